@@ -1,0 +1,20 @@
+//! Words that every other crate uses: names, ids, slots, hashes, units and limits.
+//!
+//! Nothing here does I/O. Read `slot` for how a key finds its partition, and `hash` for how it
+//! finds its block inside one.
+
+mod hash;
+mod names;
+mod slot;
+mod units;
+
+pub use hash::{checksum32, key_hash};
+pub use names::{NameError, PartitionId, StoreName, VersionId};
+pub use slot::{SLOTS, slot_of, slot_of_parts};
+pub use units::{ByteSize, ByteSizeError};
+
+/// The longest key, in bytes. The shortest is one byte.
+pub const KEY_BYTES_MAX: usize = 64 * 1024;
+
+/// The longest value, in bytes. The shortest is empty.
+pub const VALUE_BYTES_MAX: u64 = 1 << 30;
