@@ -1,1 +1,14 @@
-//! larder-server
+//! The larder server: everything between a socket and an open version.
+//!
+//! ```text
+//!  RESP threads (one per core)          HTTP thread             fetch threads (low priority)
+//!  resp/  ── Catalog::load ──┐     http/ ── Stores ──┐      fetch/ ── Stores::publish, go_live
+//!                            ▼                       ▼                       │
+//!                        catalog.rs  ◄──────────  stores/  ◄────────────────┘
+//!                     (one pointer, read)     (disk and catalog, changed together)
+//! ```
+//!
+//! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/pulls.rs`, `fetch/mod.rs`,
+//! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
+
+pub mod catalog;

@@ -1,0 +1,133 @@
+//! The live versions of all stores, as readers see them: one immutable snapshot behind one pointer.
+//!
+//! Invariants:
+//! 1. A [`Snapshot`] is never changed; a swap publishes another one. A request that loads it once
+//!    therefore sees whole versions only, however many keys it asks for.
+//! 2. Readers never wait: loading is one atomic read. Writers serialize on a lock of their own.
+//! 3. A version's map and its files go away when the last reader lets go of its `Arc`.
+//!
+//! The order of a swap on disk (`LIVE` first, then this pointer) is kept by `stores`, not here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::{ArcSwap, Guard};
+use larder_batch::Version;
+use larder_types::{StoreName, VersionId};
+
+/// A store's live version, open.
+pub struct LiveStore {
+    pub name: StoreName,
+    pub version_id: VersionId,
+    pub version: Arc<Version>,
+}
+
+/// A store that exists and cannot be read: nothing was ever made live, or the live version is damaged.
+#[derive(Debug, Clone)]
+pub struct Unavailable {
+    pub name: StoreName,
+    /// The live version, if there is one that could not be opened.
+    pub version_id: Option<VersionId>,
+    /// A whole sentence for the client: what is wrong and what to do.
+    pub reason: String,
+    /// True when the live version's bytes are damaged: answer `CORRUPTED`.
+    pub corrupted: bool,
+}
+
+/// What the text before a key's first `:` names.
+pub enum Lookup<'a> {
+    Live(&'a Arc<LiveStore>),
+    Unavailable(&'a Arc<Unavailable>),
+    /// No store has this name.
+    Absent,
+}
+
+#[derive(Clone)]
+enum Entry {
+    Live(Arc<LiveStore>),
+    Unavailable(Arc<Unavailable>),
+}
+
+/// The stores at one moment.
+#[derive(Clone, Default)]
+pub struct Snapshot {
+    stores: HashMap<Box<[u8]>, Entry>,
+}
+
+impl Snapshot {
+    /// The live version of the store, or `None` when it is absent or unavailable. Use
+    /// [`Snapshot::lookup`] to tell these apart.
+    pub fn get(&self, name: &[u8]) -> Option<&Arc<LiveStore>> {
+        match self.stores.get(name) {
+            Some(Entry::Live(live)) => Some(live),
+            _ => None,
+        }
+    }
+
+    pub fn lookup(&self, name: &[u8]) -> Lookup<'_> {
+        match self.stores.get(name) {
+            Some(Entry::Live(live)) => Lookup::Live(live),
+            Some(Entry::Unavailable(why)) => Lookup::Unavailable(why),
+            None => Lookup::Absent,
+        }
+    }
+
+    /// The stores that can be read, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<LiveStore>> {
+        self.stores.values().filter_map(|entry| match entry {
+            Entry::Live(live) => Some(live),
+            Entry::Unavailable(_) => None,
+        })
+    }
+
+    /// The stores that cannot be read, in no particular order.
+    pub fn unavailable(&self) -> impl Iterator<Item = &Arc<Unavailable>> {
+        self.stores.values().filter_map(|entry| match entry {
+            Entry::Live(_) => None,
+            Entry::Unavailable(why) => Some(why),
+        })
+    }
+}
+
+/// The pointer to the current [`Snapshot`].
+#[derive(Default)]
+pub struct Catalog {
+    current: ArcSwap<Snapshot>,
+    writing: Mutex<()>,
+}
+
+impl Catalog {
+    /// Load once per request and answer all of it from what is returned.
+    pub fn load(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// Makes `live` the version that new requests read.
+    pub fn swap(&self, live: LiveStore) {
+        self.change(|stores| {
+            let name = live.name.as_str().as_bytes().into();
+            stores.insert(name, Entry::Live(Arc::new(live)));
+        });
+    }
+
+    /// Says that the store exists and cannot be read.
+    pub fn set_unavailable(&self, why: Unavailable) {
+        self.change(|stores| {
+            let name = why.name.as_str().as_bytes().into();
+            stores.insert(name, Entry::Unavailable(Arc::new(why)));
+        });
+    }
+
+    pub fn remove(&self, name: &StoreName) {
+        self.change(|stores| {
+            stores.remove(name.as_str().as_bytes());
+        });
+    }
+
+    fn change(&self, edit: impl FnOnce(&mut HashMap<Box<[u8]>, Entry>)) {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = Snapshot::clone(&self.current.load());
+        edit(&mut next.stores);
+        self.current.store(Arc::new(next));
+    }
+}
