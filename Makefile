@@ -1,0 +1,31 @@
+# What a newcomer types. Everything behind it is Rust: `cargo xtask`.
+#
+#   make demo      see it work, on data it makes itself
+#   make test      what must pass before a change lands
+
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fmt fuzz setup
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
+
+demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
+	@scripts/setup
+	cargo run --release --locked --package larder-cli --bin larder -- demo $(ARGS)
+
+test: ## Install what the tests need, then run `cargo xtask ci`: format, lints, tidy, tests.
+	@scripts/setup test
+	cargo xtask ci
+
+fmt: ## Format all Rust code.
+	cargo fmt --all
+
+fuzz: ## Fuzz every decoder. SECONDS_EACH=60 says how long; needs a nightly toolchain and cargo-fuzz.
+	cargo xtask fuzz $(SECONDS_EACH)
+
+setup: ## Install what building needs, and say what was missing.
+	@scripts/setup
+
+-include bench/bench.mk
