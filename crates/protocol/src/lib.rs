@@ -1,1 +1,18 @@
-//! larder-protocol
+//! The contract as data: what clients may send, what comes back, and how a server is configured.
+//!
+//! ```text
+//!  bytes of a connection ── resp::decode ──► Request ── commands::find ──► &Command (a table row)
+//!                                                            │ the server executes
+//!  bytes of a connection ◄── resp::encode ── Reply bytes ◄───┘
+//!
+//!  http     JSON bodies of /v1, shared by the server, the client and the command line
+//!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry
+//!  config   every key of larder.toml: default, unit, environment variable, documentation
+//! ```
+//!
+//! Nothing here does I/O or knows what a command does. To add a command, add a row to `commands`
+//! and an arm to the server's dispatch.
+
+pub mod config;
+pub mod errors;
+pub mod http;

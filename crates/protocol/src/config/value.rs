@@ -1,0 +1,169 @@
+//! The types that a configuration key may have: how each is read from text and from TOML, and shown.
+
+use std::path::PathBuf;
+
+use larder_types::ByteSize;
+
+/// A configuration key's value. Reading and showing are exact inverses.
+pub trait ConfigValue: Sized {
+    /// What the reference page calls the type.
+    const TYPE: &'static str;
+
+    /// From a flag or an environment variable. The error completes the sentence "... must be".
+    fn from_text(text: &str) -> Result<Self, String>;
+
+    /// From a TOML value.
+    fn from_toml(value: &toml::Value) -> Result<Self, String>;
+
+    /// As TOML.
+    fn to_toml(&self) -> toml::Value;
+}
+
+impl ConfigValue for String {
+    const TYPE: &'static str = "text";
+
+    fn from_text(text: &str) -> Result<String, String> {
+        Ok(text.to_owned())
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<String, String> {
+        let text = value.as_str().ok_or("a text in quotes")?;
+        Ok(text.to_owned())
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(self.clone())
+    }
+}
+
+impl ConfigValue for PathBuf {
+    const TYPE: &'static str = "path";
+
+    fn from_text(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() {
+            return Err("a path; it is empty".to_owned());
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<PathBuf, String> {
+        PathBuf::from_text(value.as_str().ok_or("a path in quotes")?)
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(self.to_string_lossy().into_owned())
+    }
+}
+
+impl ConfigValue for bool {
+    const TYPE: &'static str = "boolean";
+
+    fn from_text(text: &str) -> Result<bool, String> {
+        match text {
+            "true" | "yes" | "on" | "1" => Ok(true),
+            "false" | "no" | "off" | "0" => Ok(false),
+            _ => Err("true or false".to_owned()),
+        }
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<bool, String> {
+        Ok(value.as_bool().ok_or("true or false, without quotes")?)
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::Boolean(*self)
+    }
+}
+
+impl ConfigValue for u64 {
+    const TYPE: &'static str = "number";
+
+    fn from_text(text: &str) -> Result<u64, String> {
+        let value: u64 = text.parse().map_err(|_| whole_number())?;
+        // TOML's integers end here, so a larger one could not be shown again.
+        i64::try_from(value).map_err(|_| whole_number())?;
+        Ok(value)
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<u64, String> {
+        let number = value.as_integer().ok_or_else(whole_number)?;
+        u64::try_from(number).map_err(|_| whole_number())
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::Integer(i64::try_from(*self).unwrap_or(i64::MAX))
+    }
+}
+
+impl ConfigValue for u32 {
+    const TYPE: &'static str = "number";
+
+    fn from_text(text: &str) -> Result<u32, String> {
+        text.parse().map_err(|_| small_number())
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<u32, String> {
+        let number = value.as_integer().ok_or_else(small_number)?;
+        u32::try_from(number).map_err(|_| small_number())
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::Integer(i64::from(*self))
+    }
+}
+
+impl ConfigValue for f64 {
+    const TYPE: &'static str = "number";
+
+    fn from_text(text: &str) -> Result<f64, String> {
+        let number: f64 = text
+            .parse()
+            .map_err(|_| "a number of at least 0".to_owned())?;
+        if number.is_finite() && number >= 0.0 {
+            Ok(number)
+        } else {
+            Err("a number of at least 0".to_owned())
+        }
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<f64, String> {
+        match value {
+            toml::Value::Integer(number) => f64::from_text(&number.to_string()),
+            toml::Value::Float(number) => f64::from_text(&number.to_string()),
+            _ => Err("a number of at least 0".to_owned()),
+        }
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::Float(*self)
+    }
+}
+
+impl ConfigValue for ByteSize {
+    const TYPE: &'static str = "size";
+
+    fn from_text(text: &str) -> Result<ByteSize, String> {
+        text.parse()
+            .map_err(|_| "a size such as 512KiB, 64MiB or 1GiB".to_owned())
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<ByteSize, String> {
+        match value {
+            toml::Value::String(text) => ByteSize::from_text(text),
+            toml::Value::Integer(number) => ByteSize::from_text(&number.to_string()),
+            _ => Err("a size such as \"64MiB\"".to_owned()),
+        }
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::String(String::from(*self))
+    }
+}
+
+fn whole_number() -> String {
+    "a whole number of at least 0".to_owned()
+}
+
+fn small_number() -> String {
+    format!("a whole number from 0 to {}", u32::MAX)
+}

@@ -1,0 +1,142 @@
+//! The error codes that clients match on, one row each.
+//!
+//! RESP shows a code as the first word of an error reply (`-NOSTORE no store is named ...`), HTTP
+//! as `error.code` in the body beside a status. The habit of every message: what failed, on which
+//! value, what to do; one sentence, no final full stop, no newline.
+
+use std::fmt;
+
+/// An error code. [`Code::row`] says how each protocol spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    BadRequest,
+    UnknownCommand,
+    WrongArity,
+    Syntax,
+    ReadOnly,
+    NoAuth,
+    WrongPassword,
+    NoProto,
+    TooManyClients,
+    Forbidden,
+    NoSuchStore,
+    NoSuchVersion,
+    NoSuchPull,
+    NoLiveVersion,
+    AbsentKey,
+    Conflict,
+    Refused,
+    Corrupted,
+    DiskFull,
+    Source,
+    Cancelled,
+    Io,
+}
+
+/// How a [`Code`] is spelled and what a client may do about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    pub code: Code,
+    /// `error.code` of an HTTP answer.
+    pub name: &'static str,
+    /// First word of a RESP error.
+    pub resp_prefix: &'static str,
+    pub http_status: u16,
+    /// Whether the same request may succeed later with nobody changing anything.
+    pub retry: bool,
+    /// When it is answered, and what the message tells the reader to do.
+    pub meaning: &'static str,
+}
+
+const fn row(
+    code: Code,
+    name: &'static str,
+    resp_prefix: &'static str,
+    http_status: u16,
+    retry: bool,
+    meaning: &'static str,
+) -> Row {
+    Row {
+        code,
+        name,
+        resp_prefix,
+        http_status,
+        retry,
+        meaning,
+    }
+}
+
+/// Every code, in the order of [`Code`].
+#[rustfmt::skip]
+pub const ROWS: &[Row] = &[
+    row(Code::BadRequest, "BAD_REQUEST", "ERR", 400, false, "The request is malformed or an argument is out of its range; the message names the argument and its range"),
+    row(Code::UnknownCommand, "UNKNOWN_COMMAND", "ERR", 404, false, "No such command; the text is the one Redis gives"),
+    row(Code::WrongArity, "WRONG_ARITY", "ERR", 400, false, "Too few or too many arguments; the text is the one Redis gives"),
+    row(Code::Syntax, "SYNTAX", "ERR", 400, false, "An option is unknown or lacks its value"),
+    row(Code::ReadOnly, "READONLY", "READONLY", 405, false, "A write to a store; build a version and push it"),
+    row(Code::NoAuth, "NOAUTH", "NOAUTH", 401, false, "The server has a password and the connection has not given it"),
+    row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user or the password is wrong"),
+    row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO asked for a protocol other than 2 or 3"),
+    row(Code::TooManyClients, "MAX_CLIENTS", "ERR", 503, true, "server.max_connections are open; close some or raise it"),
+    row(Code::Forbidden, "FORBIDDEN", "ERR", 403, false, "A browser's request from another site"),
+    row(Code::NoSuchStore, "NO_SUCH_STORE", "NOSTORE", 404, false, "No store has this name; STORE.LIST lists them, `larder push` makes one"),
+    row(Code::NoSuchVersion, "NO_SUCH_VERSION", "NOVERSION", 404, false, "The store holds no such version; the message lists those it holds"),
+    row(Code::NoSuchPull, "NO_SUCH_PULL", "NOPULL", 404, false, "No pull has this id since the server started"),
+    row(Code::NoLiveVersion, "NO_LIVE_VERSION", "NOLIVE", 503, true, "The store exists and no version of it is live yet; wait for its pull or swap one in"),
+    row(Code::AbsentKey, "ABSENT_KEY", "ERR", 404, false, "The store holds no such key; RESP answers nil instead"),
+    row(Code::Conflict, "CONFLICT", "BUSY", 409, true, "Another pull of the store is running, or the version is in use"),
+    row(Code::Refused, "REFUSED", "REFUSED", 422, false, "A gate refused the new version; the live one is unchanged"),
+    row(Code::Corrupted, "CORRUPTED", "CORRUPTED", 500, false, "Bytes on disk are damaged; verify, then roll back or pull again. Never answered as an absent key"),
+    row(Code::DiskFull, "DISK_FULL", "DISKFULL", 507, false, "No space on the data disk; free some or lower retention"),
+    row(Code::Source, "SOURCE", "SOURCE", 502, true, "The source of a pull cannot be read or holds what it should not; the body's retry says whether another try may help"),
+    row(Code::Cancelled, "CANCELLED", "CANCELLED", 409, false, "Cancelled on request; nothing changed"),
+    row(Code::Io, "IO", "IOERR", 500, false, "The file system or the network failed; the message names path and cause"),
+];
+
+impl Code {
+    pub fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// The code of an HTTP body's `error.code`.
+    pub fn from_name(name: &str) -> Option<Code> {
+        ROWS.iter().find(|row| row.name == name).map(|row| row.code)
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    pub fn resp_prefix(self) -> &'static str {
+        self.row().resp_prefix
+    }
+
+    pub fn http_status(self) -> u16 {
+        self.row().http_status
+    }
+
+    pub fn retry(self) -> bool {
+        self.row().retry
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_sits_at_its_code_and_names_are_unique() {
+        for (index, row) in ROWS.iter().enumerate() {
+            assert_eq!(row.code as usize, index, "{}", row.name);
+            assert_eq!(Code::from_name(row.name), Some(row.code));
+            assert!(!row.resp_prefix.contains(' '));
+        }
+    }
+}

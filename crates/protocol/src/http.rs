@@ -1,0 +1,363 @@
+//! The JSON bodies of the HTTP API under `/v1`, shared by the server, the client and the command line.
+//!
+//! Times are whole seconds since 1970 in UTC; sizes are bytes. A field that may be unknown is
+//! written as `null`. Requests refuse unknown fields; answers may gain fields in any release.
+
+use larder_types::StoreName;
+use serde::{Deserialize, Serialize};
+
+use crate::errors::Code;
+
+/// `GET /v1/stores`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StoreList {
+    pub stores: Vec<StoreStatus>,
+}
+
+/// `GET /v1/stores/{store}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoreStatus {
+    pub name: StoreName,
+    /// The version that reads see, if any.
+    pub live: Option<u64>,
+    /// The version that a rollback without a number returns to.
+    pub previous: Option<u64>,
+    /// Every kept version, newest first.
+    pub versions: Vec<VersionStatus>,
+    /// The pull that is running, if one is.
+    pub pull: Option<PullStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VersionStatus {
+    pub version: u64,
+    pub live: bool,
+    pub record_count: u64,
+    pub size_bytes: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    pub partitions: u32,
+    /// `none`, `lz4` or `zstd:LEVEL`.
+    pub compression: String,
+    /// Where it was pulled from, without credentials.
+    pub source: Option<String>,
+    pub pulled_at: Option<u64>,
+    /// How much of it was in memory when last looked at; `null` if it is not open.
+    pub resident_bytes: Option<u64>,
+    pub digest: String,
+}
+
+/// `POST /v1/stores/{store}/pull`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PullRequest {
+    pub source: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gates: Option<Gates>,
+    /// False keeps the version beside the live one, to be swapped in later.
+    #[serde(default = "yes")]
+    pub activate: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a new version must satisfy before it may go live. An absent gate takes the server's configured value.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gates {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_records: Option<u64>,
+    /// The new version may hold at most this much fewer records than the live one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_shrink_percent: Option<f64>,
+    /// Keys (without the store's prefix) that must have exactly these values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub canary: Vec<Canary>,
+}
+
+/// A value of `null` asks that the key be present with any value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Canary {
+    pub key: String,
+    #[serde(default)]
+    pub value: Option<String>,
+}
+
+/// `GET /v1/pulls`, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PullList {
+    pub pulls: Vec<PullStatus>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PullStatus {
+    pub id: String,
+    pub store: StoreName,
+    /// The version it becomes.
+    pub version: u64,
+    pub source: String,
+    pub state: PullState,
+    pub bytes_done: u64,
+    /// 0 until the manifest is read.
+    pub bytes_total: u64,
+    pub bytes_per_second: u64,
+    pub error: Option<ErrorInfo>,
+    pub started_at: u64,
+    pub ended_at: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PullState {
+    Fetching,
+    Verifying,
+    Warming,
+    Swapping,
+    Done,
+    Failed,
+    Cancelled,
+}
+
+impl PullState {
+    /// True for the three states that do not change any more.
+    pub fn is_over(self) -> bool {
+        matches!(
+            self,
+            PullState::Done | PullState::Failed | PullState::Cancelled
+        )
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            PullState::Fetching => "fetching",
+            PullState::Verifying => "verifying",
+            PullState::Warming => "warming",
+            PullState::Swapping => "swapping",
+            PullState::Done => "done",
+            PullState::Failed => "failed",
+            PullState::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl std::fmt::Display for PullState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// `POST /v1/stores/{store}/swap`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwapRequest {
+    pub version: u64,
+}
+
+/// `POST /v1/stores/{store}/rollback`; without a version, to the previous one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RollbackRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+/// The answer to a swap and to a rollback.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SwapResult {
+    pub live: u64,
+    pub previous: Option<u64>,
+    pub took_us: u64,
+}
+
+/// `POST /v1/stores/{store}/verify`; without a version, the live one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerifyRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+}
+
+/// Damage is not an answer of this kind but an error with the code `CORRUPTED`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VerifyResult {
+    pub version: u64,
+    pub record_count: u64,
+    pub size_bytes: u64,
+    pub ok: bool,
+}
+
+/// `GET /v1/stores/{store}/diff?from=&to=&limit=`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DiffResult {
+    pub added: u64,
+    pub removed: u64,
+    pub changed: u64,
+    pub unchanged: u64,
+    /// The first `limit` differences, in the order of the segments.
+    pub changes: Vec<DiffChange>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiffChange {
+    pub kind: ChangeKind,
+    /// Bytes that are not UTF-8 show as U+FFFD.
+    pub key: String,
+    /// The exact bytes, when the key is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    Added,
+    Removed,
+    Changed,
+}
+
+/// `GET /v1/stores/{store}/sample?n=&version=`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    pub records: Vec<Record>,
+}
+
+/// A record of a sample, and a line of a dump.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Bytes that are not UTF-8 show as U+FFFD.
+    pub key: String,
+    pub value: String,
+    /// The exact bytes, when the key is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_base64: Option<String>,
+    /// The exact bytes, when the value is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_base64: Option<String>,
+}
+
+impl Record {
+    pub fn from_bytes(key: &[u8], value: &[u8]) -> Record {
+        Record {
+            key: String::from_utf8_lossy(key).into_owned(),
+            value: String::from_utf8_lossy(value).into_owned(),
+            key_base64: exact(key),
+            value_base64: exact(value),
+        }
+    }
+}
+
+impl DiffChange {
+    pub fn new(kind: ChangeKind, key: &[u8]) -> DiffChange {
+        DiffChange {
+            kind,
+            key: String::from_utf8_lossy(key).into_owned(),
+            key_base64: exact(key),
+        }
+    }
+}
+
+fn exact(bytes: &[u8]) -> Option<String> {
+    std::str::from_utf8(bytes).is_err().then(|| base64(bytes))
+}
+
+/// Base64 with the standard alphabet and padding (RFC 4648, section 4).
+pub fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let mut group = [0u8; 3];
+        group[..chunk.len()].copy_from_slice(chunk);
+        let bits = u32::from(group[0]) << 16 | u32::from(group[1]) << 8 | u32::from(group[2]);
+        for place in 0..4 {
+            if place <= chunk.len() {
+                let index = (bits >> (18 - 6 * place)) & 63;
+                text.push(char::from(ALPHABET[index as usize]));
+            } else {
+                text.push('=');
+            }
+        }
+    }
+    text
+}
+
+/// The settings that may change while the server runs: `GET` shows all, `PATCH` changes those given.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// 0 is unlimited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fetch_bytes_per_second: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_versions: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_age_hours: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retain_bytes: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowlog_threshold_us: Option<u64>,
+}
+
+/// The body of every answer with a status of 400 or above.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    pub error: ErrorInfo,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorInfo {
+    /// A name of [`Code`]; kept as text, so that a client understands a newer server's errors.
+    pub code: String,
+    pub message: String,
+    pub retry: bool,
+}
+
+impl ErrorInfo {
+    pub fn new(code: Code, message: impl Into<String>) -> ErrorInfo {
+        ErrorInfo {
+            code: code.name().to_owned(),
+            message: message.into(),
+            retry: code.retry(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_request_needs_only_a_source_and_refuses_what_it_does_not_know() {
+        let request: PullRequest = serde_json::from_str(r#"{"source":"/data/v1"}"#).unwrap();
+        assert!(request.activate && request.gates.is_none());
+        let error = serde_json::from_str::<PullRequest>(r#"{"source":"/d","activat":true}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("activat"), "{error}");
+    }
+
+    #[test]
+    fn bytes_that_are_not_text_are_given_exactly_beside_the_lossy_text() {
+        let record = Record::from_bytes(b"k", &[0xff, 0x00]);
+        assert_eq!(record.key_base64, None);
+        assert_eq!(record.value_base64.as_deref(), Some("/wA="));
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn states_are_spelled_in_lower_case() {
+        let json = serde_json::to_string(&PullState::Fetching).unwrap();
+        assert_eq!(json, r#""fetching""#);
+        assert_eq!(PullState::Fetching.to_string(), "fetching");
+    }
+}
