@@ -1,1 +1,48 @@
-fn main() {}
+//! The house's own chores, as `cargo xtask <task>`: what a change must pass, and what is generated.
+//!
+//! `ci` is the order of checks; `tidy` what no compiler checks; `generate` the reference pages;
+//! `fuzz` the decoders under libFuzzer.
+
+mod ci;
+mod fuzz;
+mod generate;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask <task>
+
+  ci            format, lints, tidy, tests: what must pass before a change lands
+  tidy          check what no compiler checks: that docs tell the truth, that crates depend one way
+  gen           write docs/reference from the tables in larder-protocol
+  fuzz [SECS]   fuzz every decoder for SECS seconds each (60); needs nightly Rust and cargo-fuzz
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["ci"] => ci::run(),
+        ["tidy"] => tidy::run(),
+        ["gen"] => generate::write(),
+        ["fuzz"] => fuzz::run("60"),
+        ["fuzz", seconds] => fuzz::run(seconds),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprint!("no such task: {}\n\n{HELP}", arguments.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

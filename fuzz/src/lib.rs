@@ -1,0 +1,17 @@
+//! What every decoder must withstand: any bytes at all, without a panic, a hang or a wrong answer.
+//!
+//! One function per target. `fuzz_targets` runs them under libFuzzer (`make fuzz`), `tests/seeds.rs`
+//! over the seeds and some thousands of their mutations in every `cargo test`.
+//!
+//! Checksums would stop nearly every mutation at the door. So each function also *reseals* its
+//! input: it puts the right checksum on wrong contents and asks the code behind the door.
+
+mod manifest;
+mod mutate;
+mod resp;
+mod segment;
+
+pub use manifest::manifest;
+pub use mutate::Mutations;
+pub use resp::resp;
+pub use segment::{read_segment, segment};

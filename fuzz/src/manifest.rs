@@ -1,0 +1,51 @@
+//! Manifests: bytes that come with a pull, and name files.
+
+use larder_batch::Manifest;
+
+/// A manifest that is accepted encodes to the bytes it came from, and names only plain files.
+pub fn manifest(bytes: &[u8]) {
+    check(bytes);
+    if let Some(sealed) = reseal(bytes) {
+        check(&sealed);
+    }
+}
+
+fn check(bytes: &[u8]) {
+    let Ok(manifest) = Manifest::decode("fuzz", bytes) else {
+        return;
+    };
+    assert_eq!(
+        manifest.encode(),
+        bytes,
+        "an accepted manifest is written as it was read"
+    );
+    for segment in &manifest.segments {
+        let plain = segment
+            .file
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+        assert!(
+            plain && !segment.file.starts_with('.'),
+            "a segment's file lies in the version's folder: {:?}",
+            segment.file
+        );
+        assert!(
+            segment.slots.0 <= segment.slots.1,
+            "slots are a range: {:?}",
+            segment.slots
+        );
+    }
+    assert_eq!(manifest.segments.len(), manifest.partitions as usize);
+    let records: u64 = manifest
+        .segments
+        .iter()
+        .map(|segment| segment.record_count)
+        .sum();
+    assert_eq!(records, manifest.record_count);
+}
+
+/// The same manifest, as far as it can be read, with the digest that its contents call for.
+fn reseal(bytes: &[u8]) -> Option<Vec<u8>> {
+    let manifest: Manifest = serde_json::from_slice(bytes).ok()?;
+    Some(manifest.encode())
+}

@@ -1,0 +1,74 @@
+//! The fuzz targets over their seeds and some thousands of mutations, without libFuzzer.
+//!
+//! A failure prints its number; `Mutations` gives the same bytes for it every time.
+
+use std::fs;
+use std::path::Path;
+
+use fuzz::Mutations;
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("seeds")
+        .join(target);
+    let mut paths: Vec<_> = fs::read_dir(&folder)
+        .expect("seeds")
+        .map(|entry| entry.expect("entry").path())
+        .collect();
+    paths.sort();
+    assert!(
+        !paths.is_empty(),
+        "no seeds in {}; run `cargo run -p fuzz --example seeds`",
+        folder.display()
+    );
+    paths
+        .iter()
+        .map(|path| fs::read(path).expect("seed"))
+        .collect()
+}
+
+/// Runs `target` over every seed and `mutations` variations.
+fn check(name: &str, target: fn(&[u8]), mutations: usize) {
+    /// Says which mutation it was, when the target panics.
+    struct Told<'a>(&'a str, usize);
+    impl Drop for Told<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("{}: mutation {}", self.0, self.1);
+            }
+        }
+    }
+
+    let seeds = seeds(name);
+    seeds.iter().for_each(|seed| target(seed));
+    for (number, bytes) in Mutations::new(&seeds).take(mutations).enumerate() {
+        let told = Told(name, number);
+        target(&bytes);
+        std::mem::forget(told);
+    }
+}
+
+#[test]
+fn no_bytes_upset_the_resp_decoder() {
+    check("resp", fuzz::resp, 20_000);
+}
+
+#[test]
+fn no_bytes_upset_the_segment_reader() {
+    check("segment", fuzz::segment, 5_000);
+}
+
+#[test]
+fn no_bytes_upset_the_manifest_decoder() {
+    check("manifest", fuzz::manifest, 10_000);
+}
+
+/// The seeds are also golden files: segments of format 1 that every later larder must read.
+#[test]
+fn segments_of_the_first_format_are_read_whole() {
+    for (number, seed) in seeds("segment").iter().enumerate() {
+        let records =
+            fuzz::read_segment(seed).unwrap_or_else(|error| panic!("seed {number}: {error}"));
+        assert!(records > 0, "seed {number} holds records");
+    }
+}

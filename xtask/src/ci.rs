@@ -1,0 +1,52 @@
+//! What must pass before a change lands, cheapest first, so that a slip is told within seconds.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::{tidy, tree};
+
+pub fn run() -> Result<(), String> {
+    let began = Instant::now();
+    step("format", "cargo fmt --all --check")?;
+    tidy::run()?;
+    step(
+        "lints",
+        "cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings",
+    )?;
+    if installed("cargo-deny") {
+        step(
+            "licences and bans",
+            "cargo deny --offline check licenses bans sources",
+        )?;
+    }
+    step("tests", "cargo test --workspace --locked --no-fail-fast")?;
+    println!("ci: all passed in {} s", began.elapsed().as_secs());
+    Ok(())
+}
+
+/// Runs one command line at the root of the workspace; its output goes where ours goes.
+pub fn step(name: &str, line: &str) -> Result<(), String> {
+    println!("ci: {name}: {line}");
+    let began = Instant::now();
+    let mut words = line.split(' ');
+    let program = words.next().expect("split gives at least one word");
+    let status = Command::new(program)
+        .args(words)
+        .current_dir(tree::root())
+        .status()
+        .map_err(|error| format!("cannot start `{program}`: {error}"))?;
+    if !status.success() {
+        return Err(format!("{name}: `{line}` failed ({status})"));
+    }
+    println!(
+        "ci: {name}: passed in {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Whether a program of this name is in `PATH`.
+pub fn installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}

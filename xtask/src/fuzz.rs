@@ -1,0 +1,27 @@
+//! Every decoder under libFuzzer, for people who have a nightly toolchain and cargo-fuzz.
+//!
+//! The same entry functions run over seeds and a few thousand mutations in every `cargo test`.
+
+use crate::ci;
+
+/// The targets of `fuzz/fuzz_targets`.
+const TARGETS: [&str; 3] = ["resp", "segment", "manifest"];
+
+pub fn run(seconds_each: &str) -> Result<(), String> {
+    if seconds_each.parse::<u32>().is_err() {
+        return Err(format!("fuzz takes whole seconds, not {seconds_each:?}"));
+    }
+    if !ci::installed("cargo-fuzz") {
+        return Err("cargo-fuzz is not installed: cargo install cargo-fuzz; rustup toolchain install nightly".into());
+    }
+    for target in TARGETS {
+        ci::step(
+            target,
+            &format!(
+                "cargo +nightly fuzz run --fuzz-dir fuzz {target} fuzz/corpus/{target} fuzz/seeds/{target} -- \
+                 -max_total_time={seconds_each} -rss_limit_mb=2048"
+            ),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Crates are named after their folders and depend one way, and some libraries have one home.
+
+use std::path::Path;
+
+use super::Findings;
+use crate::tree::{self, Tree};
+
+/// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
+/// above it in this table, and only what its row names. Tests may use more: they link what they drive.
+const MAY_USE: [(&str, &[&str]); 11] = [
+    ("types", &[]),
+    ("batch", &["types"]),
+    ("protocol", &["types"]),
+    ("remote", &["types"]),
+    ("ingest", &["types", "remote"]),
+    ("client", &["types", "protocol"]),
+    ("server", &["types", "batch", "protocol", "remote"]),
+    ("bench", &["types", "batch", "protocol", "client"]),
+    (
+        "cli",
+        &[
+            "types", "batch", "protocol", "remote", "ingest", "client", "server",
+        ],
+    ),
+    ("fuzz", &["types", "batch", "protocol", "server"]),
+    ("xtask", &["protocol"]),
+];
+
+/// Libraries that few crates may link, and those crates.
+const HOMES: [(&str, &[&str]); 10] = [
+    ("object_store", &["remote"]),
+    ("arrow-", &["ingest"]),
+    ("parquet", &["ingest"]),
+    ("tokio", &["remote", "server", "client", "cli"]),
+    ("axum", &["server"]),
+    ("reqwest", &["remote"]),
+    ("ureq", &["client"]),
+    ("clap", &["cli", "bench"]),
+    ("rand", &[]),
+    ("memmap2", &["batch"]),
+];
+
+pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
+    for path in tree
+        .paths
+        .iter()
+        .filter(|path| path.ends_with("/Cargo.toml") && !path.starts_with("bench/peers"))
+    {
+        let Some(folder) = Path::new(path)
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str())
+        else {
+            continue;
+        };
+        let manifest = tree::text(path)?.unwrap_or_default();
+        let manifest: toml::Table =
+            toml::from_str(&manifest).map_err(|error| format!("{path}: {error}"))?;
+
+        let name = manifest
+            .get("package")
+            .and_then(|package| package.get("name"))
+            .and_then(toml::Value::as_str);
+        let expected = if path.starts_with("crates/") {
+            format!("larder-{folder}")
+        } else {
+            folder.to_owned()
+        };
+        if path.starts_with("crates/") && name != Some(expected.as_str()) {
+            findings.add(
+                path,
+                0,
+                format_args!("the crate is named {name:?}; its folder makes it {expected}"),
+            );
+        }
+        check_dependencies(path, folder, &manifest, findings);
+    }
+    Ok(())
+}
+
+fn check_dependencies(path: &str, folder: &str, manifest: &toml::Table, findings: &mut Findings) {
+    let Some((_, allowed)) = MAY_USE.iter().find(|(name, _)| *name == folder) else {
+        findings.add(
+            path,
+            0,
+            "the crate has no row in the table MAY_USE of xtask/src/tidy/crates.rs; add it there",
+        );
+        return;
+    };
+    let Some(dependencies) = manifest.get("dependencies").and_then(toml::Value::as_table) else {
+        return;
+    };
+    for dependency in dependencies.keys() {
+        if let Some(ours) = dependency.strip_prefix("larder-")
+            && !allowed.contains(&ours)
+        {
+            findings.add(
+                path,
+                0,
+                format_args!("{folder} must not depend on {ours}; it may use {allowed:?}"),
+            );
+        }
+        for (library, homes) in HOMES {
+            let matches = dependency == library
+                || (library.ends_with('-') && dependency.starts_with(library));
+            if matches && !homes.contains(&folder) {
+                findings.add(
+                    path,
+                    0,
+                    format_args!("{folder} must not link {dependency}; only {homes:?} may"),
+                );
+            }
+        }
+    }
+}
