@@ -1,0 +1,379 @@
+//! The operations of the HTTP API: one method each, errors decoded into code and message.
+//!
+//! Nothing here repeats a request by itself. Asking for a pull of the same source twice gives the
+//! pull that runs, and a swap to a version is the same when done twice, so a caller may.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use larder_protocol::http::{
+    DiffResult, ErrorBody, PullRequest, PullStatus, Record, RollbackRequest, Sample, Settings,
+    StoreList, StoreStatus, SwapRequest, SwapResult, VerifyRequest, VerifyResult,
+};
+use larder_types::StoreName;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::{Method, Request, Response};
+use ureq::{Agent, Body};
+
+use crate::error::Error;
+
+/// Bodies that are read whole: lists of stores, samples.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+
+/// A client of a server's HTTP port. `Sync`, and cheap to call from many threads.
+pub struct AdminClient {
+    base: String,
+    agent: Agent,
+    /// For what may take as long as the data is large: verify, diff, dump.
+    patient: Agent,
+    timeout: Duration,
+}
+
+/// A value read over HTTP, and the version that it came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    pub value: Vec<u8>,
+    pub version: Option<u64>,
+}
+
+impl AdminClient {
+    /// A client of `http://host:port`; a bare `host:port` is taken for that.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] when the URL is not one, or is https, which larder does not serve.
+    pub fn new(url: &str) -> Result<AdminClient, Error> {
+        let bad = |detail: &str| Error::BadAddress {
+            address: url.to_owned(),
+            detail: detail.to_owned(),
+        };
+        let authority = match url.trim().split_once("://") {
+            Some(("http", rest)) => rest,
+            Some(("https", _)) => {
+                return Err(bad("larder serves plain HTTP; write http://host:port"));
+            }
+            Some(_) => return Err(bad("write http://host:port")),
+            None => url.trim(),
+        };
+        let base = format!("http://{}", authority.trim_end_matches('/'));
+        let uri: Option<ureq::http::Uri> = base.parse().ok();
+        if uri.is_none_or(|uri| uri.host().is_none_or(str::is_empty)) {
+            return Err(bad("write http://host:port, such as http://127.0.0.1:7070"));
+        }
+        let timeout = Duration::from_secs(30);
+        let agent = |whole: Option<Duration>| -> Agent {
+            let config = Agent::config_builder()
+                .http_status_as_error(false)
+                .proxy(None)
+                .timeout_connect(Some(Duration::from_secs(5)))
+                .timeout_global(whole);
+            config.build().into()
+        };
+        Ok(AdminClient {
+            base,
+            agent: agent(Some(timeout)),
+            patient: agent(None),
+            timeout,
+        })
+    }
+
+    /// `http://host:port`, without a trailing slash.
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// Whether the server runs on this machine, so that it sees the files that we see.
+    pub fn is_local(&self) -> bool {
+        let uri: Option<ureq::http::Uri> = self.base.parse().ok();
+        let host = uri.as_ref().and_then(|uri| uri.host()).unwrap_or_default();
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        bare == "localhost"
+            || bare
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback())
+    }
+
+    pub fn stores(&self) -> Result<Vec<StoreStatus>, Error> {
+        self.get::<StoreList>("/v1/stores").map(|body| body.stores)
+    }
+
+    pub fn store(&self, name: &StoreName) -> Result<StoreStatus, Error> {
+        self.get(&format!("/v1/stores/{name}"))
+    }
+
+    /// Starts a pull and returns at once; see [`AdminClient::pull_status`].
+    pub fn pull(&self, name: &StoreName, request: &PullRequest) -> Result<PullStatus, Error> {
+        self.send(
+            Method::POST,
+            &format!("/v1/stores/{name}/pull"),
+            Some(request),
+        )
+    }
+
+    pub fn pull_status(&self, pull: &PullStatus) -> Result<PullStatus, Error> {
+        self.get(&format!("/v1/pulls/{}", path_segment(pull.id.as_bytes())))
+    }
+
+    pub fn cancel_pull(&self, pull: &PullStatus) -> Result<(), Error> {
+        let path = format!("/v1/pulls/{}", path_segment(pull.id.as_bytes()));
+        self.request(&self.agent, Method::DELETE, &path).map(drop)
+    }
+
+    /// Makes a kept version live.
+    pub fn swap(&self, name: &StoreName, version: u64) -> Result<SwapResult, Error> {
+        let body = SwapRequest { version };
+        self.send(
+            Method::POST,
+            &format!("/v1/stores/{name}/swap"),
+            Some(&body),
+        )
+    }
+
+    /// Makes `version` live again, or, without one, the version that was live before.
+    pub fn rollback(&self, name: &StoreName, version: Option<u64>) -> Result<SwapResult, Error> {
+        let body = RollbackRequest { version };
+        self.send(
+            Method::POST,
+            &format!("/v1/stores/{name}/rollback"),
+            Some(&body),
+        )
+    }
+
+    /// Reads and checks every byte of a version, the live one by default. Takes as long as that takes.
+    pub fn verify(&self, name: &StoreName, version: Option<u64>) -> Result<VerifyResult, Error> {
+        let path = format!("/v1/stores/{name}/verify");
+        let body = VerifyRequest { version };
+        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
+    }
+
+    pub fn diff(
+        &self,
+        name: &StoreName,
+        from: u64,
+        to: u64,
+        limit: u64,
+    ) -> Result<DiffResult, Error> {
+        let path = format!("/v1/stores/{name}/diff?from={from}&to={to}&limit={limit}");
+        self.decode(self.request(&self.patient, Method::GET, &path)?)
+    }
+
+    pub fn sample(
+        &self,
+        name: &StoreName,
+        count: u64,
+        version: Option<u64>,
+    ) -> Result<Vec<Record>, Error> {
+        let version = version
+            .map(|id| format!("&version={id}"))
+            .unwrap_or_default();
+        self.get::<Sample>(&format!("/v1/stores/{name}/sample?n={count}{version}"))
+            .map(|body| body.records)
+    }
+
+    /// Every record as JSON lines, as a stream. A stream that ends early is an error when read.
+    pub fn dump(&self, name: &StoreName, version: Option<u64>) -> Result<impl Read + use<>, Error> {
+        let version = version
+            .map(|id| format!("?version={id}"))
+            .unwrap_or_default();
+        let path = format!("/v1/stores/{name}/dump{version}");
+        let response = self.request(&self.patient, Method::GET, &path)?;
+        Ok(response.into_body().into_reader())
+    }
+
+    /// The value of `key` (without the store's name) and the version it came from.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `ABSENT_KEY`, `NO_SUCH_STORE` or `CORRUPTED`: three different answers.
+    pub fn key(&self, name: &StoreName, key: &[u8]) -> Result<Fetched, Error> {
+        let path = format!("/v1/stores/{name}/keys/{}", path_segment(key));
+        let mut response = self.request(&self.patient, Method::GET, &path)?;
+        let header = response.headers().get("x-larder-version");
+        let version = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        let limit = larder_types::VALUE_BYTES_MAX + 1;
+        let body = response.body_mut().with_config().limit(limit).read_to_vec();
+        Ok(Fetched {
+            value: body.map_err(|error| self.failed(error))?,
+            version,
+        })
+    }
+
+    pub fn remove_store(&self, name: &StoreName) -> Result<(), Error> {
+        self.request(&self.agent, Method::DELETE, &format!("/v1/stores/{name}"))
+            .map(drop)
+    }
+
+    pub fn remove_version(&self, name: &StoreName, version: u64) -> Result<(), Error> {
+        let path = format!("/v1/stores/{name}/versions/{version}");
+        self.request(&self.agent, Method::DELETE, &path).map(drop)
+    }
+
+    /// The settings that can change while the server runs.
+    pub fn settings(&self) -> Result<Settings, Error> {
+        self.get("/v1/settings")
+    }
+
+    /// Changes those that are given; returns all of them as they are now.
+    pub fn change_settings(&self, changes: &Settings) -> Result<Settings, Error> {
+        self.send(Method::PATCH, "/v1/settings", Some(changes))
+    }
+
+    /// Whether the server is up and has opened its stores.
+    pub fn is_ready(&self) -> bool {
+        self.request(&self.agent, Method::GET, "/readyz").is_ok()
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.decode(self.request(&self.agent, Method::GET, path)?)
+    }
+
+    fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<T, Error> {
+        self.decode(self.exchange(&self.agent, method, path, body)?)
+    }
+
+    /// A request without a body.
+    fn request(&self, agent: &Agent, method: Method, path: &str) -> Result<Response<Body>, Error> {
+        self.exchange(agent, method, path, None::<&()>)
+    }
+
+    fn exchange(
+        &self,
+        agent: &Agent,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Body>, Error> {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base));
+        let invalid = |error: ureq::http::Error| Error::BadAddress {
+            address: format!("{}{path}", self.base),
+            detail: error.to_string(),
+        };
+        let outcome = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                let text = serde_json::to_string(body).expect("texts and numbers become JSON");
+                agent.run(request.body(text).map_err(invalid)?)
+            }
+            None => agent.run(request.body(()).map_err(invalid)?),
+        };
+        let mut response = outcome.map_err(|error| self.failed(error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.body_mut().read_to_string().unwrap_or_default();
+        Err(self.decode_error(status.as_u16(), &text))
+    }
+
+    fn decode<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T, Error> {
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(BODY_BYTES_MAX)
+            .read_to_vec();
+        let bytes = body.map_err(|error| self.failed(error))?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Protocol {
+            address: self.base.clone(),
+            detail: format!("its answer is not the JSON expected: {error}"),
+        })
+    }
+
+    fn decode_error(&self, status: u16, text: &str) -> Error {
+        match serde_json::from_str::<ErrorBody>(text) {
+            Ok(ErrorBody { error }) => Error::Refused {
+                code: error.code,
+                message: error.message,
+                retry: error.retry,
+            },
+            Err(_) => Error::Protocol {
+                address: self.base.clone(),
+                detail: format!(
+                    "status {status}: {}",
+                    text.trim().chars().take(200).collect::<String>()
+                ),
+            },
+        }
+    }
+
+    fn failed(&self, error: ureq::Error) -> Error {
+        let address = self.base.clone();
+        match error {
+            ureq::Error::ConnectionFailed => Error::NoServer { address },
+            ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Error::NoServer { address }
+            }
+            ureq::Error::HostNotFound => Error::BadAddress {
+                address,
+                detail: "no host has that name".into(),
+            },
+            ureq::Error::Timeout(_) => Error::TimedOut {
+                address,
+                seconds: self.timeout.as_secs_f64(),
+            },
+            ureq::Error::Protocol(error) => Error::Protocol {
+                address,
+                detail: error.to_string(),
+            },
+            other => Error::Broken {
+                address,
+                detail: other.to_string(),
+            },
+        }
+    }
+}
+
+/// Everything but unreserved characters is escaped, so that a key may hold a slash or any byte.
+fn path_segment(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for &byte in bytes {
+        if byte.is_ascii_alphanumeric() || b"-_~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_taken_as_people_write_them() {
+        for (written, base, local) in [
+            ("http://127.0.0.1:7070/", "http://127.0.0.1:7070", true),
+            ("localhost:7070", "http://localhost:7070", true),
+            ("http://[::1]:7070", "http://[::1]:7070", true),
+            (
+                "http://larder.example:7070",
+                "http://larder.example:7070",
+                false,
+            ),
+        ] {
+            let client = AdminClient::new(written).unwrap();
+            assert_eq!(
+                (client.url(), client.is_local()),
+                (base, local),
+                "{written}"
+            );
+        }
+        for bad in ["", "http://", "https://h:1", "ftp://h"] {
+            assert!(
+                matches!(AdminClient::new(bad), Err(Error::BadAddress { .. })),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_key_with_any_bytes_stands_in_a_path() {
+        assert_eq!(path_segment(b"a/b?c d\xff.."), "a%2Fb%3Fc%20d%FF%2E%2E");
+    }
+}

@@ -1,0 +1,63 @@
+//! What a client can fail with, told apart by what the caller can do about it.
+
+use std::fmt;
+
+/// Why an operation did not give its answer.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing listens at the address: start a server, or correct the address.
+    NoServer { address: String },
+    /// The address is not one. Correct it.
+    BadAddress { address: String, detail: String },
+    /// The server did not answer in time. For a write this means *unknown*: it may have been done.
+    TimedOut { address: String, seconds: f64 },
+    /// The connection broke, or the answer could not be read. A write may have been done.
+    Broken { address: String, detail: String },
+    /// The server answers, but not in the protocol expected: another program is behind the address.
+    Protocol { address: String, detail: String },
+    /// The server refused, with a code that programs may match on.
+    Refused {
+        code: String,
+        message: String,
+        retry: bool,
+    },
+}
+
+impl Error {
+    /// The server's error code (`NO_SUCH_STORE`, `ERR`, ...), where it was the server that refused.
+    pub fn code(&self) -> Option<&str> {
+        match self {
+            Error::Refused { code, .. } => Some(code),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NoServer { address } => write!(
+                f,
+                "no larder server answers at {address}; start one with `larder serve`"
+            ),
+            Error::BadAddress { address, detail } => {
+                write!(f, "{address:?} is not an address of a server: {detail}")
+            }
+            Error::TimedOut { address, seconds } => write!(
+                f,
+                "the server at {address} did not answer within {seconds} s; whether it did what was asked is unknown"
+            ),
+            Error::Broken { address, detail } => {
+                write!(f, "the connection to {address} broke: {detail}")
+            }
+            Error::Protocol { address, detail } => write!(
+                f,
+                "what answers at {address} does not speak as a larder server does: {detail}"
+            ),
+            Error::Refused { message, .. } => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

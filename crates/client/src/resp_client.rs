@@ -1,0 +1,273 @@
+//! A pool of connections that speak the Redis protocol.
+//!
+//! Invariants:
+//! 1. A connection goes back to the pool only when every reply to what was sent on it has been
+//!    read; after any failure it is closed. So no caller reads another's reply.
+//! 2. A command is sent a second time only when it changes nothing ([`is_read_only`]). A write whose
+//!    reply did not come is *unknown* and is the caller's to decide.
+
+use std::io::{self, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::resp::{Reply, decode_reply, encode_command};
+
+/// How a [`RespClient`] behaves.
+#[derive(Debug, Clone)]
+pub struct RespOptions {
+    /// For connecting, and for each wait for bytes.
+    pub timeout: Duration,
+    /// Idle connections kept; more may be open while in use.
+    pub idle_connections_max: usize,
+}
+
+impl Default for RespOptions {
+    fn default() -> Self {
+        RespOptions {
+            timeout: Duration::from_secs(5),
+            idle_connections_max: 16,
+        }
+    }
+}
+
+/// Reads stores over the Redis protocol. `Sync`: share one among threads, each call takes a
+/// connection of its own for its duration.
+pub struct RespClient {
+    address: String,
+    options: RespOptions,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl RespClient {
+    /// A client of the server at `address` (`127.0.0.1:7379`). Connects at the first call.
+    pub fn new(address: impl Into<String>) -> RespClient {
+        RespClient::with_options(address, RespOptions::default())
+    }
+
+    pub fn with_options(address: impl Into<String>, options: RespOptions) -> RespClient {
+        RespClient {
+            address: address.into(),
+            options,
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// The value of `<store>:<key>`, or `None` when the store holds no such key.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] when there is no such store or its block is damaged: an absent key is
+    /// never told by an error, nor a failure by `None`.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
+        let reply = self.command(&[b"GET", key.as_ref()])?;
+        self.expect_bulk(reply)
+    }
+
+    /// The values of several keys, in their order, all from one version of each store.
+    ///
+    /// # Errors
+    /// As for [`RespClient::get`]; one failing key fails the whole.
+    pub fn mget<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Vec<u8>>>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut parts: Vec<&[u8]> = vec![b"MGET"];
+        parts.extend(keys.iter().map(AsRef::as_ref));
+        match self.command(&parts)? {
+            Reply::Array(Some(items)) if items.len() == keys.len() => items
+                .into_iter()
+                .map(|item| self.expect_bulk(item))
+                .collect(),
+            other => Err(self.unexpected(&other, "as many values as keys")),
+        }
+    }
+
+    /// Sends one command, name first, and returns its reply.
+    ///
+    /// # Errors
+    /// An error reply becomes [`Error::Refused`].
+    pub fn command(&self, parts: &[&[u8]]) -> Result<Reply, Error> {
+        let mut replies = self.pipeline(&[parts])?;
+        match replies.pop() {
+            Some(Reply::Error(error)) => Err(refused(error)),
+            Some(reply) => Ok(reply),
+            None => Err(self.unexpected(&Reply::Array(None), "one reply")),
+        }
+    }
+
+    /// Sends all commands in one write, then reads their replies: one round trip for many. An error
+    /// reply stays in its place as [`Reply::Error`]; the others are unaffected.
+    ///
+    /// # Errors
+    /// Only when the connection fails. If all commands are read-only, they are sent once more on a
+    /// fresh connection before that.
+    pub fn pipeline(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
+        let mut request = Vec::new();
+        for parts in commands {
+            encode_command(parts, &mut request);
+        }
+        let may_repeat = commands
+            .iter()
+            .all(|parts| parts.first().is_some_and(|name| is_read_only(name)));
+        let first = self.take_idle().map(Ok).unwrap_or_else(|| self.connect())?;
+        match self.exchange(first, &request, commands.len()) {
+            Err(failure) if may_repeat && failure.kind() != io::ErrorKind::InvalidData => {
+                let fresh = self.connect()?;
+                self.exchange(fresh, &request, commands.len())
+                    .map_err(|error| self.failed(&error))
+            }
+            outcome => outcome.map_err(|error| self.failed(&error)),
+        }
+    }
+
+    fn exchange(
+        &self,
+        mut connection: Connection,
+        request: &[u8],
+        replies: usize,
+    ) -> io::Result<Vec<Reply>> {
+        let answers = connection.exchange(request, replies)?;
+        let mut idle = self
+            .idle
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        if idle.len() < self.options.idle_connections_max {
+            idle.push(connection);
+        }
+        Ok(answers)
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .pop()
+    }
+
+    fn connect(&self) -> Result<Connection, Error> {
+        let bad = |detail: String| Error::BadAddress {
+            address: self.address.clone(),
+            detail,
+        };
+        let mut addresses = self
+            .address
+            .to_socket_addrs()
+            .map_err(|error| bad(format!("{error}; write it as 127.0.0.1:7379")))?;
+        let address = addresses
+            .next()
+            .ok_or_else(|| bad("it names no host".into()))?;
+        let stream =
+            TcpStream::connect_timeout(&address, self.options.timeout).map_err(|error| {
+                if error.kind() == io::ErrorKind::ConnectionRefused {
+                    Error::NoServer {
+                        address: self.address.clone(),
+                    }
+                } else {
+                    self.failed(&error)
+                }
+            })?;
+        Connection::new(stream, self.options.timeout).map_err(|error| self.failed(&error))
+    }
+
+    fn expect_bulk(&self, reply: Reply) -> Result<Option<Vec<u8>>, Error> {
+        match reply {
+            Reply::Bulk(value) => Ok(value),
+            Reply::Error(error) => Err(refused(error)),
+            other => Err(self.unexpected(&other, "a value")),
+        }
+    }
+
+    fn unexpected(&self, reply: &Reply, wanted: &str) -> Error {
+        let kind = match reply {
+            Reply::Simple(_) => "a status",
+            Reply::Error(_) => "an error",
+            Reply::Integer(_) => "a number",
+            Reply::Bulk(_) => "a value",
+            Reply::Array(_) => "an array",
+        };
+        Error::Protocol {
+            address: self.address.clone(),
+            detail: format!("it answered {kind} where {wanted} belongs"),
+        }
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        let address = self.address.clone();
+        match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Error::TimedOut {
+                address,
+                seconds: self.options.timeout.as_secs_f64(),
+            },
+            io::ErrorKind::InvalidData => Error::Protocol {
+                address,
+                detail: error.to_string(),
+            },
+            io::ErrorKind::UnexpectedEof => Error::Broken {
+                address,
+                detail: "the server closed it before answering".into(),
+            },
+            _ => Error::Broken {
+                address,
+                detail: error.to_string(),
+            },
+        }
+    }
+}
+
+fn refused(error: crate::resp::ErrorReply) -> Error {
+    let message = format!("{} {}", error.code, error.message);
+    Error::Refused {
+        code: error.code,
+        message,
+        retry: false,
+    }
+}
+
+/// Whether sending the command twice is the same as sending it once: it reads and changes nothing.
+fn is_read_only(name: &[u8]) -> bool {
+    const NAMES: [&str; 17] = [
+        "GET",
+        "MGET",
+        "EXISTS",
+        "STRLEN",
+        "GETRANGE",
+        "TYPE",
+        "PING",
+        "ECHO",
+        "INFO",
+        "DBSIZE",
+        "TIME",
+        "COMMAND",
+        "SCAN",
+        "MEMORY",
+        "STORE.LIST",
+        "STORE.INFO",
+        "STORE.VERSION",
+    ];
+    NAMES
+        .iter()
+        .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
+struct Connection {
+    stream: BufReader<TcpStream>,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.set_write_timeout(Some(timeout))?;
+        Ok(Connection {
+            stream: BufReader::with_capacity(64 * 1024, stream),
+        })
+    }
+
+    fn exchange(&mut self, request: &[u8], replies: usize) -> io::Result<Vec<Reply>> {
+        self.stream.get_mut().write_all(request)?;
+        (0..replies)
+            .map(|_| decode_reply(&mut self.stream))
+            .collect()
+    }
+}
