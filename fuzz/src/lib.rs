@@ -14,4 +14,4 @@ mod segment;
 pub use manifest::manifest;
 pub use mutate::Mutations;
 pub use resp::resp;
-pub use segment::{read_segment, segment};
+pub use segment::{read_segment, reseal_segment, segment};

@@ -45,22 +45,23 @@ impl<'a> Mutations<'a> {
             u64::MAX,
         ];
         let at = self.below(bytes.len());
-        match self.below(7) {
-            0 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
-            1 if !bytes.is_empty() => bytes[at] = self.random() as u8,
-            2 => bytes.truncate(at),
-            3 => {
+        // Mostly in place: what moves everything behind it is soon refused.
+        match self.below(12) {
+            0..=2 if !bytes.is_empty() => bytes[at] ^= 1 << self.below(8),
+            3..=4 if !bytes.is_empty() => bytes[at] = self.random() as u8,
+            5 => bytes.truncate(at),
+            6 => {
                 let byte = self.random() as u8;
                 bytes.insert(at, byte);
             }
-            4 => {
+            7..=9 => {
                 let width = [1, 2, 4, 8][self.below(4)];
                 let edge = EDGES[self.below(EDGES.len())].to_le_bytes();
                 for (byte, new) in bytes.iter_mut().skip(at).zip(&edge[..width]) {
                     *byte = *new;
                 }
             }
-            5 => {
+            10 => {
                 // A piece of another seed, put in.
                 let other = &self.seeds[self.below(self.seeds.len())];
                 let from = self.below(other.len());

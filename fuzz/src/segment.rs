@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Lookups in any bytes end in a value, an absence or `Corrupted`; never in a panic.
 pub fn segment(bytes: &[u8]) {
     let _ = read_segment(bytes);
-    if let Some(sealed) = reseal(bytes) {
+    if let Some(sealed) = reseal_segment(bytes) {
         let _ = read_segment(&sealed);
     }
 }
@@ -61,7 +61,7 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
 }
 
 /// The same bytes with every checksum made to fit, as far as the footer can be believed.
-fn reseal(bytes: &[u8]) -> Option<Vec<u8>> {
+pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = bytes.to_vec();
     let footer_start = bytes.len().checked_sub(FOOTER_SIZE)?;
     if footer_start < HEADER_SIZE {
