@@ -1,1 +1,32 @@
-//! larder-batch
+//! Stores: immutable data sets, built once, looked up for ever after.
+//!
+//! ```text
+//!  rows ──> build::Builder ──> segments + manifest ──> version::StoreDir (publish, live)
+//!                                                              │
+//!  key ──> version::Version ──> segment::index (filter, directory: memory) ──> one block ──> value
+//! ```
+//!
+//! A record's way in: `build` sorts rows by hash within the memory given, `segment::writer` packs
+//! them into blocks, `manifest` says what the version holds, `version::publish` makes it durable.
+//! Its way out: `version` picks the segment by the key's slot, `segment::index` picks the block,
+//! `segment::block` checks the block and finds the record.
+//!
+//! Segment writers and readers see bytes and `Write` only. Files appear in `version`, and in
+//! `build::spill` for what does not fit in memory.
+//!
+//! Read `segment` first: the format is there.
+
+pub mod build;
+pub mod diff;
+mod error;
+mod fault;
+pub mod manifest;
+pub mod segment;
+pub mod version;
+
+pub use build::{BuildOptions, BuildProgress, Builder, OnDuplicate, RowWriter};
+pub use error::Error;
+pub use fault::fault_point;
+pub use manifest::{Manifest, SegmentDigest, SegmentEntry};
+pub use segment::Compression;
+pub use version::{Attempt, Residency, StoreDir, Value, VerifyReport, Version};

@@ -1,0 +1,217 @@
+//! One bucket: loads its chunks, sorts the rows by (hash, key, seq), settles duplicates.
+//!
+//! A bucket too large for its share of the memory is read several times, each time for the rows of
+//! a narrower range of hashes.
+
+use larder_types::key_hash;
+
+use super::OnDuplicate;
+use super::spill::{Held, Place, Rows, Spill};
+use crate::error::Error;
+
+#[derive(Default)]
+pub struct Bucket {
+    chunks: Vec<Held>,
+    pub rows: u64,
+    pub inline_bytes: u64,
+}
+
+/// Takes the records that are left, in (hash, key) order.
+pub type Emit<'a> = dyn FnMut(u64, &[u8], &[u8]) -> Result<(), Error> + 'a;
+
+/// Where a row is, beside what it is sorted by. Sorting moves these 32 bytes, never rows.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u64,
+    seq: u64,
+    chunk: u32,
+    /// Where the key begins in its chunk; the value follows it.
+    offset: u32,
+    key_size: u32,
+    value_size: u32,
+}
+
+impl Bucket {
+    pub fn add(&mut self, held: Held) {
+        self.rows += held.rows;
+        self.inline_bytes += held.inline_bytes;
+        self.chunks.push(held);
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        let in_memory = |held: &Held| match &held.place {
+            Place::Memory(bytes) => bytes.len() as u64,
+            Place::File { .. } => 0,
+        };
+        self.chunks.iter().map(in_memory).sum()
+    }
+
+    pub fn emit(
+        self,
+        spill: &Spill,
+        on_duplicate: OnDuplicate,
+        bytes_max: u64,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Error> {
+        let size = |held: &Held| match &held.place {
+            Place::Memory(bytes) => bytes.len() as u64,
+            Place::File { size, .. } => *size as u64,
+        };
+        let total: u64 = self.chunks.iter().map(size).sum();
+        if total <= bytes_max {
+            let mut chunks = Vec::with_capacity(self.chunks.len());
+            for held in self.chunks {
+                chunks.push(match held.place {
+                    Place::Memory(bytes) => bytes,
+                    Place::File { offset, size } => spill.read(offset, size)?,
+                });
+            }
+            return emit_sorted(&chunks, on_duplicate, emit);
+        }
+        self.emit_in_passes(spill, on_duplicate, total.div_ceil(bytes_max), emit)
+    }
+
+    fn emit_in_passes(
+        &self,
+        spill: &Spill,
+        on_duplicate: OnDuplicate,
+        passes: u64,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Error> {
+        let (first, last) = self.hash_bounds(spill)?;
+        let step = ((last - first) / passes).saturating_add(1);
+        for pass in 0..passes {
+            let Some(low) = first
+                .checked_add(pass.saturating_mul(step))
+                .filter(|low| *low <= last)
+            else {
+                break;
+            };
+            let high = low.saturating_add(step - 1).min(last);
+            let mut kept = super::Chunk::default();
+            self.each_row(spill, &mut |row, hash| {
+                if (low..=high).contains(&hash) {
+                    kept.push(row.seq, row.key, row.value, 0);
+                }
+            })?;
+            emit_sorted(&[kept.bytes], on_duplicate, emit)?;
+        }
+        Ok(())
+    }
+
+    fn hash_bounds(&self, spill: &Spill) -> Result<(u64, u64), Error> {
+        let mut bounds = (u64::MAX, 0);
+        self.each_row(spill, &mut |_, hash| {
+            bounds = (bounds.0.min(hash), bounds.1.max(hash))
+        })?;
+        Ok(bounds)
+    }
+
+    fn each_row(
+        &self,
+        spill: &Spill,
+        each: &mut dyn FnMut(super::spill::Row<'_>, u64),
+    ) -> Result<(), Error> {
+        for held in &self.chunks {
+            let loaded;
+            let bytes = match &held.place {
+                Place::Memory(bytes) => bytes,
+                Place::File { offset, size } => {
+                    loaded = spill.read(*offset, *size)?;
+                    &loaded
+                }
+            };
+            Rows::new(bytes).for_each(|row| {
+                let hash = key_hash(row.key);
+                each(row, hash);
+            });
+        }
+        Ok(())
+    }
+}
+
+fn emit_sorted(
+    chunks: &[Vec<u8>],
+    on_duplicate: OnDuplicate,
+    emit: &mut Emit<'_>,
+) -> Result<(), Error> {
+    let mut entries = Vec::new();
+    for (chunk, bytes) in (0..).zip(chunks) {
+        if u32::try_from(bytes.len()).is_err() {
+            return Err(Error::limit(
+                "--memory",
+                "one chunk of rows exceeds 4 GiB; give more --partitions",
+            ));
+        }
+        entries.extend(Rows::new(bytes).map(|row| Entry {
+            hash: key_hash(row.key),
+            seq: row.seq,
+            chunk,
+            offset: (row.key.as_ptr() as usize - bytes.as_ptr() as usize) as u32,
+            key_size: row.key.len() as u32,
+            value_size: row.value.len() as u32,
+        }));
+    }
+    entries.sort_unstable_by_key(|entry| entry.hash);
+    let row = |entry: &Entry| {
+        let bytes = &chunks[entry.chunk as usize][entry.offset as usize..];
+        let (key, rest) = bytes.split_at(entry.key_size as usize);
+        (key, entry.seq, &rest[..entry.value_size as usize])
+    };
+    let mut start = 0;
+    while start < entries.len() {
+        let hash = entries[start].hash;
+        let run = entries[start..]
+            .iter()
+            .take_while(|entry| entry.hash == hash)
+            .count();
+        let run = &mut entries[start..start + run];
+        start += run.len();
+        if run.len() > 1 {
+            run.sort_unstable_by(|a, b| {
+                let (a, b) = (row(a), row(b));
+                (a.0, a.1).cmp(&(b.0, b.1))
+            });
+        }
+        for same in run.chunk_by(|a, b| row(a).0 == row(b).0) {
+            settle(same.iter().map(&row), same.len(), on_duplicate, hash, emit)?;
+        }
+    }
+    Ok(())
+}
+
+/// Rows of one key, in input order: emits what the policy makes of them.
+fn settle<'a>(
+    mut rows: impl DoubleEndedIterator<Item = (&'a [u8], u64, &'a [u8])>,
+    count: usize,
+    on_duplicate: OnDuplicate,
+    hash: u64,
+    emit: &mut Emit<'_>,
+) -> Result<(), Error> {
+    let first = rows.next().expect("a run has a row");
+    let (key, _, value) = first;
+    match on_duplicate {
+        OnDuplicate::Collect => {
+            let mut array = vec![b'['];
+            push_json(&mut array, value);
+            for (_, _, value) in rows {
+                array.push(b',');
+                push_json(&mut array, value);
+            }
+            array.push(b']');
+            emit(hash, key, &array)
+        }
+        OnDuplicate::Error if count > 1 => Err(Error::DuplicateKey { key: key.to_vec() }),
+        OnDuplicate::Last => emit(hash, key, rows.next_back().unwrap_or(first).2),
+        OnDuplicate::Error | OnDuplicate::First => emit(hash, key, value),
+    }
+}
+
+fn push_json(array: &mut Vec<u8>, value: &[u8]) {
+    if serde_json::from_slice::<serde::de::IgnoredAny>(value).is_ok() {
+        array.extend_from_slice(value);
+    } else {
+        let text = String::from_utf8_lossy(value);
+        serde_json::to_writer(array, &text).expect("a string is always JSON");
+    }
+}

@@ -1,0 +1,543 @@
+//! Builds a version from rows in any order, within the memory given.
+//!
+//! ```text
+//! rows ─ RowWriter (one a thread) ─> chunks per bucket ─> memory, then the spill file
+//!                                                             │ finish: partitions in parallel
+//!                 segment <─ SegmentWriter <─ duplicates <─ sort one bucket by (hash, key, seq)
+//! ```
+//!
+//! A *bucket* is a range of hashes within a partition. Rows are scattered over buckets as they come
+//! in; chunks stay in memory until half of it is used, later ones go to the spill file. Then each
+//! bucket is loaded and sorted by itself, in hash order, and appended to its partition's segment.
+//! So a row is copied to memory once, to disk at most twice, and compared only with its bucket.
+//!
+//! 1. Output depends on rows, their sequence numbers and the options only: not on threads, memory
+//!    or timing.
+//! 2. Until `finish` returns `Ok`, the folder has no manifest; on an error or a drop it is emptied
+//!    of what was written.
+
+mod bucket;
+mod spill;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use larder_types::{
+    ByteSize, KEY_BYTES_MAX, PartitionId, StoreName, VALUE_BYTES_MAX, key_hash, slot_of_parts,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, show_key};
+use crate::fault::fault_point;
+use crate::manifest::{
+    Manifest, PARTITIONS_MAX, SegmentEntry, partition_of, segment_file, slots_of,
+};
+use crate::segment::{
+    Compression, LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
+};
+use crate::version::files;
+use bucket::Bucket;
+use spill::{Chunk, Spill};
+
+/// What to do when rows share a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDuplicate {
+    /// Refuse the build.
+    #[default]
+    Error,
+    /// Keep the row that came first in the input.
+    First,
+    /// Keep the row that came last.
+    Last,
+    /// Keep all: the value is a JSON array of the values, in input order. A value that is JSON
+    /// stands in it as it is, any other as a JSON string.
+    Collect,
+}
+
+impl std::str::FromStr for OnDuplicate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "error" => Ok(OnDuplicate::Error),
+            "first" => Ok(OnDuplicate::First),
+            "last" => Ok(OnDuplicate::Last),
+            "collect" => Ok(OnDuplicate::Collect),
+            _ => Err(format!(
+                "{text:?} is no way to treat duplicates; use error, first, last or collect"
+            )),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    pub store: StoreName,
+    /// 1 to 16,384.
+    pub partitions: u32,
+    /// A bound on the builder's memory. At least 16 MiB, and four times the longest value.
+    pub memory: ByteSize,
+    /// Threads that write segments.
+    pub threads: usize,
+    /// Where the spill file goes; the output folder when `None`.
+    pub temp_dir: Option<PathBuf>,
+    pub compression: Compression,
+    /// Bytes of records in a block, on average; `None` for what suits the compression.
+    pub block_size: Option<u32>,
+    pub filter: bool,
+    pub on_duplicate: OnDuplicate,
+    pub value_bytes_max: u64,
+}
+
+impl BuildOptions {
+    pub fn new(store: StoreName) -> BuildOptions {
+        BuildOptions {
+            store,
+            partitions: 8,
+            memory: ByteSize(1 << 30),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            temp_dir: None,
+            compression: Compression::None,
+            block_size: None,
+            filter: true,
+            on_duplicate: OnDuplicate::Error,
+            value_bytes_max: VALUE_BYTES_MAX,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        const MEMORY_MIN: u64 = 16 << 20;
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
+            return Err(Error::limit(
+                "--partitions",
+                format!("{} is not between 1 and {PARTITIONS_MAX}", self.partitions),
+            ));
+        }
+        if self.memory.0 < MEMORY_MIN {
+            return Err(Error::limit(
+                "--memory",
+                format!(
+                    "{} is too little; give at least {}",
+                    self.memory,
+                    ByteSize(MEMORY_MIN)
+                ),
+            ));
+        }
+        if self.threads == 0 {
+            return Err(Error::limit(
+                "--threads",
+                "0 threads build nothing; give at least 1",
+            ));
+        }
+        if self
+            .block_size
+            .is_some_and(|size| !(256..=1 << 20).contains(&size))
+        {
+            return Err(Error::limit(
+                "--block-size",
+                "a block holds between 256 bytes and 1 MiB",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How far `finish` has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BuildProgress {
+    pub records_done: u64,
+    pub records_total: u64,
+    pub bytes_written: u64,
+}
+
+/// See the module.
+pub struct Builder {
+    options: BuildOptions,
+    prefix: Vec<u8>,
+    buckets_per_partition: u32,
+    out: OutFolder,
+    buckets: Vec<Mutex<Bucket>>,
+    spill: Spill,
+    memory_used: AtomicU64,
+    memory_for_chunks: u64,
+    writers: AtomicUsize,
+    failed: Mutex<Option<Error>>,
+}
+
+impl Builder {
+    /// Prepares to build into the folder `out`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// For options out of bounds, a folder that holds something already, or one that cannot be
+    /// written.
+    pub fn new(options: BuildOptions, out: &Path) -> Result<Builder, Error> {
+        options.check()?;
+        let folder = OutFolder::create(out)?;
+        let spill = Spill::create(options.temp_dir.as_deref().unwrap_or(out))?;
+        const BUCKETS: u32 = 512;
+        let buckets_per_partition = (BUCKETS / options.partitions).max(1);
+        let bucket_count = options.partitions * buckets_per_partition;
+        Ok(Builder {
+            prefix: format!("{}:", options.store).into_bytes(),
+            buckets_per_partition,
+            out: folder,
+            buckets: (0..bucket_count).map(|_| Mutex::default()).collect(),
+            spill,
+            memory_used: AtomicU64::new(0),
+            memory_for_chunks: options.memory.0 / 2,
+            writers: AtomicUsize::new(0),
+            failed: Mutex::new(None),
+            options,
+        })
+    }
+
+    /// A way in for one thread. Threads may each have one, up to 16 at a time.
+    pub fn writer(&self) -> RowWriter<'_> {
+        self.writers.fetch_add(1, Ordering::Relaxed);
+        let share = self.options.memory.0
+            / 8
+            / (self.buckets.len() as u64 * self.options.threads.max(2) as u64);
+        RowWriter {
+            builder: self,
+            open: self.buckets.iter().map(|_| Chunk::default()).collect(),
+            chunk_bytes: (share as usize).clamp(512, 64 << 10),
+        }
+    }
+
+    /// Sorts, writes the segments and the manifest, and makes all of it durable.
+    ///
+    /// # Errors
+    /// A duplicate key, a full disk, or whatever a writer met before. Nothing is left in `out`.
+    pub fn finish(mut self, progress: &(dyn Fn(BuildProgress) + Sync)) -> Result<Manifest, Error> {
+        assert_eq!(
+            self.writers.load(Ordering::SeqCst),
+            0,
+            "every RowWriter is closed before finish"
+        );
+        if let Some(error) = self.failed.get_mut().expect("no writer panicked").take() {
+            return Err(error);
+        }
+        fault_point("build.sorted");
+        let entries = self.write_segments(progress)?;
+        fault_point("build.segments");
+        let sum = |of: fn(&SegmentSummary) -> u64| entries.iter().map(of).sum::<u64>();
+        let manifest = Manifest {
+            format: Manifest::FORMAT,
+            store: self.options.store.clone(),
+            partitions: self.options.partitions,
+            record_count: sum(|s| s.record_count),
+            key_bytes: sum(|s| s.key_bytes),
+            value_bytes: sum(|s| s.value_bytes),
+            size_bytes: sum(|s| s.size_bytes),
+            compression: self.options.compression,
+            segments: (0..)
+                .zip(&entries)
+                .map(|(partition, summary)| self.entry(partition, summary))
+                .collect(),
+            digest: String::new(),
+        };
+        let bytes = manifest.encode();
+        self.spill.remove();
+        fault_point("build.manifest");
+        files::write_durably(&self.out.path.join(Manifest::FILE), &bytes)?;
+        self.out.keep();
+        fault_point("build.done");
+        Manifest::decode("just written", &bytes)
+    }
+
+    fn entry(&self, partition: u32, summary: &SegmentSummary) -> SegmentEntry {
+        SegmentEntry {
+            file: segment_file(partition),
+            partition: PartitionId(partition),
+            slots: slots_of(partition, self.options.partitions),
+            size_bytes: summary.size_bytes,
+            record_count: summary.record_count,
+            digest: summary.digest.clone(),
+        }
+    }
+
+    fn write_segments(
+        &self,
+        progress: &(dyn Fn(BuildProgress) + Sync),
+    ) -> Result<Vec<SegmentSummary>, Error> {
+        let partitions = self.options.partitions;
+        let threads = self.options.threads.min(partitions as usize);
+        let work = Work {
+            next: AtomicUsize::new(0),
+            records_done: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            records_total: self
+                .buckets
+                .iter()
+                .map(|bucket| bucket.lock().expect("no writer panicked").rows)
+                .sum(),
+            // A quarter of the memory is for buckets while they are sorted; a row's index entry
+            // and the output's buffers come on top of its bytes.
+            bucket_bytes_max: (self.options.memory.0 / 4 / threads as u64).max(1 << 20),
+            progress,
+        };
+        let summaries: Vec<Mutex<Option<SegmentSummary>>> =
+            (0..partitions).map(|_| Mutex::new(None)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let partition = work.next.fetch_add(1, Ordering::Relaxed);
+                        if partition >= partitions as usize || self.has_failed() {
+                            return;
+                        }
+                        match self.write_segment(partition as u32, &work) {
+                            Ok(summary) => {
+                                *summaries[partition].lock().expect("ours alone") = Some(summary)
+                            }
+                            Err(error) => self.fail(error),
+                        }
+                    }
+                });
+            }
+        });
+        if let Some(error) = self.failed.lock().expect("no thread panicked").take() {
+            return Err(error);
+        }
+        let done = summaries
+            .into_iter()
+            .map(|summary| summary.into_inner().expect("no thread panicked"));
+        Ok(done
+            .map(|summary| summary.expect("every partition was written"))
+            .collect())
+    }
+
+    fn write_segment(&self, partition: u32, work: &Work<'_>) -> Result<SegmentSummary, Error> {
+        let path = self.out.path.join(segment_file(partition));
+        let first = (partition * self.buckets_per_partition) as usize;
+        let buckets = &self.buckets[first..first + self.buckets_per_partition as usize];
+        let mut plan = SegmentPlan {
+            partition,
+            partitions: self.options.partitions,
+            ..SegmentPlan::default()
+        };
+        for bucket in buckets {
+            let bucket = bucket.lock().expect("no writer panicked");
+            plan.record_count += bucket.rows;
+            plan.inline_bytes += bucket.inline_bytes;
+        }
+        let options = SegmentOptions {
+            compression: self.options.compression,
+            block_size: self
+                .options
+                .block_size
+                .unwrap_or(self.options.compression.block_size()),
+            filter: self.options.filter,
+        };
+        let file = files::StreamingFile::create(&path)?;
+        let io = || Error::io("write", &path);
+        let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
+        for bucket in buckets {
+            let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
+            let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
+            bucket.emit(
+                &self.spill,
+                self.options.on_duplicate,
+                work.bucket_bytes_max,
+                &mut |hash, key, value| writer.push(hash, key, value).map_err(io()),
+            )?;
+            self.memory_used.fetch_sub(chunk_bytes, Ordering::Relaxed);
+            let records_done = work.records_done.fetch_add(rows, Ordering::Relaxed) + rows;
+            (work.progress)(BuildProgress {
+                records_done,
+                records_total: work.records_total,
+                bytes_written: work.bytes_written.load(Ordering::Relaxed),
+            });
+            if self.has_failed() {
+                return Err(Error::Cancelled);
+            }
+        }
+        let (mut file, summary) = writer.finish().map_err(io())?;
+        file.flush().map_err(io())?;
+        file.sync(&path)?;
+        work.bytes_written
+            .fetch_add(summary.size_bytes, Ordering::Relaxed);
+        fault_point("build.segment");
+        Ok(summary)
+    }
+
+    /// Takes a full chunk, into memory while there is room, else to the spill file.
+    fn take_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
+        let bytes = chunk.bytes.len() as u64;
+        let used = self.memory_used.fetch_add(bytes, Ordering::Relaxed);
+        let held = if used + bytes <= self.memory_for_chunks {
+            chunk.into_memory()
+        } else {
+            self.memory_used.fetch_sub(bytes, Ordering::Relaxed);
+            self.spill.write(chunk)?
+        };
+        self.buckets[bucket]
+            .lock()
+            .expect("no writer panicked")
+            .add(held);
+        Ok(())
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.lock().expect("no thread panicked").is_some()
+    }
+
+    /// Keeps the first failure; later ones are its consequences.
+    fn fail(&self, error: Error) {
+        self.failed
+            .lock()
+            .expect("no thread panicked")
+            .get_or_insert(error);
+    }
+}
+
+struct Work<'a> {
+    next: AtomicUsize,
+    records_done: AtomicU64,
+    bytes_written: AtomicU64,
+    records_total: u64,
+    bucket_bytes_max: u64,
+    progress: &'a (dyn Fn(BuildProgress) + Sync),
+}
+
+/// One thread's way into a [`Builder`]. Close it: rows of a writer that is merely dropped are lost,
+/// and the build fails.
+pub struct RowWriter<'a> {
+    builder: &'a Builder,
+    open: Vec<Chunk>,
+    chunk_bytes: usize,
+}
+
+impl RowWriter<'_> {
+    /// Adds a row. `seq` orders it among all rows of the input, for duplicates.
+    ///
+    /// # Errors
+    /// A key or value out of bounds, or a full disk.
+    pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let options = &self.builder.options;
+        check_row(options, key, value)?;
+        let slot = if options.partitions == 1 {
+            0
+        } else {
+            slot_of_parts(&self.builder.prefix, key)
+        };
+        let partition = partition_of(slot, options.partitions);
+        let hash = key_hash(key);
+        let within = (u128::from(hash) * u128::from(self.builder.buckets_per_partition)) >> 64;
+        let bucket = (partition * self.builder.buckets_per_partition) as usize + within as usize;
+        let chunk = &mut self.open[bucket];
+        if !chunk.has_room(key, value, self.chunk_bytes) {
+            let full = std::mem::take(chunk);
+            self.builder.take_chunk(bucket, full)?;
+        }
+        self.open[bucket].push(seq, key, value, self.chunk_bytes);
+        Ok(())
+    }
+
+    /// Hands over the last rows.
+    ///
+    /// # Errors
+    /// A full disk.
+    pub fn close(mut self) -> Result<(), Error> {
+        for (bucket, chunk) in std::mem::take(&mut self.open).into_iter().enumerate() {
+            if chunk.rows > 0 {
+                self.builder.take_chunk(bucket, chunk)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RowWriter<'_> {
+    fn drop(&mut self) {
+        if self.open.iter().any(|chunk| chunk.rows > 0) {
+            self.builder.fail(Error::state(
+                "the input ended early: a row writer was dropped before it was closed",
+            ));
+        }
+        self.builder.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn check_row(options: &BuildOptions, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(Error::limit(
+            "a key",
+            "is empty; a key has at least one byte",
+        ));
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::limit(
+            format!("key {}", show_key(key)),
+            format!("has {} bytes, the limit is {KEY_BYTES_MAX}", key.len()),
+        ));
+    }
+    let size = value.len() as u64;
+    if size > options.value_bytes_max {
+        return Err(Error::limit(
+            format!("the value of key {}", show_key(key)),
+            format!("has {size} bytes, the limit is {}", options.value_bytes_max),
+        ));
+    }
+    if size > LARGE_VALUE_BYTES_MIN as u64 && size > options.memory.0 / 4 {
+        return Err(Error::limit(
+            format!("the value of key {}", show_key(key)),
+            format!(
+                "has {size} bytes, a quarter of --memory is {}; give --memory {} or more",
+                options.memory.0 / 4,
+                ByteSize(size * 4)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The output folder: what was written into it goes again, unless it is kept.
+struct OutFolder {
+    path: PathBuf,
+    created: bool,
+    kept: bool,
+}
+
+impl OutFolder {
+    fn create(path: &Path) -> Result<OutFolder, Error> {
+        let created = !path.exists();
+        fs::create_dir_all(path).map_err(Error::io("create folder", path))?;
+        let mut entries = fs::read_dir(path).map_err(Error::io("read folder", path))?;
+        if let Some(Ok(entry)) = entries.next() {
+            return Err(Error::state(format!(
+                "output folder {} is not empty (it holds {:?}); choose a new folder, or remove it first",
+                path.display(),
+                entry.file_name()
+            )));
+        }
+        Ok(OutFolder {
+            path: path.to_owned(),
+            created,
+            kept: false,
+        })
+    }
+
+    fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for OutFolder {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        // Best effort: an error is on its way already, and says more than this one would.
+        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
+            let _ = fs::remove_file(entry.path());
+        }
+        if self.created {
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What changed between two versions.
+
+use crate::error::Error;
+use crate::version::Version;
+
+/// A key whose record is not the same in both versions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    Added(&'a [u8]),
+    Removed(&'a [u8]),
+    Changed(&'a [u8]),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiffSummary {
+    pub added: u64,
+    pub removed: u64,
+    pub changed: u64,
+    pub unchanged: u64,
+}
+
+/// Compares two versions, telling `each` of every change; it says whether to go on. Each version is
+/// read in its own order while the other is looked up; as both are in hash order, the lookups move
+/// forward too.
+///
+/// # Errors
+/// [`Error::Corrupted`] if either is damaged; [`Error::Cancelled`].
+pub fn diff(
+    old: &Version,
+    new: &Version,
+    each: &mut dyn FnMut(Change<'_>) -> bool,
+) -> Result<DiffSummary, Error> {
+    let mut summary = DiffSummary::default();
+    for record in old.iter() {
+        let (key, value) = record?;
+        let go_on = match new.get(&key)? {
+            None => {
+                summary.removed += 1;
+                each(Change::Removed(&key))
+            }
+            Some(now) if *now != *value => {
+                summary.changed += 1;
+                each(Change::Changed(&key))
+            }
+            Some(_) => {
+                summary.unchanged += 1;
+                true
+            }
+        };
+        if !go_on {
+            return Err(Error::Cancelled);
+        }
+    }
+    for record in new.iter() {
+        let (key, _) = record?;
+        if old.get(&key)?.is_none() {
+            summary.added += 1;
+            if !each(Change::Added(&key)) {
+                return Err(Error::Cancelled);
+            }
+        }
+    }
+    Ok(summary)
+}

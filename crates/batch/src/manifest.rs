@@ -1,0 +1,225 @@
+//! The manifest: what a version holds, with a digest per segment and one of its own.
+//!
+//! A built version is a folder with `manifest.json` and the segments it names. The manifest is
+//! written last. Its own digest is the XXH3-128 of the file with the digest's value left empty, so
+//! a changed byte anywhere in it is found.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+use larder_types::{PartitionId, SLOTS, StoreName};
+
+use crate::error::Error;
+use crate::segment::Compression;
+
+/// The digest of a segment's bytes, in order: XXH3-128, in hexadecimal. It finds accidents, not
+/// malice.
+pub struct SegmentDigest(Box<Xxh3>);
+
+impl Default for SegmentDigest {
+    fn default() -> Self {
+        SegmentDigest::new()
+    }
+}
+
+impl SegmentDigest {
+    pub fn new() -> SegmentDigest {
+        SegmentDigest(Box::new(Xxh3::new()))
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish_hex(&self) -> String {
+        format!("{:032x}", self.0.digest128())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    pub format: u32,
+    pub store: StoreName,
+    pub partitions: u32,
+    pub record_count: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    /// Bytes of all segments together.
+    pub size_bytes: u64,
+    pub compression: Compression,
+    pub segments: Vec<SegmentEntry>,
+    pub digest: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SegmentEntry {
+    pub file: String,
+    pub partition: PartitionId,
+    /// First and last slot, both included.
+    pub slots: (u16, u16),
+    pub size_bytes: u64,
+    pub record_count: u64,
+    pub digest: String,
+}
+
+/// The most partitions that a store may have: one a slot.
+pub const PARTITIONS_MAX: u32 = SLOTS as u32;
+
+/// The partition that holds `slot`: partitions cut the slots into ranges as equal as can be.
+#[inline]
+pub fn partition_of(slot: u16, partitions: u32) -> u32 {
+    u32::from(slot) * partitions / u32::from(SLOTS)
+}
+
+/// The first and the last slot of a partition.
+pub fn slots_of(partition: u32, partitions: u32) -> (u16, u16) {
+    let first = |partition: u32| (partition * u32::from(SLOTS)).div_ceil(partitions) as u16;
+    (first(partition), first(partition + 1) - 1)
+}
+
+/// The file name of a partition's segment.
+pub fn segment_file(partition: u32) -> String {
+    format!("p{partition:05}.segment")
+}
+
+impl Manifest {
+    pub const FILE: &str = "manifest.json";
+    pub const FORMAT: u32 = 1;
+    /// No manifest is longer: 16,384 segments of some 250 bytes.
+    pub const SIZE_MAX: u64 = 16 << 20;
+
+    /// The file's bytes, with the digest made anew.
+    pub fn encode(&self) -> Vec<u8> {
+        let sealed = Manifest {
+            digest: self.digest_now(),
+            ..self.clone()
+        };
+        sealed.text()
+    }
+
+    /// # Errors
+    /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged, or say what cannot be.
+    pub fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
+        let damaged = |detail: String| Error::corrupted(format!("manifest {place}"), detail);
+        let manifest: Manifest =
+            serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        if manifest.format != Self::FORMAT {
+            return Err(damaged(format!(
+                "it is of format {}, this larder reads {}",
+                manifest.format,
+                Self::FORMAT
+            )));
+        }
+        if manifest.digest != manifest.digest_now() || manifest.text() != bytes {
+            return Err(damaged("its digest does not fit its contents".to_owned()));
+        }
+        manifest
+            .check()
+            .map_err(|detail| damaged(detail.to_owned()))?;
+        Ok(manifest)
+    }
+
+    /// The digest as it should be. Two versions with one digest hold the same bytes.
+    pub fn digest_now(&self) -> String {
+        let open = Manifest {
+            digest: String::new(),
+            ..self.clone()
+        };
+        format!("{:032x}", xxh3_128(&open.text()))
+    }
+
+    fn text(&self) -> Vec<u8> {
+        let mut text = serde_json::to_vec_pretty(self).expect("a manifest is always JSON");
+        text.push(b'\n');
+        text
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions)
+            || self.segments.len() != self.partitions as usize
+        {
+            return Err("the number of segments is not the number of partitions");
+        }
+        for (partition, segment) in (0..).zip(&self.segments) {
+            if segment.file != segment_file(partition)
+                || segment.partition != PartitionId(partition)
+            {
+                return Err("a segment's file or partition is not the one in its place");
+            }
+            if segment.slots != slots_of(partition, self.partitions) {
+                return Err("a segment's slots are not those of its partition");
+            }
+        }
+        let sum = |of: fn(&SegmentEntry) -> u64| {
+            self.segments.iter().map(of).try_fold(0, u64::checked_add)
+        };
+        if sum(|s| s.size_bytes) != Some(self.size_bytes)
+            || sum(|s| s.record_count) != Some(self.record_count)
+        {
+            return Err("its sums do not add up");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn example(partitions: u32) -> Manifest {
+        let segment = |partition| SegmentEntry {
+            file: segment_file(partition),
+            partition: PartitionId(partition),
+            slots: slots_of(partition, partitions),
+            size_bytes: 10,
+            record_count: 1,
+            digest: SegmentDigest::new().finish_hex(),
+        };
+        Manifest {
+            format: Manifest::FORMAT,
+            store: "pymk".parse().expect("name"),
+            partitions,
+            record_count: u64::from(partitions),
+            key_bytes: 3,
+            value_bytes: 4,
+            size_bytes: 10 * u64::from(partitions),
+            compression: Compression::None,
+            segments: (0..partitions).map(segment).collect(),
+            digest: String::new(),
+        }
+    }
+
+    #[test]
+    fn partitions_cover_every_slot_once() {
+        for partitions in [1, 2, 3, 7, 8, 100, 16_384] {
+            let mut next = 0u32;
+            for partition in 0..partitions {
+                let (first, last) = slots_of(partition, partitions);
+                assert_eq!(u32::from(first), next);
+                assert!((first..=last).all(|slot| partition_of(slot, partitions) == partition));
+                next = u32::from(last) + 1;
+            }
+            assert_eq!(next, u32::from(SLOTS));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_manifest_is_found() {
+        let bytes = example(2).encode();
+        assert_eq!(Manifest::decode("m", &bytes).expect("intact").partitions, 2);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Manifest::decode("m", &damaged).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_segment_named_outside_the_folder_is_refused() {
+        let mut manifest = example(1);
+        manifest.segments[0].file = "../x".to_owned();
+        assert!(Manifest::decode("m", &manifest.encode()).is_err());
+    }
+}

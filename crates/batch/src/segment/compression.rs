@@ -1,0 +1,191 @@
+//! Compression of blocks and extents: none, lz4, or zstd with a dictionary trained per segment.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// How the blocks of a segment are compressed. Written `none`, `lz4`, `zstd` or `zstd:LEVEL`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Compression {
+    #[default]
+    None,
+    Lz4,
+    Zstd {
+        level: i32,
+    },
+}
+
+const ZSTD_LEVEL_DEFAULT: i32 = 3;
+const ZSTD_LEVEL_MAX: i32 = 19;
+
+impl FromStr for Compression {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "none" => Ok(Compression::None),
+            None if text == "lz4" => Ok(Compression::Lz4),
+            None if text == "zstd" => Ok(Compression::Zstd {
+                level: ZSTD_LEVEL_DEFAULT,
+            }),
+            Some(("zstd", level)) => match level.parse() {
+                Ok(level) if (1..=ZSTD_LEVEL_MAX).contains(&level) => {
+                    Ok(Compression::Zstd { level })
+                }
+                _ => Err(format!(
+                    "zstd has no level {level:?}; use 1 to {ZSTD_LEVEL_MAX}"
+                )),
+            },
+            _ => Err(format!(
+                "{text:?} is no compression; use none, lz4, zstd or zstd:LEVEL"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::Lz4 => f.write_str("lz4"),
+            Compression::Zstd {
+                level: ZSTD_LEVEL_DEFAULT,
+            } => f.write_str("zstd"),
+            Compression::Zstd { level } => write!(f, "zstd:{level}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Compression {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Compression> for String {
+    fn from(compression: Compression) -> String {
+        compression.to_string()
+    }
+}
+
+impl Compression {
+    /// The footer's byte. The level is not kept: a reader does not need it.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Compression::None => 0,
+            Compression::Lz4 => 1,
+            Compression::Zstd { .. } => 2,
+        }
+    }
+
+    /// The size of a block that suits a compression: small where a lookup checks and scans all of
+    /// it, larger where more context makes it smaller.
+    pub(crate) fn block_size(self) -> u32 {
+        match self {
+            Compression::None => 1024,
+            Compression::Lz4 | Compression::Zstd { .. } => 4096,
+        }
+    }
+}
+
+/// Compresses blocks while a segment is written.
+pub(crate) enum Encoder {
+    None,
+    Lz4,
+    Zstd(Box<zstd::bulk::Compressor<'static>>),
+}
+
+impl Encoder {
+    pub fn new(compression: Compression, dictionary: &[u8]) -> Result<Encoder, Error> {
+        Ok(match compression {
+            Compression::None => Encoder::None,
+            Compression::Lz4 => Encoder::Lz4,
+            Compression::Zstd { level } => {
+                let made = zstd::bulk::Compressor::with_dictionary(level, dictionary);
+                Encoder::Zstd(Box::new(made.map_err(|error| {
+                    Error::state(format!("cannot start zstd: {error}"))
+                })?))
+            }
+        })
+    }
+
+    /// The compressed bytes, or `None` when they would not be fewer.
+    pub fn compress(&mut self, raw: &[u8]) -> Option<Vec<u8>> {
+        let packed = match self {
+            Encoder::None => return None,
+            Encoder::Lz4 => lz4_flex::block::compress(raw),
+            Encoder::Zstd(compressor) => compressor.compress(raw).ok()?,
+        };
+        (packed.len() < raw.len()).then_some(packed)
+    }
+}
+
+/// Decompresses blocks of one segment. Cheap to share; each thread keeps its own zstd context.
+#[derive(Clone)]
+pub enum Codec {
+    None,
+    Lz4,
+    Zstd(Arc<zstd::dict::DecoderDictionary<'static>>),
+}
+
+thread_local! {
+    static ZSTD_CONTEXT: RefCell<zstd::zstd_safe::DCtx<'static>> = RefCell::new(zstd::zstd_safe::DCtx::create());
+}
+
+impl Codec {
+    /// # Errors
+    /// [`Error::Corrupted`] for a code that this larder does not know.
+    pub fn new(place: &str, code: u8, dictionary: &[u8]) -> Result<Codec, Error> {
+        match code {
+            0 => Ok(Codec::None),
+            1 => Ok(Codec::Lz4),
+            2 => Ok(Codec::Zstd(Arc::new(zstd::dict::DecoderDictionary::copy(
+                dictionary,
+            )))),
+            _ => Err(Error::corrupted(
+                place,
+                format!("compression {code} is unknown to this larder"),
+            )),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Corrupted`] if `packed` does not decompress to exactly `raw_size` bytes.
+    pub fn decompress(
+        &self,
+        place: &str,
+        packed: &[u8],
+        raw_size: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let damaged = |detail: String| Error::corrupted(place, detail);
+        let mut raw = vec![0; raw_size];
+        let size = match self {
+            Codec::None => {
+                return Err(damaged(
+                    "a block is compressed, the segment is not".to_owned(),
+                ));
+            }
+            Codec::Lz4 => lz4_flex::block::decompress_into(packed, &mut raw)
+                .map_err(|error| damaged(error.to_string()))?,
+            Codec::Zstd(dictionary) => ZSTD_CONTEXT.with_borrow_mut(|context| {
+                context
+                    .decompress_using_ddict(&mut raw[..], packed, dictionary.as_ddict())
+                    .map_err(|code| damaged(zstd::zstd_safe::get_error_name(code).to_owned()))
+            })?,
+        };
+        if size != raw_size {
+            return Err(damaged(format!(
+                "a block decompresses to {size} bytes, {raw_size} were written"
+            )));
+        }
+        Ok(raw)
+    }
+}

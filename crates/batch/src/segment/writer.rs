@@ -1,0 +1,291 @@
+//! Writes one segment, front to back, from records in (hash, key) order.
+
+use std::io::{self, Write};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::block::{BLOCK_OVERHEAD, BlockBuilder};
+use super::compression::{Compression, Encoder};
+use super::directory::Directory;
+use super::filter::Filter;
+use super::format::{Footer, HEADER_SIZE, header};
+use super::index::block_index;
+use crate::manifest::SegmentDigest;
+
+#[derive(Debug, Clone)]
+pub struct SegmentOptions {
+    pub compression: Compression,
+    /// Bytes of records that a block should hold on average, before compression.
+    pub block_size: u32,
+    pub filter: bool,
+}
+
+/// What is known of a segment before its first record. It decides how many blocks there are; the
+/// records that come may be fewer, when duplicates fall away.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SegmentPlan {
+    pub partition: u32,
+    pub partitions: u32,
+    pub record_count: u64,
+    /// Bytes of keys and of values that stay in blocks.
+    pub inline_bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentSummary {
+    pub size_bytes: u64,
+    pub record_count: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    pub digest: String,
+}
+
+/// See the module. Records must come in (hash, key) order without repeats: that is asserted.
+pub struct SegmentWriter<W: Write> {
+    out: Counted<W>,
+    options: SegmentOptions,
+    block_count: u64,
+    positions: Vec<u64>,
+    filter: Option<Filter>,
+    current: BlockBuilder,
+    current_index: u64,
+    last: Option<(u64, Vec<u8>)>,
+    encoder: EncoderState,
+    buffer: Vec<u8>,
+    footer: Footer,
+}
+
+enum EncoderState {
+    /// zstd: blocks wait here until there are enough of them to train a dictionary from.
+    Training {
+        blocks: Vec<(u64, BlockBuilder)>,
+        bytes: usize,
+    },
+    Ready {
+        encoder: Encoder,
+        dictionary: Vec<u8>,
+    },
+}
+
+/// Blocks gathered before a dictionary is trained, and the dictionary's size.
+const TRAINING_BYTES: usize = 2 << 20;
+const TRAINING_BYTES_MIN: usize = 256 << 10;
+const DICTIONARY_BYTES: usize = 32 << 10;
+
+impl<W: Write> SegmentWriter<W> {
+    /// # Errors
+    /// When the header cannot be written.
+    pub fn new(out: W, options: SegmentOptions, plan: SegmentPlan) -> io::Result<Self> {
+        let mut out = Counted {
+            inner: out,
+            digest: SegmentDigest::new(),
+            position: 0,
+        };
+        out.write(&header())?;
+        let block_count = block_count(&options, &plan);
+        let encoder = match options.compression {
+            Compression::Zstd { .. } => EncoderState::Training {
+                blocks: Vec::new(),
+                bytes: 0,
+            },
+            other => EncoderState::Ready {
+                encoder: new_encoder(other, &[])?,
+                dictionary: Vec::new(),
+            },
+        };
+        let footer = Footer {
+            block_count,
+            partition: plan.partition,
+            partitions: plan.partitions,
+            block_size: options.block_size,
+            compression: options.compression.code(),
+            ..Footer::default()
+        };
+        Ok(SegmentWriter {
+            out,
+            block_count,
+            positions: Vec::with_capacity(block_count as usize + 1),
+            filter: options
+                .filter
+                .then(|| Filter::with_capacity(plan.record_count)),
+            current: BlockBuilder::default(),
+            current_index: 0,
+            last: None,
+            encoder,
+            buffer: Vec::new(),
+            footer,
+            options,
+        })
+    }
+
+    /// # Errors
+    /// When `out` fails.
+    pub fn push(&mut self, hash: u64, key: &[u8], value: &[u8]) -> io::Result<()> {
+        if let Some((last_hash, last_key)) = &mut self.last {
+            assert!(
+                (*last_hash, &last_key[..]) < (hash, key),
+                "records must ascend by (hash, key)"
+            );
+            *last_hash = hash;
+            last_key.clear();
+            last_key.extend_from_slice(key);
+        } else {
+            self.last = Some((hash, key.to_vec()));
+        }
+        let index = block_index(hash, self.block_count);
+        if index != self.current_index {
+            self.end_block()?;
+            self.current_index = index;
+        }
+        self.current.push(key, value);
+        if let Some(filter) = &mut self.filter {
+            filter.insert(hash);
+        }
+        self.footer.record_count += 1;
+        self.footer.key_bytes += key.len() as u64;
+        self.footer.value_bytes += value.len() as u64;
+        Ok(())
+    }
+
+    /// Writes what stands behind the data and gives back `out`, which the caller makes durable.
+    ///
+    /// # Errors
+    /// When `out` fails.
+    pub fn finish(mut self) -> io::Result<(W, SegmentSummary)> {
+        self.end_block()?;
+        self.end_training()?;
+        self.flush_buffer(1)?;
+        let end = self.out.position;
+        self.positions.resize(self.block_count as usize + 1, end);
+        self.footer.data_size = end - HEADER_SIZE as u64;
+
+        let EncoderState::Ready { dictionary, .. } = &self.encoder else {
+            unreachable!("training has ended")
+        };
+        let filter = self
+            .filter
+            .take()
+            .map(|filter| filter.encode())
+            .unwrap_or_default();
+        let directory = Directory::from_positions(std::mem::take(&mut self.positions));
+        self.footer.directory_kind = directory.kind();
+        let directory = directory.encode();
+        self.footer.dictionary_size = dictionary.len() as u64;
+        self.footer.filter_size = filter.len() as u64;
+        self.footer.directory_size = directory.len() as u64;
+        self.footer.dictionary_check = xxh3_64(dictionary);
+        self.footer.filter_check = xxh3_64(&filter);
+        self.footer.directory_check = xxh3_64(&directory);
+        for section in [dictionary, &filter, &directory, &self.footer.encode()[..]] {
+            self.out.write(section)?;
+        }
+        let summary = SegmentSummary {
+            size_bytes: self.out.position,
+            record_count: self.footer.record_count,
+            key_bytes: self.footer.key_bytes,
+            value_bytes: self.footer.value_bytes,
+            digest: self.out.digest.finish_hex(),
+        };
+        Ok((self.out.inner, summary))
+    }
+
+    fn end_block(&mut self) -> io::Result<()> {
+        if self.current.is_empty() {
+            return Ok(());
+        }
+        if let EncoderState::Training { blocks, bytes } = &mut self.encoder {
+            *bytes += self.current.records().len();
+            blocks.push((self.current_index, std::mem::take(&mut self.current)));
+            return if *bytes >= TRAINING_BYTES {
+                self.end_training()
+            } else {
+                Ok(())
+            };
+        }
+        let mut block = std::mem::take(&mut self.current);
+        self.write_block(self.current_index, &mut block)?;
+        self.current = block;
+        Ok(())
+    }
+
+    fn write_block(&mut self, index: u64, block: &mut BlockBuilder) -> io::Result<()> {
+        const FLUSH_BYTES: usize = 256 << 10;
+        let position = self.out.position + self.buffer.len() as u64;
+        self.positions.resize(index as usize + 1, position);
+        let EncoderState::Ready { encoder, .. } = &mut self.encoder else {
+            unreachable!("training has ended")
+        };
+        block.finish(index, encoder, &mut self.buffer);
+        self.flush_buffer(FLUSH_BYTES)
+    }
+
+    fn flush_buffer(&mut self, bytes_min: usize) -> io::Result<()> {
+        if self.buffer.len() >= bytes_min {
+            self.out.write(&self.buffer)?;
+            self.buffer.clear();
+        }
+        Ok(())
+    }
+
+    fn end_training(&mut self) -> io::Result<()> {
+        let EncoderState::Training { blocks, bytes } = &mut self.encoder else {
+            return Ok(());
+        };
+        let mut blocks = std::mem::take(blocks);
+        let dictionary = if *bytes < TRAINING_BYTES_MIN {
+            Vec::new()
+        } else {
+            let samples: Vec<&[u8]> = blocks.iter().map(|(_, block)| block.records()).collect();
+            // Data without anything in common trains to an error; then there is no dictionary.
+            zstd::dict::from_samples(&samples, DICTIONARY_BYTES).unwrap_or_default()
+        };
+        let encoder = new_encoder(self.options.compression, &dictionary)?;
+        self.encoder = EncoderState::Ready {
+            encoder,
+            dictionary,
+        };
+        for (index, block) in &mut blocks {
+            self.write_block(*index, block)?;
+        }
+        Ok(())
+    }
+}
+
+fn new_encoder(compression: Compression, dictionary: &[u8]) -> io::Result<Encoder> {
+    Encoder::new(compression, dictionary).map_err(|error| io::Error::other(error.to_string()))
+}
+
+/// As many blocks as give each `block_size` bytes on average, but not many more blocks than
+/// records: where records are long, each is nearly alone in its block.
+fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
+    const LONG_RECORD_BYTES: u64 = 4096;
+    const BLOCKS_PER_LONG_RECORD: u64 = 4;
+    let records = plan.record_count.max(1);
+    // Each record carries two or three bytes of sizes.
+    let bytes = plan.inline_bytes + records * 2;
+    let per_block = u64::from(options.block_size)
+        .saturating_sub(BLOCK_OVERHEAD / 2)
+        .max(1);
+    let most = if bytes / records >= LONG_RECORD_BYTES {
+        records * BLOCKS_PER_LONG_RECORD
+    } else {
+        records
+    };
+    (bytes / per_block).clamp(1, most)
+}
+
+/// Counts and digests what passes to the writer behind it.
+struct Counted<W> {
+    inner: W,
+    digest: SegmentDigest,
+    position: u64,
+}
+
+impl<W: Write> Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.inner.write_all(bytes)?;
+        self.digest.update(bytes);
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! An open version: every segment mapped, its index in memory, ready for lookups.
+//!
+//! A lookup: the slot of `<store>:<key>` picks the segment, the hash of the key the block (filter
+//! and directory, both in memory), then the block is checked and searched. Where the bytes come
+//! from depends on what is known of the page cache:
+//!
+//! - *resident*: everything was in the page cache when last looked: straight from the map;
+//! - otherwise one positioned read of the block; [`Version::try_get`] makes it only if it need not
+//!   wait for the disk (`RWF_NOWAIT`), so that a serving thread is never held up.
+//!
+//! Invariants: a version is never modified; all that a lookup reads is checked first; an absent key
+//! and a damaged block are different answers.
+
+pub mod files;
+mod publish;
+mod segment_file;
+mod tools;
+
+use std::borrow::Cow;
+use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use larder_types::{key_hash, slot_of_parts};
+
+use crate::error::Error;
+use crate::manifest::{Manifest, partition_of};
+use crate::segment::{BlockRange, prefetch_block};
+pub use publish::StoreDir;
+pub use segment_file::Attempt;
+use segment_file::SegmentFile;
+pub use tools::{ScanPage, VerifyReport};
+
+/// A value, borrowed from the map where it can be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value<'a>(Cow<'a, [u8]>);
+
+impl Deref for Value<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Value<'_> {
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0.into_owned()
+    }
+
+    /// Whether the bytes lie in the version's own map, and so live as long as the version does.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.0, Cow::Borrowed(_))
+    }
+}
+
+/// How much of a version is in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Residency {
+    pub resident_bytes: u64,
+    pub total_bytes: u64,
+}
+
+/// See the module. Share it by `Arc`: its files stay readable until the last reader lets go, even
+/// when they have been removed meanwhile.
+pub struct Version {
+    manifest: Manifest,
+    path: PathBuf,
+    prefix: Vec<u8>,
+    segments: Vec<SegmentFile>,
+    resident: AtomicBool,
+    resident_bytes: AtomicU64,
+}
+
+impl Version {
+    /// Opens the version in folder `path`: reads and checks the manifest, and of each segment the
+    /// header, footer and index. Blocks are checked when they are read.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] for damage, [`Error::Io`] if a file is missing or cannot be read.
+    pub fn open(path: &Path) -> Result<Version, Error> {
+        let manifest_path = path.join(Manifest::FILE);
+        let bytes = fs::read(&manifest_path).map_err(Error::io("read", &manifest_path))?;
+        let manifest = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
+        let mut segments = Vec::with_capacity(manifest.segments.len());
+        for entry in &manifest.segments {
+            segments.push(SegmentFile::open(path, &manifest, entry)?);
+        }
+        Ok(Version {
+            prefix: format!("{}:", manifest.store).into_bytes(),
+            manifest,
+            path: path.to_owned(),
+            segments,
+            resident: AtomicBool::new(false),
+            resident_bytes: AtomicU64::new(0),
+        })
+    }
+
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of memory that the version's indexes hold.
+    pub fn index_memory_bytes(&self) -> usize {
+        self.segments
+            .iter()
+            .map(|segment| segment.index.memory_bytes())
+            .sum()
+    }
+
+    /// Bytes of memory of the directories alone.
+    pub fn directory_bytes(&self) -> usize {
+        self.segments
+            .iter()
+            .map(|segment| segment.index.directory_bytes())
+            .sum()
+    }
+
+    /// The value of `key`, or `None` if it is absent. May wait for the disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if the block that would hold the key is damaged.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+        let Some((segment, range)) = self.locate(key) else {
+            return Ok(None);
+        };
+        if self.is_resident() {
+            return segment.find_mapped(range, key);
+        }
+        segment.read(range, key)
+    }
+
+    /// As [`Version::get`], but never waits for the disk: then it answers
+    /// [`Attempt::WouldBlock`], and the caller asks again with `get` where waiting does no harm.
+    ///
+    /// # Errors
+    /// As [`Version::get`].
+    #[inline]
+    pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
+        let Some((segment, range)) = self.locate(key) else {
+            return Ok(Attempt::Ready(None));
+        };
+        if self.is_resident() {
+            return segment.find_mapped(range, key).map(Attempt::Ready);
+        }
+        segment.try_read(range, key)
+    }
+
+    /// Looks up many keys, appending an answer for each, in order. Memory is fetched ahead, so that
+    /// lookups overlap. May wait for the disk.
+    pub fn get_many<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
+        if !self.is_resident() {
+            out.extend(keys.iter().map(|key| self.get(key)));
+            return;
+        }
+        for batch in keys.chunks(BATCH) {
+            self.get_batch(batch, out);
+        }
+    }
+
+    fn get_batch<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
+        let mut hashes = [(0u32, 0u64); BATCH];
+        for (key, slot) in keys.iter().zip(&mut hashes) {
+            let hash = key_hash(key);
+            let segment = self.segment_index(key);
+            self.segments[segment].index.prefetch(hash);
+            *slot = (segment as u32, hash);
+        }
+        let mut ranges = [None; BATCH];
+        for (&(segment, hash), range) in hashes[..keys.len()].iter().zip(&mut ranges) {
+            let segment = &self.segments[segment as usize];
+            *range = segment.index.locate(hash);
+            if let Some(range) = range {
+                prefetch_block(segment.mapped(*range));
+            }
+        }
+        for ((key, &(segment, _)), range) in keys.iter().zip(&hashes).zip(&ranges) {
+            out.push(match range {
+                None => Ok(None),
+                Some(range) => self.segments[segment as usize].find_mapped(*range, key),
+            });
+        }
+    }
+
+    #[inline]
+    fn locate(&self, key: &[u8]) -> Option<(&SegmentFile, BlockRange)> {
+        let hash = key_hash(key);
+        let segment = &self.segments[self.segment_index(key)];
+        Some((segment, segment.index.locate(hash)?))
+    }
+
+    #[inline]
+    fn segment_index(&self, key: &[u8]) -> usize {
+        if self.segments.len() == 1 {
+            return 0;
+        }
+        partition_of(slot_of_parts(&self.prefix, key), self.segments.len() as u32) as usize
+    }
+
+    /// Whether all of it was in the page cache when last looked: then `get` will not wait.
+    #[inline]
+    pub fn is_resident(&self) -> bool {
+        self.resident.load(Ordering::Relaxed)
+    }
+
+    /// What [`Version::refresh_residency`] found last.
+    pub fn residency(&self) -> Residency {
+        let resident_bytes = self.resident_bytes.load(Ordering::Relaxed);
+        Residency {
+            resident_bytes,
+            total_bytes: self.manifest.size_bytes,
+        }
+    }
+
+    /// Asks the kernel what is in the page cache. It takes some 4 ms a GB: call it now and then, off
+    /// the serving threads.
+    pub fn refresh_residency(&self) -> Residency {
+        let resident_bytes = self.segments.iter().map(SegmentFile::resident_bytes).sum();
+        self.resident_bytes.store(resident_bytes, Ordering::Relaxed);
+        self.resident.store(
+            resident_bytes == self.manifest.size_bytes,
+            Ordering::Relaxed,
+        );
+        self.residency()
+    }
+}
+
+/// Lookups that [`Version::get_many`] has under way at once: enough to keep the memory busy, few
+/// enough that what is fetched ahead stays in the second-level cache.
+const BATCH: usize = 16;

@@ -1,0 +1,261 @@
+//! A store's folder: versions being pulled, published versions, and which one is live.
+//!
+//! ```text
+//! <data>/stores/<name>/
+//!     LIVE                 the live version's number; replaced by rename
+//!     v0000000007/         published: never modified
+//!     v0000000008.pull/    being pulled; survives a crash so that the pull can resume
+//!     v0000000006.trash/   on its way out
+//!
+//!   begin_pull ──> .pull ──publish──> v ──set_live──> LIVE ──(later) remove──> .trash ──> gone
+//! ```
+//!
+//! 1. A folder named `v<number>` is whole and durable: `publish` syncs every file and the folder
+//!    before the rename, and the parent after it.
+//! 2. The rename of `LIVE` is the commit point of a swap. A crash before it leaves the old version
+//!    live, a crash after it the new one.
+//! 3. A number is never used twice while anything of it is left, and grows with each pull.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use larder_types::{StoreName, VersionId};
+
+use super::files;
+use crate::error::Error;
+use crate::fault::fault_point;
+
+/// See the module. It holds paths only: the caller sees to it that one thread at a time changes a
+/// store.
+#[derive(Debug, Clone)]
+pub struct StoreDir {
+    path: PathBuf,
+}
+
+const LIVE: &str = "LIVE";
+const PULL: &str = ".pull";
+const TRASH: &str = ".trash";
+
+impl StoreDir {
+    /// # Errors
+    /// [`Error::Io`] if the folder cannot be made.
+    pub fn open_or_create(data: &Path, name: &StoreName) -> Result<StoreDir, Error> {
+        let stores = data.join("stores");
+        let path = stores.join(name.as_str());
+        if !path.exists() {
+            fs::create_dir_all(&path).map_err(Error::io("create folder", &path))?;
+            files::sync_folder(&stores)?;
+        }
+        Ok(StoreDir { path })
+    }
+
+    /// The names of the stores under a data folder, in order. Folders that cannot be stores are
+    /// passed over.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn list(data: &Path) -> Result<Vec<StoreName>, Error> {
+        let stores = data.join("stores");
+        if !stores.exists() {
+            return Ok(Vec::new());
+        }
+        let mut names: Vec<StoreName> = names_in(&stores)?
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Published versions, ascending.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn versions(&self) -> Result<Vec<VersionId>, Error> {
+        self.numbered("")
+    }
+
+    /// Versions whose pull has not ended, ascending, with their folders.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn pulls(&self) -> Result<Vec<(VersionId, PathBuf)>, Error> {
+        Ok(self
+            .numbered(PULL)?
+            .into_iter()
+            .map(|version| (version, self.pull_path(version)))
+            .collect())
+    }
+
+    /// The version that the next pull gets: one above every number that is in use or was live.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Corrupted`] for a `LIVE` that cannot be read.
+    pub fn next_version(&self) -> Result<VersionId, Error> {
+        let mut used = self.versions()?;
+        used.extend(self.numbered(PULL)?);
+        used.extend(self.numbered(TRASH)?);
+        used.extend(self.live()?);
+        Ok(VersionId(
+            used.into_iter().max().map_or(0, |version| version.0) + 1,
+        ))
+    }
+
+    /// The version that is live, if any.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if `LIVE` says nothing sensible.
+    pub fn live(&self) -> Result<Option<VersionId>, Error> {
+        let path = self.path.join(LIVE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        match text.strip_suffix('\n').and_then(|text| text.parse().ok()) {
+            Some(0) => Ok(None),
+            Some(number) => Ok(Some(VersionId(number))),
+            None => Err(Error::corrupted(
+                path.display().to_string(),
+                format!(
+                    "it reads {:?}, not a version's number; write the number of a version in that folder to it",
+                    text.trim_end()
+                ),
+            )),
+        }
+    }
+
+    /// Makes `version` the live one, or none. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::State`] for a version that is not published; [`Error::Io`].
+    pub fn set_live(&self, version: Option<VersionId>) -> Result<(), Error> {
+        if let Some(version) = version
+            && !self.version_path(version).is_dir()
+        {
+            return Err(Error::state(format!(
+                "version {version} is not in {}",
+                self.path.display()
+            )));
+        }
+        let number = version.map_or(0, |version| version.0);
+        files::write_durably(&self.path.join(LIVE), format!("{number}\n").as_bytes())
+    }
+
+    pub fn version_path(&self, version: VersionId) -> PathBuf {
+        self.path.join(version.folder())
+    }
+
+    pub fn pull_path(&self, version: VersionId) -> PathBuf {
+        self.path.join(format!("{}{PULL}", version.folder()))
+    }
+
+    /// The folder into which `version` is pulled; made if it is not there from an earlier try.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn begin_pull(&self, version: VersionId) -> Result<PathBuf, Error> {
+        let path = self.pull_path(version);
+        fs::create_dir_all(&path).map_err(Error::io("create folder", &path))?;
+        Ok(path)
+    }
+
+    /// Makes a pulled version durable and gives it its name.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; the pull is then still there.
+    pub fn publish(&self, version: VersionId) -> Result<PathBuf, Error> {
+        let (from, to) = (self.pull_path(version), self.version_path(version));
+        for name in names_in(&from)? {
+            files::sync_file(&from.join(name))?;
+        }
+        files::sync_folder(&from)?;
+        fault_point("publish.synced");
+        fs::rename(&from, &to).map_err(Error::io("rename to its place", &to))?;
+        fault_point("publish.renamed");
+        files::sync_folder(&self.path)?;
+        Ok(to)
+    }
+
+    /// Removes a published version. Readers that have it open keep reading.
+    ///
+    /// # Errors
+    /// [`Error::State`] for the live version; [`Error::Io`].
+    pub fn remove(&self, version: VersionId) -> Result<(), Error> {
+        if self.live()? == Some(version) {
+            return Err(Error::state(format!(
+                "version {version} is live; swap or roll back to another one first"
+            )));
+        }
+        self.discard(&self.version_path(version), version)
+    }
+
+    /// Gives up a pull and what it has fetched.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_pull(&self, version: VersionId) -> Result<(), Error> {
+        self.discard(&self.pull_path(version), version)
+    }
+
+    /// Removes what an interrupted removal or write left behind.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn sweep(&self) -> Result<(), Error> {
+        for version in self.numbered(TRASH)? {
+            let path = self.trash_path(version);
+            fs::remove_dir_all(&path).map_err(Error::io("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the store: every version, and its folder.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_store(self) -> Result<(), Error> {
+        self.set_live(None)?;
+        fs::remove_dir_all(&self.path).map_err(Error::io("remove", &self.path))?;
+        files::sync_folder(self.path.parent().expect("a store's folder has a parent"))
+    }
+
+    /// Renames first, so that a crash on the way leaves nothing that looks like a version.
+    fn discard(&self, path: &Path, version: VersionId) -> Result<(), Error> {
+        let trash = self.trash_path(version);
+        if trash.exists() {
+            fs::remove_dir_all(&trash).map_err(Error::io("remove", &trash))?;
+        }
+        fs::rename(path, &trash).map_err(Error::io("remove", path))?;
+        fault_point("remove.renamed");
+        fs::remove_dir_all(&trash).map_err(Error::io("remove", &trash))?;
+        files::sync_folder(&self.path)
+    }
+
+    fn trash_path(&self, version: VersionId) -> PathBuf {
+        self.path.join(format!("{}{TRASH}", version.folder()))
+    }
+
+    fn numbered(&self, suffix: &str) -> Result<Vec<VersionId>, Error> {
+        let names = names_in(&self.path)?;
+        let mut found: Vec<VersionId> = names
+            .iter()
+            .filter_map(|name| VersionId::from_folder(name.strip_suffix(suffix)?))
+            .collect();
+        found.sort();
+        Ok(found)
+    }
+}
+
+fn names_in(folder: &Path) -> Result<Vec<String>, Error> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::io("read folder", folder))? {
+        let entry = entry.map_err(Error::io("read folder", folder))?;
+        names.extend(entry.file_name().into_string());
+    }
+    Ok(names)
+}

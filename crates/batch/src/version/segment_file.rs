@@ -1,0 +1,302 @@
+//! One segment on disk: mapped for reads that find it in memory, read by position otherwise.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use memmap2::{Advice, Mmap, MmapOptions};
+
+use super::Value;
+use crate::error::Error;
+use crate::manifest::{Manifest, SegmentEntry};
+use crate::segment::block::{Block, BlockValue};
+use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
+use crate::segment::{BlockRange, Codec, Footer, SegmentIndex};
+
+/// The answer of a lookup that must not wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Attempt<'a> {
+    Ready(Option<Value<'a>>),
+    /// The disk would have to be asked.
+    WouldBlock,
+}
+
+pub struct SegmentFile {
+    pub index: SegmentIndex,
+    /// The file's path, for messages.
+    pub place: String,
+    path: PathBuf,
+    file: File,
+    map: Mmap,
+}
+
+/// A block and its extents of up to this size are fetched by one read; of more, the block first.
+const WHOLE_READ_BYTES_MAX: u64 = 256 << 10;
+
+impl SegmentFile {
+    pub fn open(
+        folder: &Path,
+        manifest: &Manifest,
+        entry: &SegmentEntry,
+    ) -> Result<SegmentFile, Error> {
+        let path = folder.join(&entry.file);
+        let place = format!("segment {}", path.display());
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let size = file.metadata().map_err(Error::io("read", &path))?.len();
+        if size != entry.size_bytes {
+            return Err(Error::corrupted(
+                place,
+                format!(
+                    "it has {size} bytes, the manifest says {}",
+                    entry.size_bytes
+                ),
+            ));
+        }
+        if size < (HEADER_SIZE + FOOTER_SIZE) as u64 {
+            return Err(Error::corrupted(place, "it is too short to be a segment"));
+        }
+        let read = |offset: u64, size: u64| -> Result<Vec<u8>, Error> {
+            let mut bytes = vec![0; size as usize];
+            file.read_exact_at(&mut bytes, offset)
+                .map_err(Error::io("read", &path))?;
+            Ok(bytes)
+        };
+        check_header(&place, &read(0, HEADER_SIZE as u64)?)?;
+        let footer_start = size - FOOTER_SIZE as u64;
+        let footer = Footer::decode(&place, &read(footer_start, FOOTER_SIZE as u64)?, size)?;
+        let expected = (entry.partition.0, manifest.partitions, entry.record_count);
+        if (footer.partition, footer.partitions, footer.record_count) != expected {
+            return Err(Error::corrupted(
+                place,
+                "it is not the segment that the manifest means: partition or record count differ",
+            ));
+        }
+        let sections_start = HEADER_SIZE as u64 + footer.data_size;
+        let sections = read(sections_start, footer_start - sections_start)?;
+        let index = SegmentIndex::decode(&place, footer, &sections)?;
+        // Random reads gain nothing from read-ahead.
+        // SAFETY: the descriptor is open; the call only gives advice.
+        unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+        // SAFETY: a published segment is never modified or cut short by larder. Every byte that is
+        // read from the map is treated as untrusted and checked against a checksum.
+        let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io("map", &path))?;
+        map.advise(Advice::Random)
+            .map_err(Error::io("map", &path))?;
+        Ok(SegmentFile {
+            index,
+            place,
+            path,
+            file,
+            map,
+        })
+    }
+
+    /// The block and its extents, in the map. Touching them may wait for the disk.
+    #[inline]
+    pub fn mapped(&self, range: BlockRange) -> &[u8] {
+        &self.map[range.start as usize..range.end as usize]
+    }
+
+    #[inline]
+    pub fn find_mapped(&self, range: BlockRange, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+        let bytes = self.mapped(range);
+        let block = Block::open(&self.place, bytes, range.index, &self.index.codec)?;
+        Ok(Some(Value(
+            match block.find(&self.place, range.index, key)? {
+                None => return Ok(None),
+                Some(BlockValue::Borrowed(value)) => Cow::Borrowed(value),
+                Some(BlockValue::Owned(value)) => Cow::Owned(value),
+                Some(BlockValue::Large(large)) => {
+                    let stored = extent(bytes, large.offset, large.stored_size)
+                        .ok_or_else(|| self.cut_off(range))?;
+                    large.decode(&self.place, range.index, stored, &self.index.codec)?
+                }
+            },
+        )))
+    }
+
+    /// Finds `key` by reading the block with one positioned read, which may wait for the disk.
+    pub fn read(&self, range: BlockRange, key: &[u8]) -> Result<Option<Value<'static>>, Error> {
+        match self.find_by(range, key, &|offset, bytes| {
+            self.file
+                .read_exact_at(bytes, offset)
+                .map_err(Error::io("read", &self.path))?;
+            Ok(true)
+        })? {
+            Attempt::Ready(value) => Ok(value),
+            Attempt::WouldBlock => unreachable!("a plain read waits"),
+        }
+    }
+
+    /// Finds `key` if that takes no waiting for the disk.
+    pub fn try_read(&self, range: BlockRange, key: &[u8]) -> Result<Attempt<'static>, Error> {
+        self.find_by(range, key, &|offset, bytes| {
+            self.read_without_waiting(offset, bytes)
+        })
+    }
+
+    /// `read` fills a buffer from an offset, or answers false if it would have to wait.
+    fn find_by(
+        &self,
+        range: BlockRange,
+        key: &[u8],
+        read: &dyn Fn(u64, &mut [u8]) -> Result<bool, Error>,
+    ) -> Result<Attempt<'static>, Error> {
+        let whole = range.end - range.start;
+        let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];
+        if !read(range.start, &mut bytes)? {
+            return Ok(Attempt::WouldBlock);
+        }
+        if let Some(needed) = Block::size_needed(&bytes).filter(|needed| *needed > bytes.len()) {
+            if needed as u64 > whole {
+                return Err(self.cut_off(range));
+            }
+            bytes.resize(needed, 0);
+            if !read(range.start, &mut bytes)? {
+                return Ok(Attempt::WouldBlock);
+            }
+        } else if (bytes.len() as u64) < whole && Block::size_needed(&bytes).is_none() {
+            bytes.resize(whole as usize, 0);
+            if !read(range.start, &mut bytes)? {
+                return Ok(Attempt::WouldBlock);
+            }
+        }
+        let block = Block::open(&self.place, &bytes, range.index, &self.index.codec)?;
+        let value = match block.find(&self.place, range.index, key)? {
+            None => return Ok(Attempt::Ready(None)),
+            Some(BlockValue::Borrowed(value)) => value.to_vec(),
+            Some(BlockValue::Owned(value)) => value,
+            Some(BlockValue::Large(large)) => {
+                let codec = &self.index.codec;
+                if let Some(stored) = extent(&bytes, large.offset, large.stored_size) {
+                    large
+                        .decode(&self.place, range.index, stored, codec)?
+                        .into_owned()
+                } else {
+                    let end = large
+                        .offset
+                        .checked_add(large.stored_size)
+                        .ok_or_else(|| self.cut_off(range))?;
+                    if end > whole {
+                        return Err(self.cut_off(range));
+                    }
+                    let mut stored = vec![0; large.stored_size as usize];
+                    if !read(range.start + large.offset, &mut stored)? {
+                        return Ok(Attempt::WouldBlock);
+                    }
+                    match large.decode(&self.place, range.index, &stored, codec)? {
+                        Cow::Owned(value) => value,
+                        Cow::Borrowed(_) => stored,
+                    }
+                }
+            }
+        };
+        Ok(Attempt::Ready(Some(Value(Cow::Owned(value)))))
+    }
+
+    /// Reads through the page cache only; false if not all of it is there.
+    fn read_without_waiting(&self, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
+        let part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: the one part describes `bytes`, which is ours to write for the whole call.
+        let count = unsafe {
+            libc::preadv2(
+                self.file.as_raw_fd(),
+                &part,
+                1,
+                offset as libc::off_t,
+                libc::RWF_NOWAIT,
+            )
+        };
+        if count >= 0 {
+            return Ok(count as usize == bytes.len());
+        }
+        match std::io::Error::last_os_error() {
+            error
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)
+                ) =>
+            {
+                Ok(false)
+            }
+            error => Err(Error::io("read", &self.path)(error)),
+        }
+    }
+
+    /// Bytes of the file that are in the page cache.
+    pub fn resident_bytes(&self) -> u64 {
+        const PAGE: usize = 4096;
+        const PAGES_AT_ONCE: usize = 64 << 10;
+        let mut flags = vec![0u8; PAGES_AT_ONCE];
+        let mut resident = 0;
+        for start in (0..self.map.len()).step_by(PAGES_AT_ONCE * PAGE) {
+            let length = (self.map.len() - start).min(PAGES_AT_ONCE * PAGE);
+            // SAFETY: the range lies within the map and starts at a page; `flags` has a byte for
+            // each of its pages.
+            let failed = unsafe {
+                libc::mincore(
+                    self.map.as_ptr().add(start).cast_mut().cast(),
+                    length,
+                    flags.as_mut_ptr(),
+                )
+            };
+            if failed != 0 {
+                continue;
+            }
+            for (page, flag) in flags[..length.div_ceil(PAGE)].iter().enumerate() {
+                if flag & 1 != 0 {
+                    resident += (length - page * PAGE).min(PAGE) as u64;
+                }
+            }
+        }
+        resident
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn size(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// Enters `length` bytes from `start` into the process's page table, where they are in memory.
+    pub fn populate(&self, start: u64, length: usize) {
+        const MADV_POPULATE_READ: libc::c_int = 22;
+        // SAFETY: the range lies within the map; the advice changes no bytes. Kernels before 5.14
+        // refuse it, and pages are then entered one by one as they are touched.
+        unsafe {
+            libc::madvise(
+                self.map.as_ptr().add(start as usize).cast_mut().cast(),
+                length,
+                MADV_POPULATE_READ,
+            )
+        };
+    }
+
+    pub fn codec(&self) -> &Codec {
+        &self.index.codec
+    }
+
+    #[cold]
+    fn cut_off(&self, range: BlockRange) -> Error {
+        Error::corrupted(
+            format!("{}, block {}", self.place, range.index),
+            "a record points outside of its block's place",
+        )
+    }
+}
+
+fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+    let start = usize::try_from(offset).ok()?;
+    bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
+}
