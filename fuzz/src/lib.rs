@@ -1,6 +1,6 @@
 //! What every decoder must withstand: any bytes at all, without a panic, a hang or a wrong answer.
 //!
-//! One function per target. `fuzz_targets` runs them under libFuzzer (`make fuzz`), `tests/seeds.rs`
+//! One function per target. `fuzz_targets` runs them under libFuzzer (`make fuzz`), `tests/it/main.rs`
 //! over the seeds and some thousands of their mutations in every `cargo test`.
 //!
 //! Checksums would stop nearly every mutation at the door. So each function also *reseals* its

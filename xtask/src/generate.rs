@@ -1,8 +1,12 @@
-//! Reference pages, written from the tables that the server itself runs on.
+//! Reference pages, written from the tables that the server itself runs on: `larder-protocol`.
 
 use std::fs;
 
+use larder_protocol::{config, errors};
+
 use crate::tree;
+
+const NOTICE: &str = "<!-- Written by `cargo xtask gen`; do not edit. -->\n\n";
 
 /// One generated page: its path and what it must hold.
 struct Page {
@@ -11,7 +15,45 @@ struct Page {
 }
 
 fn pages() -> Vec<Page> {
-    Vec::new()
+    vec![
+        Page {
+            path: "docs/reference/config.md",
+            text: format!("{NOTICE}{}", config::reference_markdown()),
+        },
+        Page {
+            path: "docs/reference/larder.toml",
+            text: config::sample_toml(),
+        },
+        Page {
+            path: "docs/reference/errors.md",
+            text: format!("{NOTICE}{}", errors_page()),
+        },
+    ]
+}
+
+fn errors_page() -> String {
+    let mut text = String::from(
+        "# Errors\n\n\
+         HTTP answers `{\"error\": {\"code\": ..., \"message\": ..., \"retry\": ...}}` with the status; the Redis \
+         protocol answers `-PREFIX message`.\nMatch on codes and prefixes, show messages to people. Retry: \
+         whether the same request may succeed later with nobody\nchanging anything.\n\n\
+         | code | HTTP | Redis prefix | retry | meaning |\n|---|---|---|---|---|\n",
+    );
+    for row in errors::ROWS {
+        let errors::Row {
+            name,
+            resp_prefix,
+            http_status,
+            retry,
+            meaning,
+            ..
+        } = row;
+        let retry = if *retry { "yes" } else { "no" };
+        text.push_str(&format!(
+            "| `{name}` | {http_status} | `{resp_prefix}` | {retry} | {meaning} |\n"
+        ));
+    }
+    text
 }
 
 /// Writes every page that is not already as it should be.
