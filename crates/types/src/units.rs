@@ -70,7 +70,7 @@ impl fmt::Display for ByteSize {
             ("KiB", 1 << 10),
         ] {
             if self.0 >= factor {
-                return if self.0 % factor == 0 {
+                return if self.0.is_multiple_of(factor) {
                     write!(f, "{}{unit}", self.0 / factor)
                 } else {
                     write!(f, "{:.1}{unit}", self.0 as f64 / factor as f64)

@@ -32,6 +32,9 @@ pub struct SegmentFile {
     map: Mmap,
 }
 
+/// Fills a buffer from an offset; false if that would have to wait and must not.
+type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<bool, Error> + 'a;
+
 /// A block and its extents of up to this size are fetched by one read; of more, the block first.
 const WHOLE_READ_BYTES_MAX: u64 = 256 << 10;
 
@@ -137,12 +140,11 @@ impl SegmentFile {
         })
     }
 
-    /// `read` fills a buffer from an offset, or answers false if it would have to wait.
     fn find_by(
         &self,
         range: BlockRange,
         key: &[u8],
-        read: &dyn Fn(u64, &mut [u8]) -> Result<bool, Error>,
+        read: &ReadAt<'_>,
     ) -> Result<Attempt<'static>, Error> {
         let whole = range.end - range.start;
         let mut bytes = vec![0; whole.min(WHOLE_READ_BYTES_MAX) as usize];

@@ -215,10 +215,13 @@ fn records_of(segment: &SegmentFile, range: BlockRange) -> Result<Vec<Record>, E
     Ok(records)
 }
 
+/// Takes a key and its value.
+type EachRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
+
 fn each_record(
     segment: &SegmentFile,
     range: BlockRange,
-    each: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), Error>,
+    each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
     let bytes = segment.mapped(range);
     let place = &segment.place;

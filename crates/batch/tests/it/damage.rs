@@ -1,0 +1,131 @@
+use std::fs;
+use std::path::Path;
+
+use larder_batch::{Builder, Compression, Error, Version};
+
+use crate::support::{build, options, pairs, records};
+
+/// Every answer that a damaged version gives: right or an error, never wrong or missing.
+fn ask_everything(
+    folder: &Path,
+    oracle: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+    what: &str,
+) {
+    let Ok(version) = Version::open(folder) else {
+        return;
+    };
+    assert!(
+        matches!(version.verify(&|_| true), Err(Error::Corrupted { .. })),
+        "{what}: verify must find it"
+    );
+    for (key, value) in oracle {
+        match version.get(key) {
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..]), "{what}"),
+            Err(error) => assert!(matches!(error, Error::Corrupted { .. }), "{what}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_flipped_bit_in_any_byte_of_a_segment_is_found() {
+    for compression in [Compression::None, Compression::Zstd { level: 3 }] {
+        let folder = tempfile::tempdir().expect("temp dir");
+        let out = folder.path().join("v");
+        let mut oracle = records(30);
+        oracle.insert(
+            b"large".to_vec(),
+            (0..66_000u32).map(|i| (i * 7) as u8).collect(),
+        );
+        let options = larder_batch::BuildOptions {
+            partitions: 1,
+            compression,
+            ..options()
+        };
+        let manifest = build(options, &out, pairs(&oracle)).expect("builds");
+        let path = out.join(&manifest.segments[0].file);
+        let intact = fs::read(&path).expect("segment");
+        // Of the long extent a byte in 500 will do; of the rest, all.
+        let places =
+            (0..intact.len()).filter(|at| intact.len() - at < 2000 || *at < 4000 || at % 500 == 0);
+        for at in places {
+            let mut damaged = intact.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&path, &damaged).expect("write");
+            ask_everything(&out, &oracle, &format!("{compression}, byte {at}"));
+        }
+    }
+}
+
+#[test]
+fn damage_under_an_open_version_is_an_error_not_an_answer() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let oracle = records(200);
+    let manifest = build(
+        larder_batch::BuildOptions {
+            partitions: 1,
+            ..options()
+        },
+        &out,
+        pairs(&oracle),
+    )
+    .expect("builds");
+    let version = Version::open(&out).expect("opens");
+    version.warm(&|_| true);
+    assert!(version.is_resident());
+    let path = out.join(&manifest.segments[0].file);
+    let mut bytes = fs::read(&path).expect("segment");
+    // Written in place, as a failing disk would: the open map sees it.
+    for at in 16..bytes.len() - 4000 {
+        bytes[at] ^= 0x10;
+    }
+    fs::write(&path, &bytes).expect("write");
+    let mut errors = 0;
+    for (key, value) in &oracle {
+        match version.get(key) {
+            Ok(found) => assert_eq!(found.as_deref(), Some(&value[..])),
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 0, "most blocks are damaged");
+}
+
+#[test]
+fn a_segment_cut_short_or_missing_is_refused() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let manifest = build(options(), &out, pairs(&records(100))).expect("builds");
+    let path = out.join(&manifest.segments[1].file);
+    let intact = fs::read(&path).expect("segment");
+    for size in [0, 1, 100, intact.len() - 1] {
+        fs::write(&path, &intact[..size]).expect("write");
+        let error = Version::open(&out).err().expect("refused");
+        assert!(error.to_string().contains("p00001.segment"), "{error}");
+    }
+    fs::remove_file(&path).expect("remove");
+    let error = Version::open(&out).err().expect("refused");
+    assert!(error.to_string().contains("p00001.segment"), "{error}");
+}
+
+#[test]
+fn segments_put_in_each_others_place_are_refused() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    build(options(), &out, pairs(&records(100))).expect("builds");
+    let (a, b) = (out.join("p00000.segment"), out.join("p00001.segment"));
+    let bytes = fs::read(&a).expect("segment");
+    fs::copy(&b, &a).expect("copy");
+    fs::write(&b, bytes).expect("write");
+    assert!(matches!(Version::open(&out), Err(Error::Corrupted { .. })));
+}
+
+#[test]
+fn a_folder_that_holds_something_is_not_built_into() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    fs::write(folder.path().join("mine"), "x").expect("write");
+    let error = Builder::new(options(), folder.path())
+        .err()
+        .expect("refused");
+    assert!(error.to_string().contains("not empty"), "{error}");
+    assert!(folder.path().join("mine").exists());
+}

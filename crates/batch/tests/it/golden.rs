@@ -1,0 +1,87 @@
+//! Files of every format version ever published must stay readable, and today's writer must still
+//! write them byte for byte. `testdata/golden/format-1` was made by
+//! `LARDER_BLESS=1 cargo test -p larder-batch golden`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use larder_batch::{BuildOptions, Compression, Version};
+
+use crate::support::{build, options, pairs, records};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../testdata/golden/format-1")
+        .join(name)
+}
+
+fn check(name: &str, options: BuildOptions, byte_for_byte: bool) {
+    let mut oracle = records(60);
+    oracle.insert(b"large".to_vec(), vec![7; 70_000]);
+    oracle.insert(b"empty".to_vec(), Vec::new());
+    if std::env::var_os("LARDER_BLESS").is_some() {
+        let _ = fs::remove_dir_all(golden(name));
+        build(options.clone(), &golden(name), pairs(&oracle)).expect("builds");
+    }
+    let version = Version::open(&golden(name)).expect("the golden files open");
+    version.verify(&|_| true).expect("the golden files verify");
+    for (key, value) in &oracle {
+        assert_eq!(
+            version.get(key).expect("undamaged").as_deref(),
+            Some(&value[..])
+        );
+    }
+    if byte_for_byte {
+        let folder = tempfile::tempdir().expect("temp dir");
+        let out = folder.path().join("v");
+        build(options, &out, pairs(&oracle)).expect("builds");
+        for entry in fs::read_dir(golden(name)).expect("folder") {
+            let path = entry.expect("entry").path();
+            let now = fs::read(out.join(path.file_name().expect("name"))).expect("written again");
+            assert!(
+                fs::read(&path).expect("golden") == now,
+                "{} is written differently today",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_golden_version_without_compression() {
+    check(
+        "none",
+        BuildOptions {
+            partitions: 2,
+            ..options()
+        },
+        true,
+    );
+}
+
+#[test]
+fn the_golden_version_with_lz4() {
+    // The compressors' output may change with their releases; what they wrote must stay readable.
+    check(
+        "lz4",
+        BuildOptions {
+            partitions: 1,
+            compression: Compression::Lz4,
+            ..options()
+        },
+        false,
+    );
+}
+
+#[test]
+fn the_golden_version_with_zstd() {
+    check(
+        "zstd",
+        BuildOptions {
+            partitions: 1,
+            compression: Compression::Zstd { level: 3 },
+            ..options()
+        },
+        false,
+    );
+}

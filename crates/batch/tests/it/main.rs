@@ -1,0 +1,8 @@
+//! Versions against an oracle: what is built is what is found, whatever the options; and damage is
+//! an error, never an answer.
+
+mod damage;
+mod golden;
+mod lookups;
+mod publishing;
+mod support;
