@@ -16,3 +16,4 @@
 pub mod config;
 pub mod errors;
 pub mod http;
+pub mod resp;

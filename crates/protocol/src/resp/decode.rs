@@ -1,0 +1,604 @@
+//! Finds requests in the bytes of a connection, as they come in.
+//!
+//! A request is an array of bulk strings (`*2\r\n$3\r\nGET\r\n$4\r\na:42\r\n`) or one line of words
+//! (`GET a:42\r\n`), as people type it. Errors have Redis's texts; after one, the connection cannot
+//! be understood any more and must be closed.
+//!
+//! Invariants:
+//! 1. However the bytes are split, the requests are the same.
+//! 2. Every byte is looked at once per request: progress is kept between calls.
+//! 3. Nothing is reserved on the word of the client: spans grow only with bytes that have come.
+
+use std::fmt;
+
+/// What one client may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub arguments_max: usize,
+    pub argument_bytes_max: usize,
+    /// All of one request. What exceeds it is refused even if each argument is allowed.
+    pub request_bytes_max: usize,
+    /// A line without its end: an inline request, or the number after `*` or `$`.
+    pub line_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            arguments_max: 1 << 20,
+            argument_bytes_max: 512 << 20,
+            request_bytes_max: 576 << 20,
+            line_bytes_max: 64 << 10,
+        }
+    }
+}
+
+impl Limits {
+    /// What a client that has not given the password may ask for, as in Redis.
+    pub fn before_password(self) -> Limits {
+        Limits {
+            arguments_max: self.arguments_max.min(10),
+            argument_bytes_max: self.argument_bytes_max.min(16 << 10),
+            ..self
+        }
+    }
+}
+
+/// Where an argument lies: its first byte and its length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    pub start: usize,
+    pub len: usize,
+}
+
+impl Span {
+    #[inline]
+    pub fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.start..self.start + self.len]
+    }
+}
+
+/// A complete request: at least one argument, the first being the command's name.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    bytes: &'a [u8],
+    spans: &'a [Span],
+}
+
+impl<'a> Request<'a> {
+    /// How many arguments, the name included.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Never true for what [`Decoder`] gives.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.spans.get(index).map(|span| span.of(self.bytes))
+    }
+
+    /// The argument at `index`; empty if there is none. For commands whose arity has been checked.
+    #[inline]
+    pub fn arg(&self, index: usize) -> &'a [u8] {
+        self.get(index).unwrap_or_default()
+    }
+
+    pub fn args(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+        let bytes = self.bytes;
+        self.spans.iter().map(move |span| span.of(bytes))
+    }
+}
+
+/// What [`Decoder::decode`] found at the start of its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A request that takes so many bytes; [`Decoder::request`] shows it.
+    Request(usize),
+    /// Bytes that ask for nothing (an empty line, an empty array): skip so many.
+    Skip(usize),
+    /// Call again with the same bytes and more behind them, in all at least so many.
+    Incomplete(usize),
+}
+
+/// What is wrong with the bytes, in Redis's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtocolError(String);
+
+impl fmt::Display for ProtocolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Protocol error: {}", self.0)
+    }
+}
+
+impl std::error::Error for ProtocolError {}
+
+fn wrong(what: &str) -> ProtocolError {
+    ProtocolError(what.to_owned())
+}
+
+/// The decoder of one connection, or of one buffer at a time.
+#[derive(Debug)]
+pub struct Decoder {
+    limits: Limits,
+    spans: Vec<Span>,
+    /// Inline requests may hold quotes and escapes: their arguments are put together here.
+    unquoted: Vec<u8>,
+    inline: bool,
+    /// How far the current request has been decoded.
+    at: usize,
+    /// Arguments still to come; `None` before the array's length has been read.
+    left: Option<usize>,
+    /// Length of the argument at `at`, once read.
+    bulk: Option<usize>,
+}
+
+/// Spans kept for the next request; more are given back.
+const SPANS_KEPT_MAX: usize = 64;
+
+impl Decoder {
+    pub fn new(limits: Limits) -> Decoder {
+        Decoder {
+            limits,
+            spans: Vec::new(),
+            unquoted: Vec::new(),
+            inline: false,
+            at: 0,
+            left: None,
+            bulk: None,
+        }
+    }
+
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Whether part of a request has been seen, so that the same bytes must be given again.
+    pub fn is_between_requests(&self) -> bool {
+        self.at == 0
+    }
+
+    /// Gives memory back; call it when the connection has nothing to do.
+    pub fn release(&mut self) {
+        if self.is_between_requests() {
+            self.spans = Vec::new();
+            self.unquoted = Vec::new();
+        }
+    }
+
+    /// The request that `input` begins with. After [`Step::Request`] and [`Step::Skip`] the next call
+    /// begins a new one.
+    ///
+    /// # Errors
+    /// The bytes are not RESP, or ask for more than the limits: answer the text and close.
+    #[inline]
+    pub fn decode(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
+        if self.left.is_none() {
+            if self.spans.capacity() > SPANS_KEPT_MAX {
+                self.spans = Vec::new();
+            }
+            self.spans.clear();
+            match input.first() {
+                None => return Ok(Step::Incomplete(1)),
+                Some(b'*') => {}
+                Some(_) => return self.decode_inline(input),
+            }
+        }
+        self.decode_array(input)
+    }
+
+    /// What the last [`Step::Request`] found in the same `input`.
+    #[inline]
+    pub fn request<'a>(&'a self, input: &'a [u8]) -> Request<'a> {
+        let bytes = if self.inline { &self.unquoted } else { input };
+        Request {
+            bytes,
+            spans: &self.spans,
+        }
+    }
+
+    fn done(&mut self) -> usize {
+        self.left = None;
+        self.bulk = None;
+        std::mem::take(&mut self.at)
+    }
+
+    #[inline]
+    fn decode_array(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
+        self.inline = false;
+        let mut left = match self.left {
+            Some(left) => left,
+            None => {
+                let number = match self.number(input, 1)? {
+                    Line::Number { value, next } => {
+                        self.at = next;
+                        value
+                    }
+                    Line::NotANumber => return Err(wrong("invalid multibulk length")),
+                    Line::TooLong => return Err(wrong("too big mbulk count string")),
+                    Line::Incomplete => return Ok(Step::Incomplete(input.len() + 1)),
+                };
+                if number <= 0 {
+                    return Ok(Step::Skip(self.done()));
+                }
+                match usize::try_from(number) {
+                    Ok(count) if count <= self.limits.arguments_max => count,
+                    _ => return Err(wrong("invalid multibulk length")),
+                }
+            }
+        };
+        while left > 0 {
+            let len = match self.bulk {
+                Some(len) => len,
+                None => match self.bulk_length(input)? {
+                    Some(len) => len,
+                    None => {
+                        self.left = Some(left);
+                        return Ok(Step::Incomplete(input.len() + 1));
+                    }
+                },
+            };
+            let end = self.at + len;
+            if end > self.limits.request_bytes_max {
+                return Err(wrong("too big request"));
+            }
+            if input.len() < end + 2 {
+                self.left = Some(left);
+                self.bulk = Some(len);
+                return Ok(Step::Incomplete(end + 2));
+            }
+            if input[end] != b'\r' || input[end + 1] != b'\n' {
+                return Err(wrong("expected CRLF after a bulk string"));
+            }
+            self.spans.push(Span {
+                start: self.at,
+                len,
+            });
+            self.at = end + 2;
+            self.bulk = None;
+            left -= 1;
+        }
+        Ok(Step::Request(self.done()))
+    }
+
+    /// Reads `$<length>\r\n` at the position, and moves behind it; `None` if it has not all come.
+    #[inline]
+    fn bulk_length(&mut self, input: &[u8]) -> Result<Option<usize>, ProtocolError> {
+        match input.get(self.at) {
+            None => return Ok(None),
+            Some(b'$') => {}
+            Some(&other) => {
+                let shown = if other.is_ascii_graphic() {
+                    char::from(other)
+                } else {
+                    '?'
+                };
+                return Err(ProtocolError(format!("expected '$', got '{shown}'")));
+            }
+        }
+        match self.number(input, self.at + 1)? {
+            Line::Incomplete => Ok(None),
+            Line::TooLong => Err(wrong("too big bulk count string")),
+            Line::NotANumber => Err(wrong("invalid bulk length")),
+            Line::Number { value, next } => match usize::try_from(value) {
+                Ok(len) if len <= self.limits.argument_bytes_max => {
+                    self.at = next;
+                    Ok(Some(len))
+                }
+                _ => Err(wrong("invalid bulk length")),
+            },
+        }
+    }
+
+    /// The decimal number from `start` to the end of its line.
+    #[inline]
+    fn number(&self, input: &[u8], start: usize) -> Result<Line, ProtocolError> {
+        let mut value: i64 = 0;
+        let mut at = start;
+        // The common case, at most nine digits and nothing odd, needs no second look.
+        while let Some(&byte) = input.get(at) {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 || at - start == 9 {
+                break;
+            }
+            value = value * 10 + i64::from(digit);
+            at += 1;
+        }
+        if at > start && input.len() >= at + 2 && input[at] == b'\r' && input[at + 1] == b'\n' {
+            return Ok(Line::Number {
+                value,
+                next: at + 2,
+            });
+        }
+        Ok(self.odd_number(&input[start.min(input.len())..], start))
+    }
+
+    #[cold]
+    fn odd_number(&self, rest: &[u8], start: usize) -> Line {
+        let Some(end) = memchr::memchr(b'\r', rest) else {
+            return if rest.len() > self.limits.line_bytes_max {
+                Line::TooLong
+            } else {
+                Line::Incomplete
+            };
+        };
+        match rest.get(end + 1) {
+            None => return Line::Incomplete,
+            Some(b'\n') => {}
+            Some(_) => return Line::NotANumber,
+        }
+        let digits = std::str::from_utf8(&rest[..end]).unwrap_or("");
+        let plain = !digits.starts_with('+');
+        match digits.parse() {
+            Ok(value) if plain => Line::Number {
+                value,
+                next: start + end + 2,
+            },
+            _ => Line::NotANumber,
+        }
+    }
+
+    fn decode_inline(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
+        let searched = self.at;
+        let Some(end) = memchr::memchr(b'\n', &input[searched..]).map(|found| searched + found)
+        else {
+            if input.len() > self.limits.line_bytes_max {
+                return Err(wrong("too big inline request"));
+            }
+            self.at = input.len();
+            return Ok(Step::Incomplete(input.len() + 1));
+        };
+        self.at = 0;
+        if end > self.limits.line_bytes_max {
+            return Err(wrong("too big inline request"));
+        }
+        let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+        self.inline = true;
+        self.unquoted.clear();
+        split_words(line, &mut self.unquoted, &mut self.spans)
+            .ok_or_else(|| wrong("unbalanced quotes in request"))?;
+        if self.spans.len() > self.limits.arguments_max {
+            return Err(wrong("invalid multibulk length"));
+        }
+        Ok(if self.spans.is_empty() {
+            Step::Skip(end + 1)
+        } else {
+            Step::Request(end + 1)
+        })
+    }
+}
+
+enum Line {
+    Number { value: i64, next: usize },
+    NotANumber,
+    TooLong,
+    Incomplete,
+}
+
+/// Splits a line into words as Redis does: `"..."` with escapes `\n \r \t \b \a \xHH`, `'...'` with
+/// `\'`, and a space behind a closing quote. `None` if a quote is left open.
+fn split_words(line: &[u8], out: &mut Vec<u8>, spans: &mut Vec<Span>) -> Option<()> {
+    let is_space = |byte: u8| byte.is_ascii_whitespace() || byte == 0x0b;
+    let mut at = 0;
+    loop {
+        while at < line.len() && is_space(line[at]) {
+            at += 1;
+        }
+        if at == line.len() {
+            return Some(());
+        }
+        let start = out.len();
+        while at < line.len() && !is_space(line[at]) {
+            let quote = line[at];
+            at += 1;
+            if quote != b'"' && quote != b'\'' {
+                out.push(quote);
+                continue;
+            }
+            loop {
+                let byte = *line.get(at)?;
+                at += 1;
+                if byte == quote {
+                    break;
+                }
+                if byte != b'\\' {
+                    out.push(byte);
+                } else if quote == b'\'' {
+                    let escaped = line.get(at) == Some(&b'\'');
+                    out.push(if escaped { b'\'' } else { b'\\' });
+                    at += usize::from(escaped);
+                } else {
+                    at += unescape(line.get(at..)?, out)?;
+                }
+            }
+            if line.get(at).is_some_and(|&next| !is_space(next)) {
+                return None;
+            }
+        }
+        spans.push(Span {
+            start,
+            len: out.len() - start,
+        });
+    }
+}
+
+/// Appends what follows a backslash in double quotes; returns how many bytes that was.
+fn unescape(rest: &[u8], out: &mut Vec<u8>) -> Option<usize> {
+    let hex = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
+    let first = *rest.first()?;
+    if first == b'x'
+        && let (Some(high), Some(low)) = (hex(rest.get(1)), hex(rest.get(2)))
+    {
+        out.push((high * 16 + low) as u8);
+        return Some(3);
+    }
+    out.push(match first {
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'b' => 8,
+        b'a' => 7,
+        other => other,
+    });
+    Some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Args = Vec<Vec<u8>>;
+
+    /// Feeds `bytes` in pieces of the given lengths, as a connection would, keeping what is not consumed.
+    fn feed(bytes: &[u8], pieces: &[usize], limits: Limits) -> Result<Vec<Args>, String> {
+        let mut decoder = Decoder::new(limits);
+        let mut requests = Vec::new();
+        let (mut start, mut end) = (0, 0);
+        let mut pieces = pieces.iter().copied().cycle();
+        while end < bytes.len() {
+            end = bytes
+                .len()
+                .min(end + pieces.next().unwrap_or(usize::MAX).max(1));
+            loop {
+                let input = &bytes[start..end];
+                match decoder.decode(input).map_err(|error| error.to_string())? {
+                    Step::Incomplete(needed) => {
+                        assert!(needed > input.len());
+                        break;
+                    }
+                    Step::Skip(size) => start += size,
+                    Step::Request(size) => {
+                        requests.push(decoder.request(input).args().map(<[u8]>::to_vec).collect());
+                        start += size;
+                    }
+                }
+            }
+        }
+        Ok(requests)
+    }
+
+    fn whole(bytes: &[u8]) -> Result<Vec<Args>, String> {
+        feed(bytes, &[usize::MAX], Limits::default())
+    }
+
+    fn encode(args: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+        for arg in args {
+            bytes.extend(format!("${}\r\n", arg.len()).as_bytes());
+            bytes.extend(arg);
+            bytes.extend(b"\r\n");
+        }
+        bytes
+    }
+
+    #[track_caller]
+    fn check(bytes: &[u8], expected: &[&[&str]]) {
+        let expected: Vec<Args> = expected
+            .iter()
+            .map(|args| args.iter().map(|arg| arg.as_bytes().to_vec()).collect())
+            .collect();
+        assert_eq!(whole(bytes), Ok(expected));
+    }
+
+    #[test]
+    fn arrays_and_lines_and_nothing_at_all() {
+        check(b"*2\r\n$3\r\nGET\r\n$4\r\na:42\r\n", &[&["GET", "a:42"]]);
+        check(
+            b"PING\r\nGET  a:1 \n\r\n\n*0\r\n*-1\r\nPING\n",
+            &[&["PING"], &["GET", "a:1"], &["PING"]],
+        );
+        check(b"*1\r\n$0\r\n\r\n", &[&[""]]);
+        check(br#"SET "a b\x41\n" 'it\'s' "" x"#, &[]);
+        check(
+            b"SET \"a b\\x41\\n\" 'it\\'s' \"\" x\n",
+            &[&["SET", "a bA\n", "it's", "", "x"]],
+        );
+        check(b"", &[]);
+    }
+
+    #[test]
+    fn malformed_bytes_are_refused_in_redis_words() {
+        for (bytes, text) in [
+            (&b"*x\r\n"[..], "invalid multibulk length"),
+            (b"*1048577\r\n", "invalid multibulk length"),
+            (b"*99999999999999999999\r\n", "invalid multibulk length"),
+            (b"*+1\r\n", "invalid multibulk length"),
+            (b"*1\r\nGET\r\n", "expected '$', got 'G'"),
+            (b"*1\r\n$x\r\n", "invalid bulk length"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length"),
+            (b"*1\r\n$536870913\r\n", "invalid bulk length"),
+            (b"*1\r\n$1\r\nabc", "expected CRLF after a bulk string"),
+            (b"GET \"a\r\n", "unbalanced quotes in request"),
+            (b"GET \"a\"b\r\n", "unbalanced quotes in request"),
+        ] {
+            assert_eq!(
+                whole(bytes),
+                Err(format!("Protocol error: {text}")),
+                "{bytes:?}"
+            );
+        }
+        let long = vec![b'1'; 70_000];
+        assert_eq!(
+            whole(&long),
+            Err("Protocol error: too big inline request".into())
+        );
+        assert_eq!(
+            whole(&[b"*", &long[..]].concat()),
+            Err("Protocol error: too big mbulk count string".into())
+        );
+        assert_eq!(
+            whole(&[b"*1\r\n$", &long[..]].concat()),
+            Err("Protocol error: too big bulk count string".into())
+        );
+    }
+
+    #[test]
+    fn a_request_may_not_exceed_the_whole_limit_even_in_allowed_pieces() {
+        let limits = Limits {
+            request_bytes_max: 100,
+            ..Limits::default()
+        };
+        let request = encode(&[vec![b'a'; 60], vec![b'b'; 60]]);
+        assert_eq!(
+            feed(&request, &[1000], limits),
+            Err("Protocol error: too big request".into())
+        );
+        let tight = Limits::default().before_password();
+        assert!(feed(&encode(&vec![vec![b'a']; 11]), &[1000], tight).is_err());
+        assert!(feed(&encode(&vec![vec![b'a']; 10]), &[1000], tight).is_ok());
+    }
+
+    #[test]
+    fn an_incomplete_argument_says_how_much_it_needs_and_reserves_nothing() {
+        let mut decoder = Decoder::new(Limits::default());
+        let input = b"*1048576\r\n$1000\r\nab";
+        assert_eq!(decoder.decode(input), Ok(Step::Incomplete(17 + 1000 + 2)));
+        assert!(decoder.spans.capacity() <= 8);
+    }
+
+    proptest! {
+        #[test]
+        fn however_the_bytes_are_split_the_requests_are_the_same(
+            requests in prop::collection::vec(prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 1..6), 0..8),
+            pieces in prop::collection::vec(1usize..30, 1..20),
+        ) {
+            let bytes: Vec<u8> = requests.iter().flat_map(|args| encode(args)).collect();
+            prop_assert_eq!(whole(&bytes), Ok(requests.clone()));
+            prop_assert_eq!(feed(&bytes, &pieces, Limits::default()), Ok(requests));
+        }
+
+        #[test]
+        fn any_bytes_give_the_same_answer_however_they_are_split(
+            bytes in prop::collection::vec(prop::sample::select(b"*$0123\r\nab \"'\\x-".to_vec()), 0..60),
+            pieces in prop::collection::vec(1usize..9, 1..9),
+        ) {
+            prop_assert_eq!(feed(&bytes, &pieces, Limits::default()), whole(&bytes));
+        }
+    }
+}
