@@ -1,0 +1,397 @@
+//! The commands as data. The server's dispatch, `COMMAND` and its subcommands, and the reference page
+//! all read this table; what a command does is in the server alone.
+//!
+//! To add a command: a variant of [`Id`], a row of [`COMMANDS`], an arm in the server's dispatch.
+
+use std::fmt::Write as _;
+
+/// A command that the server executes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[rustfmt::skip]
+pub enum Id {
+    Auth, Client, Cluster, Command, Config, DbSize, Echo, Exists, Get, GetRange, Hello, Info, Latency,
+    Memory, MGet, Ping, Quit, Reset, Scan, Select, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen,
+    Time, Type,
+}
+
+/// A row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    pub id: Id,
+    /// In capitals, as people write it.
+    pub name: &'static str,
+    /// Arguments, the name included; negative means at least so many.
+    pub arity: i32,
+    /// Redis's flags, separated by spaces.
+    pub flags: &'static str,
+    pub group: Group,
+    /// First key, last key and step, as Redis counts them; all 0 when there is none.
+    pub keys: (i32, i32, i32),
+    pub syntax: &'static str,
+    pub summary: &'static str,
+    pub subcommands: &'static [Subcommand],
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Subcommand {
+    pub name: &'static str,
+    /// Arguments, both names included; negative means at least so many.
+    pub arity: i32,
+    pub syntax: &'static str,
+    pub summary: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    Connection,
+    Generic,
+    Server,
+    Stores,
+    Cluster,
+}
+
+impl Group {
+    pub fn name(self) -> &'static str {
+        match self {
+            Group::Connection => "connection",
+            Group::Generic => "generic",
+            Group::Server => "server",
+            Group::Stores => "stores",
+            Group::Cluster => "cluster",
+        }
+    }
+
+    /// The group as Redis's own documentation calls it, for clients that know only those.
+    pub fn redis_name(self) -> &'static str {
+        match self {
+            Group::Stores => "string",
+            other => other.name(),
+        }
+    }
+}
+
+const fn sub(
+    name: &'static str,
+    arity: i32,
+    syntax: &'static str,
+    summary: &'static str,
+) -> Subcommand {
+    Subcommand {
+        name,
+        arity,
+        syntax,
+        summary,
+    }
+}
+
+const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
+const ONE_KEY: (i32, i32, i32) = (1, 1, 1);
+const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
+
+#[allow(clippy::too_many_arguments)] // a row has as many columns
+const fn row(
+    id: Id,
+    name: &'static str,
+    arity: i32,
+    flags: &'static str,
+    group: Group,
+    keys: (i32, i32, i32),
+    syntax: &'static str,
+    summary: &'static str,
+    subcommands: &'static [Subcommand],
+) -> Command {
+    Command {
+        id,
+        name,
+        arity,
+        flags,
+        group,
+        keys,
+        syntax,
+        summary,
+        subcommands,
+    }
+}
+
+/// In the order of their names.
+#[rustfmt::skip]
+pub const COMMANDS: &[Command] = &[
+    row(Id::Auth, "AUTH", -2, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "[username] password",
+        "Gives the server's password; the user is default", &[]),
+    row(Id::Client, "CLIENT", -2, "noscript loading stale", Group::Connection, NO_KEYS, "subcommand [argument ...]",
+        "What the server knows of this and other connections", &[
+        sub("GETNAME", 2, "", "The connection's name, or nil"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("ID", 2, "", "The connection's number"),
+        sub("INFO", 2, "", "One line about the connection"),
+        sub("KILL", -3, "ip:port | ID id | ADDR ip:port", "Closes connections; answers OK, or how many"),
+        sub("LIST", -2, "[ID id ...]", "One line per connection"),
+        sub("NO-EVICT", 3, "ON | OFF", "Accepted; connections are never evicted"),
+        sub("NO-TOUCH", 3, "ON | OFF", "Accepted; reads change nothing"),
+        sub("REPLY", 3, "ON", "Accepted with ON only"),
+        sub("SETINFO", 4, "LIB-NAME name | LIB-VER version", "Remembers the client's library"),
+        sub("SETNAME", 3, "name", "Names the connection"),
+    ]),
+    row(Id::Cluster, "CLUSTER", -2, "loading stale", Group::Cluster, NO_KEYS, "subcommand",
+        "Refused: this server stands alone", &[]),
+    row(Id::Command, "COMMAND", -1, "loading stale", Group::Server, NO_KEYS, "[subcommand]",
+        "The command table", &[
+        sub("COUNT", 2, "", "How many commands there are"),
+        sub("DOCS", -2, "[name ...]", "Summary and syntax"),
+        sub("GETKEYS", -3, "command [argument ...]", "The keys of a command"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("INFO", -2, "[name ...]", "Arity, flags and keys"),
+        sub("LIST", 2, "", "The names"),
+    ]),
+    row(Id::Config, "CONFIG", -2, "admin noscript loading stale", Group::Server, NO_KEYS, "GET pattern [pattern ...]",
+        "Redis's names for some settings, to read only", &[
+        sub("GET", -3, "pattern [pattern ...]", "The settings whose names match"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("RESETSTAT", 2, "", "Refused: counters only grow"),
+        sub("REWRITE", 2, "", "Refused: the server never writes its configuration"),
+        sub("SET", -4, "parameter value", "Refused: see larder.toml and PATCH /v1/settings"),
+    ]),
+    row(Id::DbSize, "DBSIZE", 1, "readonly fast", Group::Server, NO_KEYS, "",
+        "Records in all live versions", &[]),
+    row(Id::Echo, "ECHO", 2, "loading stale fast", Group::Connection, NO_KEYS, "message",
+        "Answers the message", &[]),
+    row(Id::Exists, "EXISTS", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
+        "How many of the keys exist", &[]),
+    row(Id::Get, "GET", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
+        "The key's value, or nil", &[]),
+    row(Id::GetRange, "GETRANGE", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
+        "Bytes start to end, both included, of the key's value; negative ones count from its end", &[]),
+    row(Id::Hello, "HELLO", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS,
+        "[protover [AUTH username password] [SETNAME clientname]]",
+        "Chooses the protocol's version and describes the server", &[]),
+    row(Id::Info, "INFO", -1, "loading stale", Group::Server, NO_KEYS, "[section ...]",
+        "The server's state, as lines of name:value", &[]),
+    row(Id::Latency, "LATENCY", -2, "admin noscript loading stale", Group::Server, NO_KEYS, "subcommand",
+        "Latency of the commands", &[
+        sub("DOCTOR", 2, "", "Points to the histograms"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("HISTOGRAM", -2, "[command ...]", "Calls by the time that they took"),
+        sub("HISTORY", 3, "event", "Always empty"),
+        sub("LATEST", 2, "", "Always empty"),
+        sub("RESET", -2, "[event ...]", "Always 0"),
+    ]),
+    row(Id::Memory, "MEMORY", -2, "readonly", Group::Server, (2, 2, 1), "USAGE key",
+        "What a record takes", &[
+        sub("DOCTOR", 2, "", "Points to INFO"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("USAGE", -3, "key [SAMPLES count]", "Bytes of the key and its value, or nil"),
+    ]),
+    row(Id::MGet, "MGET", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
+        "The keys' values, nil for each that is absent; all of one moment", &[]),
+    row(Id::Ping, "PING", -1, "fast", Group::Connection, NO_KEYS, "[message]",
+        "Answers PONG or the message", &[]),
+    row(Id::Quit, "QUIT", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
+        "Closes the connection after its replies", &[]),
+    row(Id::Reset, "RESET", 1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
+        "Makes the connection as new", &[]),
+    row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, NO_KEYS, "cursor MATCH store:pattern [COUNT count] [TYPE string]",
+        "Walks the keys of one store; start with cursor 0", &[]),
+    row(Id::Select, "SELECT", 2, "loading stale fast", Group::Connection, NO_KEYS, "0",
+        "There is one database, 0", &[]),
+    row(Id::SlowLog, "SLOWLOG", -2, "admin loading stale", Group::Server, NO_KEYS, "GET [count] | LEN | RESET",
+        "The slowest commands of late", &[
+        sub("GET", -2, "[count]", "The newest entries; 10 unless told, -1 for all"),
+        sub("HELP", 2, "", "Lists the subcommands"),
+        sub("LEN", 2, "", "How many entries there are"),
+        sub("RESET", 2, "", "Forgets them"),
+    ]),
+    row(Id::StoreInfo, "STORE.INFO", 2, "readonly", Group::Stores, NO_KEYS, "store",
+        "Records, bytes, partitions and residency of a store's live version", &[]),
+    row(Id::StoreList, "STORE.LIST", 1, "readonly", Group::Stores, NO_KEYS, "",
+        "The stores that can be read", &[]),
+    row(Id::StoreVersion, "STORE.VERSION", 2, "readonly fast", Group::Stores, NO_KEYS, "store",
+        "The number of a store's live version", &[]),
+    row(Id::StrLen, "STRLEN", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
+        "Bytes of the key's value; 0 if it is absent", &[]),
+    row(Id::Time, "TIME", 1, "loading stale fast", Group::Server, NO_KEYS, "",
+        "The server's clock: seconds and microseconds since 1970", &[]),
+    row(Id::Type, "TYPE", 2, "readonly fast", Group::Generic, ONE_KEY, "key",
+        "string or none", &[]),
+];
+
+/// Commands of Redis that change data. Stores refuse them with a reason, rather than as unknown.
+#[rustfmt::skip]
+pub const WRITES: &[&str] = &[
+    "APPEND", "BITFIELD", "BITOP", "BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "COPY",
+    "DECR", "DECRBY", "DEL", "EXPIRE", "EXPIREAT", "FLUSHALL", "FLUSHDB", "GEOADD", "GEORADIUS", "GEOSEARCHSTORE", "GETDEL",
+    "GETEX", "GETSET", "HDEL", "HEXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX", "INCR", "INCRBY", "INCRBYFLOAT",
+    "LINSERT", "LMOVE", "LMPOP", "LPOP", "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MIGRATE", "MOVE", "MSET", "MSETNX",
+    "PERSIST", "PEXPIRE", "PEXPIREAT", "PFADD", "PFMERGE", "PSETEX", "RENAME", "RENAMENX", "RESTORE", "RPOP", "RPOPLPUSH",
+    "RPUSH", "RPUSHX", "SADD", "SDIFFSTORE", "SET", "SETBIT", "SETEX", "SETNX", "SETRANGE", "SINTERSTORE", "SMOVE", "SORT",
+    "SPOP", "SREM", "SUNIONSTORE", "SWAPDB", "UNLINK", "XACK", "XADD", "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP",
+    "XSETID", "XTRIM", "ZADD", "ZDIFFSTORE", "ZINCRBY", "ZINTERSTORE", "ZMPOP", "ZPOPMAX", "ZPOPMIN", "ZRANGESTORE", "ZREM",
+    "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZUNIONSTORE",
+];
+
+/// The row of the command `name`, in any case.
+#[inline]
+pub fn find(name: &[u8]) -> Option<&'static Command> {
+    const GET: &Command = {
+        let mut index = 0;
+        while !matches!(COMMANDS[index].id, Id::Get) {
+            index += 1;
+        }
+        &COMMANDS[index]
+    };
+    if let [g, e, t] = name
+        && [g | 32, e | 32, t | 32] == [b'g', b'e', b't']
+    {
+        return Some(GET);
+    }
+    let found = COMMANDS.binary_search_by(|command| compare(command.name, name));
+    found.ok().map(|index| &COMMANDS[index])
+}
+
+/// Whether `name` is a command of Redis that changes data.
+pub fn is_write(name: &[u8]) -> bool {
+    WRITES
+        .binary_search_by(|write| compare(write, name))
+        .is_ok()
+}
+
+/// Compares a name in capitals with one in any case.
+fn compare(name: &str, given: &[u8]) -> std::cmp::Ordering {
+    name.bytes().cmp(given.iter().map(u8::to_ascii_uppercase))
+}
+
+impl Command {
+    /// Whether so many arguments, the name included, are right.
+    #[inline]
+    pub fn accepts(&self, count: usize) -> bool {
+        accepts(self.arity, count)
+    }
+
+    pub fn subcommand(&self, name: &[u8]) -> Option<&'static Subcommand> {
+        self.subcommands
+            .iter()
+            .find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
+    }
+
+    pub fn has_flag(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|own| own == flag)
+    }
+
+    /// Positions of the keys among `count` arguments.
+    pub fn key_positions(&self, count: usize) -> impl Iterator<Item = usize> {
+        let (first, last, step) = self.keys;
+        let last = if last < 0 {
+            count as i64 + i64::from(last)
+        } else {
+            i64::from(last)
+        };
+        let none = first == 0;
+        (i64::from(first)..=last)
+            .step_by(usize::try_from(step).unwrap_or(1).max(1))
+            .filter(move |_| !none)
+            .filter_map(|position| usize::try_from(position).ok())
+    }
+}
+
+impl Subcommand {
+    pub fn accepts(&self, count: usize) -> bool {
+        accepts(self.arity, count)
+    }
+}
+
+#[inline]
+fn accepts(arity: i32, count: usize) -> bool {
+    let count = i32::try_from(count).unwrap_or(i32::MAX);
+    if arity < 0 {
+        count >= -arity
+    } else {
+        count == arity
+    }
+}
+
+/// The reference page, in Markdown.
+pub fn reference_markdown() -> String {
+    let mut text = String::from(
+        "# Commands\n\nSpoken over the Redis protocol, versions 2 and 3. Any Redis client will do.\n",
+    );
+    for group in [
+        Group::Stores,
+        Group::Generic,
+        Group::Connection,
+        Group::Server,
+        Group::Cluster,
+    ] {
+        let _ = write!(
+            text,
+            "\n## {}\n\n| command | does |\n|---|---|\n",
+            group.name()
+        );
+        for command in COMMANDS.iter().filter(|command| command.group == group) {
+            if command.subcommands.is_empty() {
+                line(&mut text, command.name, "", command.syntax, command.summary);
+            }
+            for sub in command.subcommands {
+                line(&mut text, command.name, sub.name, sub.syntax, sub.summary);
+            }
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, name: &str, sub: &str, syntax: &str, summary: &str) {
+    let words: Vec<&str> = [name, sub, syntax]
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect();
+    let _ = writeln!(
+        text,
+        "| `{}` | {summary} |",
+        words.join(" ").replace('|', "\\|")
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_tables_are_sorted_and_every_command_is_found_in_any_case() {
+        assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
+        assert!(WRITES.is_sorted_by(|a, b| a < b));
+        for command in COMMANDS {
+            for name in [command.name.to_owned(), command.name.to_lowercase()] {
+                assert_eq!(
+                    find(name.as_bytes()).map(|found| found.id),
+                    Some(command.id),
+                    "{name}"
+                );
+            }
+            assert!(!is_write(command.name.as_bytes()));
+        }
+        assert!(find(b"gex").is_none() && find(b"").is_none() && find(b"GETS").is_none());
+        assert!(is_write(b"set") && is_write(b"zunionstore") && !is_write(b"GET"));
+    }
+
+    #[test]
+    fn arity_and_keys_are_counted_as_redis_counts_them() {
+        let mget = find(b"mget").unwrap();
+        assert!(mget.accepts(2) && mget.accepts(9) && !mget.accepts(1));
+        assert_eq!(mget.key_positions(4).collect::<Vec<_>>(), [1, 2, 3]);
+        let get = find(b"GET").unwrap();
+        assert!(get.accepts(2) && !get.accepts(3));
+        assert_eq!(get.key_positions(2).collect::<Vec<_>>(), [1]);
+        assert_eq!(find(b"ping").unwrap().key_positions(1).count(), 0);
+        assert!(get.has_flag("readonly") && !get.has_flag("read"));
+    }
+
+    #[test]
+    fn the_reference_names_every_command() {
+        let page = reference_markdown();
+        for command in COMMANDS {
+            assert!(
+                page.contains(&format!("`{}", command.name)),
+                "{}",
+                command.name
+            );
+        }
+    }
+}
