@@ -1,1 +1,25 @@
-//! larder-remote
+//! Files where they are: a local path, or an object behind `file`, `http(s)`, `s3`, `gs` or `az`.
+//!
+//! ```text
+//!  text ── Location::parse ──► Location ──┬─ size, get_all, stream ──► the server's pull
+//!                                         ├─ list, reader, fetch_to_temp ──► ingest (blocking)
+//!                                         └─ put_file ──► a push to an object store
+//! ```
+//!
+//! Read `location` first (what a text means, and what is never printed), then `read` (a stream
+//! that resumes, and what it checks), then `blocking` for callers without a runtime.
+//!
+//! This is the only crate that knows object stores. It keeps no state between calls, starts no
+//! timers, and leaves throttling and stall timeouts to the caller.
+
+mod blocking;
+mod error;
+mod http;
+mod list;
+mod location;
+mod read;
+mod write;
+
+pub use error::Error;
+pub use location::{Location, Scheme};
+pub use read::ByteStream;

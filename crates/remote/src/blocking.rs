@@ -1,0 +1,168 @@
+//! Reading without a runtime: what a batch build uses.
+//!
+//! A remote object is pumped by one thread with a small runtime of its own, a few parts ahead of the reader.
+//! A broken connection is resumed where it broke; dropping the reader stops the pump.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use futures::StreamExt;
+use tempfile::TempPath;
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, Result};
+use crate::location::Location;
+
+const PARTS_AHEAD: usize = 16;
+const RETRIES: u32 = 5;
+const STALL: Duration = Duration::from_secs(60);
+
+impl Location {
+    /// The object's bytes from the start, read by blocking. Broken connections are resumed a few times.
+    ///
+    /// # Errors
+    /// When it cannot be opened; later failures are the reader's errors. Must not be called inside a runtime.
+    pub fn reader(&self) -> Result<Box<dyn Read + Send>> {
+        if let Some(path) = self.as_local() {
+            let file = File::open(path).map_err(|e| Error::from_io(self, &e))?;
+            return Ok(Box::new(file));
+        }
+        let (parts_in, parts) = sync_channel(PARTS_AHEAD);
+        let (opened_in, opened) = sync_channel(1);
+        let location = self.clone();
+        let pump = move || {
+            match runtime(&location) {
+                Ok(runtime) => runtime.block_on(pump(&location, &opened_in, &parts_in)),
+                Err(error) => drop(opened_in.send(Err(error))),
+            };
+        };
+        let spawned = std::thread::Builder::new()
+            .name("larder-remote".into())
+            .spawn(pump);
+        spawned.map_err(|e| Error::from_io(self, &e))?;
+        opened.recv().unwrap_or_else(|_| Err(ended(self)))?;
+        Ok(Box::new(PartReader {
+            parts,
+            part: Bytes::new(),
+            done: false,
+        }))
+    }
+
+    /// The size, asked for by blocking. Must not be called inside a runtime.
+    pub fn size_blocking(&self) -> Result<u64> {
+        runtime(self)?.block_on(self.size())
+    }
+
+    /// [`Location::list`] by blocking. Must not be called inside a runtime.
+    pub fn list_blocking(&self) -> Result<Vec<Location>> {
+        runtime(self)?.block_on(self.list())
+    }
+
+    /// Copies the object to a temporary file, for formats that are not read front to back. The file goes when the path is dropped.
+    ///
+    /// # Errors
+    /// As [`Location::reader`], and when the temporary folder is full.
+    pub fn fetch_to_temp(&self) -> Result<TempPath> {
+        let mut reader = self.reader()?;
+        let file = tempfile::Builder::new().prefix("larder-").tempfile();
+        let mut file = file.map_err(|e| Error::from_io(self, &e))?;
+        io::copy(&mut reader, file.as_file_mut()).map_err(|e| Error::from_io(self, &e))?;
+        file.as_file_mut()
+            .flush()
+            .map_err(|e| Error::from_io(self, &e))?;
+        Ok(file.into_temp_path())
+    }
+}
+
+fn runtime(location: &Location) -> Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::from_io(location, &e))
+}
+
+fn ended(location: &Location) -> Error {
+    Error::Failed {
+        location: location.to_string(),
+        reason: "the reader stopped unexpectedly".into(),
+        retry: true,
+    }
+}
+
+/// Sends the parts until the end, an error that does not go away, or nobody listens.
+async fn pump(
+    location: &Location,
+    opened: &SyncSender<Result<()>>,
+    parts: &SyncSender<io::Result<Bytes>>,
+) {
+    let (mut offset, mut size, mut retries) = (0, None, 0);
+    let mut is_open = false;
+    loop {
+        let error = match location.stream_of_size(offset, size).await {
+            Err(error) => error,
+            Ok(mut stream) => {
+                if !is_open {
+                    is_open = true;
+                    opened.send(Ok(())).ok();
+                }
+                size = stream.size();
+                let error = loop {
+                    match tokio::time::timeout(STALL, stream.next()).await {
+                        Err(_) => break stalled(location),
+                        Ok(None) => return,
+                        Ok(Some(Err(error))) => break error,
+                        Ok(Some(Ok(part))) => {
+                            retries = 0;
+                            if parts.send(Ok(part)).is_err() {
+                                return;
+                            }
+                        }
+                    }
+                };
+                offset = stream.offset();
+                error
+            }
+        };
+        retries += 1;
+        if !error.is_retryable() || retries > RETRIES {
+            if is_open {
+                parts.send(Err(io::Error::other(error))).ok();
+            } else {
+                opened.send(Err(error)).ok();
+            }
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100 << retries)).await;
+    }
+}
+
+fn stalled(location: &Location) -> Error {
+    Error::Failed {
+        location: location.to_string(),
+        reason: format!("nothing came for {} seconds", STALL.as_secs()),
+        retry: true,
+    }
+}
+
+struct PartReader {
+    parts: Receiver<io::Result<Bytes>>,
+    part: Bytes,
+    done: bool,
+}
+
+impl Read for PartReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.part.is_empty() && !self.done {
+            match self.parts.recv() {
+                Ok(part) => self.part = part.inspect_err(|_| self.done = true)?,
+                Err(_) => self.done = true,
+            }
+        }
+        let count = out.len().min(self.part.len());
+        self.part.copy_to_slice(&mut out[..count]);
+        Ok(count)
+    }
+}

@@ -1,0 +1,166 @@
+//! Plain HTTP reads. Object stores bring their own client; this one keeps query strings, which
+//! hold the permission in signed URLs, and needs no listing.
+//!
+//! Redirects are followed to `http` and `https` alone: the client knows no other scheme.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_LENGTH, CONTENT_RANGE, RANGE};
+use reqwest::{Client, Response, StatusCode};
+use url::Url;
+
+use crate::error::{Error, Result};
+use crate::location::Location;
+
+/// The bytes of an object from an offset on, with the object's whole size where it is known.
+pub(crate) struct Answer {
+    pub response: Response,
+    pub size: Option<u64>,
+}
+
+/// TLS needs one provider of cryptography in the process; the first to install one wins.
+pub(crate) fn install_tls() {
+    static ONCE: OnceLock<()> = OnceLock::new();
+    ONCE.get_or_init(|| {
+        rustls::crypto::ring::default_provider()
+            .install_default()
+            .ok();
+    });
+}
+
+fn client(location: &Location) -> Result<Client> {
+    install_tls();
+    // One client per call: a pooled connection belongs to the runtime that opened it, and callers
+    // bring different runtimes.
+    Client::builder()
+        .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")))
+        .connect_timeout(Duration::from_secs(10))
+        .build()
+        .map_err(|e| Error::failed(location, &e.without_url()))
+}
+
+/// The size that the server states; `HEAD` first, then a one-byte range for servers without it.
+pub(crate) async fn size(location: &Location, url: &Url) -> Result<u64> {
+    let client = client(location)?;
+    let head = client.head(url.clone()).send().await;
+    let head = head.map_err(|e| Error::failed(location, &e.without_url()))?;
+    if head.status().is_success() {
+        // `Response::content_length` is the length of this (empty) body, so read the header.
+        if let Some(size) = header_u64(&head, CONTENT_LENGTH.as_str()) {
+            return Ok(size);
+        }
+    } else if head.status() == StatusCode::NOT_FOUND {
+        return Err(Error::NotFound {
+            location: location.to_string(),
+        });
+    }
+    let answer = get(location, url, 0).await?;
+    answer.size.ok_or_else(|| Error::WrongAnswer {
+        location: location.to_string(),
+        reason: "the server does not say how long the file is; serve it with Content-Length".into(),
+        retry: false,
+    })
+}
+
+/// Asks for the bytes from `from` on and checks that the answer begins there.
+pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Answer> {
+    let mut request = client(location)?.get(url.clone());
+    if from > 0 {
+        request = request.header(RANGE, format!("bytes={from}-"));
+    }
+    let response = request.send().await;
+    let response = response.map_err(|e| Error::failed(location, &e.without_url()))?;
+    let status = response.status();
+    let wrong = |reason: String| Error::WrongAnswer {
+        location: location.to_string(),
+        reason,
+        retry: false,
+    };
+    match status {
+        StatusCode::OK if from == 0 => {
+            let size = header_u64(&response, CONTENT_LENGTH.as_str());
+            Ok(Answer { response, size })
+        }
+        StatusCode::PARTIAL_CONTENT if from > 0 => {
+            let range = response
+                .headers()
+                .get(CONTENT_RANGE)
+                .and_then(|value| value.to_str().ok())
+                .and_then(parse_content_range)
+                .ok_or_else(|| wrong("the answer holds a range but does not say which".into()))?;
+            if range.start != from {
+                return Err(wrong(format!(
+                    "asked for the bytes from {from} on, the answer begins at {}",
+                    range.start
+                )));
+            }
+            Ok(Answer {
+                response,
+                size: range.size,
+            })
+        }
+        StatusCode::OK => Err(wrong(format!(
+            "asked for the bytes from {from} on, the server sent the whole file; it does not support ranges"
+        ))),
+        StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound {
+            location: location.to_string(),
+        }),
+        other => Err(Error::Failed {
+            location: location.to_string(),
+            reason: format!("the server answered {other}"),
+            retry: other.is_server_error()
+                || other == StatusCode::TOO_MANY_REQUESTS
+                || other == StatusCode::REQUEST_TIMEOUT,
+        }),
+    }
+}
+
+struct ContentRange {
+    start: u64,
+    size: Option<u64>,
+}
+
+/// Reads `bytes 10-99/100`, where the size may be `*`.
+fn parse_content_range(text: &str) -> Option<ContentRange> {
+    let (range, size) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
+    let (start, end) = range.split_once('-')?;
+    let (start, end): (u64, u64) = (start.trim().parse().ok()?, end.trim().parse().ok()?);
+    let size = match size.trim() {
+        "*" => None,
+        size => Some(size.parse().ok()?),
+    };
+    (start <= end && size.is_none_or(|size| end < size)).then_some(ContentRange { start, size })
+}
+
+fn header_u64(response: &Response, name: &str) -> Option<u64> {
+    response
+        .headers()
+        .get(name)?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_content_range;
+
+    #[test]
+    fn content_ranges() {
+        let range = parse_content_range("bytes 10-99/100").unwrap();
+        assert_eq!((range.start, range.size), (10, Some(100)));
+        assert_eq!(parse_content_range("bytes 5-9/*").unwrap().size, None);
+        for bad in [
+            "",
+            "bytes */100",
+            "bytes 9-5/100",
+            "bytes 0-100/100",
+            "items 0-1/2",
+        ] {
+            assert!(parse_content_range(bad).is_none(), "{bad}");
+        }
+    }
+}

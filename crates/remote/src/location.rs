@@ -1,0 +1,253 @@
+//! What a text names: a local path, or an object behind a URL.
+//!
+//! Invariants:
+//! 1. `Display` and `Debug` never show a user, a password or a query string.
+//! 2. A `Location` of one scheme never turns into another: joining keeps the scheme and the host,
+//!    and a name to join cannot climb (`..`) or be absolute.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use object_store::ObjectStore;
+use object_store::path::Path as ObjectPath;
+use url::Url;
+
+use crate::error::{Error, Result, redact};
+
+/// How a location is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    Local,
+    Http,
+    /// s3, gs or az.
+    ObjectStore,
+}
+
+/// A file or a folder, local or remote. Cheap to clone.
+#[derive(Clone)]
+pub struct Location {
+    pub(crate) place: Place,
+}
+
+#[derive(Clone)]
+pub(crate) enum Place {
+    Local(PathBuf),
+    Http(Box<Url>),
+    Store {
+        url: Box<Url>,
+        store: Arc<dyn ObjectStore>,
+        path: ObjectPath,
+    },
+}
+
+impl Location {
+    /// Reads a path (`/p`, `dir/file`), or a `file`, `http`, `https`, `s3`, `gs` or `az` URL.
+    /// Credentials and endpoints of object stores come from the environment, with the names that
+    /// the stores' own tools use: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`,
+    /// `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on.
+    ///
+    /// # Errors
+    /// `BadLocation` with what to write instead; nothing is contacted.
+    pub fn parse(text: &str) -> Result<Location> {
+        let bad = |reason: String| Error::BadLocation {
+            text: redact(text),
+            reason,
+        };
+        if text.is_empty() {
+            return Err(bad("it is empty; write a path or a URL".into()));
+        }
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Location::local(text));
+        };
+        if scheme.eq_ignore_ascii_case("file") {
+            return local_of_file_url(text, rest)
+                .map(Location::local)
+                .map_err(bad);
+        }
+        let url = Url::parse(text).map_err(|e| bad(format!("it is not a URL: {e}")))?;
+        match url.scheme() {
+            "http" | "https" => Ok(Location {
+                place: Place::Http(Box::new(url)),
+            }),
+            "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" | "adl" => {
+                let (store, path) = open_store(&url).map_err(|e| bad(redact(&e.to_string())))?;
+                Ok(Location {
+                    place: Place::Store {
+                        url: Box::new(url),
+                        store,
+                        path,
+                    },
+                })
+            }
+            "hdfs" => Err(bad(
+                "hdfs is not spoken here; use the http URL of WebHDFS or an HttpFS gateway".into(),
+            )),
+            other => Err(bad(format!(
+                "scheme {other:?} is unknown; use a path, file, http, https, s3, gs or az"
+            ))),
+        }
+    }
+
+    /// A path on this machine, whatever its text looks like.
+    pub fn local(path: impl Into<PathBuf>) -> Location {
+        Location {
+            place: Place::Local(path.into()),
+        }
+    }
+
+    pub fn scheme(&self) -> Scheme {
+        match &self.place {
+            Place::Local(_) => Scheme::Local,
+            Place::Http(_) => Scheme::Http,
+            Place::Store { .. } => Scheme::ObjectStore,
+        }
+    }
+
+    /// The path on this machine; `None` for what is elsewhere.
+    pub fn as_local(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Local(path) => Some(path),
+            _ => None,
+        }
+    }
+
+    /// The location of `name` in this folder. `name` may hold `/`, but neither climb nor be
+    /// absolute. A query string of an HTTP URL is kept, as it may hold the permission to read.
+    ///
+    /// # Errors
+    /// `BadLocation` when the name is empty, absolute or climbs.
+    pub fn join(&self, name: &str) -> Result<Location> {
+        let climbs = name
+            .split(['/', '\\'])
+            .any(|part| part.is_empty() || part == "." || part == "..");
+        if climbs || name.contains('\0') {
+            return Err(Error::BadLocation {
+                text: name.chars().take(200).collect(),
+                reason: "a file name inside a folder must not be empty, absolute or climb".into(),
+            });
+        }
+        Ok(Location {
+            place: match &self.place {
+                Place::Local(folder) => Place::Local(folder.join(name)),
+                Place::Http(url) => Place::Http(Box::new(joined(url, name))),
+                Place::Store { url, store, path } => Place::Store {
+                    url: Box::new(joined(url, name)),
+                    store: Arc::clone(store),
+                    path: name
+                        .split('/')
+                        .fold(path.clone(), |path, part| path.join(part)),
+                },
+            },
+        })
+    }
+
+    /// The last part of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
+    pub fn file_name(&self) -> String {
+        match &self.place {
+            Place::Local(path) => path
+                .file_name()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            Place::Http(url) | Place::Store { url, .. } => {
+                url.path().rsplit('/').next().unwrap_or_default().to_owned()
+            }
+        }
+    }
+}
+
+fn local_of_file_url(text: &str, rest: &str) -> std::result::Result<PathBuf, String> {
+    // `file://relative` would name a host; people who write it mean a path, so say how.
+    if !rest.starts_with('/') && !rest.to_ascii_lowercase().starts_with("localhost/") {
+        return Err("a file URL has three slashes and an absolute path: file:///dir/file".into());
+    }
+    Url::parse(text)
+        .ok()
+        .and_then(|url| url.to_file_path().ok())
+        .ok_or_else(|| "it is not a file URL; write file:///dir/file".to_owned())
+}
+
+fn joined(folder: &Url, name: &str) -> Url {
+    let mut url = folder.clone();
+    if let Ok(mut parts) = url.path_segments_mut() {
+        parts.pop_if_empty().extend(name.split('/'));
+    }
+    url
+}
+
+fn open_store(
+    url: &Url,
+) -> std::result::Result<(Arc<dyn ObjectStore>, ObjectPath), object_store::Error> {
+    crate::http::install_tls();
+    // A body may take hours under a throttle: the caller watches for stalls, not for the total.
+    let defaults = [("timeout".to_owned(), "30 days".to_owned())];
+    let environment = std::env::vars().filter(|(name, _)| {
+        ["AWS_", "GOOGLE_", "AZURE_"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    });
+    let (store, path) = object_store::parse_url_opts(url, defaults.into_iter().chain(environment))?;
+    Ok((Arc::from(store), path))
+}
+
+impl FromStr for Location {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Location> {
+        Location::parse(text)
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Local(path) => write!(f, "{}", path.display()),
+            Place::Http(url) | Place::Store { url, .. } => f.write_str(&redact(url.as_str())),
+        }
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Location({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_become_locations() {
+        for (text, shown) in [
+            ("dir/file.csv", "dir/file.csv"),
+            ("file:///a/b%20c", "/a/b c"),
+            ("https://ann:pw@host/x?sig=1", "https://host/x"),
+            ("s3://bucket/dir/file", "s3://bucket/dir/file"),
+        ] {
+            assert_eq!(Location::parse(text).unwrap().to_string(), shown, "{text}");
+        }
+        for bad in ["", "ftp://x/y", "hdfs://n/x", "file://dir/x", "http://"] {
+            let error = Location::parse(bad).unwrap_err();
+            assert!(matches!(error, Error::BadLocation { .. }), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn joining_stays_inside() {
+        let http = Location::parse("https://host/stores/v7/?sig=1").unwrap();
+        assert_eq!(
+            http.join("p0.seg").unwrap().to_string(),
+            "https://host/stores/v7/p0.seg"
+        );
+        let s3 = Location::parse("s3://bucket/v7").unwrap();
+        assert_eq!(
+            s3.join("manifest.json").unwrap().to_string(),
+            "s3://bucket/v7/manifest.json"
+        );
+        for bad in ["", "/etc/passwd", "../x", "a/../b", "a//b"] {
+            assert!(http.join(bad).is_err(), "{bad}");
+            assert!(Location::local("/data").join(bad).is_err(), "{bad}");
+        }
+    }
+}

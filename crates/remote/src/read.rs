@@ -1,0 +1,277 @@
+//! Reading an object from an offset on.
+//!
+//! Invariants of a [`ByteStream`]:
+//! 1. Its first byte is the byte at the offset asked for.
+//! 2. It ends without an error only after exactly `size - offset` bytes, where the size is known.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+use object_store::{GetOptions, GetRange, ObjectStore, ObjectStoreExt};
+use tokio::io::{AsyncReadExt, AsyncSeekExt};
+
+use crate::error::{Error, Result};
+use crate::http;
+use crate::location::{Location, Place};
+
+const LOCAL_CHUNK_BYTES: usize = 1 << 20;
+
+impl Location {
+    /// The size in bytes of the object. One request.
+    ///
+    /// # Errors
+    /// `NotFound`; `Failed` when the store refuses; `WrongAnswer` from a server that keeps it secret.
+    pub async fn size(&self) -> Result<u64> {
+        match &self.place {
+            Place::Local(path) => {
+                let meta = tokio::fs::metadata(path).await;
+                let meta = meta.map_err(|e| Error::from_io(self, &e))?;
+                if meta.is_dir() {
+                    return Err(Error::Unsupported {
+                        location: self.to_string(),
+                        reason: "it is a folder, not a file".into(),
+                    });
+                }
+                Ok(meta.len())
+            }
+            Place::Http(url) => http::size(self, url).await,
+            Place::Store { store, path, .. } => {
+                let meta = store.head(path).await;
+                Ok(meta.map_err(|e| Error::from_store(self, e))?.size)
+            }
+        }
+    }
+
+    /// The whole object, refused when it is longer than `max` bytes.
+    ///
+    /// # Errors
+    /// As [`Location::stream`], and `TooLarge`.
+    pub async fn get_all(&self, max: u64) -> Result<Bytes> {
+        let too_large = |size| Error::TooLarge {
+            location: self.to_string(),
+            size,
+            max,
+        };
+        let mut stream = self.stream(0).await?;
+        if let Some(size) = stream.size().filter(|size| *size > max) {
+            return Err(too_large(size));
+        }
+        let mut all = BytesMut::new();
+        while let Some(part) = stream.next().await {
+            all.extend_from_slice(&part?);
+            if all.len() as u64 > max {
+                return Err(too_large(all.len() as u64));
+            }
+        }
+        Ok(all.freeze())
+    }
+
+    /// The bytes from offset `from` on. `from` equal to the size gives an empty stream.
+    ///
+    /// # Errors
+    /// `WrongAnswer` when the answer begins elsewhere or `from` is past the end; the stream's items
+    /// are errors when it breaks or ends early.
+    pub async fn stream(&self, from: u64) -> Result<ByteStream> {
+        self.stream_of_size(from, None).await
+    }
+
+    /// As [`Location::stream`], for an object that must have `expected_size` bytes in all: resuming
+    /// a file that was replaced meanwhile is then an error and not a mixture.
+    pub async fn stream_of_size(
+        &self,
+        from: u64,
+        expected_size: Option<u64>,
+    ) -> Result<ByteStream> {
+        if from > 0 && Some(from) == expected_size {
+            return Ok(ByteStream::new(
+                self,
+                futures::stream::empty().boxed(),
+                Some(from),
+                from,
+            ));
+        }
+        let (inner, size) = match &self.place {
+            Place::Local(path) => self.stream_local(path, from).await?,
+            Place::Http(url) => {
+                let answer = http::get(self, url, from).await?;
+                let location = self.clone();
+                let stream = answer
+                    .response
+                    .bytes_stream()
+                    .map(move |part| part.map_err(|e| Error::failed(&location, &e.without_url())));
+                (stream.boxed(), answer.size)
+            }
+            Place::Store { store, path, .. } => {
+                self.stream_store(store.as_ref(), path, from).await?
+            }
+        };
+        if let (Some(size), Some(expected)) = (size, expected_size)
+            && size != expected
+        {
+            return Err(self.wrong(format!("it has {size} bytes, expected {expected}"), false));
+        }
+        Ok(ByteStream::new(self, inner, size.or(expected_size), from))
+    }
+
+    async fn stream_local(
+        &self,
+        path: &std::path::Path,
+        from: u64,
+    ) -> Result<(BoxStream<'static, Result<Bytes>>, Option<u64>)> {
+        let mut file = tokio::fs::File::open(path)
+            .await
+            .map_err(|e| Error::from_io(self, &e))?;
+        let meta = file
+            .metadata()
+            .await
+            .map_err(|e| Error::from_io(self, &e))?;
+        if meta.is_dir() {
+            return Err(Error::Unsupported {
+                location: self.to_string(),
+                reason: "it is a folder, not a file".into(),
+            });
+        }
+        // A pipe or a device has no size and no offsets.
+        let size = meta.is_file().then_some(meta.len());
+        if let Some(size) = size {
+            self.check_offset(from, size)?;
+            file.seek(std::io::SeekFrom::Start(from))
+                .await
+                .map_err(|e| Error::from_io(self, &e))?;
+        }
+        let location = self.clone();
+        let stream = futures::stream::try_unfold(file, move |mut file| {
+            let location = location.clone();
+            async move {
+                let mut part = BytesMut::with_capacity(LOCAL_CHUNK_BYTES);
+                let read = file.read_buf(&mut part).await;
+                match read.map_err(|e| Error::from_io(&location, &e))? {
+                    0 => Ok(None),
+                    _ => Ok(Some((part.freeze(), file))),
+                }
+            }
+        });
+        Ok((stream.boxed(), size))
+    }
+
+    async fn stream_store(
+        &self,
+        store: &dyn ObjectStore,
+        path: &object_store::path::Path,
+        from: u64,
+    ) -> Result<(BoxStream<'static, Result<Bytes>>, Option<u64>)> {
+        let options = GetOptions {
+            range: (from > 0).then_some(GetRange::Offset(from)),
+            ..GetOptions::default()
+        };
+        let answer = store.get_opts(path, options).await;
+        let answer = answer.map_err(|e| Error::from_store(self, e))?;
+        let size = answer.meta.size;
+        self.check_offset(from, size)?;
+        if answer.range.start != from {
+            let start = answer.range.start;
+            return Err(self.wrong(
+                format!("asked for the bytes from {from} on, the answer begins at {start}"),
+                false,
+            ));
+        }
+        let location = self.clone();
+        let stream = answer
+            .into_stream()
+            .map(move |part| part.map_err(|e| Error::from_store(&location, e)));
+        Ok((stream.boxed(), Some(size)))
+    }
+
+    fn check_offset(&self, from: u64, size: u64) -> Result<()> {
+        if from <= size {
+            return Ok(());
+        }
+        Err(self.wrong(format!("asked for byte {from}, it has only {size}"), false))
+    }
+
+    fn wrong(&self, reason: String, retry: bool) -> Error {
+        Error::WrongAnswer {
+            location: self.to_string(),
+            reason,
+            retry,
+        }
+    }
+}
+
+/// The bytes of an object from an offset on, checked against its size. See the module's invariants.
+pub struct ByteStream {
+    location: Location,
+    inner: BoxStream<'static, Result<Bytes>>,
+    size: Option<u64>,
+    offset: u64,
+    ended: bool,
+}
+
+impl ByteStream {
+    fn new(
+        location: &Location,
+        inner: BoxStream<'static, Result<Bytes>>,
+        size: Option<u64>,
+        from: u64,
+    ) -> Self {
+        ByteStream {
+            location: location.clone(),
+            inner,
+            size,
+            offset: from,
+            ended: false,
+        }
+    }
+
+    /// The whole object's size in bytes; `None` when the other side does not say.
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    /// The offset in the object of the next byte: where to resume after an error.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    fn check(&mut self, item: Option<Result<Bytes>>) -> Option<Result<Bytes>> {
+        match item {
+            Some(Ok(part)) => {
+                let end = self.offset + part.len() as u64;
+                if let Some(size) = self.size.filter(|size| end > *size) {
+                    self.ended = true;
+                    let reason = format!("it holds more than the {size} bytes it was said to have");
+                    return Some(Err(self.location.wrong(reason, false)));
+                }
+                self.offset = end;
+                Some(Ok(part))
+            }
+            Some(Err(error)) => {
+                self.ended = true;
+                Some(Err(error))
+            }
+            None => {
+                self.ended = true;
+                let size = self.size.filter(|size| self.offset < *size)?;
+                let reason = format!("it ended after {} of {size} bytes", self.offset);
+                Some(Err(self.location.wrong(reason, true)))
+            }
+        }
+    }
+}
+
+impl Stream for ByteStream {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        self.inner
+            .as_mut()
+            .poll_next(context)
+            .map(|item| self.check(item))
+    }
+}

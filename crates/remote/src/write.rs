@@ -1,0 +1,96 @@
+//! Putting a local file somewhere else.
+
+use std::path::Path;
+
+use bytes::BytesMut;
+use object_store::buffered::BufWriter;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt;
+
+use crate::error::{Error, Result};
+use crate::location::{Location, Place};
+
+const PART_BYTES: usize = 8 << 20;
+
+impl Location {
+    /// Copies the local file here, in parts of 8 MiB with some in flight, and calls `progress` with the bytes handed over so far.
+    /// Nothing can be seen at the location before the whole file is there.
+    ///
+    /// # Errors
+    /// `Unsupported` over HTTP; `Failed` when the store refuses, after which the parts are given up.
+    pub async fn put_file(&self, local: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
+        match &self.place {
+            Place::Local(path) => self.put_local(local, path, progress).await,
+            Place::Http(_) => Err(Error::Unsupported {
+                location: self.to_string(),
+                reason: "files cannot be put over http; use a path, s3, gs or az".into(),
+            }),
+            Place::Store { store, path, .. } => {
+                let writer = BufWriter::with_capacity(Arc::clone(store), path.clone(), PART_BYTES);
+                self.put_store(local, writer, progress).await
+            }
+        }
+    }
+
+    async fn put_store(
+        &self,
+        local: &Path,
+        mut writer: BufWriter,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let copied = self.copy_parts(local, &mut writer, progress).await;
+        if copied.is_err() {
+            writer.abort().await.ok();
+            return copied;
+        }
+        // Shutting down completes the upload: only now can the object be seen.
+        let done = tokio::io::AsyncWriteExt::shutdown(&mut writer).await;
+        done.map_err(|e| Error::failed(self, &e))
+    }
+
+    async fn copy_parts(
+        &self,
+        local: &Path,
+        writer: &mut BufWriter,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let here = Location::local(local);
+        let file = tokio::fs::File::open(local).await;
+        let mut file = file.map_err(|e| Error::from_io(&here, &e))?;
+        let mut done = 0;
+        loop {
+            let mut part = BytesMut::with_capacity(1 << 20);
+            let read = file.read_buf(&mut part).await;
+            if read.map_err(|e| Error::from_io(&here, &e))? == 0 {
+                return Ok(());
+            }
+            done += part.len() as u64;
+            writer
+                .put(part.freeze())
+                .await
+                .map_err(|e| Error::from_store(self, e))?;
+            progress(done);
+        }
+    }
+
+    async fn put_local(
+        &self,
+        local: &Path,
+        to: &Path,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<()> {
+        let io = |e: std::io::Error| Error::from_io(self, &e);
+        if let Some(folder) = to.parent() {
+            tokio::fs::create_dir_all(folder).await.map_err(io)?;
+        }
+        let mut unfinished = to.as_os_str().to_owned();
+        unfinished.push(".part");
+        let copied = tokio::fs::copy(local, &unfinished).await;
+        let copied = copied.map_err(|e| Error::from_io(&Location::local(local), &e))?;
+        let file = tokio::fs::File::open(&unfinished).await.map_err(io)?;
+        file.sync_all().await.map_err(io)?;
+        tokio::fs::rename(&unfinished, to).await.map_err(io)?;
+        progress(copied);
+        Ok(())
+    }
+}
