@@ -2,13 +2,26 @@
 //!
 //! ```text
 //!  RESP threads (one per core)          HTTP thread             fetch threads (low priority)
-//!  resp/  ── Catalog::load ──┐     http/ ── Stores ──┐      fetch/ ── Stores::publish, go_live
-//!                            ▼                       ▼                       │
-//!                        catalog.rs  ◄──────────  stores/  ◄────────────────┘
+//!  resp/  ── Catalog::load ──┐     http/ ── Stores ──┐      fetch/ ── Stores::go_live
+//!                            ▼                       ▼                   │
+//!                        catalog.rs  ◄──────────  stores/  ◄────────────┘
 //!                     (one pointer, read)     (disk and catalog, changed together)
 //! ```
 //!
-//! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/pulls.rs`, `fetch/mod.rs`,
+//! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/routes.rs`, `fetch/mod.rs`,
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
 pub mod catalog;
+mod error;
+mod fetch;
+mod http;
+mod maintenance;
+mod metrics;
+pub mod resp;
+mod server;
+pub mod stats;
+mod stores;
+
+pub use error::Error;
+pub use fetch::FAULT_POINTS;
+pub use server::{Server, Shared};

@@ -1,0 +1,140 @@
+//! What the server can fail with. Each variant is one error code of the HTTP API; the message is a
+//! whole sentence that says what failed, on which value, and what to do.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use larder_protocol::errors::Code;
+use larder_protocol::http::ErrorInfo;
+use larder_types::{StoreName, VersionId};
+
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The request itself is wrong.
+    BadRequest(String),
+    /// A browser's request from another site, or one that may be.
+    Forbidden(String),
+    NoSuchStore(String),
+    NoSuchVersion {
+        store: StoreName,
+        version: u64,
+        kept: Vec<VersionId>,
+    },
+    NoSuchPull(String),
+    NoLiveVersion(String),
+    AbsentKey(String),
+    /// A pull of the store is under way, or the version is in use.
+    Conflict(String),
+    /// A gate refused the new version.
+    Refused(String),
+    Corrupted(String),
+    DiskFull(String),
+    /// The source of a pull cannot be read, or holds what it should not.
+    Source {
+        message: String,
+        retry: bool,
+    },
+    Cancelled,
+    /// The server cannot start or go on: folder, port, file system.
+    Io(String),
+}
+
+impl Error {
+    /// The code that clients match on; its row says how each protocol spells it.
+    pub fn code(&self) -> Code {
+        match self {
+            Error::BadRequest(_) => Code::BadRequest,
+            Error::Forbidden(_) => Code::Forbidden,
+            Error::NoSuchStore(_) => Code::NoSuchStore,
+            Error::NoSuchVersion { .. } => Code::NoSuchVersion,
+            Error::NoSuchPull(_) => Code::NoSuchPull,
+            Error::NoLiveVersion(_) => Code::NoLiveVersion,
+            Error::AbsentKey(_) => Code::AbsentKey,
+            Error::Conflict(_) => Code::Conflict,
+            Error::Refused(_) => Code::Refused,
+            Error::Corrupted(_) => Code::Corrupted,
+            Error::DiskFull(_) => Code::DiskFull,
+            Error::Source { .. } => Code::Source,
+            Error::Cancelled => Code::Cancelled,
+            Error::Io(_) => Code::Io,
+        }
+    }
+
+    /// The body that HTTP answers and pull statuses carry.
+    pub fn info(&self) -> ErrorInfo {
+        let mut info = ErrorInfo::new(self.code(), self.to_string());
+        if let Error::Source { retry, .. } = self {
+            info.retry = *retry;
+        }
+        info
+    }
+
+    /// For `map_err`: names what was done and to which path.
+    pub(crate) fn io<'a>(action: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+        move |source| {
+            let text = format!("cannot {action} {}: {source}", path.display());
+            match source.raw_os_error() {
+                Some(libc::ENOSPC) | Some(libc::EDQUOT) => Error::DiskFull(format!(
+                    "{text}; free space on that disk or move the data folder"
+                )),
+                _ => Error::Io(text),
+            }
+        }
+    }
+}
+
+impl From<larder_batch::Error> for Error {
+    fn from(error: larder_batch::Error) -> Error {
+        match &error {
+            larder_batch::Error::Corrupted { .. } => Error::Corrupted(error.to_string()),
+            larder_batch::Error::Cancelled => Error::Cancelled,
+            _ if error.is_disk_full() => Error::DiskFull(error.to_string()),
+            _ => Error::Io(error.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::BadRequest(message)
+            | Error::Forbidden(message)
+            | Error::AbsentKey(message)
+            | Error::NoLiveVersion(message)
+            | Error::Conflict(message)
+            | Error::Refused(message)
+            | Error::Corrupted(message)
+            | Error::DiskFull(message)
+            | Error::Source { message, .. }
+            | Error::Io(message) => f.write_str(message),
+            Error::NoSuchStore(name) => write!(
+                f,
+                "no store is named {name:?}; GET /v1/stores lists them, and `larder push` makes one"
+            ),
+            Error::NoSuchVersion {
+                store,
+                version,
+                kept,
+            } => {
+                write!(f, "store {store} holds no version {version}; ")?;
+                if kept.is_empty() {
+                    return f.write_str("it holds none yet");
+                }
+                f.write_str("it holds")?;
+                for (i, id) in kept.iter().enumerate() {
+                    write!(f, "{} {id}", if i == 0 { "" } else { "," })?;
+                }
+                Ok(())
+            }
+            Error::NoSuchPull(id) => write!(
+                f,
+                "no pull has the id {id:?}; GET /v1/pulls lists those since the server started"
+            ),
+            Error::Cancelled => f.write_str("cancelled on request; nothing changed"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,314 @@
+//! Pulls: bringing a version from a source into a store.
+//!
+//! ```text
+//!  start ──► fetching ──► verifying ──► warming ──► swapping ──► done
+//!                │             │            │           │
+//!                └─────────────┴────────────┴───────────┴──► failed | cancelled   (the live version stays)
+//! ```
+//!
+//! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
+//! fetches; serving threads do none of its work. `pull.rs` has the steps in order, `segment.rs` the
+//! transfer of one file, `space.rs` the reservation, `gates.rs` the conditions for going live.
+//!
+//! Invariants:
+//! 1. At most one pull of a store runs at a time.
+//! 2. A pull that has ended never changes its status again.
+
+mod gates;
+pub(crate) mod priority;
+mod pull;
+mod segment;
+mod space;
+mod throttle;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use larder_protocol::http::{ErrorInfo, PullRequest, PullState, PullStatus};
+use larder_remote::Location;
+use larder_types::StoreName;
+use tokio::sync::watch;
+
+use crate::Shared;
+use crate::error::Error;
+use crate::stores::unix_seconds;
+
+pub use throttle::Throttle;
+
+/// Ended pulls that `GET /v1/pulls` still shows.
+const ENDED_LEN_MAX: usize = 200;
+
+/// The points at which a test may kill a pull, in the order in which a pull passes them. A crash at
+/// any of them leaves the old version live up to `pull.before_live`, the new one from `pull.live` on.
+pub const FAULT_POINTS: &[&str] = &[
+    "pull.manifest",
+    "pull.reserved",
+    "pull.segment",
+    "pull.fetched",
+    "pull.published",
+    "pull.verified",
+    "pull.warmed",
+    "pull.before_live",
+    "pull.live",
+    "pull.swapped",
+    "pull.retained",
+];
+
+/// All pulls since the server started.
+pub struct Pulls {
+    pub throttle: Throttle,
+    registry: Mutex<Registry>,
+}
+
+#[derive(Default)]
+struct Registry {
+    last_id: u64,
+    running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
+    /// Running and ended ones, oldest first.
+    all: VecDeque<Arc<Pull>>,
+    /// The server is stopping.
+    closed: bool,
+}
+
+/// One pull: what was asked, how far it is, and the switch that cancels it.
+pub struct Pull {
+    pub id: String,
+    pub store: StoreName,
+    pub request: PullRequest,
+    /// For people: without credentials.
+    pub source: String,
+    started_at: u64,
+    cancel: watch::Sender<Option<Stop>>,
+    version: AtomicU64,
+    bytes_done: AtomicU64,
+    bytes_total: AtomicU64,
+    /// Since the start; not what an earlier attempt left.
+    bytes_fetched: AtomicU64,
+    progress: Mutex<Progress>,
+}
+
+/// Why a pull stops before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Someone asked: what was fetched is removed.
+    Cancelled,
+    /// The server stops: what was fetched is kept for the next pull.
+    Shutdown,
+}
+
+struct Progress {
+    state: PullState,
+    error: Option<ErrorInfo>,
+    fetch_began: Instant,
+    fetch_ended: Option<Instant>,
+    ended_at: Option<u64>,
+}
+
+impl Pulls {
+    pub fn new(bytes_per_second: u64) -> Pulls {
+        Pulls {
+            throttle: Throttle::new(bytes_per_second),
+            registry: Mutex::default(),
+        }
+    }
+
+    /// Starts a pull, or answers the one that runs if it has the same source.
+    pub fn start(
+        &self,
+        shared: &Arc<Shared>,
+        store: StoreName,
+        request: PullRequest,
+    ) -> Result<PullStatus, Error> {
+        let location = Location::parse(&request.source)
+            .map_err(|error| Error::BadRequest(error.to_string()))?;
+        let mut registry = self.lock();
+        if registry.closed {
+            return Err(Error::Conflict("the server is stopping".to_owned()));
+        }
+        if let Some((running, _)) = registry.running.get(&store) {
+            if running.request.source == request.source {
+                return Ok(running.status());
+            }
+            return Err(Error::Conflict(format!(
+                "pull {} of store {store} from {} is running; wait for it, or cancel it with DELETE /v1/pulls/{}",
+                running.id, running.source, running.id
+            )));
+        }
+        registry.last_id += 1;
+        let pull = Arc::new(Pull::new(
+            registry.last_id.to_string(),
+            store.clone(),
+            request,
+            location.to_string(),
+        ));
+        let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
+        let thread = priority::spawn_low("larder-pull", move || {
+            pull::run(&thread_shared, &thread_pull);
+            // Waits for `start` to let go of the registry, so the entry is there to be removed.
+            thread_shared.pulls.lock().running.remove(&thread_pull.store);
+        })
+        .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
+        registry.running.insert(store, (pull.clone(), thread));
+        registry.all.push_back(pull.clone());
+        while registry.all.len() > ENDED_LEN_MAX {
+            registry.all.pop_front();
+        }
+        Ok(pull.status())
+    }
+
+    pub fn get(&self, id: &str) -> Result<Arc<Pull>, Error> {
+        let registry = self.lock();
+        let mut all = registry.all.iter();
+        let found = all.find(|pull| pull.id == id).cloned();
+        found.ok_or_else(|| Error::NoSuchPull(id.chars().take(40).collect()))
+    }
+
+    /// Newest first.
+    pub fn list(&self) -> Vec<PullStatus> {
+        self.lock().all.iter().rev().map(|pull| pull.status()).collect()
+    }
+
+    pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
+        let registry = self.lock();
+        registry.running.get(store).map(|(pull, _)| pull.status())
+    }
+
+    /// Stops every pull, keeping what they fetched, and waits for their threads.
+    pub fn shut_down(&self) {
+        let threads: Vec<JoinHandle<()>> = {
+            let mut registry = self.lock();
+            registry.closed = true;
+            let running = registry.running.drain();
+            running
+                .map(|(_, (pull, thread))| {
+                    pull.stop(Stop::Shutdown);
+                    thread
+                })
+                .collect()
+        };
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a pull's thread panicked");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pull {
+    fn new(id: String, store: StoreName, request: PullRequest, source: String) -> Pull {
+        Pull {
+            id,
+            store,
+            request,
+            source,
+            started_at: unix_seconds(),
+            cancel: watch::Sender::new(None),
+            version: AtomicU64::new(0),
+            bytes_done: AtomicU64::new(0),
+            bytes_total: AtomicU64::new(0),
+            bytes_fetched: AtomicU64::new(0),
+            progress: Mutex::new(Progress {
+                state: PullState::Fetching,
+                error: None,
+                fetch_began: Instant::now(),
+                fetch_ended: None,
+                ended_at: None,
+            }),
+        }
+    }
+
+    pub fn status(&self) -> PullStatus {
+        let progress = self.progress();
+        let fetch_ended = progress.fetch_ended.unwrap_or_else(Instant::now);
+        let seconds = (fetch_ended - progress.fetch_began).as_secs_f64().max(0.001);
+        PullStatus {
+            id: self.id.clone(),
+            store: self.store.clone(),
+            version: self.version.load(Relaxed),
+            source: self.source.clone(),
+            state: progress.state,
+            bytes_done: self.bytes_done.load(Relaxed),
+            bytes_total: self.bytes_total.load(Relaxed),
+            bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
+            error: progress.error.clone(),
+            started_at: self.started_at,
+            ended_at: progress.ended_at,
+        }
+    }
+
+    /// Asks the pull to stop; it does so at its next chunk, and not once it is swapping.
+    pub fn cancel(&self) {
+        self.stop(Stop::Cancelled);
+    }
+
+    fn stop(&self, why: Stop) {
+        self.cancel.send_if_modified(|stop| {
+            let first = stop.is_none();
+            if first {
+                *stop = Some(why);
+            }
+            first
+        });
+    }
+
+    fn stopped(&self) -> Option<Stop> {
+        *self.cancel.borrow()
+    }
+
+    fn check_cancelled(&self) -> Result<(), Error> {
+        match self.stopped() {
+            None => Ok(()),
+            Some(_) => Err(Error::Cancelled),
+        }
+    }
+
+    /// Returns when the pull is to stop.
+    async fn cancelled(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.cancel.subscribe().wait_for(Option::is_some).await;
+    }
+
+    fn enter(&self, state: PullState) {
+        let mut progress = self.progress();
+        if progress.state == PullState::Fetching {
+            progress.fetch_ended = Some(Instant::now());
+        }
+        progress.state = state;
+    }
+
+    fn end(&self, result: &Result<(), Error>) {
+        let mut progress = self.progress();
+        progress.fetch_ended.get_or_insert_with(Instant::now);
+        progress.ended_at = Some(unix_seconds());
+        progress.error = result.as_ref().err().map(Error::info);
+        progress.state = match result {
+            Ok(()) => PullState::Done,
+            Err(Error::Cancelled) => PullState::Cancelled,
+            Err(_) => PullState::Failed,
+        };
+    }
+
+    fn fetched(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+        self.bytes_fetched.fetch_add(bytes, Relaxed);
+    }
+
+    fn resumed(&self, bytes: u64) {
+        self.bytes_done.fetch_add(bytes, Relaxed);
+    }
+
+    fn discarded(&self, bytes: u64) {
+        self.bytes_done.fetch_sub(bytes, Relaxed);
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

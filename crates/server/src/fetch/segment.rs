@@ -1,0 +1,248 @@
+//! One segment from its source to its file, checked while it streams.
+//!
+//! ```text
+//!            ┌────────────── transient fault: back off, go on at the byte reached ◄───┐
+//!            ▼                                                                        │
+//!  reopen (hash what is there) ──► stream (write, hash, throttle) ──► whole? ──no─────┘
+//!            ▲                                                          │ yes
+//!            └── truncate, once ◄── digest differs ◄── compare ◄────────┘ ──► done
+//! ```
+//!
+//! Invariants:
+//! 1. `digest` covers exactly the first `at` bytes of the file, and `at` is the file's length.
+//! 2. A segment is reported fetched only if its digest is the manifest's.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Duration;
+
+use futures::StreamExt;
+use larder_batch::{SegmentDigest, SegmentEntry};
+use larder_remote::Location;
+
+use super::Pull;
+use super::throttle::Throttle;
+use crate::error::Error;
+
+/// How a fetch deals with a slow or faulty source.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// A source that sends nothing for this long is given up and asked again.
+    pub stall_timeout: Duration,
+    /// Faults in a row, with not one byte between them, before the pull fails.
+    pub retries: u32,
+}
+
+const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
+const BACK_OFF_MAX: Duration = Duration::from_secs(10);
+/// Writing back early keeps the final sync short, and readers' disk requests from queueing behind it.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
+
+pub struct Fetch<'a> {
+    pub pull: &'a Pull,
+    pub throttle: &'a Throttle,
+    pub patience: Patience,
+}
+
+/// A segment's file and how far it is.
+struct Partial {
+    file: File,
+    digest: SegmentDigest,
+    at: u64,
+    written_back: u64,
+}
+
+impl Fetch<'_> {
+    /// Fetches `entry` from `source` into `path`, going on from what `path` holds.
+    pub async fn segment(
+        &self,
+        source: &Location,
+        entry: &SegmentEntry,
+        path: &Path,
+    ) -> Result<(), Error> {
+        let mut partial = self.reopen(entry, path)?;
+        let mut restarted = false;
+        loop {
+            self.complete(source, entry, path, &mut partial).await?;
+            let got = partial.digest.finish_hex();
+            if got == entry.digest {
+                return Ok(());
+            }
+            self.restart(path, &mut partial)?;
+            if restarted {
+                return Err(Error::Source {
+                    message: format!(
+                        "segment {source} has the digest {got} and the manifest says {}, twice; build and upload it again",
+                        entry.digest
+                    ),
+                    retry: false,
+                });
+            }
+            tracing::warn!(segment = %source, "wrong digest; fetching it once more from its first byte");
+            restarted = true;
+        }
+    }
+
+    /// Streams until the file has the entry's length, over as many connections as it takes.
+    async fn complete(
+        &self,
+        source: &Location,
+        entry: &SegmentEntry,
+        path: &Path,
+        partial: &mut Partial,
+    ) -> Result<(), Error> {
+        let mut faults = 0;
+        while partial.at < entry.size_bytes {
+            let before = partial.at;
+            match self.stream(source, entry, path, partial).await {
+                Ok(()) => {}
+                Err(error) if !error.info().retry => return Err(error),
+                Err(error) => {
+                    faults = if partial.at > before { 1 } else { faults + 1 };
+                    if faults > self.patience.retries {
+                        return Err(error);
+                    }
+                    tracing::warn!(segment = %source, at = partial.at, faults, %error, "fetch interrupted; trying again");
+                    tokio::time::sleep(back_off(faults)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One connection's worth.
+    async fn stream(
+        &self,
+        source: &Location,
+        entry: &SegmentEntry,
+        path: &Path,
+        partial: &mut Partial,
+    ) -> Result<(), Error> {
+        let stall = self.patience.stall_timeout;
+        let opened = tokio::time::timeout(
+            stall,
+            source.stream_of_size(partial.at, Some(entry.size_bytes)),
+        )
+        .await;
+        let opened = opened.map_err(|_| stalled(source, stall, partial.at))?;
+        let mut chunks = std::pin::pin!(opened.map_err(remote)?);
+        loop {
+            let next = tokio::time::timeout(stall, chunks.next()).await;
+            let Some(chunk) = next.map_err(|_| stalled(source, stall, partial.at))? else {
+                break;
+            };
+            let chunk = chunk.map_err(remote)?;
+            let bytes = chunk.len() as u64;
+            if partial.at + bytes > entry.size_bytes {
+                return Err(Error::Source {
+                    message: format!(
+                        "segment {source} is longer than the {} bytes its manifest says; build and upload it again",
+                        entry.size_bytes
+                    ),
+                    retry: false,
+                });
+            }
+            self.throttle.take(bytes).await;
+            partial.append(&chunk).map_err(Error::io("write", path))?;
+            self.pull.fetched(bytes);
+        }
+        if partial.at < entry.size_bytes {
+            return Err(Error::Source {
+                message: format!(
+                    "segment {source} ended at byte {} of {}",
+                    partial.at, entry.size_bytes
+                ),
+                retry: true,
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens the file and hashes what an earlier attempt left; what is too long starts anew.
+    fn reopen(&self, entry: &SegmentEntry, path: &Path) -> Result<Partial, Error> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(Error::io("open", path))?;
+        let mut partial = Partial {
+            file,
+            digest: SegmentDigest::new(),
+            at: 0,
+            written_back: 0,
+        };
+        let length = partial.file.metadata().map_err(Error::io("look at", path))?.len();
+        if length > entry.size_bytes {
+            self.restart(path, &mut partial)?;
+        }
+        let mut buffer = vec![0; 256 << 10];
+        loop {
+            let count = partial.file.read(&mut buffer).map_err(Error::io("read", path))?;
+            if count == 0 {
+                break;
+            }
+            partial.digest.update(&buffer[..count]);
+            partial.at += count as u64;
+            self.pull.resumed(count as u64);
+            self.pull.check_cancelled()?;
+        }
+        partial.written_back = partial.at;
+        Ok(partial)
+    }
+
+    fn restart(&self, path: &Path, partial: &mut Partial) -> Result<(), Error> {
+        self.pull.discarded(partial.at);
+        partial.file.set_len(0).map_err(Error::io("empty", path))?;
+        partial.file.seek(SeekFrom::Start(0)).map_err(Error::io("empty", path))?;
+        partial.digest = SegmentDigest::new();
+        partial.at = 0;
+        partial.written_back = 0;
+        Ok(())
+    }
+}
+
+impl Partial {
+    fn append(&mut self, chunk: &[u8]) -> std::io::Result<()> {
+        self.file.write_all(chunk)?;
+        self.digest.update(chunk);
+        self.at += chunk.len() as u64;
+        if self.at - self.written_back >= WRITE_BACK_BYTES {
+            // SAFETY: the descriptor is open for as long as `self.file` lives; the call reads no
+            // memory of ours. It is a hint: the sync at publishing is what makes data durable.
+            unsafe {
+                libc::sync_file_range(
+                    self.file.as_raw_fd(),
+                    self.written_back as libc::off64_t,
+                    (self.at - self.written_back) as libc::off64_t,
+                    libc::SYNC_FILE_RANGE_WRITE,
+                );
+            }
+            self.written_back = self.at;
+        }
+        Ok(())
+    }
+}
+
+/// Doubles with every fault in a row.
+pub fn back_off(faults: u32) -> Duration {
+    let doubled = BACK_OFF_FIRST.saturating_mul(1 << faults.saturating_sub(1).min(16));
+    doubled.min(BACK_OFF_MAX)
+}
+
+pub fn remote(error: larder_remote::Error) -> Error {
+    Error::Source {
+        retry: error.is_retryable(),
+        message: error.to_string(),
+    }
+}
+
+pub fn stalled(source: &Location, after: Duration, at: u64) -> Error {
+    Error::Source {
+        message: format!("{source} sent nothing for {} s at byte {at}", after.as_secs_f64()),
+        retry: true,
+    }
+}

@@ -1,0 +1,85 @@
+//! Disk space for a pull, taken before the first byte is fetched.
+//!
+//! Blocks are reserved past each file's end (`FALLOC_FL_KEEP_SIZE`), so that a file's length stays
+//! the number of bytes fetched: that is where a resumed pull goes on.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use larder_batch::Manifest;
+use larder_types::ByteSize;
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use rustix::io::Errno;
+
+use crate::error::Error;
+
+/// Left for logs, metadata and others on the same disk.
+const SPARE_BYTES: u64 = 4 << 20;
+
+/// Reserves what `manifest`'s segments still need under `folder`, which exists.
+///
+/// # Errors
+/// [`Error::DiskFull`] names need and free space; files made here are then gone again, and those of
+/// an earlier pull are as they were.
+pub fn reserve(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
+    let held: Vec<Option<u64>> = manifest
+        .segments
+        .iter()
+        .map(|segment| {
+            let metadata = std::fs::metadata(folder.join(&segment.file)).ok()?;
+            Some(metadata.blocks() * 512)
+        })
+        .collect();
+    let need: u64 = manifest
+        .segments
+        .iter()
+        .zip(&held)
+        .map(|(segment, held)| segment.size_bytes.saturating_sub(held.unwrap_or(0)))
+        .sum();
+    let free = free_bytes(folder)?;
+    if need.saturating_add(SPARE_BYTES) > free && need > 0 {
+        return Err(full(folder, need, free));
+    }
+    for (index, segment) in manifest.segments.iter().enumerate() {
+        let path = folder.join(&segment.file);
+        let file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(Error::io("create", &path))?;
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, segment.size_bytes.max(1)) {
+            Ok(()) => {}
+            // The file system cannot reserve; the check above has to do.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => {
+                for (made, _) in manifest.segments[..=index]
+                    .iter()
+                    .zip(&held)
+                    .filter(|(_, held)| held.is_none())
+                {
+                    let _ = std::fs::remove_file(folder.join(&made.file));
+                }
+                return Err(full(folder, need, free_bytes(folder)?));
+            }
+            Err(errno) => return Err(Error::io("reserve space for", &path)(errno.into())),
+        }
+    }
+    Ok(())
+}
+
+fn free_bytes(folder: &Path) -> Result<u64, Error> {
+    let stat = statvfs(folder).map_err(|errno| Error::io("look at", folder)(errno.into()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn full(folder: &Path, need: u64, free: u64) -> Error {
+    Error::DiskFull(format!(
+        "the pull needs {} ({need} bytes) more on the disk of {} and {} ({free} bytes) are free; \
+         remove old versions or lower stores.retain_versions, then pull again",
+        ByteSize(need),
+        folder.display(),
+        ByteSize(free)
+    ))
+}

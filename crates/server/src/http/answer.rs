@@ -1,0 +1,47 @@
+//! Errors as JSON bodies, and JSON bodies as requests.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use larder_protocol::http::ErrorBody;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// An [`Error`] on its way to a client.
+pub struct Failure(pub Error);
+
+pub type Answer<T> = Result<Json<T>, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure(error)
+    }
+}
+
+impl From<larder_batch::Error> for Failure {
+    fn from(error: larder_batch::Error) -> Failure {
+        Failure(error.into())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.0.code().http_status())
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = ErrorBody {
+            error: self.0.info(),
+        };
+        (status, Json(body)).into_response()
+    }
+}
+
+/// The request's body; an empty one is `{}`.
+pub fn decode<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+    let text: &[u8] = if body.is_empty() { b"{}" } else { body };
+    serde_json::from_slice(text).map_err(|error| {
+        let message = format!("the request's body is not what this path takes: {error}; see /v1/openapi.json");
+        Failure(Error::BadRequest(message))
+    })
+}

@@ -1,0 +1,260 @@
+//! Routes that read records: one key, a sample, all of a version, two versions compared.
+//!
+//! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to
+//! the blocking pool, whole versions to a thread of low priority of their own.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{Uri, header};
+use axum::response::{IntoResponse, Response};
+use larder_batch::diff::Change;
+use larder_protocol::http::{
+    ChangeKind, DiffChange, DiffResult, Record, Sample, VerifyRequest, VerifyResult,
+};
+use serde::Deserialize;
+use tokio::sync::{mpsc, oneshot};
+
+use super::answer::{Answer, Failure, decode};
+use crate::Shared;
+use crate::catalog::Lookup;
+use crate::error::Error;
+use crate::fetch::priority::spawn_low;
+
+type Server = State<Arc<Shared>>;
+type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
+
+const SAMPLE_RECORDS_DEFAULT: usize = 10;
+const SAMPLE_RECORDS_MAX: usize = 10_000;
+const CHANGES_DEFAULT: usize = 100;
+const CHANGES_MAX: usize = 100_000;
+const DUMP_CHUNK_BYTES: usize = 64 << 10;
+
+/// The value of one key of the live version, as it is.
+pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure> {
+    // Not axum's `Path`, which refuses keys that are not UTF-8.
+    let path = uri.path().strip_prefix("/v1/stores/").unwrap_or_default();
+    let (name, encoded) = path.split_once("/keys/").unwrap_or_default();
+    let key = percent_decode(encoded);
+    let live = match shared.catalog.load().lookup(name.as_bytes()) {
+        Lookup::Live(live) => live.clone(),
+        Lookup::Unavailable(why) if why.corrupted => {
+            return Err(Failure(Error::Corrupted(why.reason.clone())));
+        }
+        Lookup::Unavailable(why) => return Err(Failure(Error::NoLiveVersion(why.reason.clone()))),
+        Lookup::Absent => return Err(Failure(Error::NoSuchStore(name.chars().take(80).collect()))),
+    };
+    let version = [("x-larder-version", live.version_id.to_string())];
+    let read = tokio::task::spawn_blocking(move || {
+        let found = live.version.get(&key)?;
+        found
+            .map(|value| Bytes::copy_from_slice(&value))
+            .ok_or_else(|| {
+                Error::AbsentKey(format!(
+                    "store {} version {} holds no key {:?}",
+                    live.name,
+                    live.version_id,
+                    String::from_utf8_lossy(&key)
+                ))
+            })
+    });
+    let answer = match read.await.map_err(panicked)? {
+        Ok(value) => value.into_response(),
+        Err(error) => Failure(error).into_response(),
+    };
+    Ok((version, answer).into_response())
+}
+
+/// Reads all of a version and checks it.
+pub async fn verify(
+    State(shared): Server,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer<VerifyResult> {
+    let request: VerifyRequest = decode(&body)?;
+    let (id, version) = shared.stores.get(&name)?.version(request.version)?;
+    let report = apart(move |gone| version.verify(&|_| !gone.is_closed())).await??;
+    Ok(Json(VerifyResult {
+        version: id.0,
+        record_count: report.record_count,
+        size_bytes: report.size_bytes,
+        ok: true,
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiffQuery {
+    from: Option<u64>,
+    to: Option<u64>,
+    limit: Option<usize>,
+}
+
+/// Compares two versions: by default the one before the live one with the live one.
+pub async fn diff(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: MaybeQuery<DiffQuery>,
+) -> Answer<DiffResult> {
+    let Query(query) = query.map_err(bad_query)?;
+    let store = shared.stores.get(&name)?;
+    let from = match query.from {
+        Some(from) => from,
+        None => store.status(None)?.previous.ok_or_else(|| {
+            Error::BadRequest(format!("store {name} has no previous version to compare with; say ?from="))
+        })?,
+    };
+    let (_, old) = store.version(Some(from))?;
+    let (_, new) = store.version(query.to)?;
+    let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
+    let result = apart(move |gone| {
+        let mut changes = Vec::new();
+        let summary = larder_batch::diff::diff(&old, &new, &mut |change| {
+            if changes.len() < limit {
+                let (kind, key) = match change {
+                    Change::Added(key) => (ChangeKind::Added, key),
+                    Change::Removed(key) => (ChangeKind::Removed, key),
+                    Change::Changed(key) => (ChangeKind::Changed, key),
+                };
+                changes.push(DiffChange::new(kind, key));
+            }
+            !gone.is_closed()
+        })?;
+        Ok::<_, larder_batch::Error>(DiffResult {
+            added: summary.added,
+            removed: summary.removed,
+            changed: summary.changed,
+            unchanged: summary.unchanged,
+            changes,
+        })
+    });
+    Ok(Json(result.await??))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleQuery {
+    n: Option<usize>,
+    version: Option<u64>,
+    seed: Option<u64>,
+}
+
+/// Some records, others each time unless a seed is given.
+pub async fn sample(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: MaybeQuery<SampleQuery>,
+) -> Answer<Sample> {
+    let Query(query) = query.map_err(bad_query)?;
+    let (_, version) = shared.stores.get(&name)?.version(query.version)?;
+    let count = query.n.unwrap_or(SAMPLE_RECORDS_DEFAULT).min(SAMPLE_RECORDS_MAX);
+    let seed = query.seed.unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
+    let records = apart(move |_| version.sample(count, seed)).await??;
+    let records = records.iter().map(|(key, value)| Record::from_bytes(key, value));
+    Ok(Json(Sample {
+        records: records.collect(),
+    }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DumpQuery {
+    version: Option<u64>,
+}
+
+/// Every record as a line of JSON. Damage on the way cuts the answer short of its end mark, so that
+/// no client takes a part for the whole.
+pub async fn dump(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: MaybeQuery<DumpQuery>,
+) -> Result<Response, Failure> {
+    let Query(query) = query.map_err(bad_query)?;
+    let (id, version) = shared.stores.get(&name)?.version(query.version)?;
+    let (send, mut receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
+    let work = move || {
+        let mut lines = Vec::with_capacity(DUMP_CHUNK_BYTES * 2);
+        for record in version.iter() {
+            let record = match record {
+                Ok((key, value)) => Record::from_bytes(&key, &value),
+                Err(error) => {
+                    tracing::error!(version = id.0, %error, "a dump ended early");
+                    let _ = send.blocking_send(Err(std::io::Error::other(error.to_string())));
+                    return;
+                }
+            };
+            serde_json::to_writer(&mut lines, &record).expect("a record is always JSON");
+            lines.push(b'\n');
+            if lines.len() >= DUMP_CHUNK_BYTES {
+                let chunk = Bytes::from(std::mem::take(&mut lines));
+                if send.blocking_send(Ok(chunk)).is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = send.blocking_send(Ok(lines.into()));
+    };
+    spawn_low("larder-dump", work).map_err(no_thread)?;
+    let chunks = futures::stream::poll_fn(move |context| receive.poll_recv(context));
+    let headers = [
+        (header::CONTENT_TYPE, "application/x-ndjson".to_owned()),
+        (header::HeaderName::from_static("x-larder-version"), id.to_string()),
+    ];
+    Ok((headers, Body::from_stream(chunks)).into_response())
+}
+
+/// Runs `work` on a thread of low priority. The sender it gets is closed when nobody waits any more.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce(&oneshot::Sender<T>) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let (send, receive) = oneshot::channel();
+    spawn_low("larder-read", move || {
+        let result = work(&send);
+        let _ = send.send(result);
+    })
+    .map_err(no_thread)?;
+    let lost = |_| Failure(Error::Io("the reading thread panicked; see the log".to_owned()));
+    receive.await.map_err(lost)
+}
+
+fn no_thread(error: std::io::Error) -> Failure {
+    Failure(Error::Io(format!("cannot start a thread: {error}")))
+}
+
+fn panicked(error: tokio::task::JoinError) -> Failure {
+    Failure(Error::Io(format!("the reading task failed: {error}; see the log")))
+}
+
+fn bad_query(rejection: QueryRejection) -> Failure {
+    Failure(Error::BadRequest(rejection.body_text()))
+}
+
+/// Bytes, because keys are.
+fn percent_decode(text: &str) -> Vec<u8> {
+    let mut rest = text.as_bytes();
+    let mut decoded = Vec::with_capacity(rest.len());
+    while let [first, tail @ ..] = rest {
+        let escape = tail.get(..2).filter(|_| *first == b'%');
+        let byte = escape
+            .and_then(|hex| std::str::from_utf8(hex).ok())
+            .and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        decoded.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &tail[2..] } else { tail };
+    }
+    decoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_any_bytes_fit_in_a_path() {
+        assert_eq!(percent_decode("a%2Fb/c%00%ff"), b"a/b/c\0\xff");
+        assert_eq!(percent_decode("100%"), b"100%");
+        assert_eq!(percent_decode("%zz%4"), b"%zz%4");
+    }
+}

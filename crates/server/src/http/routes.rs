@@ -1,0 +1,189 @@
+//! The table of paths, and the routes that only look up or change a pointer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use larder_protocol::http::{
+    PullList, PullRequest, PullStatus, RollbackRequest, Settings, StoreList, StoreStatus,
+    SwapRequest, SwapResult,
+};
+use larder_types::{StoreName, VersionId};
+
+use super::answer::{Answer, Failure, decode};
+use super::{guard, reads, stats};
+use crate::Shared;
+use crate::error::Error;
+use crate::metrics;
+use crate::stores::Swapped;
+
+const CONSOLE: &str = include_str!("../console/index.html");
+const OPENAPI: &str = include_str!("openapi.json");
+
+type Server = State<Arc<Shared>>;
+
+pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
+    Router::new()
+        .route("/", get(console))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics::scrape))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/v1/stats", get(stats::stats))
+        .route("/v1/settings", get(settings).patch(change_settings))
+        .route("/v1/pulls", get(pulls))
+        .route("/v1/pulls/{id}", get(one_pull).delete(cancel))
+        .route("/v1/stores", get(stores))
+        .route("/v1/stores/{store}", get(store).delete(remove_store))
+        .route("/v1/stores/{store}/pull", post(pull))
+        .route("/v1/stores/{store}/swap", post(swap))
+        .route("/v1/stores/{store}/rollback", post(rollback))
+        .route("/v1/stores/{store}/versions/{version}", delete(remove_version))
+        .route("/v1/stores/{store}/verify", post(reads::verify))
+        .route("/v1/stores/{store}/diff", get(reads::diff))
+        .route("/v1/stores/{store}/sample", get(reads::sample))
+        .route("/v1/stores/{store}/dump", get(reads::dump))
+        .route("/v1/stores/{store}/keys/{*key}", get(reads::value))
+        .fallback(|| async {
+            let message = "no such path; /v1/openapi.json lists them".to_owned();
+            (StatusCode::NOT_FOUND, Failure(Error::BadRequest(message)))
+        })
+        .method_not_allowed_fallback(|| async {
+            let message = "this path takes another method; see /v1/openapi.json".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, Failure(Error::BadRequest(message)))
+        })
+        .layer(from_fn_with_state(addr, guard::check))
+        .with_state(shared)
+}
+
+async fn console() -> Response {
+    // Everything is in the one page; nothing may be loaded from, or sent to, anywhere else.
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                  img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Html(CONSOLE)).into_response()
+}
+
+async fn openapi() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
+}
+
+async fn ready(State(shared): Server) -> Response {
+    let damaged = shared.stores.not_ready();
+    if damaged.is_empty() {
+        return "ready\n".into_response();
+    }
+    let reasons = damaged.join("\n") + "\n";
+    (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
+}
+
+async fn settings(State(shared): Server) -> Json<Settings> {
+    Json(shared.settings())
+}
+
+async fn change_settings(State(shared): Server, body: Bytes) -> Answer<Settings> {
+    Ok(Json(shared.change_settings(decode(&body)?)?))
+}
+
+async fn stores(State(shared): Server) -> Json<StoreList> {
+    let stores = shared.stores.list();
+    let stores = stores.iter().filter_map(|store| {
+        // A store removed since the list was made is not in it.
+        store.status(shared.pulls.running(&store.name)).ok()
+    });
+    Json(StoreList {
+        stores: stores.collect(),
+    })
+}
+
+async fn store(State(shared): Server, Path(name): Path<String>) -> Answer<StoreStatus> {
+    let store = shared.stores.get(&name)?;
+    Ok(Json(store.status(shared.pulls.running(&store.name))?))
+}
+
+async fn remove_store(State(shared): Server, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    let store = shared.stores.get(&name)?;
+    if let Some(pull) = shared.pulls.running(&store.name) {
+        return Err(Failure(Error::Conflict(format!(
+            "pull {} of store {name} is running; cancel it with DELETE /v1/pulls/{} first",
+            pull.id, pull.id
+        ))));
+    }
+    shared.stores.remove(&store)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove_version(
+    State(shared): Server,
+    Path((name, version)): Path<(String, u64)>,
+) -> Result<StatusCode, Failure> {
+    let store = shared.stores.get(&name)?;
+    shared.stores.remove_version(&store, VersionId(version))?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn pull(
+    State(shared): Server,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<PullStatus>), Failure> {
+    let name: StoreName = name
+        .parse()
+        .map_err(|error: larder_types::NameError| Error::BadRequest(error.to_string()))?;
+    let request: PullRequest = decode(&body)?;
+    let status = shared.pulls.start(&shared, name, request)?;
+    Ok((StatusCode::ACCEPTED, Json(status)))
+}
+
+async fn pulls(State(shared): Server) -> Json<PullList> {
+    Json(PullList {
+        pulls: shared.pulls.list(),
+    })
+}
+
+async fn one_pull(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {
+    Ok(Json(shared.pulls.get(&id)?.status()))
+}
+
+async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {
+    let pull = shared.pulls.get(&id)?;
+    pull.cancel();
+    Ok(Json(pull.status()))
+}
+
+async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {
+    let request: SwapRequest = decode(&body)?;
+    let store = shared.stores.get(&name)?;
+    let swapped = shared.stores.go_live(&store, VersionId(request.version))?;
+    Ok(Json(swap_result(swapped)))
+}
+
+async fn rollback(
+    State(shared): Server,
+    Path(name): Path<String>,
+    body: Bytes,
+) -> Answer<SwapResult> {
+    let request: RollbackRequest = decode(&body)?;
+    let store = shared.stores.get(&name)?;
+    let to = request.version.map(VersionId);
+    Ok(Json(swap_result(shared.stores.roll_back(&store, to)?)))
+}
+
+fn swap_result(swapped: Swapped) -> SwapResult {
+    SwapResult {
+        live: swapped.live.0,
+        previous: swapped.previous.map(|id| id.0),
+        took_us: swapped.took.as_micros() as u64,
+    }
+}

@@ -1,0 +1,4 @@
+//! `/v1/stats`.
+pub async fn stats() -> &'static str {
+    "{}"
+}

@@ -1,0 +1,63 @@
+//! What a server does on its own, on one thread of low priority: look at what is in memory, let go
+//! of removed versions, and remove old ones.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::Shared;
+use crate::error::Error;
+use crate::fetch::priority::spawn_low;
+
+/// Looking at residency takes at most one part in this many of one core's time.
+const RESIDENCY_SHARE: u32 = 200;
+const RESIDENCY_EVERY_MIN: Duration = Duration::from_secs(1);
+const RESIDENCY_EVERY_MAX: Duration = Duration::from_secs(60);
+const RETENTION_EVERY: Duration = Duration::from_secs(60);
+
+pub struct Maintenance {
+    /// Dropping it ends the thread.
+    stop: SyncSender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Maintenance {
+    pub fn spawn(shared: Arc<Shared>) -> Result<Maintenance, Error> {
+        let (stop, stopped) = sync_channel::<()>(0);
+        let thread = spawn_low("larder-upkeep", move || {
+            let mut retained_at = Instant::now();
+            loop {
+                let pause = refresh_residency(&shared);
+                shared.stores.reap();
+                if retained_at.elapsed() >= RETENTION_EVERY {
+                    shared.stores.retain_all(shared.retention());
+                    retained_at = Instant::now();
+                }
+                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
+            }
+        })
+        .map_err(|error| Error::Io(format!("cannot start the upkeep thread: {error}")))?;
+        Ok(Maintenance { stop, thread })
+    }
+
+    pub fn stop(self) {
+        drop(self.stop);
+        if self.thread.join().is_err() {
+            tracing::error!("the upkeep thread panicked");
+        }
+    }
+}
+
+/// Answers how long to leave it after this.
+fn refresh_residency(shared: &Shared) -> Duration {
+    let began = Instant::now();
+    for store in shared.stores.list() {
+        for version in store.open_versions() {
+            version.refresh_residency();
+        }
+    }
+    (began.elapsed() * RESIDENCY_SHARE).clamp(RESIDENCY_EVERY_MIN, RESIDENCY_EVERY_MAX)
+}

@@ -1,0 +1,4 @@
+//! `/metrics`.
+pub async fn scrape() -> &'static str {
+    ""
+}

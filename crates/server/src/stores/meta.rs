@@ -1,0 +1,118 @@
+//! The small files beside a store's versions that only the server writes.
+//!
+//! | file | holds | lost in a crash |
+//! |---|---|---|
+//! | `<version>/pull.json` | where the version came from and when | the version shows no source |
+//! | `history.json` | the versions that were live, oldest first | `previous` is the newest below the live one |
+//!
+//! Neither decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
+//! cannot be read is taken as absent, for that reason.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use larder_types::VersionId;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+pub const PULL_FILE: &str = "pull.json";
+const HISTORY_FILE: &str = "history.json";
+/// More than anyone keeps versions; older entries are forgotten.
+const HISTORY_LEN_MAX: usize = 100;
+
+/// Where a version came from.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct PullRecord {
+    /// As asked for, without credentials or query.
+    pub source: String,
+    /// Seconds since 1970.
+    pub pulled_at: u64,
+}
+
+impl PullRecord {
+    pub fn read(version_dir: &Path) -> Option<PullRecord> {
+        serde_json::from_slice(&fs::read(version_dir.join(PULL_FILE)).ok()?).ok()
+    }
+
+    pub fn write(&self, version_dir: &Path) -> Result<(), Error> {
+        write_whole(&version_dir.join(PULL_FILE), self)
+    }
+}
+
+/// The versions that were live, as a stack: a swap pushes, a rollback pops down to its target.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    live: Vec<VersionId>,
+}
+
+impl History {
+    pub fn read(store_dir: &Path) -> History {
+        fs::read(store_dir.join(HISTORY_FILE))
+            .ok()
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_default()
+    }
+
+    pub fn write(&self, store_dir: &Path) -> Result<(), Error> {
+        write_whole(&store_dir.join(HISTORY_FILE), self)
+    }
+
+    /// Records that `version` went live: a return to an earlier version forgets those after it.
+    pub fn went_live(&mut self, version: VersionId) {
+        match self.live.iter().rposition(|past| *past == version) {
+            Some(at) => self.live.truncate(at + 1),
+            None => self.live.push(version),
+        }
+        let excess = self.live.len().saturating_sub(HISTORY_LEN_MAX);
+        self.live.drain(..excess);
+    }
+
+    /// What a rollback from `live` returns to, among the versions that are `kept`.
+    pub fn previous(&self, live: VersionId, kept: impl Fn(VersionId) -> bool) -> Option<VersionId> {
+        let end = self
+            .live
+            .iter()
+            .rposition(|past| *past == live)
+            .unwrap_or(self.live.len());
+        let mut past = self.live[..end].iter().rev().copied();
+        past.find(|id| *id != live && kept(*id))
+    }
+}
+
+pub fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Readers see the old file or the new one. Not synced: see the table above.
+fn write_whole(path: &Path, value: &impl Serialize) -> Result<(), Error> {
+    let bytes = serde_json::to_vec_pretty(value).expect("plain structs become JSON");
+    let fresh = path.with_extension("json.new");
+    fs::write(&fresh, bytes).map_err(Error::io("write", &fresh))?;
+    fs::rename(&fresh, path).map_err(Error::io("replace", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rolling_back_twice_goes_two_versions_down() {
+        let mut history = History::default();
+        for id in [3, 4, 5] {
+            history.went_live(VersionId(id));
+        }
+        let all = |_| true;
+        assert_eq!(history.previous(VersionId(5), all), Some(VersionId(4)));
+        history.went_live(VersionId(4));
+        assert_eq!(history.previous(VersionId(4), all), Some(VersionId(3)));
+        history.went_live(VersionId(3));
+        assert_eq!(history.previous(VersionId(3), all), None);
+        history.went_live(VersionId(6));
+        assert_eq!(history.previous(VersionId(6), all), Some(VersionId(3)));
+        assert_eq!(history.previous(VersionId(6), |id| id.0 != 3), None);
+    }
+}

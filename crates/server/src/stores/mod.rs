@@ -1,0 +1,455 @@
+//! Every store this server holds: its versions on disk, which one is live, and the catalog's view.
+//!
+//! Invariants:
+//! 1. A version becomes visible to readers only after `LIVE` names it durably (`go_live`): an
+//!    acknowledged swap survives a crash.
+//! 2. A published version is never modified; it is added, made live, and removed, whole.
+//! 3. The live version and the one before it are never removed by retention, and the live one never
+//!    by request.
+//! 4. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
+//!
+//! Files of a removed version are unlinked at once; the system frees them when the last reader's map
+//! goes. One lock per store covers its folder and list; readers of keys never take it.
+
+mod meta;
+mod recover;
+mod retention;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use larder_batch::version::files;
+use larder_batch::{StoreDir, Version, fault_point};
+use larder_protocol::http::{PullStatus, StoreStatus, VersionStatus};
+use larder_types::{StoreName, VersionId};
+
+use crate::catalog::{Catalog, LiveStore, Unavailable};
+use crate::error::Error;
+
+pub use meta::{PullRecord, unix_seconds};
+pub use recover::FolderLock;
+pub use retention::Retention;
+
+/// All stores by name.
+pub struct Stores {
+    data: PathBuf,
+    catalog: Arc<Catalog>,
+    by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
+    graveyard: Graveyard,
+}
+
+/// Removed versions that somebody may still read. Unmapping a large deleted file takes long, so the
+/// last to let go should be [`Stores::reap`], not a serving thread.
+#[derive(Clone, Default)]
+struct Graveyard(Arc<Mutex<Vec<Arc<Version>>>>);
+
+/// One store. Cheap to hold; a removed store answers `NO_SUCH_STORE`.
+pub struct Store {
+    pub name: StoreName,
+    /// The folder. Changes of `LIVE` and removals happen under the lock; publishing, which syncs
+    /// large files, does not.
+    pub(crate) dir: StoreDir,
+    state: Mutex<State>,
+    graveyard: Graveyard,
+}
+
+struct State {
+    kept: BTreeMap<VersionId, Kept>,
+    live: Option<VersionId>,
+    history: meta::History,
+    removed: bool,
+}
+
+/// A published version on this server's disk.
+struct Kept {
+    /// Absent if `pull.json` is.
+    record: Option<PullRecord>,
+    /// Why it cannot be read, if it cannot.
+    opened: Result<Arc<Version>, String>,
+}
+
+/// What a swap or a rollback did.
+#[derive(Debug, Clone, Copy)]
+pub struct Swapped {
+    pub live: VersionId,
+    /// What a rollback would return to now.
+    pub previous: Option<VersionId>,
+    pub took: Duration,
+}
+
+impl Stores {
+    pub fn get(&self, name: &str) -> Result<Arc<Store>, Error> {
+        let known = name.parse::<StoreName>().ok();
+        known
+            .and_then(|name| self.lock().get(&name).cloned())
+            .ok_or_else(|| Error::NoSuchStore(name.chars().take(80).collect()))
+    }
+
+    pub fn list(&self) -> Vec<Arc<Store>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The store of this name, made (without any version) if it does not exist.
+    pub fn get_or_create(&self, name: &StoreName) -> Result<Arc<Store>, Error> {
+        let mut by_name = self.lock();
+        if let Some(store) = by_name.get(name) {
+            return Ok(store.clone());
+        }
+        let store = Arc::new(Store {
+            name: name.clone(),
+            dir: StoreDir::open_or_create(&self.data, name)?,
+            state: Mutex::new(State {
+                kept: BTreeMap::new(),
+                live: None,
+                history: meta::History::default(),
+                removed: false,
+            }),
+            graveyard: self.graveyard.clone(),
+        });
+        by_name.insert(name.clone(), store.clone());
+        self.catalog.set_unavailable(nothing_live(name));
+        Ok(store)
+    }
+
+    /// Makes a kept version live: on disk first, then for readers.
+    pub fn go_live(&self, store: &Store, id: VersionId) -> Result<Swapped, Error> {
+        let started = Instant::now();
+        let mut state = store.lock()?;
+        self.go_live_locked(store, &mut state, id, started)
+    }
+
+    /// Makes `to`, or else the version that was live before, live again.
+    pub fn roll_back(&self, store: &Store, to: Option<VersionId>) -> Result<Swapped, Error> {
+        let started = Instant::now();
+        let mut state = store.lock()?;
+        let target = to.or_else(|| state.previous()).ok_or_else(|| {
+            Error::Refused(format!(
+                "store {} has no earlier version to return to; it keeps {}",
+                store.name,
+                show_ids(state.kept.keys())
+            ))
+        })?;
+        self.go_live_locked(store, &mut state, target, started)
+    }
+
+    fn go_live_locked(
+        &self,
+        store: &Store,
+        state: &mut State,
+        id: VersionId,
+        started: Instant,
+    ) -> Result<Swapped, Error> {
+        let version = store.open_version(state, id)?;
+        store.dir.set_live(Some(id))?;
+        fault_point("pull.live");
+        state.live = Some(id);
+        self.catalog.swap(LiveStore {
+            name: store.name.clone(),
+            version_id: id,
+            version,
+        });
+        let took = started.elapsed();
+        state.history.went_live(id);
+        if let Err(error) = state.history.write(store.dir.path()) {
+            tracing::warn!(store = %store.name, %error, "the history of live versions was not written");
+        }
+        tracing::info!(store = %store.name, version = id.0, took_us = took.as_micros() as u64, "live");
+        Ok(Swapped {
+            live: id,
+            previous: state.previous(),
+            took,
+        })
+    }
+
+    /// Removes a version that is not live. Readers that hold it finish undisturbed.
+    pub fn remove_version(&self, store: &Store, id: VersionId) -> Result<(), Error> {
+        let mut state = store.lock()?;
+        if state.live == Some(id) {
+            return Err(Error::Conflict(format!(
+                "version {id} of store {} is live; roll back or swap to another one first",
+                store.name
+            )));
+        }
+        state.remove(store, id)
+    }
+
+    /// Removes a store with all its versions. Readers that hold its live version finish undisturbed.
+    pub fn remove(&self, store: &Store) -> Result<(), Error> {
+        let mut by_name = self.lock();
+        let mut state = store.lock()?;
+        let trash = recover::trash_folder(&self.data);
+        std::fs::create_dir_all(&trash).map_err(Error::io("create", &trash))?;
+        let grave = trash.join(format!("{}.{}", store.name, unique_nanos()));
+        std::fs::rename(store.dir.path(), &grave).map_err(Error::io("remove", store.dir.path()))?;
+        files::sync_folder(&self.data.join("stores"))?;
+        state.removed = true;
+        for (_, kept) in std::mem::take(&mut state.kept) {
+            store.graveyard.bury(kept);
+        }
+        by_name.remove(&store.name);
+        self.catalog.remove(&store.name);
+        drop((state, by_name));
+        tracing::info!(store = %store.name, "removed");
+        remove_in_background(grave);
+        Ok(())
+    }
+
+    /// Forgets a store that a failed first pull leaves empty.
+    pub fn remove_if_empty(&self, store: &Store) {
+        let empty = store.lock().is_ok_and(|state| {
+            let pulls_left = store.dir.pulls().map_or(true, |pulls| !pulls.is_empty());
+            state.kept.is_empty() && state.live.is_none() && !pulls_left
+        });
+        if empty && let Err(error) = self.remove(store) {
+            tracing::warn!(store = %store.name, %error, "an empty store's folder was not removed");
+        }
+    }
+
+    /// Lets go of removed versions that nobody else reads any more.
+    pub fn reap(&self) {
+        let done: Vec<Arc<Version>> = {
+            let mut buried = self.graveyard.lock();
+            // Nobody can gain a removed version, so a count of one stays one.
+            buried
+                .extract_if(.., |version| Arc::strong_count(version) == 1)
+                .collect()
+        };
+        drop(done);
+    }
+
+    /// Removed versions that are still being read.
+    pub fn buried_count(&self) -> usize {
+        self.graveyard.lock().len()
+    }
+
+    /// Names of stores that have a live version which is not open; the server is not ready then.
+    pub fn not_ready(&self) -> Vec<String> {
+        let snapshot = self.catalog.load();
+        let damaged = snapshot
+            .unavailable()
+            .filter(|why| why.corrupted);
+        damaged.map(|why| why.reason.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<StoreName, Arc<Store>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store {
+    fn lock(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.removed {
+            return Err(Error::NoSuchStore(self.name.to_string()));
+        }
+        Ok(state)
+    }
+
+    /// The version asked for, or the live one, open.
+    pub fn version(&self, id: Option<u64>) -> Result<(VersionId, Arc<Version>), Error> {
+        let state = self.lock()?;
+        let id = match id {
+            Some(id) => VersionId(id),
+            None => state
+                .live
+                .ok_or_else(|| Error::NoLiveVersion(nothing_live(&self.name).reason))?,
+        };
+        Ok((id, self.open_version(&state, id)?))
+    }
+
+    fn open_version(&self, state: &State, id: VersionId) -> Result<Arc<Version>, Error> {
+        match state.kept.get(&id).map(|kept| &kept.opened) {
+            Some(Ok(version)) => Ok(version.clone()),
+            Some(Err(why)) => Err(Error::Corrupted(format!(
+                "version {id} of store {} cannot be opened: {why}",
+                self.name
+            ))),
+            None => Err(Error::NoSuchVersion {
+                store: self.name.clone(),
+                version: id.0,
+                kept: state.kept.keys().copied().collect(),
+            }),
+        }
+    }
+
+    /// The live version's number and itself, if it is open.
+    pub fn live(&self) -> Option<(VersionId, Arc<Version>)> {
+        let state = self.lock().ok()?;
+        let id = state.live?;
+        let version = self.open_version(&state, id).ok()?;
+        Some((id, version))
+    }
+
+    /// Every open version.
+    pub fn open_versions(&self) -> Vec<Arc<Version>> {
+        let Ok(state) = self.lock() else {
+            return Vec::new();
+        };
+        let kept = state.kept.values();
+        kept.filter_map(|kept| kept.opened.as_ref().ok().cloned())
+            .collect()
+    }
+
+    /// A version newer than the live one that holds the bytes with this digest: what a pull that
+    /// ended between publishing and going live leaves.
+    pub fn published_not_live(&self, digest: &str) -> Result<Option<VersionId>, Error> {
+        let state = self.lock()?;
+        let mut newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
+        let found = newer.find(|(_, kept)| {
+            let open = kept.opened.as_ref().ok();
+            open.is_some_and(|version| version.manifest().digest == digest)
+        });
+        Ok(found.map(|(id, _)| *id))
+    }
+
+    /// Removes a published version that is not to be kept, listed here or not.
+    pub fn forget(&self, id: VersionId) -> Result<(), Error> {
+        let mut state = self.lock()?;
+        if let Some(kept) = state.kept.remove(&id) {
+            self.graveyard.bury(kept);
+        }
+        Ok(self.dir.remove(id)?)
+    }
+
+    /// Adds a version that was just published and opened.
+    pub fn add(
+        &self,
+        id: VersionId,
+        version: Arc<Version>,
+        record: PullRecord,
+    ) -> Result<(), Error> {
+        let kept = Kept {
+            record: Some(record),
+            opened: Ok(version),
+        };
+        self.lock()?.kept.insert(id, kept);
+        Ok(())
+    }
+
+    pub fn status(&self, pull: Option<PullStatus>) -> Result<StoreStatus, Error> {
+        let state = self.lock()?;
+        Ok(StoreStatus {
+            name: self.name.clone(),
+            live: state.live.map(|id| id.0),
+            previous: state.previous().map(|id| id.0),
+            versions: state
+                .kept
+                .iter()
+                .rev()
+                .map(|(id, kept)| kept.status(*id, state.live == Some(*id)))
+                .collect(),
+            pull,
+        })
+    }
+}
+
+impl State {
+    fn previous(&self) -> Option<VersionId> {
+        let live = self.live?;
+        let readable = |id| self.kept.get(&id).is_some_and(|kept| kept.opened.is_ok());
+        let recorded = self.history.previous(live, readable);
+        recorded.or_else(|| {
+            let mut below = self.kept.range(..live).rev().map(|(id, _)| *id);
+            below.find(|id| readable(*id))
+        })
+    }
+
+    fn remove(&mut self, store: &Store, id: VersionId) -> Result<(), Error> {
+        if !self.kept.contains_key(&id) {
+            return Err(Error::NoSuchVersion {
+                store: store.name.clone(),
+                version: id.0,
+                kept: self.kept.keys().copied().collect(),
+            });
+        }
+        store.dir.remove(id)?;
+        if let Some(kept) = self.kept.remove(&id) {
+            store.graveyard.bury(kept);
+        }
+        tracing::info!(store = %store.name, version = id.0, "version removed");
+        Ok(())
+    }
+}
+
+impl Graveyard {
+    fn bury(&self, kept: Kept) {
+        if let Ok(version) = kept.opened {
+            self.lock().push(version);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Version>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn size_bytes(&self) -> u64 {
+        let open = self.opened.as_ref().ok();
+        open.map_or(0, |version| version.manifest().size_bytes)
+    }
+
+    fn status(&self, id: VersionId, live: bool) -> VersionStatus {
+        let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
+        VersionStatus {
+            version: id.0,
+            live,
+            record_count: manifest.map_or(0, |m| m.record_count),
+            size_bytes: manifest.map_or(0, |m| m.size_bytes),
+            key_bytes: manifest.map_or(0, |m| m.key_bytes),
+            value_bytes: manifest.map_or(0, |m| m.value_bytes),
+            partitions: manifest.map_or(0, |m| m.partitions),
+            compression: manifest.map_or(String::new(), |m| m.compression.to_string()),
+            source: self.record.as_ref().map(|record| record.source.clone()),
+            pulled_at: self.record.as_ref().map(|record| record.pulled_at),
+            resident_bytes: self.opened.as_ref().ok().map(|version| version.residency().resident_bytes),
+            digest: manifest.map_or(String::new(), |m| m.digest.clone()),
+        }
+    }
+}
+
+pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
+    Unavailable {
+        name: name.clone(),
+        version_id: None,
+        reason: format!(
+            "store {name} has no live version yet; push one with `larder push`, or make a kept one live with `larder store swap`"
+        ),
+        corrupted: false,
+    }
+}
+
+fn show_ids<'a>(ids: impl Iterator<Item = &'a VersionId>) -> String {
+    let shown: Vec<String> = ids.map(|id| format!("version {id}")).collect();
+    if shown.is_empty() {
+        "none".to_owned()
+    } else {
+        shown.join(", ")
+    }
+}
+
+fn unique_nanos() -> u128 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos())
+}
+
+/// Unlinking large files takes long; nobody should wait for it. What a crash leaves is removed at
+/// the next start.
+fn remove_in_background(path: PathBuf) {
+    let remove = move || remove_tree(&path);
+    if let Err(error) = crate::fetch::priority::spawn_low("larder-trash", remove) {
+        tracing::warn!(%error, "no thread to empty the trash; the next start will");
+    }
+}
+
+fn remove_tree(path: &Path) {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "cannot empty the trash");
+        }
+        _ => {}
+    }
+}

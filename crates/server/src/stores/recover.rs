@@ -1,0 +1,177 @@
+//! What a start finds in the data folder, and makes of it.
+//!
+//! ```text
+//! <data>/LOCK                     held by the one server of this folder
+//! <data>/trash/                   removed stores, deleted at start
+//! <data>/stores/<name>/LIVE       the live version's number
+//! <data>/stores/<name>/v…         published versions
+//! <data>/stores/<name>/v….pull    an interrupted pull; the next pull of its source goes on from it
+//! ```
+//!
+//! A live version that cannot be opened is said to be damaged, loudly, and the store answers so: an
+//! older version in its place would be an undetected step back in time. The other stores are served.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use larder_batch::{StoreDir, Version};
+use larder_types::{StoreName, VersionId};
+use rustix::fs::{FlockOperation, flock};
+
+use super::{Graveyard, Kept, PullRecord, State, Store, Stores, meta, nothing_live, remove_in_background};
+use crate::catalog::{Catalog, LiveStore, Unavailable};
+use crate::error::Error;
+
+/// The data folder's lock; it ends with the process, however that ends.
+pub struct FolderLock {
+    _file: File,
+}
+
+impl FolderLock {
+    /// Creates the data folder if needed, and takes it.
+    pub fn take(data: &Path) -> Result<FolderLock, Error> {
+        fs::create_dir_all(data).map_err(Error::io("create the data folder", data))?;
+        let path = data.join("LOCK");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut owner = String::new();
+            let _ = file.read_to_string(&mut owner);
+            return Err(Error::Io(format!(
+                "the data folder {} is in use by another larder server (process {}); stop that one, or choose another folder with --data",
+                data.display(),
+                if owner.trim().is_empty() { "unknown" } else { owner.trim() }
+            )));
+        }
+        file.set_len(0).map_err(Error::io("write", &path))?;
+        writeln!(file, "{}", std::process::id()).map_err(Error::io("write", &path))?;
+        Ok(FolderLock { _file: file })
+    }
+}
+
+impl Stores {
+    /// Opens every store under `data` and fills the catalog.
+    pub fn recover(data: &Path, catalog: Arc<Catalog>) -> Result<Stores, Error> {
+        let stores_folder = data.join("stores");
+        fs::create_dir_all(&stores_folder).map_err(Error::io("create", &stores_folder))?;
+        let trash = trash_folder(data);
+        if trash.exists() {
+            remove_in_background(trash);
+        }
+        let graveyard = Graveyard::default();
+        let mut by_name = BTreeMap::new();
+        for name in StoreDir::list(data)? {
+            let store = recover_store(data, &name, &catalog, graveyard.clone())?;
+            by_name.insert(name, Arc::new(store));
+        }
+        Ok(Stores {
+            data: data.to_owned(),
+            catalog,
+            by_name: Mutex::new(by_name),
+            graveyard,
+        })
+    }
+}
+
+fn recover_store(
+    data: &Path,
+    name: &StoreName,
+    catalog: &Catalog,
+    graveyard: Graveyard,
+) -> Result<Store, Error> {
+    let dir = StoreDir::open_or_create(data, name)?;
+    dir.sweep()?;
+    let kept: BTreeMap<VersionId, Kept> = dir
+        .versions()?
+        .into_iter()
+        .map(|id| (id, open_kept(&dir.version_path(id), name, id)))
+        .collect();
+    for (id, path) in dir.pulls()? {
+        if kept.contains_key(&id) || !path.join(meta::PULL_FILE).exists() {
+            dir.remove_pull(id)?;
+            tracing::info!(store = %name, version = id.0, "a stale pull was removed");
+        } else {
+            tracing::info!(store = %name, version = id.0, "a pull was interrupted; the next pull of its source goes on from it");
+        }
+    }
+    let (live, unreadable) = match dir.live() {
+        Ok(live) => (live, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let damage = match (live, unreadable) {
+        (_, Some(why)) => Some(format!("what is live is unknown: {why}")),
+        (None, None) => None,
+        (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
+            Some(Ok(version)) => {
+                tracing::info!(store = %name, version = id.0, "open");
+                catalog.swap(LiveStore {
+                    name: name.clone(),
+                    version_id: id,
+                    version: version.clone(),
+                });
+                None
+            }
+            Some(Err(why)) => Some(format!("its live version {id} cannot be opened: {why}")),
+            None => Some(format!("the folder of its live version {id} is missing")),
+        },
+    };
+    match damage {
+        Some(why) => {
+            let reason = format!(
+                "store {name} cannot be read: {why}; roll back with `larder store rollback {name}`, or push again"
+            );
+            tracing::error!(store = %name, %reason, "damaged");
+            catalog.set_unavailable(Unavailable {
+                name: name.clone(),
+                version_id: live,
+                reason,
+                corrupted: true,
+            });
+        }
+        None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
+        None => {}
+    }
+    let mut history = meta::History::read(dir.path());
+    if let Some(live) = live {
+        history.went_live(live);
+    }
+    Ok(Store {
+        name: name.clone(),
+        dir,
+        state: Mutex::new(State {
+            kept,
+            live,
+            history,
+            removed: false,
+        }),
+        graveyard,
+    })
+}
+
+fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {
+    let record = PullRecord::read(path);
+    let opened = match Version::open(path) {
+        Ok(version) if version.manifest().store != *name => Err(format!(
+            "its manifest is of store {}",
+            version.manifest().store
+        )),
+        Ok(version) => Ok(Arc::new(version)),
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(why) = &opened {
+        tracing::error!(store = %name, version = id.0, %why, "a version cannot be opened");
+    }
+    Kept { record, opened }
+}
+
+pub(super) fn trash_folder(data: &Path) -> PathBuf {
+    data.join("trash")
+}
