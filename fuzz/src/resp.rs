@@ -1,4 +1,87 @@
 //! The bytes of a connection.
 
-/// Bytes that arrive in pieces are decoded as the same bytes in one.
-pub fn resp(_bytes: &[u8]) {}
+use larder_protocol::resp::{Decoder, Limits, Step};
+
+/// What a connection's bytes come to: the requests, and whether they end in an error.
+#[derive(Debug, PartialEq, Eq)]
+struct Decoded {
+    requests: Vec<Vec<Vec<u8>>>,
+    failed: bool,
+}
+
+/// Bytes that arrive in pieces ask for the same as the same bytes in one, and never for more than
+/// the limits allow.
+pub fn resp(bytes: &[u8]) {
+    let small = Limits {
+        arguments_max: 8,
+        argument_bytes_max: 64,
+        request_bytes_max: 256,
+        line_bytes_max: 64,
+    };
+    for limits in [Limits::default(), small] {
+        let whole = decode(bytes, limits, |_| usize::MAX);
+        assert_eq!(decode(bytes, limits, |_| 1), whole, "byte by byte");
+        // Pieces whose sizes the bytes themselves choose.
+        let pieces = decode(bytes, limits, |at| usize::from(bytes[at] % 16) + 1);
+        assert_eq!(pieces, whole, "in pieces");
+
+        for request in &whole.requests {
+            assert!(
+                (1..=limits.arguments_max).contains(&request.len()),
+                "{} arguments",
+                request.len()
+            );
+            let longest = request.iter().map(Vec::len).max().unwrap_or_default();
+            assert!(
+                longest <= limits.argument_bytes_max,
+                "an argument of {longest} bytes"
+            );
+        }
+    }
+}
+
+/// Decodes `bytes`, which arrive in pieces: `piece(at)` says how many come when `at` have come.
+fn decode(bytes: &[u8], limits: Limits, piece: impl Fn(usize) -> usize) -> Decoded {
+    let mut decoder = Decoder::new(limits);
+    let mut decoded = Decoded {
+        requests: Vec::new(),
+        failed: false,
+    };
+    let (mut start, mut end) = (0, 0);
+    loop {
+        let input = &bytes[start..end];
+        match decoder.decode(input) {
+            Ok(Step::Request(size)) => {
+                let request = decoder.request(input);
+                decoded
+                    .requests
+                    .push(request.args().map(<[u8]>::to_vec).collect());
+                start += size;
+            }
+            Ok(Step::Skip(size)) => {
+                assert!(size > 0, "a skip moves on");
+                start += size;
+            }
+            Ok(Step::Incomplete(needed)) => {
+                assert!(
+                    needed > input.len(),
+                    "incomplete, yet {needed} bytes would do of {}",
+                    input.len()
+                );
+                if end == bytes.len() {
+                    return decoded;
+                }
+                end = end.saturating_add(piece(end)).min(bytes.len());
+            }
+            Err(error) => {
+                let text = error.to_string();
+                assert!(
+                    !text.contains(['\r', '\n']),
+                    "an error is one line: {text:?}"
+                );
+                decoded.failed = true;
+                return decoded;
+            }
+        }
+    }
+}
