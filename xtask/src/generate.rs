@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use larder_protocol::{config, errors};
+use larder_protocol::{commands, config, errors};
 
 use crate::tree;
 
@@ -17,6 +17,10 @@ struct Page {
 fn pages() -> Vec<Page> {
     vec![
         Page {
+            path: "docs/reference/commands.md",
+            text: format!("{NOTICE}{}", commands_page()),
+        },
+        Page {
             path: "docs/reference/config.md",
             text: format!("{NOTICE}{}", config::reference_markdown()),
         },
@@ -29,6 +33,53 @@ fn pages() -> Vec<Page> {
             text: format!("{NOTICE}{}", errors_page()),
         },
     ]
+}
+
+fn commands_page() -> String {
+    let mut text = String::from(
+        "# Commands\n\n\
+         Over the Redis protocol, RESP2 or RESP3. Any other command is answered with Redis's own error text.\n",
+    );
+    let mut groups: Vec<&str> = commands::COMMANDS
+        .iter()
+        .map(|command| command.group.name())
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        text.push_str(&format!(
+            "\n## {group}\n\n| command | what it does |\n|---|---|\n"
+        ));
+        for command in commands::COMMANDS
+            .iter()
+            .filter(|command| command.group.name() == group)
+        {
+            let commands::Command {
+                name,
+                syntax,
+                summary,
+                subcommands,
+                ..
+            } = command;
+            if subcommands.is_empty() {
+                text.push_str(&command_row(name, syntax, summary));
+            }
+            for sub in *subcommands {
+                text.push_str(&command_row(
+                    &format!("{name} {}", sub.name),
+                    sub.syntax,
+                    sub.summary,
+                ));
+            }
+        }
+    }
+    text
+}
+
+fn command_row(name: &str, syntax: &str, summary: &str) -> String {
+    // A bar would end the cell.
+    let usage = format!("{name} {syntax}").trim_end().replace('|', "\\|");
+    format!("| `{usage}` | {} |\n", summary.replace('|', "\\|"))
 }
 
 fn errors_page() -> String {
