@@ -18,7 +18,7 @@ pub fn run(seconds_each: &str) -> Result<(), String> {
         ci::step(
             target,
             &format!(
-                "cargo +nightly fuzz run --fuzz-dir fuzz {target} fuzz/corpus/{target} fuzz/seeds/{target} -- \
+                "cargo +nightly fuzz run --fuzz-dir fuzz --features libfuzzer {target} fuzz/corpus/{target} fuzz/seeds/{target} -- \
                  -max_total_time={seconds_each} -rss_limit_mb=2048"
             ),
         )?;
