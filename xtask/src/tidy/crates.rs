@@ -40,7 +40,27 @@ const HOMES: [(&str, &[&str]); 10] = [
     ("memmap2", &["batch"]),
 ];
 
+/// Crates that read no clock, open no socket and draw no randomness: clippy sees to it, told by a file.
+const SANS_IO: [&str; 2] = ["types", "batch"];
+
 pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
+    for core in SANS_IO {
+        let path = format!("crates/{core}/clippy.toml");
+        let rules = tree::text(&path).ok().flatten().unwrap_or_default();
+        for method in [
+            "std::time::Instant::now",
+            "std::time::SystemTime::now",
+            "std::net::TcpStream::connect",
+        ] {
+            if !rules.contains(method) {
+                findings.add(
+                    &path,
+                    0,
+                    format_args!("must disallow {method}: {core} is sans-IO"),
+                );
+            }
+        }
+    }
     for path in tree
         .paths
         .iter()
@@ -111,5 +131,54 @@ fn check_dependencies(path: &str, folder: &str, manifest: &toml::Table, findings
                 );
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings_of(folder: &str, dependencies: &str) -> Vec<String> {
+        let manifest = toml::from_str(&format!("[dependencies]\n{dependencies}")).expect("TOML");
+        let mut findings = Findings::default();
+        check_dependencies("Cargo.toml", folder, &manifest, &mut findings);
+        findings.0
+    }
+
+    #[test]
+    fn dependencies_point_one_way() {
+        assert_eq!(
+            findings_of("batch", "larder-types.workspace = true"),
+            [""; 0]
+        );
+        assert_eq!(
+            findings_of("batch", "larder-protocol.workspace = true").len(),
+            1
+        );
+        assert_eq!(
+            findings_of("types", "larder-batch.workspace = true").len(),
+            1
+        );
+        assert_eq!(
+            findings_of("newcomer", "").len(),
+            1,
+            "a crate without a row is told"
+        );
+    }
+
+    #[test]
+    fn libraries_stay_in_their_homes() {
+        assert_eq!(
+            findings_of("remote", "object_store.workspace = true"),
+            [""; 0]
+        );
+        assert_eq!(
+            findings_of("server", "object_store.workspace = true").len(),
+            1
+        );
+        assert_eq!(
+            findings_of("batch", "arrow-array.workspace = true").len(),
+            1
+        );
     }
 }

@@ -154,3 +154,44 @@ fn is_word(text: &str) -> bool {
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings_of(page: &str, line: &str) -> Vec<String> {
+        let paths = [
+            "README.md",
+            "docs/guide/start.md",
+            "crates/batch/src/segment/writer.rs",
+        ];
+        let tree = Tree {
+            paths: paths.map(str::to_owned).to_vec(),
+        };
+        let make = ["demo".to_owned()];
+        let mut findings = Findings::default();
+        check_links(&tree, page, 1, line, &mut findings);
+        check_named(&tree, page, 1, line, &make, &mut findings);
+        findings.0
+    }
+
+    #[test]
+    fn what_exists_may_be_named() {
+        let line = "[start](guide/start.md#a), [up](../README.md), [out](https://example.com), `segment/writer.rs`, \
+                    `crates/batch`, `docs/guide/`, `make demo`, `a/b`, `.rs`";
+        assert_eq!(findings_of("docs/index.md", line), [""; 0]);
+    }
+
+    #[test]
+    fn what_does_not_exist_is_told() {
+        for line in [
+            "[x](guide/none.md)",
+            "[x](../../out.md)",
+            "`segment/reader.rs`",
+            "`crates/none`",
+            "`make nothing`",
+        ] {
+            assert_eq!(findings_of("docs/index.md", line).len(), 1, "{line}");
+        }
+    }
+}
