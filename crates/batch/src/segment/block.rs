@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset  size  what
-//! 0       4     checksum: XXH3 of bytes 4..block_size, seeded with the block's index
+//! 0       4     checksum32 of bytes 4..block_size, seeded with the block's index
 //! 4       1     flags: 1 = extents follow the block, 2 = the records are compressed
 //! 5       4     block_size, when extents follow; else the block ends where the next begins
 //! +       4     size of the records before compression, when compressed

@@ -90,7 +90,7 @@ impl Compression {
     /// it, larger where more context makes it smaller.
     pub(crate) fn block_size(self) -> u32 {
         match self {
-            Compression::None => 1024,
+            Compression::None => 640,
             Compression::Lz4 | Compression::Zstd { .. } => 4096,
         }
     }

@@ -6,6 +6,8 @@
 //! The line is picked by the hash's high bits, so a build, which meets hashes in order, fills the
 //! filter from front to back. With 10 bits a key about one absent key in a hundred passes.
 
+use super::memory::with_huge_pages;
+
 pub const BITS_PER_KEY: u64 = 10;
 
 const WORDS: usize = 8;
@@ -46,9 +48,9 @@ impl Filter {
         }
         let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
         let line = |bytes: &[u8]| Line(std::array::from_fn(|i| word(&bytes[i * 4..i * 4 + 4])));
-        Some(Filter {
-            lines: bytes.chunks_exact(LINE_SIZE).map(line).collect(),
-        })
+        let mut lines = with_huge_pages(bytes.len() / LINE_SIZE);
+        lines.extend(bytes.chunks_exact(LINE_SIZE).map(line));
+        Some(Filter { lines })
     }
 
     pub fn encode(&self) -> Vec<u8> {

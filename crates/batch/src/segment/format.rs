@@ -17,7 +17,7 @@
 //!                                         partitions        92  4
 //!                                         block_size        96  4  aimed at, uncompressed
 //!                                         compression       100 1  0 none, 1 lz4, 2 zstd
-//!                                         directory_kind    101 1  0 narrow, 1 wide
+//!                                         directory_kind    101 1  0 narrow, 1 medium, 2 wide
 //!                                         reserved          102 42 zero
 //!                                         checksum          144 8  XXH3-64 of bytes 0..144
 //!                                         magic             152 8  "LARDEND1"

@@ -26,7 +26,7 @@
 //! 5. Identical records and options give identical bytes.
 //!
 //! This differs from Voldemort's read-only stores, which keep a sorted index of 12 bytes a key
-//! beside the data and search it by bisection: here the index is a fifth of a byte to half a byte
+//! beside the data and search it by bisection: here the directory is a fifth of a byte to half a byte
 //! a key, it stays in memory, and the record is where the directory points.
 
 pub mod block;
@@ -35,6 +35,7 @@ mod directory;
 mod filter;
 pub mod format;
 mod index;
+mod memory;
 mod writer;
 
 pub use block::{FoundValue, RecordRef};

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::segment::block::{Block, BlockValue};
 use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use crate::segment::{BlockRange, Codec, Footer, SegmentIndex};
+use crate::segment::{BlockRange, Codec, Footer, SegmentIndex, prefetch_block};
 
 /// The answer of a lookup that must not wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +105,7 @@ impl SegmentFile {
     #[inline]
     pub fn find_mapped(&self, range: BlockRange, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let bytes = self.mapped(range);
+        prefetch_block(bytes);
         let block = Block::open(&self.place, bytes, range.index, &self.index.codec)?;
         Ok(Some(Value(
             match block.find(&self.place, range.index, key)? {
@@ -271,18 +272,16 @@ impl SegmentFile {
         self.map.len() as u64
     }
 
-    /// Enters `length` bytes from `start` into the process's page table, where they are in memory.
-    pub fn populate(&self, start: u64, length: usize) {
+    /// Asks the kernel to hold the map in huge pages, so that a random read misses the TLB less
+    /// often, and enters it into the process's page table. Both are advice: kernels and file
+    /// systems that cannot, do not, and pages are then entered as they are touched.
+    pub fn populate(&self) {
         const MADV_POPULATE_READ: libc::c_int = 22;
-        // SAFETY: the range lies within the map; the advice changes no bytes. Kernels before 5.14
-        // refuse it, and pages are then entered one by one as they are touched.
-        unsafe {
-            libc::madvise(
-                self.map.as_ptr().add(start as usize).cast_mut().cast(),
-                length,
-                MADV_POPULATE_READ,
-            )
-        };
+        const MADV_COLLAPSE: libc::c_int = 25;
+        for advice in [MADV_COLLAPSE, MADV_POPULATE_READ] {
+            // SAFETY: the range is the map; the advice changes no bytes.
+            unsafe { libc::madvise(self.map.as_ptr().cast_mut().cast(), self.map.len(), advice) };
+        }
     }
 
     pub fn codec(&self) -> &Codec {

@@ -114,16 +114,14 @@ impl Version {
     pub fn warm(&self, progress: &dyn Fn(u64) -> bool) {
         let mut done = 0;
         for segment in &self.segments {
-            let mut at = 0;
             let read = read_through(segment, &mut |bytes| {
-                segment.populate(at, bytes.len());
-                at += bytes.len() as u64;
                 done += bytes.len() as u64;
                 progress(done)
             });
             if read.is_err() {
                 break;
             }
+            segment.populate();
         }
         self.refresh_residency();
     }
