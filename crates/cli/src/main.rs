@@ -1,1 +1,64 @@
-fn main() {}
+//! The binary `larder`: one file per command, this table, and nothing else here.
+//!
+//! To follow a data set in, read `push`, then `build`. To follow the demo's story, read `demo`.
+//! Every command ends in `Ok` or in a [`failure::Failure`], whose exit code scripts can trust.
+
+mod build;
+mod config;
+mod connection;
+mod demo;
+mod failure;
+mod interrupt;
+mod output;
+mod progress;
+mod push;
+mod serve;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps derived data ready to serve: build a data set, push it, read it with any Redis client
+#[derive(Parser)]
+#[command(name = "larder", version, after_help = failure::EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a server: one process, one data folder
+    Serve(serve::ServeArgs),
+    /// Build a version from files, without a server
+    Build(build::BuildCommand),
+    /// Build a version and make it live on a server
+    Push(push::PushArgs),
+    /// Look at stores, check them, roll them back
+    #[command(subcommand)]
+    Store(store::StoreCommand),
+    /// Check, show or explain the configuration
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// See it work: "people you may know", built, served, replaced and rolled back
+    Demo(demo::DemoArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(args) => serve::run(args),
+        Command::Build(command) => build::run(command),
+        Command::Push(args) => push::run(args),
+        Command::Store(command) => store::run(command),
+        Command::Config(command) => config::run(command),
+        Command::Demo(args) => demo::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("larder: {failure}");
+            ExitCode::from(failure.exit_code)
+        }
+    }
+}

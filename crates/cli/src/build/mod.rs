@@ -1,0 +1,331 @@
+//! `larder build`: files in, a version out. `larder push` and the demo build here too.
+//!
+//! ```text
+//!  inputs ── larder-ingest: parse in parallel ── rows ──► one RowWriter per thread ──► Builder::finish
+//! ```
+//!
+//! Read `rows` for how rows get from files into the builder and how the memory is shared.
+
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use larder_batch::{BuildOptions, Builder, Compression, Manifest, OnDuplicate};
+use larder_remote::Location;
+use larder_types::{ByteSize, StoreName};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, bytes, count, duration, rate};
+use crate::progress::{Progress, Unit};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder build recs.parquet --store pymk --key member --out built/pymk
+    larder build 'day/*.csv' --store prices --key sku --value price --out built/prices --on-duplicate last
+    larder build s3://lake/recs/*.parquet --store pymk --key country,member --out s3://bucket/built/pymk
+
+A built version can be pushed to any number of servers with `larder push`.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct BuildCommand {
+    /// Files, globs or URLs: Parquet, Arrow IPC, Avro, CSV, TSV or JSON lines, also .gz and .zst
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<String>,
+    /// The store that this is a version of
+    #[arg(long, value_name = "NAME")]
+    store: StoreName,
+    /// A folder that is empty or not there yet, or a URL
+    #[arg(long, value_name = "PATH|URL")]
+    out: String,
+    #[command(flatten)]
+    build: BuildArgs,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How rows become a version; `larder build` and `larder push` share it.
+#[derive(Args, Clone)]
+pub struct BuildArgs {
+    /// The column, or columns, that make the key
+    #[arg(
+        long,
+        value_name = "COL[,COL]",
+        value_delimiter = ',',
+        help_heading = "Rows"
+    )]
+    pub key: Vec<String>,
+    /// The column whose bytes are the value
+    #[arg(
+        long,
+        value_name = "COL",
+        conflicts_with = "values",
+        help_heading = "Rows"
+    )]
+    pub value: Option<String>,
+    /// Make the value from all columns but the key, as JSON or MessagePack [default: json]
+    #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
+    pub values: Option<Values>,
+    /// What the inputs are, when their names do not tell: parquet, arrow, avro, csv, tsv, jsonl
+    #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
+    pub format: Option<String>,
+    /// The byte between two fields of a CSV file, such as ';' or '\t'
+    #[arg(long, value_name = "CHAR", help_heading = "Rows")]
+    pub delimiter: Option<String>,
+    /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
+    #[arg(long, help_heading = "Rows")]
+    pub no_header: bool,
+    /// Leave out rows whose key or value column is null, instead of refusing the input
+    #[arg(long, help_heading = "Rows")]
+    pub skip_nulls: bool,
+    /// What to do when rows share a key: error, first, last or collect (a JSON array of the values)
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "error",
+        help_heading = "Rows"
+    )]
+    pub on_duplicate: OnDuplicate,
+    /// How many segments the version is cut into
+    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Version")]
+    pub partitions: u32,
+    /// none, lz4, zstd or zstd:LEVEL
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "none",
+        help_heading = "Version"
+    )]
+    pub compress: Compression,
+    /// Leave out the filter that answers reads of absent keys without the disk
+    #[arg(long, help_heading = "Version")]
+    pub no_filter: bool,
+    /// Memory for parsing and sorting together; what does not fit is spilled to disk
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "1GiB",
+        help_heading = "Resources"
+    )]
+    pub memory: ByteSize,
+    /// Threads [default: one per core]
+    #[arg(long, value_name = "N", help_heading = "Resources")]
+    pub threads: Option<usize>,
+    /// Where temporary files go [default: the system's]
+    #[arg(long, value_name = "DIR", help_heading = "Resources")]
+    pub temp: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Values {
+    Json,
+    Msgpack,
+}
+
+impl BuildArgs {
+    /// JSON lines keyed by one field, all else at its default: what the demo builds.
+    pub fn json_lines(key: &str) -> BuildArgs {
+        BuildArgs {
+            key: vec![key.to_owned()],
+            value: None,
+            values: None,
+            format: None,
+            delimiter: None,
+            no_header: false,
+            skip_nulls: false,
+            on_duplicate: OnDuplicate::Error,
+            partitions: 8,
+            compress: Compression::None,
+            no_filter: false,
+            memory: ByteSize(256 << 20),
+            threads: None,
+            temp: None,
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+            .max(1)
+    }
+}
+
+pub fn run(command: BuildCommand) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let BuildCommand {
+        inputs,
+        store,
+        out,
+        build,
+        json,
+    } = command;
+    let place = parse_location(&out)?;
+    let built = match place.as_local() {
+        Some(folder) => build_into(&inputs, &build, &store, folder, json)?,
+        None => {
+            let temp = temp_folder(build.temp.as_deref())?;
+            let folder = temp.path().join("version");
+            let built = build_into(&inputs, &build, &store, &folder, json)?;
+            put_version(&folder, &place, json)?;
+            built
+        }
+    };
+    if json {
+        return output::print_json(&built.to_json(&place));
+    }
+    output::print_line(&built.summary())?;
+    output::print_line(&format!(
+        "version of {store} is at {place}; `larder push {place} --store {store}` makes it live"
+    ))
+}
+
+/// What a build made.
+pub struct Built {
+    pub manifest: Manifest,
+    took: Duration,
+}
+
+impl Built {
+    /// One line: records, sizes, what the format adds, and how fast it went.
+    pub fn summary(&self) -> String {
+        let Manifest {
+            record_count,
+            key_bytes,
+            value_bytes,
+            size_bytes,
+            partitions,
+            ..
+        } = self.manifest;
+        let data_bytes = key_bytes + value_bytes;
+        let share = match data_bytes {
+            0 => String::new(),
+            _ => {
+                let beyond = size_bytes as f64 - data_bytes as f64;
+                format!(
+                    " ({:+.1}% over keys and values)",
+                    100.0 * beyond / data_bytes as f64
+                )
+            }
+        };
+        format!(
+            "built {} records, {} in {partitions} partitions{share}, in {} ({} records/s)",
+            count(record_count),
+            bytes(size_bytes),
+            duration(self.took),
+            count(rate(record_count, self.took) as u64)
+        )
+    }
+
+    fn to_json(&self, place: &Location) -> serde_json::Value {
+        let manifest = &self.manifest;
+        serde_json::json!({
+            "store": manifest.store,
+            "out": place.to_string(),
+            "record_count": manifest.record_count,
+            "key_bytes": manifest.key_bytes,
+            "value_bytes": manifest.value_bytes,
+            "size_bytes": manifest.size_bytes,
+            "partitions": manifest.partitions,
+            "digest": manifest.digest,
+            "took_ms": self.took.as_millis() as u64,
+        })
+    }
+}
+
+/// Builds the inputs into the folder `out`. On any failure, ctrl-c included, nothing is left there.
+pub fn build_into(
+    inputs: &[String],
+    args: &BuildArgs,
+    store: &StoreName,
+    out: &Path,
+    quiet: bool,
+) -> Result<Built, Failure> {
+    if args.key.is_empty() {
+        return Err(Failure::usage(
+            "--key is missing: name the column, or columns, that make the key, such as --key member",
+        ));
+    }
+    let started = Instant::now();
+    let memory = rows::Memory::share(args.memory, args.threads())?;
+    let options = BuildOptions {
+        partitions: args.partitions,
+        memory: memory.sorting,
+        threads: args.threads(),
+        temp_dir: args.temp.clone(),
+        compression: args.compress,
+        filter: !args.no_filter,
+        on_duplicate: args.on_duplicate,
+        ..BuildOptions::new(store.clone())
+    };
+    let builder = Builder::new(options, out)?;
+    rows::feed(inputs, args, &memory, &builder, quiet)?;
+    interrupt::check()?;
+    let progress = Progress::new(Unit::Records, "writing", quiet);
+    let manifest = builder.finish(&|done| {
+        progress.set("writing", done.records_done, done.records_total);
+    })?;
+    drop(progress);
+    if let Err(interrupted) = interrupt::check() {
+        std::fs::remove_dir_all(out).map_err(Failure::io(format!("remove {}", out.display())))?;
+        return Err(interrupted);
+    }
+    Ok(Built {
+        manifest,
+        took: started.elapsed(),
+    })
+}
+
+/// Copies a built version to where servers can pull it: the manifest last, so that nobody finds a
+/// version that is not whole.
+pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
+    let bytes = std::fs::read(folder.join(Manifest::FILE)).map_err(Failure::io(format!(
+        "read the manifest in {}",
+        folder.display()
+    )))?;
+    let manifest = Manifest::decode(&folder.display().to_string(), &bytes)?;
+    let total = manifest.size_bytes + bytes.len() as u64;
+    let progress = Progress::new(Unit::Bytes, "copying", quiet);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::io("start copying"))?;
+    let remote = |error: larder_remote::Error| Failure::new(error.to_string());
+    let files = manifest
+        .segments
+        .iter()
+        .map(|segment| segment.file.as_str());
+    let mut done_before = 0;
+    for file in files.chain([Manifest::FILE]) {
+        interrupt::check()?;
+        let local = folder.join(file);
+        let place = target.join(file).map_err(remote)?;
+        let report = |done| progress.set("copying", done_before + done, total);
+        runtime
+            .block_on(place.put_file(&local, &report))
+            .map_err(remote)?;
+        done_before += local.metadata().map_or(0, |metadata| metadata.len());
+    }
+    Ok(())
+}
+
+/// A folder that is removed when dropped, in `parent` or the system's place for such.
+pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("larder-");
+    match parent {
+        Some(parent) => builder.tempdir_in(parent),
+        None => builder.tempdir(),
+    }
+    .map_err(Failure::io(
+        "make a temporary folder; choose another place with --temp",
+    ))
+}
+
+/// A path or URL of the command line.
+pub fn parse_location(text: &str) -> Result<Location, Failure> {
+    Location::parse(text).map_err(|error| Failure::usage(error.to_string()))
+}

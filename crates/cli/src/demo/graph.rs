@@ -1,0 +1,214 @@
+//! The demo's friendships: made from a seed, or read from a file, and held as sorted neighbour lists.
+//!
+//! Invariants:
+//! 1. Undirected, without loops or double edges; each list of neighbours is sorted.
+//! 2. A generated graph depends on `users` and `seed` only.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use crate::failure::Failure;
+
+/// A graph in one array: user `u` has the friends `friends[starts[u]..starts[u + 1]]`.
+pub struct Graph {
+    names: Vec<String>,
+    starts: Vec<usize>,
+    friends: Vec<u32>,
+}
+
+impl Graph {
+    /// A graph whose numbers of friends follow a power law: newcomers befriend the popular, and
+    /// friends of friends become friends.
+    pub fn generate(users: u32, seed: u64) -> Graph {
+        let mut random = Random(seed);
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        // Every user stands here once per friendship: a uniform choice prefers the popular.
+        let mut ends: Vec<u32> = vec![0];
+        for user in 1..users {
+            for _ in 0..2 + random.below(9) {
+                let friend = ends[random.below(ends.len() as u64) as usize];
+                edges.push((user, friend));
+                ends.push(friend);
+                ends.push(user);
+            }
+        }
+        Graph::from_edges((0..users).map(|user| user.to_string()).collect(), edges)
+    }
+
+    /// Reads lines of two names, separated by spaces or tabs; what follows a `#` is no data. Files
+    /// ending in `.gz` or `.zst` are unpacked.
+    pub fn read(path: &Path) -> Result<Graph, Failure> {
+        let reading = |error| Failure::io(format!("read {}", path.display()))(error);
+        let mut reader = BufReader::with_capacity(1 << 16, open(path).map_err(reading)?);
+        let mut ids: HashMap<String, u32> = HashMap::new();
+        let mut names = Vec::new();
+        let mut edges = Vec::new();
+        let mut line = String::new();
+        let mut line_number = 0u64;
+        while reader.read_line(&mut line).map_err(reading)? > 0 {
+            line_number += 1;
+            let data = line.split('#').next().unwrap_or_default();
+            let mut words = data.split_whitespace();
+            match (words.next(), words.next()) {
+                (None, _) => {}
+                (Some(left), Some(right)) => {
+                    let mut id = |name: &str| match ids.get(name) {
+                        Some(id) => *id,
+                        None => {
+                            let id = names.len() as u32;
+                            ids.insert(name.to_owned(), id);
+                            names.push(name.to_owned());
+                            id
+                        }
+                    };
+                    edges.push((id(left), id(right)));
+                }
+                (Some(_), None) => {
+                    return Err(Failure::new(format!(
+                        "{} line {line_number}: {:?} is one name; write two, separated by a space or a tab",
+                        path.display(),
+                        data.trim()
+                    )));
+                }
+            }
+            line.clear();
+        }
+        if edges.is_empty() {
+            return Err(Failure::new(format!(
+                "{} holds no friendships; write two names per line",
+                path.display()
+            )));
+        }
+        Ok(Graph::from_edges(names, edges))
+    }
+
+    /// The same users a day later: `count` more friendships between friends of friends.
+    pub fn with_more_friendships(&self, count: usize, seed: u64) -> Graph {
+        let mut random = Random(seed ^ 0x6f76_6572_6e69_6768);
+        let users = self.len() as u64;
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        for user in 0..self.len() as u32 {
+            edges.extend(
+                self.friends(user)
+                    .iter()
+                    .filter(|other| **other > user)
+                    .map(|other| (user, *other)),
+            );
+        }
+        for _ in 0..count {
+            let user = random.below(users) as u32;
+            let middle = random.choose(self.friends(user));
+            let friend = middle.and_then(|middle| random.choose(self.friends(middle)));
+            edges.extend(friend.map(|friend| (user, friend)));
+        }
+        Graph::from_edges(self.names.clone(), edges)
+    }
+
+    fn from_edges(names: Vec<String>, edges: Vec<(u32, u32)>) -> Graph {
+        let mut both: Vec<(u32, u32)> = Vec::with_capacity(edges.len() * 2);
+        for (left, right) in edges {
+            if left != right {
+                both.push((left, right));
+                both.push((right, left));
+            }
+        }
+        both.sort_unstable();
+        both.dedup();
+        let mut starts = vec![0; names.len() + 1];
+        for (user, _) in &both {
+            starts[*user as usize + 1] += 1;
+        }
+        for index in 1..starts.len() {
+            starts[index] += starts[index - 1];
+        }
+        Graph {
+            names,
+            starts,
+            friends: both.into_iter().map(|(_, friend)| friend).collect(),
+        }
+    }
+
+    /// How many users there are.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    pub fn friendships(&self) -> usize {
+        self.friends.len() / 2
+    }
+
+    pub fn name(&self, user: u32) -> &str {
+        &self.names[user as usize]
+    }
+
+    pub fn friends(&self, user: u32) -> &[u32] {
+        &self.friends[self.starts[user as usize]..self.starts[user as usize + 1]]
+    }
+
+    pub fn most_friends(&self) -> usize {
+        (0..self.len() as u32)
+            .map(|user| self.friends(user).len())
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn open(path: &Path) -> std::io::Result<Box<dyn Read>> {
+    let file = std::fs::File::open(path)?;
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("gz") => Ok(Box::new(flate2::read::MultiGzDecoder::new(file))),
+        Some("zst") => Ok(Box::new(zstd::Decoder::new(file)?)),
+        _ => Ok(Box::new(file)),
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, 2014): small, and the same everywhere.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// From 0 up to, but without, `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    pub fn choose(&mut self, from: &[u32]) -> Option<u32> {
+        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_as_undirected_without_loops_or_doubles() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("edges.txt");
+        std::fs::write(&path, "# a comment\na b\nb\ta\r\nc c\n\nb c # another\n").unwrap();
+        let graph = Graph::read(&path).unwrap();
+        assert_eq!((graph.len(), graph.friendships()), (3, 2));
+        assert_eq!(graph.friends(1), [0, 2]);
+        assert_eq!(graph.name(2), "c");
+        std::fs::write(&path, "a b\nlonely\n").unwrap();
+        let error = Graph::read(&path).map(drop).unwrap_err().message;
+        assert!(error.contains("line 2: \"lonely\" is one name"), "{error}");
+    }
+
+    #[test]
+    fn the_same_seed_makes_the_same_graph_and_some_are_popular() {
+        let [one, two] = [1, 1].map(|seed| Graph::generate(2_000, seed));
+        assert_eq!(one.friends, two.friends);
+        assert_ne!(one.friends, Graph::generate(2_000, 2).friends);
+        assert!(one.most_friends() > 10 * one.friends.len() / one.len());
+        assert!(one.with_more_friendships(100, 1).friendships() > one.friendships());
+    }
+}

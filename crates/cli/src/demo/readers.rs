@@ -1,0 +1,169 @@
+//! Readers that watch a swap: every answer must be whole and from one version.
+//!
+//! Each thread asks for [`KEYS_PER_REQUEST`] keys at a time, spread over all partitions. Every value
+//! carries the tag of its build, so an answer whose values bear two tags mixed two versions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_client::RespClient;
+
+use crate::demo::graph::Random;
+use crate::failure::Failure;
+
+pub const KEYS_PER_REQUEST: usize = 8;
+
+pub struct Readers {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Seen>>,
+    started: Instant,
+}
+
+/// What one thread saw.
+#[derive(Default)]
+struct Seen {
+    first_build: u64,
+    second_build: u64,
+    failed: u64,
+    mixed: u64,
+    problem: Option<String>,
+    times: Vec<Duration>,
+}
+
+/// What all of them saw.
+pub struct Report {
+    pub requests: u64,
+    pub took: Duration,
+    pub first_build: u64,
+    pub second_build: u64,
+    pub failed: u64,
+    pub mixed: u64,
+    /// The first failure or mix, in words.
+    pub problem: Option<String>,
+    pub median: Duration,
+    pub p99: Duration,
+    pub slowest: Duration,
+}
+
+impl Readers {
+    /// Starts threads that read random ones of `keys`, all of which must be there.
+    pub fn start(address: &str, keys: &[String], threads: usize) -> Result<Readers, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let keys: Arc<[String]> = keys.into();
+        let client = Arc::new(RespClient::new(address));
+        let spawn = |number: usize| {
+            let (stop, keys, client) = (Arc::clone(&stop), Arc::clone(&keys), Arc::clone(&client));
+            let builder = std::thread::Builder::new().name(format!("reader-{number}"));
+            builder.spawn(move || read_until(&stop, &client, &keys, number as u64))
+        };
+        let threads: std::io::Result<Vec<_>> = (0..threads).map(spawn).collect();
+        let threads = threads.map_err(Failure::io("start reader threads"))?;
+        Ok(Readers {
+            stop,
+            threads,
+            started: Instant::now(),
+        })
+    }
+
+    pub fn stop(self) -> Result<Report, Failure> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut all = Seen::default();
+        for thread in self.threads {
+            let seen = thread
+                .join()
+                .map_err(|_| Failure::new("a reader thread panicked"))?;
+            all.first_build += seen.first_build;
+            all.second_build += seen.second_build;
+            all.failed += seen.failed;
+            all.mixed += seen.mixed;
+            all.problem = all.problem.or(seen.problem);
+            all.times.extend(seen.times);
+        }
+        all.times.sort_unstable();
+        let at = |share: f64| {
+            let index =
+                ((all.times.len() as f64 * share) as usize).min(all.times.len().saturating_sub(1));
+            all.times.get(index).copied().unwrap_or_default()
+        };
+        Ok(Report {
+            requests: all.times.len() as u64,
+            took: self.started.elapsed(),
+            first_build: all.first_build,
+            second_build: all.second_build,
+            failed: all.failed,
+            mixed: all.mixed,
+            median: at(0.5),
+            p99: at(0.99),
+            slowest: at(1.0),
+            problem: all.problem,
+        })
+    }
+}
+
+fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64) -> Seen {
+    let mut random = Random(seed);
+    let mut seen = Seen::default();
+    while !stop.load(Ordering::Relaxed) {
+        let mut asked: Vec<&str> = Vec::with_capacity(KEYS_PER_REQUEST);
+        for _ in 0..KEYS_PER_REQUEST {
+            asked.push(&keys[random.below(keys.len() as u64) as usize]);
+        }
+        let started = Instant::now();
+        let answer = client.mget(&asked);
+        seen.times.push(started.elapsed());
+        match answer
+            .map_err(|error| error.to_string())
+            .and_then(|values| build_of(&asked, &values))
+        {
+            Ok(Some(1)) => seen.first_build += 1,
+            Ok(Some(_)) => seen.second_build += 1,
+            Ok(None) => {
+                seen.mixed += 1;
+                seen.problem
+                    .get_or_insert(format!("an answer to {asked:?} mixed two versions"));
+            }
+            Err(problem) => {
+                seen.failed += 1;
+                seen.problem
+                    .get_or_insert(format!("a read failed: {problem}"));
+            }
+        }
+    }
+    seen
+}
+
+/// The one build that all values come from; `None` if they come from more.
+fn build_of(asked: &[&str], values: &[Option<Vec<u8>>]) -> Result<Option<u64>, String> {
+    let mut only = None;
+    for (key, value) in asked.iter().zip(values) {
+        let value = value.as_ref().ok_or_else(|| format!("{key} is absent"))?;
+        let tagged: serde_json::Value =
+            serde_json::from_slice(value).map_err(|error| format!("{key} is no JSON: {error}"))?;
+        let build = tagged["build"]
+            .as_u64()
+            .ok_or_else(|| format!("{key} bears no build"))?;
+        if *only.get_or_insert(build) != build {
+            return Ok(None);
+        }
+    }
+    Ok(only)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_with_two_builds_is_a_mix_and_an_absent_value_a_failure() {
+        let value = |build: u64| Some(format!("{{\"build\":{build}}}").into_bytes());
+        let keys = ["s:1", "s:2"];
+        assert_eq!(build_of(&keys, &[value(2), value(2)]), Ok(Some(2)));
+        assert_eq!(build_of(&keys, &[value(1), value(2)]), Ok(None));
+        assert_eq!(
+            build_of(&keys, &[value(1), None]),
+            Err("s:2 is absent".to_owned())
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! Ctrl-c and SIGTERM: the first asks the command to clean up and end, a second ends it at once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::failure::Failure;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static WAITERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
+
+/// From now on signals are noted instead of ending the program. Calling it again does nothing.
+pub fn listen() -> Result<(), Failure> {
+    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    STARTED.get_or_init(start).clone().map_err(Failure::new)
+}
+
+fn start() -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot listen for signals: {error}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::new().map_err(failed)?
+    };
+    let note_signals = move || {
+        runtime.block_on(async {
+            while signals.next().await {
+                if INTERRUPTED.swap(true, Ordering::SeqCst) {
+                    std::process::exit(130);
+                }
+                // Taken and released, so that no waiter misses the change between look and wait.
+                drop(WAITERS.0.lock());
+                WAITERS.1.notify_all();
+            }
+        });
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(note_signals).map(drop).map_err(failed)
+}
+
+/// The two signals that ask a program to end. From its making on they no longer end it by themselves.
+pub struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// To be called inside a runtime.
+    pub fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    /// Waits for the next one; false when there can be none any more.
+    pub async fn next(&mut self) -> bool {
+        tokio::select! {
+            received = self.interrupt.recv() => received.is_some(),
+            received = self.terminate.recv() => received.is_some(),
+        }
+    }
+}
+
+pub fn is_interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
+
+/// `Err` once interrupted: for loops that can stop between two steps.
+pub fn check() -> Result<(), Failure> {
+    if is_interrupted() {
+        return Err(Failure::interrupted("interrupted; nothing was left behind"));
+    }
+    Ok(())
+}
+
+/// Waits for the time given, or less if interrupted meanwhile.
+pub fn wait(time: Duration) {
+    let guard = WAITERS
+        .0
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    drop(
+        WAITERS
+            .1
+            .wait_timeout_while(guard, time, |()| !is_interrupted()),
+    );
+}

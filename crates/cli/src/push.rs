@@ -1,0 +1,410 @@
+//! `larder push`: a data set in, a live version out.
+//!
+//! ```text
+//!  files ── build ──► folder ──┬─ server on this machine ──────────────► it pulls file://
+//!                              └─ elsewhere ── copied to --via URL ────► it pulls that URL
+//!  a built version (folder or URL with manifest.json) ── no build ─────► as above
+//! ```
+//!
+//! Servers pull; nothing is sent to them. So a push survives a slow client, and the same version
+//! reaches any number of servers.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_batch::Manifest;
+use larder_client::AdminClient;
+use larder_protocol::http::{Canary, Gates, PullRequest, PullState, PullStatus};
+use larder_types::StoreName;
+
+use crate::build::{self, BuildArgs};
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, bytes, count, duration};
+use crate::progress::{Progress, Unit};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder push recs.parquet --store pymk --key member
+    larder push 'day/*.csv' --store prices --key sku --value price --on-duplicate last
+    larder push recs.parquet --store pymk --key member --min-records 1000000 --max-shrink 20%
+    larder push s3://bucket/built/pymk --store pymk
+    larder push recs.parquet --store pymk --key member --server http://larder-1:7070 --via s3://bucket/staging
+
+Exits with 4 when a gate refuses the version; the live version then stays as it is.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PushArgs {
+    /// Files, globs or URLs to build from, or one built version: a folder or URL with manifest.json
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<String>,
+    /// The store; made by its first push
+    #[arg(long, value_name = "NAME")]
+    store: StoreName,
+    #[command(flatten)]
+    build: BuildArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Where to stage the version for a server on another machine, such as s3://bucket/staging
+    #[arg(long, value_name = "URL", help_heading = "Pull")]
+    via: Option<String>,
+    /// Refuse a version with fewer records
+    #[arg(long, value_name = "N", help_heading = "Gates")]
+    min_records: Option<u64>,
+    /// Refuse a version that lost more than this share of the live one's records
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
+    max_shrink: Option<f64>,
+    /// Refuse a version unless these keys have these values: lines of KEY, a tab and VALUE; a line
+    /// with a key alone asks for any value
+    #[arg(long, value_name = "FILE", help_heading = "Gates")]
+    canary: Option<PathBuf>,
+    /// Keep the version beside the live one; `larder store swap` makes it live later
+    #[arg(long, help_heading = "Pull")]
+    no_activate: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: PushArgs) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let admin = args.server.admin()?;
+    // Before minutes of building: is there a server, and can it reach what we make?
+    admin.stores()?;
+    let gates = gates(&args)?;
+    let started = Instant::now();
+    let source = Source::find(&args, &admin)?;
+    let staged = stage(&source, &args, &admin)?;
+    let request = PullRequest {
+        source: staged,
+        gates,
+        activate: !args.no_activate,
+    };
+    let pull = pull_to_end(&admin, &args.store, &request, args.json)?;
+    report(&args, &admin, &pull, started.elapsed())
+}
+
+/// Makes the server pull `source` and waits until it is live.
+///
+/// # Errors
+/// When the pull fails or is refused, with its reason; when interrupted, after cancelling it.
+pub fn pull_to_end(
+    admin: &AdminClient,
+    store: &StoreName,
+    request: &PullRequest,
+    quiet: bool,
+) -> Result<PullStatus, Failure> {
+    const POLLS: [u64; 4] = [10, 20, 50, 150];
+    let mut pull = admin.pull(store, request)?;
+    let progress = Progress::new(Unit::Bytes, "pulling", quiet);
+    let mut polls = POLLS.into_iter();
+    let mut pause = POLLS[0];
+    let mut cancelled = false;
+    while !pull.state.is_over() {
+        if interrupt::is_interrupted() && !cancelled {
+            cancelled = true;
+            admin.cancel_pull(&pull)?;
+        }
+        progress.set(label(pull.state), pull.bytes_done, pull.bytes_total);
+        pause = polls.next().unwrap_or(pause);
+        if cancelled {
+            // `wait` returns at once from now on.
+            std::thread::sleep(Duration::from_millis(pause));
+        } else {
+            interrupt::wait(Duration::from_millis(pause));
+        }
+        pull = admin.pull_status(&pull)?;
+    }
+    drop(progress);
+    match (pull.state, &pull.error) {
+        (PullState::Done, _) => Ok(pull),
+        (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
+            "the pull of {store} version {} was cancelled; the live version is as it was",
+            pull.version
+        ))),
+        (_, Some(error)) => Err(Failure::with_code(
+            &error.code,
+            format!(
+                "{store} version {} did not go live: {}",
+                pull.version, error.message
+            ),
+        )),
+        (_, None) => Err(Failure::new(format!(
+            "{store} version {} did not go live; the server gave no reason, its log may",
+            pull.version
+        ))),
+    }
+}
+
+fn label(state: PullState) -> &'static str {
+    match state {
+        PullState::Fetching => "pulling",
+        other => other.name(),
+    }
+}
+
+/// What the server is to have: a folder here, or something it can reach by itself.
+enum Source {
+    Folder {
+        path: PathBuf,
+        _temp: Option<tempfile::TempDir>,
+    },
+    /// The input itself, which the server reaches.
+    Url,
+}
+
+impl Source {
+    fn find(args: &PushArgs, admin: &AdminClient) -> Result<Source, Failure> {
+        if let [input] = args.inputs.as_slice()
+            && let Some(built) = built_version(input)?
+        {
+            return Ok(built);
+        }
+        if !admin.is_local() && args.via.is_none() {
+            return Err(needs_via(admin));
+        }
+        let temp = build::temp_folder(args.build.temp.as_deref())?;
+        let out = temp.path().join("version");
+        let built = build::build_into(&args.inputs, &args.build, &args.store, &out, args.json)?;
+        if !args.json {
+            eprintln!("{}", built.summary());
+        }
+        Ok(Source::Folder {
+            path: out,
+            _temp: Some(temp),
+        })
+    }
+}
+
+/// The input as a built version, if it is one: it has a manifest.
+fn built_version(input: &str) -> Result<Option<Source>, Failure> {
+    let path = Path::new(input);
+    if path.is_dir() {
+        if path.join(Manifest::FILE).is_file() {
+            let path = path
+                .canonicalize()
+                .map_err(Failure::io(format!("open {input}")))?;
+            return Ok(Some(Source::Folder { path, _temp: None }));
+        }
+        return Ok(None);
+    }
+    if !input.contains("://") || input.contains(['*', '?']) {
+        return Ok(None);
+    }
+    let location = build::parse_location(input)?;
+    if let Some(path) = location.as_local() {
+        let path = path.display().to_string();
+        return if Path::new(&path).is_dir() {
+            built_version(&path)
+        } else {
+            Ok(None)
+        };
+    }
+    let has_manifest = location
+        .join(Manifest::FILE)
+        .is_ok_and(|manifest| manifest.size_blocking().is_ok());
+    Ok(has_manifest.then_some(Source::Url))
+}
+
+fn needs_via(admin: &AdminClient) -> Failure {
+    Failure::usage(format!(
+        "the server at {} is on another machine and cannot read files of this one; \
+         give --via URL, a place that both reach, such as s3://bucket/staging",
+        admin.url()
+    ))
+}
+
+/// Puts the version where the server can pull it, and says where that is.
+fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<String, Failure> {
+    let folder = match source {
+        Source::Url => return Ok(args.inputs[0].clone()),
+        Source::Folder { path, .. } => path,
+    };
+    let Some(via) = &args.via else {
+        if !admin.is_local() {
+            return Err(needs_via(admin));
+        }
+        return file_url(folder);
+    };
+    let unique = format!("{}-{}", unix_seconds(), std::process::id());
+    let target = format!("{}/{}/{unique}", via.trim_end_matches('/'), args.store);
+    let place = build::parse_location(&target)?;
+    build::put_version(folder, &place, args.json)?;
+    if !args.json {
+        eprintln!("staged at {place}; remove it once no server needs it");
+    }
+    match place.as_local() {
+        Some(path) => file_url(path),
+        None => Ok(target),
+    }
+}
+
+/// An absolute `file://` URL of a folder.
+fn file_url(folder: &Path) -> Result<String, Failure> {
+    let path = folder
+        .canonicalize()
+        .map_err(Failure::io(format!("open {}", folder.display())))?;
+    let text = path.to_str().ok_or_else(|| {
+        Failure::usage(format!(
+            "{} is not UTF-8; rename the folder",
+            folder.display()
+        ))
+    })?;
+    let mut url = String::from("file://");
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            url.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    Ok(url)
+}
+
+/// For others that push a folder to a server on this machine.
+pub fn request_for_folder(folder: &Path) -> Result<PullRequest, Failure> {
+    Ok(PullRequest {
+        source: file_url(folder)?,
+        gates: None,
+        activate: true,
+    })
+}
+
+fn unix_seconds() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+fn gates(args: &PushArgs) -> Result<Option<Gates>, Failure> {
+    let canary = match &args.canary {
+        Some(path) => read_canary(path)?,
+        None => Vec::new(),
+    };
+    let gates = Gates {
+        min_records: args.min_records,
+        max_shrink_percent: args.max_shrink,
+        canary,
+    };
+    Ok((gates != Gates::default()).then_some(gates))
+}
+
+fn read_canary(path: &Path) -> Result<Vec<Canary>, Failure> {
+    let text = std::fs::read_to_string(path).map_err(Failure::io(format!(
+        "read the canary file {}",
+        path.display()
+    )))?;
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let canary: Vec<Canary> = lines
+        .map(|line| match line.split_once('\t') {
+            Some((key, value)) => Canary {
+                key: key.to_owned(),
+                value: Some(value.to_owned()),
+            },
+            None => Canary {
+                key: line.to_owned(),
+                value: None,
+            },
+        })
+        .collect();
+    if canary.is_empty() {
+        return Err(Failure::usage(format!(
+            "{} names no keys; write lines of KEY, a tab and VALUE",
+            path.display()
+        )));
+    }
+    Ok(canary)
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim();
+    match number.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("write a share from 0% to 100%, such as 20%".to_owned()),
+    }
+}
+
+fn report(
+    args: &PushArgs,
+    admin: &AdminClient,
+    pull: &PullStatus,
+    took: Duration,
+) -> Result<(), Failure> {
+    let store = admin.store(&args.store)?;
+    let version = store
+        .versions
+        .iter()
+        .find(|version| version.version == pull.version);
+    if args.json {
+        return output::print_json(&serde_json::json!({
+            "store": args.store,
+            "version": pull.version,
+            "live": !args.no_activate,
+            "record_count": version.map(|version| version.record_count),
+            "size_bytes": version.map(|version| version.size_bytes),
+            "took_ms": took.as_millis() as u64,
+        }));
+    }
+    let held = version.map_or(String::new(), |version| {
+        format!(
+            "{} records, {}, ",
+            count(version.record_count),
+            bytes(version.size_bytes)
+        )
+    });
+    let state = if args.no_activate {
+        "kept, not live"
+    } else {
+        "live"
+    };
+    output::print_line(&format!(
+        "{} version {} is {state} ({held}after {})",
+        args.store,
+        pull.version,
+        duration(took)
+    ))?;
+    if args.no_activate {
+        let (store, version) = (&args.store, pull.version);
+        output::print_line(&format!(
+            "make it live with `larder store swap {store} {version}`"
+        ))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_written_with_or_without_a_percent_sign() {
+        assert_eq!(parse_percent("20%"), Ok(20.0));
+        assert_eq!(parse_percent("0.5"), Ok(0.5));
+        for bad in ["", "%", "120%", "-1", "a fifth"] {
+            assert!(parse_percent(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_canary_is_a_key_and_its_value_or_a_key_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("canary.tsv");
+        std::fs::write(&path, "1\t{\"a\": 1}\n\n2\n").unwrap();
+        let canary = read_canary(&path).unwrap();
+        assert_eq!(canary[0].value.as_deref(), Some("{\"a\": 1}"));
+        assert_eq!((canary[1].key.as_str(), &canary[1].value), ("2", &None));
+        std::fs::write(&path, "\n").unwrap();
+        assert_eq!(read_canary(&path).unwrap_err().exit_code, 2);
+    }
+
+    #[test]
+    fn a_folder_with_odd_characters_is_a_url() {
+        let folder = tempfile::tempdir().unwrap();
+        let odd = folder.path().join("a b%c#d");
+        std::fs::create_dir(&odd).unwrap();
+        assert!(file_url(&odd).unwrap().ends_with("/a%20b%25c%23d"));
+    }
+}

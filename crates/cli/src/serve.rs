@@ -1,0 +1,150 @@
+//! `larder serve`: a server in this process, until ctrl-c or SIGTERM.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output;
+
+const EXAMPLES: &str = "\
+Examples:
+    larder serve
+    larder serve --data /var/lib/larder --resp 0.0.0.0:7379
+    larder serve --config larder.toml --set fetch.bytes_per_second=50000000
+
+Every key of the configuration can be given with --set or as an environment variable;
+`larder config reference` lists them.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print the addresses as one line of JSON once the server is ready
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the configuration comes from: defaults, then the file, the environment, and these flags.
+#[derive(Args)]
+pub struct ConfigArgs {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", env = "LARDER_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// The data folder; it is made if it is not there [default: larder-data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Where Redis clients connect; port 0 takes a free one [default: 127.0.0.1:7379]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub resp: Option<String>,
+    /// Where the HTTP API, the metrics and the console are [default: 127.0.0.1:7070]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub http: Option<String>,
+    /// Any other key of the configuration, such as fetch.parallel=8; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// The configuration that a server started with these arguments would have.
+    pub fn load(&self) -> Result<ServerConfig, Failure> {
+        let mut flags = Vec::new();
+        for setting in &self.settings {
+            let Some((key, value)) = setting.split_once('=') else {
+                return Err(Failure::usage(format!(
+                    "--set {setting}: write KEY=VALUE, such as --set fetch.parallel=8"
+                )));
+            };
+            flags.push((key.trim().to_owned(), value.to_owned()));
+        }
+        for (key, value) in [
+            ("server.data", &self.data),
+            ("server.resp", &self.resp),
+            ("server.http", &self.http),
+        ] {
+            flags.extend(value.iter().map(|value| (key.to_owned(), value.clone())));
+        }
+        // A variable that is no text cannot be one of ours.
+        let env = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        ServerConfig::load(self.config.as_deref(), env, flags)
+            .map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+pub fn run(args: ServeArgs) -> Result<(), Failure> {
+    let config = args.config.load()?;
+    start_log(&config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::io("start the server"))?;
+    runtime.block_on(async {
+        let mut signals = interrupt::Signals::new().map_err(Failure::io("listen for signals"))?;
+        let data = config.server.data.clone();
+        let server = Server::start(config)
+            .await
+            .map_err(|error| Failure::new(error.to_string()))?;
+        let (resp, http) = (server.resp_addr(), server.http_addr());
+        if args.json {
+            let ready = serde_json::json!({
+                "resp": resp.to_string(),
+                "http": format!("http://{http}"),
+                "data": data,
+                "pid": std::process::id(),
+            });
+            output::print_line(&ready.to_string())?;
+        } else {
+            output::print_line(&greeting(&resp.to_string(), &http.to_string(), &data))?;
+        }
+        signals.next().await;
+        tracing::info!("stopping");
+        server.stop().await;
+        Ok(())
+    })
+}
+
+fn greeting(resp: &str, http: &str, data: &std::path::Path) -> String {
+    let (host, port) = resp.rsplit_once(':').unwrap_or((resp, ""));
+    let server_flag = match http {
+        "127.0.0.1:7070" => String::new(),
+        other => format!(" --server http://{other}"),
+    };
+    format!(
+        "larder is ready\n  \
+         Redis protocol  {resp}\n  \
+         HTTP, console   http://{http}/\n  \
+         data folder     {}\n\n\
+         Try, from another terminal:\n  \
+         larder push FILE --store NAME --key COLUMN{server_flag}\n  \
+         redis-cli -h {host} -p {port} GET NAME:KEY\n\n\
+         Ctrl-c stops it.",
+        data.display()
+    )
+}
+
+fn start_log(config: &ServerConfig) -> Result<(), Failure> {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_new(&config.log.level).map_err(|error| {
+        Failure::usage(format!(
+            "log.level is {:?}: {error}; write error, warn, info, debug or trace",
+            config.log.level
+        ))
+    })?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    let started = if config.log.format == "json" {
+        log.json().try_init()
+    } else {
+        let colours = std::env::var_os("NO_COLOR").is_none()
+            && std::io::IsTerminal::is_terminal(&std::io::stderr());
+        log.with_ansi(colours).try_init()
+    };
+    started.map_err(|error| Failure::new(format!("cannot start the log: {error}")))
+}

@@ -1,0 +1,171 @@
+//! `larder store list` and `larder store info`: what is there.
+
+use clap::Args;
+use larder_protocol::http::{PullStatus, StoreStatus, VersionStatus};
+use larder_types::StoreName;
+
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, Column, Table, bytes, count};
+
+#[derive(Args)]
+#[command(after_help = "Example:\n    larder store list")]
+pub struct ListArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n    larder store info pymk")]
+pub struct InfoArgs {
+    /// The store
+    store: StoreName,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn list(args: ListArgs) -> Result<(), Failure> {
+    let stores = args.server.admin()?.stores()?;
+    if args.json {
+        return output::print_json(&stores);
+    }
+    if stores.is_empty() {
+        return output::print_line(
+            "no stores yet; make one with `larder push FILE --store NAME --key COLUMN`",
+        );
+    }
+    let mut table = Table::new([
+        Column::Text("store"),
+        Column::Number("live"),
+        Column::Number("records"),
+        Column::Number("size"),
+        Column::Number("in memory"),
+        Column::Number("kept"),
+        Column::Text("pulled"),
+        Column::Text("pull"),
+    ]);
+    for store in &stores {
+        let live = live_version(store);
+        let of_live = |show: &dyn Fn(&VersionStatus) -> String| live.map_or("-".to_owned(), show);
+        table.row([
+            store.name.to_string(),
+            store.live.map_or("-".to_owned(), |id| id.to_string()),
+            of_live(&|version| count(version.record_count)),
+            of_live(&|version| bytes(version.size_bytes)),
+            of_live(&resident),
+            store.versions.len().to_string(),
+            of_live(&|version| version.pulled_at.map_or("-".to_owned(), output::time)),
+            store.pull.as_ref().map_or(String::new(), pull_line),
+        ]);
+    }
+    output::print_line(&table.render())
+}
+
+pub fn info(args: InfoArgs) -> Result<(), Failure> {
+    let store = args.server.admin()?.store(&args.store)?;
+    if args.json {
+        return output::print_json(&store);
+    }
+    let live = store.live.map_or("nothing is live".to_owned(), |id| {
+        format!("version {id} is live")
+    });
+    let previous = match store.previous {
+        Some(id) => format!("; a rollback returns to {id}"),
+        None => "; there is nothing to roll back to".to_owned(),
+    };
+    let mut text = format!("{}: {live}{previous}\n", store.name);
+    if let Some(pull) = &store.pull {
+        text.push_str(&format!("pull: {} from {}\n", pull_line(pull), pull.source));
+    }
+    let mut table = Table::new([
+        Column::Number("version"),
+        Column::Text("state"),
+        Column::Number("records"),
+        Column::Number("size"),
+        Column::Number("bytes/record"),
+        Column::Number("overhead"),
+        Column::Number("in memory"),
+        Column::Number("partitions"),
+        Column::Text("compression"),
+        Column::Text("pulled"),
+        Column::Text("source"),
+    ]);
+    for version in &store.versions {
+        let state = if version.live {
+            "live"
+        } else if store.previous == Some(version.version) {
+            "previous"
+        } else {
+            "kept"
+        };
+        table.row([
+            version.version.to_string(),
+            state.to_owned(),
+            count(version.record_count),
+            bytes(version.size_bytes),
+            per_record(version),
+            overhead(version.size_bytes, version.key_bytes + version.value_bytes),
+            resident(version),
+            version.partitions.to_string(),
+            version.compression.clone(),
+            version.pulled_at.map_or("-".to_owned(), output::time),
+            version.source.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table.render());
+    output::print_line(&text)
+}
+
+fn live_version(store: &StoreStatus) -> Option<&VersionStatus> {
+    store.versions.iter().find(|version| version.live)
+}
+
+fn resident(version: &VersionStatus) -> String {
+    match version.resident_bytes {
+        Some(resident) if version.size_bytes > 0 => {
+            format!(
+                "{:.0}%",
+                100.0 * resident as f64 / version.size_bytes as f64
+            )
+        }
+        _ => "-".to_owned(),
+    }
+}
+
+fn per_record(version: &VersionStatus) -> String {
+    if version.record_count == 0 {
+        return "-".to_owned();
+    }
+    format!(
+        "{:.1}",
+        version.size_bytes as f64 / version.record_count as f64
+    )
+}
+
+/// What a version takes beyond its keys and values; negative when it is compressed.
+pub fn overhead(size_bytes: u64, data_bytes: u64) -> String {
+    if data_bytes == 0 {
+        return "-".to_owned();
+    }
+    let share = 100.0 * (size_bytes as f64 - data_bytes as f64) / data_bytes as f64;
+    format!("{share:+.1}%")
+}
+
+fn pull_line(pull: &PullStatus) -> String {
+    match pull.bytes_total {
+        0 => format!("version {}: {}", pull.version, pull.state),
+        total => format!(
+            "version {}: {} {:.0}%",
+            pull.version,
+            pull.state,
+            100.0 * pull.bytes_done as f64 / total as f64
+        ),
+    }
+}

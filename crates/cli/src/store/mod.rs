@@ -1,0 +1,48 @@
+//! `larder store`: what a server holds, and what may be done to it. All of it over HTTP.
+
+mod list;
+mod records;
+mod versions;
+
+use clap::Subcommand;
+
+use crate::failure::Failure;
+
+#[derive(Subcommand)]
+pub enum StoreCommand {
+    /// List the stores and their live versions
+    List(list::ListArgs),
+    /// Show one store: every kept version and the pull under way
+    Info(list::InfoArgs),
+    /// Print the value of one key
+    Get(records::GetArgs),
+    /// Print a few records, chosen at random
+    Sample(records::SampleArgs),
+    /// Print every record as JSON lines
+    Dump(records::DumpArgs),
+    /// Compare two versions key by key
+    Diff(records::DiffArgs),
+    /// Read every byte of a version and check it
+    Verify(versions::VerifyArgs),
+    /// Make the previous version, or a given one, live again
+    Rollback(versions::RollbackArgs),
+    /// Make a kept version live
+    Swap(versions::SwapArgs),
+    /// Remove a store with all its versions, or one version that is not live
+    Remove(versions::RemoveArgs),
+}
+
+pub fn run(command: StoreCommand) -> Result<(), Failure> {
+    match command {
+        StoreCommand::List(args) => list::list(args),
+        StoreCommand::Info(args) => list::info(args),
+        StoreCommand::Get(args) => records::get(args),
+        StoreCommand::Sample(args) => records::sample(args),
+        StoreCommand::Dump(args) => records::dump(args),
+        StoreCommand::Diff(args) => records::diff(args),
+        StoreCommand::Verify(args) => versions::verify(args),
+        StoreCommand::Rollback(args) => versions::rollback(args),
+        StoreCommand::Swap(args) => versions::swap(args),
+        StoreCommand::Remove(args) => versions::remove(args),
+    }
+}

@@ -1,0 +1,175 @@
+//! `larder store get`, `sample`, `dump` and `diff`: the records themselves.
+
+use std::io::Read;
+
+use clap::Args;
+use larder_protocol::http::{ChangeKind, DiffChange, Record};
+use larder_types::StoreName;
+
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, count};
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk 42 --json\n\nExits with 3 when the store holds no such key."
+)]
+pub struct GetArgs {
+    /// The store
+    store: StoreName,
+    /// The key, without the store's name
+    key: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print key, value and version as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n    larder store sample pymk --count 5")]
+pub struct SampleArgs {
+    /// The store
+    store: StoreName,
+    /// How many records
+    #[arg(long, short = 'n', default_value_t = 10)]
+    count: u64,
+    /// A version that is not the live one
+    #[arg(long, value_name = "N")]
+    version: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n    larder store dump pymk --version 2 | gzip > pymk-2.jsonl.gz")]
+pub struct DumpArgs {
+    /// The store
+    store: StoreName,
+    /// A version that is not the live one
+    #[arg(long, value_name = "N")]
+    version: Option<u64>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Accepted for uniformity: a dump is JSON lines in any case
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = "Example:\n    larder store diff pymk 1 2 --limit 5")]
+pub struct DiffArgs {
+    /// The store
+    store: StoreName,
+    /// The older version
+    from: u64,
+    /// The newer version
+    to: u64,
+    /// How many differing keys to show
+    #[arg(long, default_value_t = 20)]
+    limit: u64,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn get(args: GetArgs) -> Result<(), Failure> {
+    let fetched = args.server.admin()?.key(&args.store, args.key.as_bytes())?;
+    if !args.json {
+        output::print_bytes(&fetched.value)?;
+        return output::print_bytes(b"\n");
+    }
+    let record = Record::from_bytes(args.key.as_bytes(), &fetched.value);
+    let mut object = serde_json::json!({ "version": fetched.version });
+    if let (Some(object), Ok(serde_json::Value::Object(record))) =
+        (object.as_object_mut(), serde_json::to_value(record))
+    {
+        object.extend(record);
+    }
+    output::print_json(&object)
+}
+
+pub fn sample(args: SampleArgs) -> Result<(), Failure> {
+    let records = args
+        .server
+        .admin()?
+        .sample(&args.store, args.count, args.version)?;
+    if args.json {
+        return output::print_json(&records);
+    }
+    let key_width = records
+        .iter()
+        .map(|record| record.key.chars().count())
+        .max()
+        .unwrap_or(0);
+    for record in &records {
+        let pad = " ".repeat(key_width - record.key.chars().count());
+        output::print_line(&format!("{}{pad}  {}", record.key, shorten(&record.value)))?;
+    }
+    Ok(())
+}
+
+pub fn dump(args: DumpArgs) -> Result<(), Failure> {
+    let mut records = args.server.admin()?.dump(&args.store, args.version)?;
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let broken = "read the dump to its end; what was printed is incomplete";
+        match records.read(&mut buffer).map_err(Failure::io(broken))? {
+            0 => return Ok(()),
+            length => output::print_bytes(&buffer[..length])?,
+        }
+    }
+}
+
+pub fn diff(args: DiffArgs) -> Result<(), Failure> {
+    let diff = args
+        .server
+        .admin()?
+        .diff(&args.store, args.from, args.to, args.limit)?;
+    if args.json {
+        return output::print_json(&diff);
+    }
+    output::print_line(&format!(
+        "{} from version {} to {}: {} added, {} removed, {} changed, {} the same",
+        args.store,
+        args.from,
+        args.to,
+        count(diff.added),
+        count(diff.removed),
+        count(diff.changed),
+        count(diff.unchanged)
+    ))?;
+    for change in &diff.changes {
+        output::print_line(&change_line(change))?;
+    }
+    let more = (diff.added + diff.removed + diff.changed).saturating_sub(diff.changes.len() as u64);
+    if more > 0 {
+        output::print_line(&format!("... and {} more; --limit shows them", count(more)))?;
+    }
+    Ok(())
+}
+
+fn change_line(change: &DiffChange) -> String {
+    let sign = match change.kind {
+        ChangeKind::Added => '+',
+        ChangeKind::Removed => '-',
+        ChangeKind::Changed => '~',
+    };
+    format!("{sign} {}", change.key)
+}
+
+/// A value on one line of bearable length.
+fn shorten(value: &str) -> String {
+    const SHOWN_CHARS_MAX: usize = 120;
+    let mut shown: String = value.chars().take(SHOWN_CHARS_MAX).collect();
+    shown = shown.replace(['\n', '\r'], " ");
+    if shown.chars().count() < value.chars().count() {
+        shown.push_str(&format!("... ({} bytes)", count(value.len() as u64)));
+    }
+    shown
+}

@@ -1,0 +1,169 @@
+//! Help, errors, and commands that need no server.
+
+use crate::support::{run, run_failing, run_ok, text, write_csv};
+
+const COMMANDS: [&[&str]; 17] = [
+    &["serve"],
+    &["build"],
+    &["push"],
+    &["demo"],
+    &["store", "list"],
+    &["store", "info"],
+    &["store", "get"],
+    &["store", "sample"],
+    &["store", "dump"],
+    &["store", "diff"],
+    &["store", "verify"],
+    &["store", "rollback"],
+    &["store", "swap"],
+    &["store", "remove"],
+    &["config", "check"],
+    &["config", "show"],
+    &["config", "reference"],
+];
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    for command in COMMANDS {
+        let help = run_ok(command.iter().copied().chain(["--help"]));
+        let example = format!("    larder {}", command.join(" "));
+        assert!(help.contains(&example), "{command:?}: {help}");
+    }
+    assert!(run_ok(["--help"]).contains("Exit codes:"));
+}
+
+#[test]
+fn a_wrong_command_line_exits_with_2_and_no_server_with_5() {
+    run_failing(2, ["store", "list", "--jsn"]);
+    run_failing(2, ["push", "x.csv", "--store", "../x", "--key", "k"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let server = format!("http://127.0.0.1:{port}");
+    let error = run_failing(5, ["store", "list", "--server", &server]);
+    assert_eq!(
+        error,
+        format!("larder: no larder server answers at {server}; start one with `larder serve`\n")
+    );
+}
+
+#[test]
+fn a_build_says_what_it_made_and_the_same_rows_make_the_same_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = || (0..1000).map(|n| (n.to_string(), format!("value {n}")));
+    let input = write_csv(folder.path(), "in.csv", rows());
+    let reversed = write_csv(
+        folder.path(),
+        "reversed.csv",
+        rows().collect::<Vec<_>>().into_iter().rev(),
+    );
+    let digest = |input: &std::path::Path, out: &str| {
+        let out = folder.path().join(out);
+        let arguments = [
+            "build",
+            input.to_str().unwrap(),
+            "--store",
+            "s",
+            "--key",
+            "key",
+            "--value",
+            "value",
+        ];
+        let printed =
+            run_ok(
+                arguments
+                    .iter()
+                    .copied()
+                    .chain(["--json", "--out", out.to_str().unwrap()]),
+            );
+        let summary: serde_json::Value = serde_json::from_str(&printed).unwrap();
+        assert_eq!(summary["record_count"], 1000);
+        assert!(out.join("manifest.json").is_file());
+        summary["digest"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(digest(&input, "one"), digest(&reversed, "two"));
+}
+
+#[test]
+fn a_failed_build_leaves_nothing_and_names_the_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = write_csv(
+        folder.path(),
+        "in.csv",
+        [1, 2, 1].map(|n| (n.to_string(), "v".to_owned())),
+    );
+    let out = folder.path().join("out");
+    let arguments = [
+        "build",
+        input.to_str().unwrap(),
+        "--store",
+        "s",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let with = |more: &[&'static str]| -> Vec<String> {
+        arguments
+            .iter()
+            .chain(more)
+            .map(|word| (*word).to_owned())
+            .collect()
+    };
+    let error = run_failing(1, with(&["--key", "key"]));
+    assert!(
+        error.contains("\"1\"") && error.contains("--on-duplicate"),
+        "{error}"
+    );
+    let error = run_failing(2, with(&["--key", "member"]));
+    assert!(
+        error.contains("there is no column \"member\"; the columns are key, value"),
+        "{error}"
+    );
+    let error = run_failing(2, with(&[]));
+    assert!(error.contains("--key is missing"), "{error}");
+    let left = std::fs::read_dir(&out).map_or(0, |entries| entries.count());
+    assert_eq!(left, 0);
+    run_ok(with(&["--key", "key", "--on-duplicate", "collect"]));
+    let output = run(with(&["--key", "key", "--on-duplicate", "last"]));
+    assert!(
+        !output.status.success(),
+        "a folder that holds a version is not built over"
+    );
+    assert!(
+        out.join("manifest.json").is_file(),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn configuration_is_checked_shown_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("larder.toml");
+    std::fs::write(&file, run_ok(["config", "reference", "--sample"])).unwrap();
+    let path = file.to_str().unwrap();
+    run_ok(["config", "check", "--config", path]);
+    std::fs::write(&file, "[fetch]\nparalel = 3\n").unwrap();
+    let error = run_failing(2, ["config", "check", "--config", path]);
+    assert!(
+        error.contains("paralel") && error.contains("parallel"),
+        "{error}"
+    );
+    std::fs::write(&file, "[fetch]\nparallel = 3\n").unwrap();
+    let shown = run_ok([
+        "config",
+        "show",
+        "--json",
+        "--config",
+        path,
+        "--set",
+        "fetch.retries=9",
+    ]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(
+        (&shown["fetch"]["parallel"], &shown["fetch"]["retries"]),
+        (&3.into(), &9.into())
+    );
+    assert!(run_ok(["config", "reference"]).contains("LARDER_FETCH_PARALLEL"));
+}

@@ -1,0 +1,248 @@
+//! The server is killed at every step of a pull, the builder at every step of a build. What a user
+//! was promised holds at each: a crash leaves the old version live and whole, and the next try
+//! succeeds. And the same without a crash: a full disk, and a name that is a path.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use larder_batch::{Manifest, Version};
+use larder_protocol::http::PullState;
+
+use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
+use crate::support::{larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv};
+
+const SIGKILL: i32 = 9;
+
+/// Steps inside of publishing and removing; they are the store folder's, not the server's.
+const FOLDER_FAULT_POINTS: [&str; 3] = ["publish.synced", "publish.renamed", "remove.renamed"];
+
+const BUILD_FAULT_POINTS: [&str; 5] =
+    ["build.sorted", "build.segment", "build.segments", "build.manifest", "build.done"];
+
+/// The first point at which the new version is live.
+const LIVE_FROM: &str = "pull.live";
+
+#[test]
+fn a_server_killed_at_any_step_of_a_pull_serves_a_whole_version_and_pulls_again() {
+    let temp = tempfile::tempdir().unwrap();
+    let a = build('a', &temp.path().join("a"));
+    let b = build('b', &temp.path().join("b"));
+    let before = temp.path().join("before");
+    let server = spawn_server(&before);
+    pull_ok(&server, &a);
+    server.kill();
+
+    let live_from = larder_server::FAULT_POINTS.iter().position(|point| *point == LIVE_FROM).unwrap();
+    for (index, point) in larder_server::FAULT_POINTS.iter().enumerate() {
+        check_crash(&before, &b, point, if index < live_from { 'a' } else { 'b' });
+    }
+    for point in FOLDER_FAULT_POINTS {
+        check_crash(&before, &b, point, if point.starts_with("publish") { 'a' } else { 'b' });
+    }
+}
+
+/// On a copy of the data folder `before`, which serves `a`: kills the server at `point` of a pull of
+/// `b`, and expects it to serve `expected` when it is back, and `b` after another pull.
+fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
+    let temp = tempfile::tempdir().unwrap();
+    let data = temp.path().join("data");
+    copy_folder(before, &data);
+
+    let server = spawn_server_with(&data, |command| {
+        command.env("LARDER_FAULT_POINT", point).env("LARDER_STORES_RETAIN_VERSIONS", "1");
+    });
+    // Retention removes the version before the previous one, so that one needs a third.
+    if point == "remove.renamed" {
+        let _ = pull(&server, b.to_str().unwrap());
+    }
+    if let Ok(status) = pull(&server, b.to_str().unwrap()) {
+        panic!("{point}: the pull passed it and ended {:?}", status.state);
+    }
+    assert_eq!(server.wait().signal(), Some(SIGKILL), "{point}");
+
+    let fetched = pulled_files(&data);
+    let server = spawn_server(&data);
+    assert_eq!(served(&server), expected, "{point}: after the crash");
+    assert!(server.admin().verify(&store(), None).unwrap().ok, "{point}");
+
+    pull_ok(&server, b);
+    assert_eq!(served(&server), 'b', "{point}: after another pull");
+    assert_eq!(leftovers(&data), [""; 0], "{point}");
+    if point == "pull.fetched" || point == "publish.synced" {
+        assert!(!fetched.is_empty(), "{point}: segments had been fetched");
+        let now = published_files(&data);
+        let kept = fetched.iter().all(|(name, inode)| now.get(name) == Some(inode));
+        assert!(kept, "{point}: what had been fetched was fetched again: {fetched:?}, {now:?}");
+    }
+}
+
+#[test]
+fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
+    let temp = tempfile::tempdir().unwrap();
+    let rows = (0..RECORDS).map(|number| (format!("key{number}"), value('a', number)));
+    let input = write_csv(temp.path(), "rows.csv", rows);
+    for point in BUILD_FAULT_POINTS {
+        let out = temp.path().join(point);
+        let arguments = ["build", input.to_str().unwrap(), "--store", STORE, "--key", "key", "--value", "value", "--out"];
+        let output = larder().args(arguments).arg(&out).env("LARDER_FAULT_POINT", point).output().unwrap();
+        assert_eq!(output.status.signal(), Some(SIGKILL), "{point}: {}", show(&output));
+
+        if point == "build.done" {
+            let version = Version::open(&out).unwrap();
+            assert_eq!(version.manifest().record_count, RECORDS);
+            version.verify(&|_| true).unwrap();
+            continue;
+        }
+        assert!(!out.join(Manifest::FILE).exists(), "{point}: a half version looks like a whole one");
+        assert!(Version::open(&out).is_err(), "{point}");
+        let again = temp.path().join(format!("{point}-again"));
+        run_ok(arguments.iter().map(|text| text.as_ref()).chain([again.as_os_str()]));
+        assert_eq!(Version::open(&again).unwrap().manifest().record_count, RECORDS);
+    }
+}
+
+#[test]
+fn a_full_disk_fails_a_pull_and_a_build_and_nothing_else() {
+    let temp = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(temp.path().join("disk"), "8m") else {
+        eprintln!("skipped: a small disk cannot be mounted here (it takes root)");
+        return;
+    };
+    let a = build('a', &temp.path().join("a"));
+    let rows = (0..40_000).map(|number| (format!("key{number}"), value('b', number) + &"x".repeat(400)));
+    let input = write_csv(temp.path(), "big.csv", rows);
+
+    let out = disk.path.join("out");
+    let arguments = ["build", input.to_str().unwrap(), "--store", STORE, "--key", "key", "--value", "value", "--out"];
+    let output = larder().args(arguments).arg(&out).output().unwrap();
+    assert!(!output.status.success(), "{}", show(&output));
+    assert!(show(&output).contains("disk is full"), "{}", show(&output));
+    let left = fs::read_dir(&out).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "a failed build left files in its folder");
+    let big = temp.path().join("big");
+    run_ok(arguments.iter().map(|text| text.as_ref()).chain([big.as_os_str()]));
+
+    let data = disk.path.join("data");
+    let server = spawn_server(&data);
+    pull_ok(&server, &a);
+    let status = pull(&server, big.to_str().unwrap()).unwrap();
+    assert_eq!(status.state, PullState::Failed);
+    assert_eq!(status.error.as_ref().unwrap().code, "DISK_FULL", "{:?}", status.error);
+    assert_eq!(served(&server), 'a');
+    assert_eq!(leftovers(&data), [""; 0]);
+
+    let b = build('b', &temp.path().join("b"));
+    pull_ok(&server, &b);
+    assert_eq!(served(&server), 'b');
+    server.kill();
+}
+
+#[test]
+fn a_store_named_as_a_path_is_refused_and_touches_nothing() {
+    let temp = tempfile::tempdir().unwrap();
+    let a = build('a', &temp.path().join("a"));
+    let data = temp.path().join("data");
+    let server = spawn_server(&data);
+    let before = names(temp.path());
+
+    let input = write_csv(temp.path(), "rows.csv", [("k".to_owned(), "v".to_owned())]);
+    let arguments = ["push", input.to_str().unwrap(), "--store", "../x", "--key", "key", "--server", &server.http];
+    let message = run_failing(2, arguments);
+    assert!(message.contains("../x"), "{message}");
+    fs::remove_file(input).unwrap();
+
+    for name in ["..%2Fx", "%2e%2e%2fx", "..", "%2e%2e", "a%00b"] {
+        let body = format!("{{\"source\": {:?}}}", a.to_str().unwrap());
+        let status = post(&server.http, &format!("/v1/stores/{name}/pull"), &body);
+        assert!((400..500).contains(&status), "{name}: {status}");
+    }
+    assert_eq!(names(temp.path()), before);
+    assert_eq!(fs::read_dir(data.join("stores")).unwrap().count(), 0);
+}
+
+// --- helpers ---------------------------------------------------------------------------------
+
+/// A file system of its own in memory, unmounted when dropped.
+struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(path: PathBuf, size: &str) -> Option<SmallDisk> {
+        fs::create_dir(&path).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "larder-test"])
+            .arg(&path)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then_some(SmallDisk { path })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The segments in folders of interrupted pulls, with their inodes.
+fn pulled_files(data: &Path) -> BTreeMap<String, u64> {
+    segments(data, |folder| folder.ends_with(".pull"))
+}
+
+/// The segments of published versions but the first. Of several versions' segments of one name, the
+/// second version's.
+fn published_files(data: &Path) -> BTreeMap<String, u64> {
+    segments(data, |folder| folder == "v0000000002")
+}
+
+fn segments(data: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, u64> {
+    let store = data.join("stores").join(STORE);
+    let mut found = BTreeMap::new();
+    for folder in names(&store).iter().filter(|folder| wanted(folder)) {
+        for name in names(&store.join(folder)).iter().filter(|name| name.ends_with(".segment")) {
+            found.insert(name.clone(), fs::metadata(store.join(folder).join(name)).unwrap().ino());
+        }
+    }
+    found
+}
+
+/// The status of a POST whose path is sent as it is written here.
+fn post(base: &str, path: &str, body: &str) -> u16 {
+    let address = base.trim_start_matches("http://").trim_end_matches('/');
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+}

@@ -1,0 +1,58 @@
+//! The demo, told to its end.
+
+use std::path::PathBuf;
+
+use crate::support::{run, show, text};
+
+/// Runs the demo to its end and checks what it must have found.
+fn tell(arguments: &[&str]) {
+    let temp = tempfile::tempdir().unwrap();
+    let output = crate::support::larder()
+        .args(["demo", "--exit"])
+        .args(arguments)
+        .env("TMPDIR", temp.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", show(&output));
+    let story = text(&output.stdout);
+    assert!(
+        story.contains("failed: 0, answers that mixed versions: 0"),
+        "{story}"
+    );
+    assert!(story.contains("version 1 is live again"), "{story}");
+    let left: Vec<_> = std::fs::read_dir(temp.path()).unwrap().collect();
+    assert!(left.is_empty(), "the demo leaves nothing behind: {left:?}");
+}
+
+#[test]
+fn the_demo_tells_its_story_and_leaves_nothing() {
+    tell(&["--users", "500"]);
+}
+
+#[test]
+fn the_demo_runs_on_real_friendships() {
+    let data = std::env::var_os("LARDER_TEST_DATA").map_or_else(
+        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let edges = data.join("graph/facebook_combined.txt.gz");
+    if !edges.is_file() {
+        eprintln!(
+            "skipped: {} is not there; set LARDER_TEST_DATA",
+            edges.display()
+        );
+        return;
+    }
+    tell(&["--edges", edges.to_str().unwrap()]);
+}
+
+#[test]
+fn an_edge_list_that_is_none_is_named() {
+    let output = run(["demo", "--exit", "--edges", "/nowhere/edges.txt"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("/nowhere/edges.txt"),
+        "{}",
+        show(&output)
+    );
+}

@@ -1,0 +1,82 @@
+//! Versions to push, and what a server serves of them.
+//!
+//! A data set is told by its *letter*: every value begins with it. So one read says which version
+//! answered, and a read of everything says whether it was one version alone.
+
+use std::path::{Path, PathBuf};
+
+use larder_batch::{BuildOptions, Builder};
+use larder_client::Error;
+use larder_protocol::http::{PullRequest, PullState, PullStatus};
+use larder_types::StoreName;
+
+use crate::support::Server;
+
+pub const STORE: &str = "pymk";
+pub const RECORDS: u64 = 3_000;
+
+pub fn store() -> StoreName {
+    STORE.parse().unwrap()
+}
+
+/// The value of a key in the data set of `letter`: from 20 to 120 bytes.
+pub fn value(letter: char, number: u64) -> String {
+    format!("{letter}{number:019}{}", "-".repeat((number % 100) as usize))
+}
+
+/// Builds the data set of `letter` into `folder`.
+pub fn build(letter: char, folder: &Path) -> PathBuf {
+    let mut options = BuildOptions::new(store());
+    options.partitions = 4;
+    let builder = Builder::new(options, folder).unwrap();
+    let mut rows = builder.writer();
+    for number in 0..RECORDS {
+        rows.push(number, format!("key{number}").as_bytes(), value(letter, number).as_bytes()).unwrap();
+    }
+    rows.close().unwrap();
+    builder.finish(&|_| {}).unwrap();
+    folder.to_owned()
+}
+
+/// Pulls `source` and waits for its end; `Err` if the server went away meanwhile.
+pub fn pull(server: &Server, source: &str) -> Result<PullStatus, Error> {
+    let admin = server.admin();
+    let request = PullRequest { source: source.to_owned(), gates: None, activate: true };
+    let mut status = admin.pull(&store(), &request)?;
+    while !status.state.is_over() {
+        status = admin.pull_status(&status)?;
+    }
+    Ok(status)
+}
+
+#[track_caller]
+pub fn pull_ok(server: &Server, source: &Path) {
+    let status = pull(server, source.to_str().unwrap()).unwrap();
+    assert_eq!(status.state, PullState::Done, "{:?}", status.error);
+}
+
+/// Reads every key, over several requests, and gives the letter of the one version that answered
+/// all of them.
+#[track_caller]
+pub fn served(server: &Server) -> char {
+    let client = server.resp();
+    let letter = client.get(format!("{STORE}:key0")).unwrap().expect("key0 is in every version")[0] as char;
+    let numbers: Vec<u64> = (0..RECORDS).collect();
+    for some in numbers.chunks(500) {
+        let keys: Vec<String> = some.iter().map(|number| format!("{STORE}:key{number}")).collect();
+        for (number, found) in some.iter().zip(client.mget(&keys).unwrap()) {
+            assert_eq!(found.as_deref(), Some(value(letter, *number).as_bytes()), "key{number}");
+        }
+    }
+    assert_eq!(client.get(format!("{STORE}:no such key")).unwrap(), None);
+    letter
+}
+
+/// Every file and folder in the store's folder that is not a published version or the store's own.
+pub fn leftovers(data: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(data.join("stores").join(STORE)).unwrap();
+    let mut names: Vec<String> =
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| [".pull", ".trash", ".tmp", ".part"].iter().any(|end| name.ends_with(end)));
+    names
+}

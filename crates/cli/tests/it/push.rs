@@ -1,0 +1,202 @@
+//! From files to a live version and back, against a server of the test's own.
+
+use std::path::Path;
+
+use crate::support::{Server, run_failing, run_ok, spawn_server, write_csv};
+
+/// Pushes `count` rows whose values name the build; returns the version.
+fn push(server: &Server, folder: &Path, build: &str, count: u32) -> u64 {
+    let rows = (0..count).map(|n| (n.to_string(), format!("{build}-{n}")));
+    let input = write_csv(folder, &format!("{build}.csv"), rows);
+    let printed = run_ok(words(server, &["push", input.to_str().unwrap(), "--json"]));
+    let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(report["record_count"], count);
+    report["version"].as_u64().unwrap()
+}
+
+/// The arguments with the store, its columns and the server added.
+fn words(server: &Server, arguments: &[&str]) -> Vec<String> {
+    let common: &[&str] = match arguments[0] {
+        "push" => &[
+            "--store",
+            "s",
+            "--key",
+            "key",
+            "--value",
+            "value",
+            "--server",
+            &server.http,
+        ],
+        _ => &["--server", &server.http],
+    };
+    arguments
+        .iter()
+        .chain(common)
+        .map(|word| (*word).to_owned())
+        .collect()
+}
+
+#[test]
+fn a_push_is_live_when_it_returns_and_a_rollback_undoes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let client = server.resp();
+    let first = push(&server, folder.path(), "one", 500);
+    assert_eq!(client.get("s:7").unwrap().unwrap(), b"one-7");
+    let second = push(&server, folder.path(), "two", 600);
+    assert!(second > first);
+    let values = client.mget(&["s:7", "s:599", "s:600"]).unwrap();
+    assert_eq!(values[0].as_deref(), Some(&b"two-7"[..]));
+    assert_eq!(values[1].as_deref(), Some(&b"two-599"[..]));
+    assert_eq!(values[2], None);
+
+    let said = run_ok(words(&server, &["store", "rollback", "s"]));
+    assert!(
+        said.starts_with(&format!("s version {first} is live again")),
+        "{said}"
+    );
+    assert_eq!(client.get("s:7").unwrap().unwrap(), b"one-7");
+    run_ok(words(&server, &["store", "swap", "s", &second.to_string()]));
+    assert_eq!(client.get("s:7").unwrap().unwrap(), b"two-7");
+    assert!(server.stop().success(), "SIGTERM stops a server cleanly");
+}
+
+#[test]
+fn what_is_live_is_live_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = spawn_server(&data);
+    push(&server, folder.path(), "one", 100);
+    server.kill();
+    let server = spawn_server(&data);
+    assert_eq!(server.resp().get("s:42").unwrap().unwrap(), b"one-42");
+}
+
+#[test]
+fn the_store_commands_show_what_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let say = |arguments: &[&str]| run_ok(words(&server, arguments));
+    assert!(say(&["store", "list"]).contains("no stores yet"));
+    let first = push(&server, folder.path(), "one", 300).to_string();
+    let second = push(&server, folder.path(), "two", 301).to_string();
+
+    let list = say(&["store", "list"]);
+    assert!(list.contains("records") && list.contains("301"), "{list}");
+    let info = say(&["store", "info", "s"]);
+    assert!(
+        info.contains(&format!(
+            "version {second} is live; a rollback returns to {first}"
+        )),
+        "{info}"
+    );
+    assert_eq!(say(&["store", "get", "s", "300"]), "two-300\n");
+    assert!(say(&["store", "verify", "s"]).contains("301 records"));
+    let diff = say(&["store", "diff", "s", &first, &second, "--limit", "3"]);
+    assert!(
+        diff.contains("1 added, 0 removed, 300 changed, 0 the same"),
+        "{diff}"
+    );
+    assert_eq!(
+        say(&["store", "sample", "s", "--count", "4"])
+            .lines()
+            .count(),
+        4
+    );
+    assert_eq!(say(&["store", "dump", "s"]).lines().count(), 301);
+    assert!(say(&["store", "remove", "s", "--version", &first]).contains("is removed"));
+    say(&["store", "remove", "s", "--all"]);
+    let error = run_failing(3, words(&server, &["store", "info", "s"]));
+    assert!(error.contains("no store is named"), "{error}");
+}
+
+#[test]
+fn absent_keys_and_stores_exit_with_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    push(&server, folder.path(), "one", 10);
+    run_failing(3, words(&server, &["store", "get", "s", "no such key"]));
+    run_failing(3, words(&server, &["store", "get", "t", "1"]));
+    let error = server.resp().get("t:1").unwrap_err();
+    assert!(
+        error.code().is_some(),
+        "an absent store is an error, not an absent key: {error}"
+    );
+}
+
+#[test]
+fn a_gate_refuses_and_the_live_version_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let first = push(&server, folder.path(), "one", 100);
+    let fewer = write_csv(folder.path(), "few.csv", [("1".to_owned(), "v".to_owned())]);
+    let canary = folder.path().join("canary.tsv");
+    std::fs::write(&canary, "1\tanother value\n").unwrap();
+    for gate in [
+        ["--min-records", "50"],
+        ["--max-shrink", "20%"],
+        ["--canary", canary.to_str().unwrap()],
+    ] {
+        let mut arguments = words(&server, &["push", fewer.to_str().unwrap()]);
+        arguments.extend(gate.map(str::to_owned));
+        let error = run_failing(4, arguments);
+        assert!(error.contains("did not go live"), "{gate:?}: {error}");
+    }
+    assert_eq!(
+        server.admin().store(&"s".parse().unwrap()).unwrap().live,
+        Some(first)
+    );
+    assert_eq!(server.resp().get("s:1").unwrap().unwrap(), b"one-1");
+}
+
+#[test]
+fn a_built_version_is_pushed_without_a_build_and_kept_aside_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let out = folder.path().join("built");
+    run_ok([
+        "build",
+        input.to_str().unwrap(),
+        "--store",
+        "s",
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--out",
+        out.to_str().unwrap(),
+    ]);
+    let push = [
+        "push",
+        out.to_str().unwrap(),
+        "--store",
+        "s",
+        "--server",
+        &server.http,
+        "--no-activate",
+    ];
+    let said = run_ok(push);
+    assert!(said.contains("kept, not live"), "{said}");
+    assert!(server.resp().get("s:k").is_err());
+    run_ok(["store", "swap", "s", "1", "--server", &server.http]);
+    assert_eq!(server.resp().get("s:k").unwrap().unwrap(), b"v");
+}
+
+#[test]
+fn via_stages_the_version_where_any_server_can_pull_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let staging = folder.path().join("staging");
+    let mut arguments = words(&server, &["push", input.to_str().unwrap()]);
+    arguments.extend(["--via".to_owned(), staging.to_str().unwrap().to_owned()]);
+    run_ok(arguments);
+    assert_eq!(server.resp().get("s:k").unwrap().unwrap(), b"v");
+    let staged: Vec<_> = std::fs::read_dir(staging.join("s")).unwrap().collect();
+    assert_eq!(
+        staged.len(),
+        1,
+        "the staged version stays for other servers"
+    );
+}

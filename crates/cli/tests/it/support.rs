@@ -1,0 +1,176 @@
+//! What every end-to-end test needs: the binary, a server of its own, files to build from.
+//!
+//! A server listens on free loopback ports and keeps its data in the folder given, so that a test
+//! may start a second one on the same folder after killing the first.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use larder_client::{AdminClient, RespClient};
+
+/// A command that runs `larder`, without the settings of the machine's user.
+pub fn larder() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_larder"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("LARDER_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// Runs `larder` with the arguments to its end.
+pub fn run<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Output {
+    larder()
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("larder runs")
+}
+
+/// As [`run`], and it must succeed; its standard output.
+#[track_caller]
+pub fn run_ok<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> String {
+    let output = run(arguments);
+    assert!(output.status.success(), "{}", show(&output));
+    text(&output.stdout)
+}
+
+/// As [`run`], and it must fail with this exit code; its standard error.
+#[track_caller]
+pub fn run_failing<I: AsRef<OsStr>>(code: i32, arguments: impl IntoIterator<Item = I>) -> String {
+    let output = run(arguments);
+    assert_eq!(output.status.code(), Some(code), "{}", show(&output));
+    text(&output.stderr)
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn show(output: &Output) -> String {
+    format!(
+        "{}\nstdout: {}\nstderr: {}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    )
+}
+
+/// A running `larder serve`; killed when dropped.
+pub struct Server {
+    child: Child,
+    /// Kept open, so that what the server prints later has a reader.
+    _stdout: BufReader<std::process::ChildStdout>,
+    pub resp: String,
+    pub http: String,
+}
+
+/// Starts a server on the data folder and waits until it is ready.
+pub fn spawn_server(data: &Path) -> Server {
+    spawn_server_with(data, |_| {})
+}
+
+/// As [`spawn_server`], with arguments or environment variables of the test's own, such as
+/// `LARDER_FAULT_POINT`.
+#[track_caller]
+pub fn spawn_server_with(data: &Path, adjust: impl FnOnce(&mut Command)) -> Server {
+    let mut command = larder();
+    command
+        .args([
+            "serve",
+            "--json",
+            "--resp",
+            "127.0.0.1:0",
+            "--http",
+            "127.0.0.1:0",
+            "--data",
+        ])
+        .arg(data)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    adjust(&mut command);
+    let mut child = command.spawn().expect("larder runs");
+    let mut stderr = child.stderr.take().expect("piped");
+    // The log is passed on from a thread, so that a full pipe never stops the server.
+    let log = std::thread::spawn(move || {
+        let mut whole = String::new();
+        let _ = stderr.read_to_string(&mut whole);
+        whole
+    });
+    let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    stdout.read_line(&mut line).expect("the first line");
+    let Ok(ready) = serde_json::from_str::<serde_json::Value>(&line) else {
+        let status = child.wait();
+        panic!(
+            "the server did not start: {status:?}, {line:?}, {:?}",
+            log.join()
+        );
+    };
+    let address = |name: &str| ready[name].as_str().expect("an address").to_owned();
+    Server {
+        child,
+        _stdout: stdout,
+        resp: address("resp"),
+        http: address("http"),
+    }
+}
+
+impl Server {
+    pub fn resp(&self) -> RespClient {
+        RespClient::new(self.resp.clone())
+    }
+
+    pub fn admin(&self) -> AdminClient {
+        AdminClient::new(&self.http).expect("a server's own address")
+    }
+
+    /// Ends the server as a power cut would: SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().expect("the server was running");
+        self.child.wait().expect("our own child");
+    }
+
+    /// Waits until the server ends by itself, as a fault point makes it.
+    pub fn wait(mut self) -> std::process::ExitStatus {
+        self.child.wait().expect("our own child")
+    }
+
+    /// Asks the server to stop (SIGTERM) and waits until it has.
+    pub fn stop(mut self) -> std::process::ExitStatus {
+        let pid = self.child.id().to_string();
+        let sent = Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .expect("kill runs");
+        assert!(sent.success());
+        self.child.wait().expect("our own child")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes `rows` as a CSV file `key,value` with a header.
+pub fn write_csv(
+    folder: &Path,
+    name: &str,
+    rows: impl IntoIterator<Item = (String, String)>,
+) -> PathBuf {
+    let path = folder.join(name);
+    let mut text = String::from("key,value\n");
+    for (key, value) in rows {
+        text.push_str(&format!("{key},{value}\n"));
+    }
+    std::fs::write(&path, text).expect("a temporary folder is writable");
+    path
+}
