@@ -1,4 +1,226 @@
-//! `/metrics`.
-pub async fn scrape() -> &'static str {
-    ""
+//! `/metrics`, in the OpenMetrics text format, made anew at each scrape from the counters of
+//! `stats`, the stores' status and the pulls'. Nothing is registered as stores come and go, so a
+//! removed store's lines end with it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use larder_protocol::http::{StoreStatus, VersionStatus};
+use larder_types::StoreName;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::Shared;
+use crate::error::Error;
+use crate::http::Failure;
+use crate::stats::SeriesSnapshot;
+
+pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
+    let mut registry = Registry::with_prefix("larder");
+    registry.register_collector(Box::new(Scrape(shared)));
+    let mut body = String::new();
+    text::encode(&mut body, &registry)
+        .map_err(|error| Error::Io(format!("the metrics cannot be written: {error}")))?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+struct Scrape(Arc<Shared>);
+
+impl fmt::Debug for Scrape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.requests(&mut encoder)?;
+        self.stores(&mut encoder)?;
+        self.pulls(&mut encoder)
+    }
+}
+
+impl Scrape {
+    fn requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.0.stats.snapshot();
+        let labels = |series: &SeriesSnapshot| {
+            let store = series.store.clone().unwrap_or_default();
+            [("store", store), ("command", series.command.to_owned())]
+        };
+        let mut family = encoder.encode_descriptor(
+            "request_duration",
+            "Time to answer a command, by store and command; its count is the number of requests",
+            Some(&Unit::Seconds),
+            MetricType::Histogram,
+        )?;
+        for series in &stats.series {
+            let buckets = coarse(series);
+            family
+                .encode_family(&labels(series))?
+                .encode_histogram::<[(&str, &str); 0]>(
+                    series.total_ns as f64 / 1e9,
+                    series.calls(),
+                    &buckets,
+                    None,
+                )?;
+        }
+        type Count = fn(&SeriesSnapshot) -> u64;
+        let counts: [(&str, &str, Count); 3] = [
+            ("request_errors", "Commands answered with an error", |s| s.errors),
+            ("keys", "Keys asked for", |s| s.keys),
+            ("key_misses", "Keys asked for and absent", |s| s.misses),
+        ];
+        for (name, help, count) in counts {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for series in &stats.series {
+                line(&mut family, &labels(series), ConstCounter::new(count(series)))?;
+            }
+        }
+        let totals = [
+            ("received_bytes", "Bytes received from clients", stats.bytes_in),
+            ("sent_bytes", "Bytes sent to clients", stats.bytes_out),
+            ("connections_accepted", "Connections accepted", stats.connections_accepted),
+            ("connections_rejected", "Connections refused for being too many", stats.connections_rejected),
+            ("protocol_errors", "Connections closed because their bytes were not RESP", stats.protocol_errors),
+            ("disk_reads", "Lookups that waited for the disk", stats.disk_reads),
+        ];
+        for (name, help, total) in totals {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(total).encode(metric)?;
+        }
+        gauge(encoder, "connections", "Open connections", stats.connections_open())?;
+        let uptime = self.0.started_at.elapsed().as_secs();
+        gauge(encoder, "uptime_seconds", "Since the server started", uptime)
+    }
+
+    fn stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let stores = self.0.stores.list();
+        let stores: Vec<StoreStatus> = stores
+            .iter()
+            .filter_map(|store| store.status(None).ok())
+            .collect();
+        type Value = fn(&StoreStatus) -> Option<u64>;
+        let live = |store: &StoreStatus| store.versions.iter().find(|version| version.live).cloned();
+        let gauges: [(&str, &str, Value); 3] = [
+            ("store_live_version", "The version that is served", |store| store.live),
+            ("store_versions", "Versions kept", |store| Some(store.versions.len() as u64)),
+            ("store_kept_bytes", "Size of all kept versions", |store| {
+                Some(store.versions.iter().map(|version| version.size_bytes).sum())
+            }),
+        ];
+        for (name, help, value) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for store in &stores {
+                if let Some(value) = value(store) {
+                    let labels = [("store", store.name.as_str())];
+                    line(&mut family, &labels, ConstGauge::new(value as i64))?;
+                }
+            }
+        }
+        type OfLive = fn(&VersionStatus) -> Option<u64>;
+        let of_live: [(&str, &str, OfLive); 4] = [
+            ("store_records", "Records of the live version", |v| Some(v.record_count)),
+            ("store_size_bytes", "Size of the live version", |v| Some(v.size_bytes)),
+            ("store_resident_bytes", "Of the live version, what was in memory when last looked", |v| v.resident_bytes),
+            ("store_pulled_at_seconds", "When the live version was pulled, since 1970", |v| v.pulled_at),
+        ];
+        for (name, help, value) in of_live {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for store in &stores {
+                if let Some(value) = live(store).as_ref().and_then(value) {
+                    let labels = [("store", store.name.as_str())];
+                    line(&mut family, &labels, ConstGauge::new(value as i64))?;
+                }
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "swaps",
+            "Times that another version went live",
+            None,
+            MetricType::Counter,
+        )?;
+        for store in self.0.stores.list() {
+            let labels = [("store", store.name.as_str())];
+            line(&mut family, &labels, ConstCounter::new(store.swap_count()))?;
+        }
+        let damaged = self.0.stores.not_ready().len() as u64;
+        gauge(encoder, "stores_unreadable", "Stores whose live version is damaged", damaged)
+    }
+
+    fn pulls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (ended, running) = (self.0.pulls.ended_counts(), self.0.pulls.all_running());
+        let mut family = encoder.encode_descriptor(
+            "pulls",
+            "Pulls that have ended, by store and how",
+            None,
+            MetricType::Counter,
+        )?;
+        for ((store, state), count) in &ended {
+            let labels = [("store", store.as_str()), ("state", *state)];
+            line(&mut family, &labels, ConstCounter::new(*count))?;
+        }
+        for (name, help, done) in [
+            ("pull_done_bytes", "Bytes that a running pull has", true),
+            ("pull_total_bytes", "Bytes of the version that is being pulled", false),
+        ] {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for pull in &running {
+                let value = if done { pull.bytes_done } else { pull.bytes_total };
+                let labels = [("store", pull.store.as_str())];
+                line(&mut family, &labels, ConstGauge::new(value as i64))?;
+            }
+        }
+        let fetched = self.0.pulls.fetched_bytes();
+        let metric = encoder.encode_descriptor(
+            "fetched_bytes",
+            "Bytes fetched by all pulls",
+            None,
+            MetricType::Counter,
+        )?;
+        ConstCounter::new(fetched).encode(metric)
+    }
+}
+
+/// Pulls that have ended, by store and the name of their last state.
+pub type EndedCounts = BTreeMap<(StoreName, &'static str), u64>;
+
+fn line(
+    family: &mut MetricEncoder<'_>,
+    labels: &impl EncodeLabelSet,
+    metric: impl EncodeMetric,
+) -> fmt::Result {
+    metric.encode(family.encode_family(labels)?)
+}
+
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> fmt::Result {
+    let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    ConstGauge::new(value as i64).encode(metric)
+}
+
+/// One bucket per power of two from about a microsecond to a few seconds: (end in seconds, calls in
+/// this bucket alone). The counters have four times as many, more than anyone plots.
+fn coarse(series: &SeriesSnapshot) -> Vec<(f64, u64)> {
+    const END_NS_MIN: u64 = 1 << 10;
+    const END_NS_MAX: u64 = 1 << 33;
+    let mut buckets = Vec::new();
+    let mut before = 0;
+    for (end_ns, below) in series.cumulative() {
+        if end_ns.is_power_of_two() && (END_NS_MIN..=END_NS_MAX).contains(&end_ns) {
+            buckets.push((end_ns as f64 / 1e9, below - before));
+            before = below;
+        }
+    }
+    buckets.push((f64::MAX, series.calls().saturating_sub(before)));
+    buckets
 }

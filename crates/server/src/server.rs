@@ -28,6 +28,7 @@ pub struct Shared {
     pub started_at: Instant,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
+    pub(crate) samples: http::Samples,
     settings: Mutex<Settings>,
 }
 
@@ -60,6 +61,7 @@ impl Server {
             started_at: Instant::now(),
             stores,
             pulls: Pulls::new(config.fetch.bytes_per_second),
+            samples: http::Samples::default(),
             settings: Mutex::new(Settings {
                 fetch_bytes_per_second: Some(config.fetch.bytes_per_second),
                 retain_versions: Some(config.stores.retain_versions),

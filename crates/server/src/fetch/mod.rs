@@ -34,6 +34,7 @@ use tokio::sync::watch;
 
 use crate::Shared;
 use crate::error::Error;
+use crate::metrics::EndedCounts;
 use crate::stores::unix_seconds;
 
 pub use throttle::Throttle;
@@ -69,6 +70,9 @@ struct Registry {
     running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
     /// Running and ended ones, oldest first.
     all: VecDeque<Arc<Pull>>,
+    ended: EndedCounts,
+    /// Bytes fetched by pulls that have ended.
+    fetched_bytes: u64,
     /// The server is stopping.
     closed: bool,
 }
@@ -88,6 +92,8 @@ pub struct Pull {
     /// Since the start; not what an earlier attempt left.
     bytes_fetched: AtomicU64,
     progress: Mutex<Progress>,
+    /// Turns true once, after the last change of `progress`.
+    over: watch::Sender<bool>,
 }
 
 /// Why a pull stops before its end.
@@ -146,9 +152,11 @@ impl Pulls {
         ));
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
         let thread = priority::spawn_low("larder-pull", move || {
-            pull::run(&thread_shared, &thread_pull);
-            // Waits for `start` to let go of the registry, so the entry is there to be removed.
-            thread_shared.pulls.lock().running.remove(&thread_pull.store);
+            let result = pull::run(&thread_shared, &thread_pull);
+            // Waits for `start` to let go of the registry, so the entry is there to be removed. Who
+            // learns that the pull has ended can start the next one.
+            thread_shared.pulls.lock().end(&thread_pull, &result);
+            thread_pull.end(&result);
         })
         .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
         registry.running.insert(store, (pull.clone(), thread));
@@ -169,6 +177,22 @@ impl Pulls {
     /// Newest first.
     pub fn list(&self) -> Vec<PullStatus> {
         self.lock().all.iter().rev().map(|pull| pull.status()).collect()
+    }
+
+    pub fn all_running(&self) -> Vec<PullStatus> {
+        let registry = self.lock();
+        registry.running.values().map(|(pull, _)| pull.status()).collect()
+    }
+
+    pub fn ended_counts(&self) -> EndedCounts {
+        self.lock().ended.clone()
+    }
+
+    /// By all pulls since the server started.
+    pub fn fetched_bytes(&self) -> u64 {
+        let registry = self.lock();
+        let running = registry.running.values();
+        registry.fetched_bytes + running.map(|(pull, _)| pull.bytes_fetched.load(Relaxed)).sum::<u64>()
     }
 
     pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
@@ -201,6 +225,23 @@ impl Pulls {
     }
 }
 
+impl Registry {
+    fn end(&mut self, pull: &Pull, result: &Result<(), Error>) {
+        self.running.remove(&pull.store);
+        self.fetched_bytes += pull.bytes_fetched.load(Relaxed);
+        let state = end_state(result).name();
+        *self.ended.entry((pull.store.clone(), state)).or_default() += 1;
+    }
+}
+
+fn end_state(result: &Result<(), Error>) -> PullState {
+    match result {
+        Ok(()) => PullState::Done,
+        Err(Error::Cancelled) => PullState::Cancelled,
+        Err(_) => PullState::Failed,
+    }
+}
+
 impl Pull {
     fn new(id: String, store: StoreName, request: PullRequest, source: String) -> Pull {
         Pull {
@@ -221,7 +262,14 @@ impl Pull {
                 fetch_ended: None,
                 ended_at: None,
             }),
+            over: watch::Sender::new(false),
         }
+    }
+
+    /// Returns when the pull has ended.
+    pub async fn ended(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
     pub fn status(&self) -> PullStatus {
@@ -284,15 +332,16 @@ impl Pull {
     }
 
     fn end(&self, result: &Result<(), Error>) {
+        self.record_end(result);
+        self.over.send_replace(true);
+    }
+
+    fn record_end(&self, result: &Result<(), Error>) {
         let mut progress = self.progress();
         progress.fetch_ended.get_or_insert_with(Instant::now);
         progress.ended_at = Some(unix_seconds());
         progress.error = result.as_ref().err().map(Error::info);
-        progress.state = match result {
-            Ok(()) => PullState::Done,
-            Err(Error::Cancelled) => PullState::Cancelled,
-            Err(_) => PullState::Failed,
-        };
+        progress.state = end_state(result);
     }
 
     fn fetched(&self, bytes: u64) {

@@ -29,8 +29,8 @@ use crate::Shared;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, unix_seconds};
 
-/// Runs the pull to its end and records that.
-pub fn run(shared: &Arc<Shared>, pull: &Pull) {
+/// Runs the pull to its end.
+pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, source = pull.source, "pull started");
     let result = Steps { shared, pull }.all();
     match &result {
@@ -42,7 +42,7 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) {
             }
         }
     }
-    pull.end(&result);
+    result
 }
 
 struct Steps<'a> {

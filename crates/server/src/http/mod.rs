@@ -21,6 +21,9 @@ use tokio::sync::watch;
 use crate::Shared;
 use crate::error::Error;
 
+pub use answer::Failure;
+pub use stats::Samples;
+
 pub struct HttpThread {
     addr: SocketAddr,
     stop: watch::Sender<bool>,

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
@@ -25,6 +27,7 @@ use crate::metrics;
 use crate::stores::Swapped;
 
 const CONSOLE: &str = include_str!("../console/index.html");
+const WAIT_SECONDS_MAX: f64 = 60.0;
 const OPENAPI: &str = include_str!("openapi.json");
 
 type Server = State<Arc<Shared>>;
@@ -152,8 +155,25 @@ async fn pulls(State(shared): Server) -> Json<PullList> {
     })
 }
 
-async fn one_pull(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {
-    Ok(Json(shared.pulls.get(&id)?.status()))
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wait {
+    /// Seconds.
+    #[serde(default)]
+    wait: f64,
+}
+
+/// Answers at once, or with `?wait=SECONDS` when the pull has ended or that time has passed.
+async fn one_pull(
+    State(shared): Server,
+    Path(id): Path<String>,
+    query: Result<Query<Wait>, QueryRejection>,
+) -> Answer<PullStatus> {
+    let Query(Wait { wait }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let pull = shared.pulls.get(&id)?;
+    let longest = Duration::from_secs_f64(wait.clamp(0.0, WAIT_SECONDS_MAX));
+    let _ = tokio::time::timeout(longest, pull.ended()).await;
+    Ok(Json(pull.status()))
 }
 
 async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {

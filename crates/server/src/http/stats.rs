@@ -1,4 +1,133 @@
-//! `/v1/stats`.
-pub async fn stats() -> &'static str {
-    "{}"
+//! `/v1/stats`: requests a second and latencies of late, for the console and for people with curl.
+//!
+//! "Of late" is the time since a sample taken one to a few seconds ago. One sample serves all who
+//! ask, so any number of open consoles see the same.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::extract::State;
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::stats::StatsSnapshot;
+
+/// A sample is kept at least so long before a younger one replaces it.
+const SAMPLE_AGE: Duration = Duration::from_secs(2);
+
+/// The last two samples; rates are over the time since the older one.
+#[derive(Default)]
+pub struct Samples(Mutex<[Option<(Instant, Arc<StatsSnapshot>)>; 2]>);
+
+impl Samples {
+    /// The sample to compare `now` with, and its age. Keeps `now` for those who ask later.
+    fn before(&self, now: &Arc<StatsSnapshot>) -> Option<(Duration, Arc<StatsSnapshot>)> {
+        let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = |sample: &Option<(Instant, _)>| {
+            sample.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAMPLE_AGE)
+        };
+        if old(&samples[1]) {
+            samples[0] = samples[1].take();
+            samples[1] = Some((Instant::now(), now.clone()));
+        }
+        let (at, sample) = samples[0].as_ref()?;
+        Some((at.elapsed(), sample.clone()))
+    }
+}
+
+pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let now = Arc::new(shared.stats.snapshot());
+    let before = shared.samples.before(&now);
+    let describe = |store: Option<&str>| {
+        let mut recent = Sum::of(&now, store);
+        if let Some((_, before)) = &before {
+            recent.subtract(&Sum::of(before, store));
+        }
+        recent.describe(before.as_ref().map(|(age, _)| age.as_secs_f64()))
+    };
+    let stores: serde_json::Map<String, Value> = shared
+        .stores
+        .list()
+        .iter()
+        .map(|store| (store.name.to_string(), describe(Some(store.name.as_str()))))
+        .collect();
+    Json(json!({
+        "uptime_seconds": shared.started_at.elapsed().as_secs(),
+        "window_seconds": before.as_ref().map(|(age, _)| age.as_secs_f64()),
+        "connections": now.connections_open(),
+        "received_bytes": now.bytes_in,
+        "sent_bytes": now.bytes_out,
+        "disk_reads": now.disk_reads,
+        "requests": now.calls(),
+        "all": describe(None),
+        "stores": stores,
+    }))
+}
+
+/// All commands on one store, or on all.
+#[derive(Default)]
+struct Sum {
+    calls: u64,
+    keys: u64,
+    misses: u64,
+    errors: u64,
+    /// End in nanoseconds, and the calls that took less.
+    below: Vec<(u64, u64)>,
+}
+
+impl Sum {
+    fn of(stats: &StatsSnapshot, store: Option<&str>) -> Sum {
+        let mut sum = Sum::default();
+        for series in &stats.series {
+            if store.is_some() && series.store.as_deref() != store {
+                continue;
+            }
+            sum.calls += series.calls();
+            sum.keys += series.keys;
+            sum.misses += series.misses;
+            sum.errors += series.errors;
+            if sum.below.is_empty() {
+                sum.below = series.cumulative().collect();
+            } else {
+                let both = sum.below.iter_mut().zip(series.cumulative());
+                both.for_each(|((_, sum), (_, below))| *sum += below);
+            }
+        }
+        sum
+    }
+
+    fn subtract(&mut self, earlier: &Sum) {
+        self.calls = self.calls.saturating_sub(earlier.calls);
+        self.keys = self.keys.saturating_sub(earlier.keys);
+        self.misses = self.misses.saturating_sub(earlier.misses);
+        self.errors = self.errors.saturating_sub(earlier.errors);
+        for ((_, below), (_, earlier)) in self.below.iter_mut().zip(&earlier.below) {
+            *below = below.saturating_sub(*earlier);
+        }
+    }
+
+    /// The time in microseconds that a share `quantile` of the calls did not exceed.
+    fn latency_us(&self, quantile: f64) -> Option<f64> {
+        if self.calls == 0 {
+            return None;
+        }
+        let rank = (quantile * self.calls as f64).ceil() as u64;
+        let bucket = self.below.iter().find(|(_, below)| *below >= rank);
+        bucket.or(self.below.last()).map(|(end_ns, _)| *end_ns as f64 / 1e3)
+    }
+
+    /// Without a sample to compare with there is no rate, and the latencies are since the start.
+    fn describe(&self, seconds: Option<f64>) -> Value {
+        let rate = |count: u64| seconds.filter(|s| *s > 0.0).map(|s| count as f64 / s);
+        json!({
+            "requests_per_second": rate(self.calls),
+            "keys_per_second": rate(self.keys),
+            "misses_per_second": rate(self.misses),
+            "errors_per_second": rate(self.errors),
+            "latency_us_p50": self.latency_us(0.50),
+            "latency_us_p99": self.latency_us(0.99),
+            "latency_us_p999": self.latency_us(0.999),
+        })
+    }
 }

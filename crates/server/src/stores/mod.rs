@@ -59,6 +59,8 @@ struct State {
     kept: BTreeMap<VersionId, Kept>,
     live: Option<VersionId>,
     history: meta::History,
+    /// Since the server started.
+    swap_count: u64,
     removed: bool,
 }
 
@@ -104,6 +106,7 @@ impl Stores {
                 kept: BTreeMap::new(),
                 live: None,
                 history: meta::History::default(),
+                swap_count: 0,
                 removed: false,
             }),
             graveyard: self.graveyard.clone(),
@@ -145,6 +148,7 @@ impl Stores {
         store.dir.set_live(Some(id))?;
         fault_point("pull.live");
         state.live = Some(id);
+        state.swap_count += 1;
         self.catalog.swap(LiveStore {
             name: store.name.clone(),
             version_id: id,
@@ -219,11 +223,6 @@ impl Stores {
         drop(done);
     }
 
-    /// Removed versions that are still being read.
-    pub fn buried_count(&self) -> usize {
-        self.graveyard.lock().len()
-    }
-
     /// Names of stores that have a live version which is not open; the server is not ready then.
     pub fn not_ready(&self) -> Vec<String> {
         let snapshot = self.catalog.load();
@@ -280,6 +279,11 @@ impl Store {
         let id = state.live?;
         let version = self.open_version(&state, id).ok()?;
         Some((id, version))
+    }
+
+    /// Times that a version went live since the server started.
+    pub fn swap_count(&self) -> u64 {
+        self.lock().map_or(0, |state| state.swap_count)
     }
 
     /// Every open version.

@@ -69,8 +69,20 @@ impl Stores {
         let graveyard = Graveyard::default();
         let mut by_name = BTreeMap::new();
         for name in StoreDir::list(data)? {
-            let store = recover_store(data, &name, &catalog, graveyard.clone())?;
-            by_name.insert(name, Arc::new(store));
+            if !stores_folder.join(name.as_str()).is_dir() {
+                tracing::warn!(%name, "a file in the stores' folder was left alone");
+                continue;
+            }
+            match recover_store(data, &name, &catalog, graveyard.clone()) {
+                Ok(store) => {
+                    by_name.insert(name, Arc::new(store));
+                }
+                // The others can be served.
+                Err(error) => {
+                    let reason = format!("store {name} cannot be read: {error}");
+                    say_damaged(&catalog, &name, None, reason);
+                }
+            }
         }
         Ok(Stores {
             data: data.to_owned(),
@@ -128,13 +140,7 @@ fn recover_store(
             let reason = format!(
                 "store {name} cannot be read: {why}; roll back with `larder store rollback {name}`, or push again"
             );
-            tracing::error!(store = %name, %reason, "damaged");
-            catalog.set_unavailable(Unavailable {
-                name: name.clone(),
-                version_id: live,
-                reason,
-                corrupted: true,
-            });
+            say_damaged(catalog, name, live, reason);
         }
         None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
         None => {}
@@ -150,10 +156,21 @@ fn recover_store(
             kept,
             live,
             history,
+            swap_count: 0,
             removed: false,
         }),
         graveyard,
     })
+}
+
+fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, reason: String) {
+    tracing::error!(store = %name, %reason, "damaged");
+    catalog.set_unavailable(Unavailable {
+        name: name.clone(),
+        version_id: live,
+        reason,
+        corrupted: true,
+    });
 }
 
 fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {

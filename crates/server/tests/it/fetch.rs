@@ -1,0 +1,291 @@
+//! Pulls from sources that fail, and what they leave behind.
+
+use larder_batch::Manifest;
+use serde_json::json;
+
+use crate::source::{Fault, Source};
+use crate::support::{TestServer, build, build_rows};
+
+const SEGMENT: &str = "p00000.segment";
+
+#[track_caller]
+fn check_done(pull: &serde_json::Value) {
+    assert_eq!(pull["state"], "done", "{pull:#}");
+    assert_eq!(pull["bytes_done"], pull["bytes_total"], "{pull:#}");
+}
+
+#[track_caller]
+fn check_failed(pull: &serde_json::Value, code: &str, words: &str) {
+    assert_eq!(pull["state"], "failed", "{pull:#}");
+    assert_eq!(pull["error"]["code"], code, "{pull:#}");
+    let message = pull["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains(words), "{message}");
+}
+
+#[test]
+fn a_pull_from_a_folder_and_from_http_serves_the_same() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 500, "v1");
+    let server = TestServer::start();
+    check_done(&server.pull_from("pymk", versions.path().to_str().unwrap()));
+    server.check_value("pymk", "k0", "v1");
+    let source = Source::serve(versions.path());
+    let pull = server.pull_from("pymk", source.url());
+    check_done(&pull);
+    assert_eq!(pull["version"], 2);
+    server.check_value("pymk", "k499", "v1");
+    let (_, status) = server.get("/v1/stores/pymk");
+    assert_eq!((&status["live"], &status["previous"]), (&json!(2), &json!(1)));
+    assert_eq!(status["versions"][0]["record_count"], 500);
+    assert!(status["pull"].is_null());
+}
+
+/// Whatever a source does short of lying, the pull goes on where it stopped.
+#[test]
+fn a_transfer_that_breaks_goes_on_at_the_byte_where_it_stopped() {
+    for fault in [Fault::StallAfter(1000), Fault::CutAfter(1000)] {
+        let versions = tempfile::tempdir().unwrap();
+        build(versions.path(), "pymk", 2000, "v1");
+        let source = Source::serve(versions.path());
+        source.break_next(SEGMENT, fault);
+        source.break_next(SEGMENT, Fault::Status(500));
+        source.break_next(SEGMENT, Fault::Redirect);
+        let server = TestServer::start();
+        check_done(&server.pull_from("pymk", source.url()));
+        let requests = source.requests(SEGMENT);
+        assert_eq!(requests[0], 0);
+        assert!(requests[1..].iter().all(|from| (1..=1000).contains(from)), "{fault:?}: {requests:?}");
+        server.check_value("pymk", "k1999", "v1");
+    }
+}
+
+#[test]
+fn wrong_bytes_are_fetched_once_more_and_then_refused() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 100, "v1");
+    let source = Source::serve(versions.path());
+    let server = TestServer::start();
+    source.break_next(SEGMENT, Fault::WrongByte);
+    check_done(&server.pull_from("pymk", source.url()));
+    assert_eq!(source.requests(SEGMENT), [0, 0]);
+
+    source.break_next(SEGMENT, Fault::WrongByte);
+    source.break_next(SEGMENT, Fault::WrongByte);
+    check_failed(&server.pull_from("pymk", source.url()), "SOURCE", "has the digest");
+    let (_, status) = server.get("/v1/stores/pymk");
+    assert_eq!(status["live"], 1, "the old version stays live");
+    server.check_value("pymk", "k0", "v1");
+}
+
+#[test]
+fn a_pull_that_gave_up_is_gone_on_with_by_the_next_one_also_after_a_restart() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 2000, "v1");
+    let source = Source::serve(versions.path());
+    let mut server = TestServer::with(|config| {
+        config.fetch.parallel = 1;
+        config.fetch.retries = 0;
+    });
+    source.break_next("p00002.segment", Fault::CutAfter(500));
+    check_failed(&server.pull_from("pymk", source.url()), "SOURCE", "p00002.segment");
+    assert_eq!(server.files("pymk"), ["v0000000001.pull"]);
+    server.restart(|_| {});
+    let (status, error) = server.get("/v1/stores/pymk/keys/k0");
+    assert_eq!((status, &error["error"]["code"]), (503, &json!("NO_LIVE_VERSION")));
+    let pull = server.pull_from("pymk", source.url());
+    check_done(&pull);
+    assert_eq!(source.requests(SEGMENT), [0], "whole segments are not fetched again");
+    let resumed = source.requests("p00002.segment");
+    assert!(resumed.len() == 2 && resumed[1] > 0, "{resumed:?}");
+    assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+}
+
+#[test]
+fn an_interrupted_pull_of_another_source_is_removed() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 2000, "v1");
+    let (broken, whole) = (Source::serve(versions.path()), Source::serve(versions.path()));
+    let server = TestServer::with(|config| config.fetch.retries = 0);
+    broken.break_next(SEGMENT, Fault::CutAfter(100));
+    check_failed(&server.pull_from("pymk", broken.url()), "SOURCE", SEGMENT);
+    let pull = server.pull_from("pymk", whole.url());
+    check_done(&pull);
+    assert_eq!(whole.requests(SEGMENT), [0]);
+    assert!(!server.files("pymk").iter().any(|name| name.ends_with(".pull")));
+}
+
+#[test]
+fn a_version_of_another_store_is_refused_and_leaves_nothing() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "other", 10, "v1");
+    let server = TestServer::start();
+    let pull = server.pull_from("pymk", versions.path().to_str().unwrap());
+    check_failed(&pull, "SOURCE", "is of store other and was pulled into pymk");
+    assert_eq!(server.get("/v1/stores/pymk").0, 404);
+    assert!(!server.store_folder("pymk").exists());
+}
+
+#[test]
+fn manifests_that_lie_are_refused() {
+    let server = TestServer::start();
+    type Lie = fn(&mut Manifest);
+    let lies: [(&str, Lie); 4] = [
+        ("a name outside", |manifest| manifest.segments[0].file = "../x".to_owned()),
+        ("an absolute name", |manifest| manifest.segments[0].file = "/etc/passwd".to_owned()),
+        ("another format", |manifest| manifest.format = 9),
+        ("sums", |manifest| manifest.record_count += 1),
+    ];
+    for (what, lie) in lies {
+        let versions = tempfile::tempdir().unwrap();
+        let mut manifest = build(versions.path(), "pymk", 10, "v1");
+        lie(&mut manifest);
+        std::fs::write(versions.path().join(Manifest::FILE), manifest.encode()).unwrap();
+        let pull = server.pull_from("pymk", versions.path().to_str().unwrap());
+        check_failed(&pull, "SOURCE", "manifest");
+        assert_eq!(server.get("/v1/stores/pymk").0, 404, "{what}");
+    }
+    let empty = tempfile::tempdir().unwrap();
+    check_failed(&server.pull_from("pymk", empty.path().to_str().unwrap()), "SOURCE", "manifest.json");
+    let (status, error) = server.post("/v1/stores/pymk/pull", json!({"source": "gopher://x"}));
+    assert_eq!((status, &error["error"]["code"]), (400, &json!("BAD_REQUEST")));
+    let (status, _) = server.post("/v1/stores/..%2fx/pull", json!({"source": "/x"}));
+    assert_eq!(status, 400);
+}
+
+#[test]
+fn one_pull_of_a_store_at_a_time_and_cancelling_leaves_nothing() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 1000, "v1");
+    let source = Source::serve(versions.path());
+    source.break_next(SEGMENT, Fault::StallAfter(100));
+    let server = TestServer::with(|config| config.fetch.stall_timeout_seconds = 60);
+    let (_, first) = server.post("/v1/stores/pymk/pull", json!({"source": source.url()}));
+    source.wait_for(SEGMENT, 1);
+
+    let (status, same) = server.post("/v1/stores/pymk/pull", json!({"source": source.url()}));
+    assert_eq!((status, &same["id"]), (202, &first["id"]));
+    let (status, other) = server.post("/v1/stores/pymk/pull", json!({"source": "/elsewhere"}));
+    assert_eq!((status, &other["error"]["code"]), (409, &json!("CONFLICT")));
+    let (status, refused) = server.delete("/v1/stores/pymk");
+    assert_eq!(status, 409, "{refused}");
+
+    let id = first["id"].as_str().unwrap();
+    assert_eq!(server.delete(&format!("/v1/pulls/{id}")).0, 200);
+    assert_eq!(server.ended(&first)["state"], "cancelled");
+    assert!(!server.store_folder("pymk").exists());
+}
+
+#[test]
+fn pulls_of_different_stores_run_together() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    build(one.path(), "one", 100, "v1");
+    build(two.path(), "two", 100, "v1");
+    let (held, free) = (Source::serve(one.path()), Source::serve(two.path()));
+    held.break_next(SEGMENT, Fault::Hold);
+    let server = TestServer::with(|config| config.fetch.stall_timeout_seconds = 60);
+    let (_, first) = server.post("/v1/stores/one/pull", json!({"source": held.url()}));
+    held.wait_for(SEGMENT, 1);
+    check_done(&server.pull_from("two", free.url()));
+    held.let_go();
+    check_done(&server.ended(&first));
+}
+
+#[test]
+fn gates_refuse_a_version_and_the_old_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (large, small) = (folder.path().join("large"), folder.path().join("small"));
+    build(&large, "pymk", 1000, "old");
+    build(&small, "pymk", 700, "new");
+    let server = TestServer::start();
+    check_done(&server.pull_from("pymk", large.to_str().unwrap()));
+    let gates = [
+        (json!({"min_records": 701}), "holds 700 records and min_records asks for 701"),
+        (json!({"max_shrink_percent": 20.0}), "30.0 % fewer than live version 1 with 1000"),
+        (json!({"canary": [{"key": "k1", "value": "old"}]}), "canary key \"k1\" is \"new\" and should be \"old\""),
+        (json!({"canary": [{"key": "k999"}]}), "canary key \"k999\" is absent"),
+    ];
+    for (gate, words) in gates {
+        let pull = server.pull("pymk", json!({"source": small, "gates": gate}));
+        check_failed(&pull, "REFUSED", words);
+        assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+        server.check_value("pymk", "k1", "old");
+    }
+    let passed = json!({"min_records": 700, "max_shrink_percent": 30.0,
+        "canary": [{"key": "k1", "value": "new"}, {"key": "k2"}]});
+    check_done(&server.pull("pymk", json!({"source": small, "gates": passed})));
+    server.check_value("pymk", "k1", "new");
+}
+
+#[test]
+fn the_configured_gates_hold_where_a_pull_names_none() {
+    let folder = tempfile::tempdir().unwrap();
+    build(folder.path(), "pymk", 10, "v");
+    let server = TestServer::with(|config| config.stores.min_records = 11);
+    let source = folder.path().to_str().unwrap();
+    check_failed(&server.pull_from("pymk", source), "REFUSED", "min_records");
+    assert!(!server.store_folder("pymk").exists());
+    check_done(&server.pull("pymk", json!({"source": source, "gates": {"min_records": 10}})));
+}
+
+/// The throttle is judged by its own clock in its unit test; here, that the fetches go through it
+/// and that a change reaches those already waiting.
+#[test]
+fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = (0..2000).map(|i| (format!("k{i}"), format!("{i:0>1000}")));
+    let manifest = build_rows(folder.path(), "pymk", rows, 8);
+    let server = TestServer::with(|config| config.fetch.bytes_per_second = 1000);
+    let source = Source::serve(folder.path());
+    let (_, pull) = server.post("/v1/stores/pymk/pull", json!({"source": source.url()}));
+    source.wait_for(SEGMENT, 1);
+    let id = pull["id"].as_str().unwrap();
+    let (_, creeping) = server.get(&format!("/v1/pulls/{id}?wait=1"));
+    assert_eq!(creeping["state"], "fetching");
+    let done = creeping["bytes_done"].as_u64().unwrap();
+    assert!(done < manifest.size_bytes / 2, "{done} of {}", manifest.size_bytes);
+    let (_, settings) = server.patch("/v1/settings", json!({"fetch_bytes_per_second": 0}));
+    assert_eq!(settings["fetch_bytes_per_second"], 0);
+    check_done(&server.ended(&pull));
+}
+
+/// Needs to mount a small file system, so root.
+#[test]
+fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=6m", "tmpfs"])
+        .arg(&disk)
+        .output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: cannot mount a small file system here");
+        return;
+    }
+    let versions = tempfile::tempdir().unwrap();
+    let rows = (0..8000).map(|i| (format!("k{i}"), format!("{i:0>1000}")));
+    build_rows(&versions.path().join("large"), "pymk", rows, 4);
+    build(&versions.path().join("small"), "pymk", 10, "v1");
+    {
+        let server = TestServer::with(|config| config.server.data = disk.join("data"));
+        check_done(&server.pull_from("pymk", versions.path().join("small").to_str().unwrap()));
+        let pull = server.pull_from("pymk", versions.path().join("large").to_str().unwrap());
+        check_failed(&pull, "DISK_FULL", "are free");
+        assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+        server.check_value("pymk", "k0", "v1");
+    }
+    let unmounted = std::process::Command::new("umount").arg(&disk).status();
+    assert!(unmounted.unwrap().success());
+}
+
+#[test]
+fn a_pull_may_stage_a_version_for_a_later_swap() {
+    let folder = tempfile::tempdir().unwrap();
+    build(folder.path(), "pymk", 10, "v1");
+    let server = TestServer::start();
+    let body = json!({"source": folder.path(), "activate": false});
+    check_done(&server.pull("pymk", body));
+    assert_eq!(server.get("/v1/stores/pymk/keys/k0").0, 503);
+    assert_eq!(server.post("/v1/stores/pymk/swap", json!({"version": 1})).0, 200);
+    server.check_value("pymk", "k0", "v1");
+}

@@ -1,0 +1,127 @@
+//! The HTTP API's answers, byte for byte where clients depend on them.
+
+use serde_json::{Value, json};
+
+use crate::support::{TestServer, build, build_rows};
+
+fn server_with_two_versions() -> (TestServer, tempfile::TempDir) {
+    let versions = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    let rows = |range: std::ops::Range<u32>, value: &str| {
+        let value = value.to_owned();
+        range.map(move |i| (format!("k{i}"), value.clone()))
+    };
+    let old = versions.path().join("old");
+    build_rows(&old, "pymk", rows(0..10, "same").chain(rows(10..15, "old")), 2);
+    server.pull_from("pymk", old.to_str().unwrap());
+    let new = versions.path().join("new");
+    let changed = rows(12..15, "new").chain(rows(15..20, "new"));
+    build_rows(&new, "pymk", rows(0..10, "same").chain(changed), 2);
+    server.pull_from("pymk", new.to_str().unwrap());
+    (server, versions)
+}
+
+#[test]
+fn versions_are_compared_sampled_and_dumped() {
+    let (server, _versions) = server_with_two_versions();
+    let (_, diff) = server.get("/v1/stores/pymk/diff?limit=3");
+    assert_eq!(
+        (&diff["added"], &diff["removed"], &diff["changed"], &diff["unchanged"]),
+        (&json!(5), &json!(2), &json!(3), &json!(10)),
+        "{diff}"
+    );
+    assert_eq!(diff["changes"].as_array().unwrap().len(), 3);
+    let (_, back) = server.get("/v1/stores/pymk/diff?from=2&to=1");
+    assert_eq!((&back["added"], &back["removed"]), (&json!(2), &json!(5)));
+    let (_, sample) = server.get("/v1/stores/pymk/sample?n=4");
+    assert_eq!(sample["records"].as_array().unwrap().len(), 4);
+    let (_, dump) = server.get("/v1/stores/pymk/dump?version=1");
+    let mut lines: Vec<Value> = dump
+        .as_str()
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    lines.sort_by_key(|record| record["key"].as_str().unwrap()[1..].parse::<u32>().unwrap());
+    assert_eq!(lines.len(), 15);
+    assert_eq!(lines[14], json!({"key": "k14", "value": "old"}));
+    assert_eq!(server.get("/v1/stores/pymk/sample?nn=4").0, 400);
+    assert_eq!(server.get("/v1/stores/pymk/dump?version=7").0, 404);
+}
+
+#[test]
+fn absent_key_absent_store_and_absent_path_are_three_answers() {
+    let (server, _versions) = server_with_two_versions();
+    for (path, code) in [
+        ("/v1/stores/pymk/keys/none", "ABSENT_KEY"),
+        ("/v1/stores/none/keys/k1", "NO_SUCH_STORE"),
+        ("/v1/stores/none", "NO_SUCH_STORE"),
+        ("/v1/pulls/none", "NO_SUCH_PULL"),
+        ("/v1/none", "BAD_REQUEST"),
+    ] {
+        let (status, error) = server.get(path);
+        assert_eq!((status, &error["error"]["code"]), (404, &json!(code)), "{path}");
+        assert_eq!(error["error"]["retry"], false);
+    }
+    let response = ureq::get(server.url("/v1/stores/pymk/keys/k12")).call().unwrap();
+    assert_eq!(response.headers()["x-larder-version"], "2");
+}
+
+#[test]
+fn changes_need_a_header_that_other_sites_cannot_send() {
+    let (server, _versions) = server_with_two_versions();
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build()
+        .into();
+    let url = server.url("/v1/stores/pymk/rollback");
+    let plain = agent.post(&url).content_type("text/plain").send("{}").unwrap();
+    assert_eq!(plain.status(), 403);
+    let foreign = agent.post(&url).header("Origin", "http://evil.example").send_json(json!({}));
+    assert_eq!(foreign.unwrap().status(), 403);
+    let rebound = agent.get(server.url("/v1/stores")).header("Host", "evil.example").call();
+    assert_eq!(rebound.unwrap().status(), 403);
+    assert_eq!(server.get("/v1/stores/pymk").1["live"], 2);
+}
+
+#[test]
+fn the_api_describes_itself_and_every_path_it_lists_exists() {
+    let server = TestServer::start();
+    let (status, api) = server.get("/v1/openapi.json");
+    assert_eq!(status, 200);
+    let paths = api["paths"].as_object().unwrap();
+    assert!(paths.len() >= 18, "{}", paths.len());
+    for (path, methods) in paths {
+        if methods.get("get").is_none() {
+            continue;
+        }
+        let concrete = path.replace("{store}", "none").replace("{id}", "none").replace("{key}", "k");
+        let (status, answer) = server.get(&concrete);
+        let unknown = answer["error"]["message"].as_str().unwrap_or("").contains("no such path");
+        assert!(status != 405 && !unknown, "{path}: {status} {answer}");
+    }
+}
+
+#[test]
+fn metrics_and_the_console_are_there() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 10, "v");
+    let server = TestServer::start();
+    server.pull_from("pymk", versions.path().to_str().unwrap());
+    let (status, metrics) = server.get("/metrics");
+    assert_eq!(status, 200);
+    let metrics = metrics.as_str().unwrap();
+    for line in [
+        "larder_store_live_version{store=\"pymk\"} 1",
+        "larder_store_records{store=\"pymk\"} 10",
+        "larder_pulls_total{store=\"pymk\",state=\"done\"} 1",
+        "# EOF",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in\n{metrics}");
+    }
+    let (status, page) = server.get("/");
+    assert_eq!(status, 200);
+    assert!(page.as_str().unwrap().contains("<title>larder</title>"));
+    let (_, stats) = server.get("/v1/stats");
+    assert!(stats["uptime_seconds"].is_u64(), "{stats}");
+}

@@ -1,0 +1,8 @@
+//! The server as its users see it: over HTTP and RESP, on a folder of its own, with sources that fail.
+
+mod fetch;
+mod http;
+mod resp;
+mod source;
+mod stores;
+mod support;

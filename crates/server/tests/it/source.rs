@@ -1,0 +1,169 @@
+//! A small HTTP source that serves a folder and misbehaves as told.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// What a source does with one request of a file.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Fault {
+    /// Sends this many bytes of the answer, then nothing, without closing.
+    StallAfter(usize),
+    /// Sends this many bytes of the answer, then closes.
+    CutAfter(usize),
+    /// Flips the last bit of the answer.
+    WrongByte,
+    /// Answers this status.
+    Status(u16),
+    /// Sends the client to the same file under another path.
+    Redirect,
+    /// Holds the answer until `Source::let_go`.
+    Hold,
+}
+
+#[derive(Clone)]
+pub struct Source {
+    state: Arc<State>,
+    url: String,
+}
+
+struct State {
+    folder: PathBuf,
+    faults: Mutex<HashMap<String, VecDeque<Fault>>>,
+    /// File and first byte of every request.
+    requests: Mutex<Vec<(String, u64)>>,
+    held: Mutex<Vec<std::sync::mpsc::Sender<()>>>,
+    seen: std::sync::Condvar,
+}
+
+impl Source {
+    pub fn serve(folder: impl Into<PathBuf>) -> Source {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let state = Arc::new(State {
+            folder: folder.into(),
+            faults: Mutex::default(),
+            requests: Mutex::default(),
+            held: Mutex::default(),
+            seen: std::sync::Condvar::new(),
+        });
+        let source = Source { state, url };
+        let accepting = source.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let source = accepting.clone();
+                std::thread::spawn(move || source.answer_all(stream));
+            }
+        });
+        source
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The next request of `file` meets `fault`; further calls queue up.
+    pub fn break_next(&self, file: &str, fault: Fault) {
+        let mut faults = self.state.faults.lock().unwrap();
+        faults.entry(file.to_owned()).or_default().push_back(fault);
+    }
+
+    /// First bytes of the requests of `file`, in order.
+    pub fn requests(&self, file: &str) -> Vec<u64> {
+        let requests = self.state.requests.lock().unwrap();
+        let of_file = requests.iter().filter(|(name, _)| name == file);
+        of_file.map(|(_, from)| *from).collect()
+    }
+
+    /// Returns once `file` has been asked for `count` times.
+    pub fn wait_for(&self, file: &str, count: usize) {
+        let mut requests = self.state.requests.lock().unwrap();
+        while requests.iter().filter(|(name, _)| name == file).count() < count {
+            requests = self.state.seen.wait(requests).unwrap();
+        }
+    }
+
+    /// Ends every `Hold`.
+    pub fn let_go(&self) {
+        self.state.held.lock().unwrap().clear();
+    }
+
+    fn answer_all(&self, stream: TcpStream) {
+        let mut reader = BufReader::new(stream.try_clone().expect("clone"));
+        let mut stream = stream;
+        while let Some((file, from)) = read_request(&mut reader) {
+            if self.answer(&mut stream, &file, from).is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None` closes the connection.
+    fn answer(&self, stream: &mut TcpStream, file: &str, from: u64) -> Option<()> {
+        let file = file.trim_start_matches("/moved").trim_start_matches('/');
+        let fault = {
+            let mut faults = self.state.faults.lock().unwrap();
+            faults.get_mut(file).and_then(VecDeque::pop_front)
+        };
+        self.state.requests.lock().unwrap().push((file.to_owned(), from));
+        self.state.seen.notify_all();
+        if fault == Some(Fault::Hold) {
+            let (hold, held) = std::sync::mpsc::channel();
+            self.state.held.lock().unwrap().push(hold);
+            let _ = held.recv();
+        }
+        let whole = std::fs::read(self.state.folder.join(file)).ok();
+        let (status, extra, mut body) = match (fault, whole) {
+            (Some(Fault::Status(status)), _) => (status, String::new(), Vec::new()),
+            (Some(Fault::Redirect), _) => (302, format!("Location: /moved/{file}\r\n"), Vec::new()),
+            (_, None) => (404, String::new(), Vec::new()),
+            (_, Some(whole)) if from > whole.len() as u64 => (416, String::new(), Vec::new()),
+            (_, Some(whole)) if from > 0 => {
+                let range = format!("Content-Range: bytes {from}-{}/{}\r\n", whole.len() - 1, whole.len());
+                (206, range, whole[from as usize..].to_vec())
+            }
+            (_, Some(whole)) => (200, String::new(), whole),
+        };
+        let head = format!("HTTP/1.1 {status} As-Told\r\nContent-Length: {}\r\n{extra}\r\n", body.len());
+        stream.write_all(head.as_bytes()).ok()?;
+        match fault {
+            Some(Fault::CutAfter(count)) => {
+                stream.write_all(&body[..count.min(body.len())]).ok()?;
+                return None;
+            }
+            Some(Fault::StallAfter(count)) => {
+                stream.write_all(&body[..count.min(body.len())]).ok()?;
+                // Until the client gives up and closes.
+                let _ = stream.read(&mut [0; 64]);
+                return None;
+            }
+            Some(Fault::WrongByte) => {
+                if let Some(last) = body.last_mut() {
+                    *last ^= 1;
+                }
+            }
+            _ => {}
+        }
+        stream.write_all(&body).ok()
+    }
+}
+
+fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, u64)> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+    let path = line.split(' ').nth(1)?.to_owned();
+    let mut from = 0;
+    loop {
+        line.clear();
+        reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+        let header = line.trim().to_ascii_lowercase();
+        if header.is_empty() {
+            return Some((path, from));
+        }
+        if let Some(range) = header.strip_prefix("range: bytes=") {
+            from = range.split('-').next()?.parse().ok()?;
+        }
+    }
+}

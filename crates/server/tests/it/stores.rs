@@ -1,0 +1,197 @@
+//! Versions after they arrived: swaps, rollbacks, retention, damage, restarts.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::support::{TestServer, build};
+
+/// A server whose store `pymk` has been pulled once per value in `values`.
+fn server_with(values: &[&str]) -> (TestServer, TempDir) {
+    let versions = tempfile::tempdir().unwrap();
+    let server = TestServer::start();
+    pull_each(&server, versions.path(), values);
+    (server, versions)
+}
+
+fn pull_each(server: &TestServer, versions: &Path, values: &[&str]) {
+    for value in values {
+        let folder = versions.join(value);
+        build(&folder, "pymk", 300, value);
+        let pull = server.pull_from("pymk", folder.to_str().unwrap());
+        assert_eq!(pull["state"], "done", "{pull:#}");
+    }
+}
+
+fn ids(status: &Value) -> Vec<u64> {
+    let versions = status["versions"].as_array().unwrap();
+    versions.iter().map(|v| v["version"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_rollback_goes_back_one_version_and_survives_a_restart() {
+    let (mut server, _versions) = server_with(&["one", "two", "three"]);
+    server.check_value("pymk", "k7", "three");
+    let (status, back) = server.post("/v1/stores/pymk/rollback", json!({}));
+    assert_eq!((status, &back["live"], &back["previous"]), (200, &json!(2), &json!(1)), "{back}");
+    assert!(back["took_us"].is_u64());
+    server.check_value("pymk", "k7", "two");
+    server.restart(|_| {});
+    server.check_value("pymk", "k7", "two");
+    let (_, back) = server.post("/v1/stores/pymk/rollback", json!({}));
+    assert_eq!((&back["live"], &back["previous"]), (&json!(1), &Value::Null));
+    let (status, refused) = server.post("/v1/stores/pymk/rollback", json!({}));
+    assert_eq!((status, &refused["error"]["code"]), (422, &json!("REFUSED")));
+    let (status, _) = server.post("/v1/stores/pymk/rollback", json!({"version": 3}));
+    assert_eq!(status, 200, "any kept version can be returned to");
+    server.check_value("pymk", "k7", "three");
+    let (status, error) = server.post("/v1/stores/pymk/swap", json!({"version": 9}));
+    assert_eq!((status, &error["error"]["code"]), (404, &json!("NO_SUCH_VERSION")));
+}
+
+#[test]
+fn retention_keeps_the_newest_and_never_loses_the_live_or_the_previous_one() {
+    let (server, versions) = server_with(&["one", "two", "three"]);
+    server.patch("/v1/settings", json!({"retain_versions": 1}));
+    pull_each(&server, versions.path(), &["four"]);
+    let (_, status) = server.get("/v1/stores/pymk");
+    assert_eq!((ids(&status), &status["previous"]), (vec![4, 3], &json!(3)));
+    let (status, error) = server.patch("/v1/settings", json!({"retain_versions": 0}));
+    assert_eq!(status, 400, "{error}");
+}
+
+#[test]
+fn the_live_version_cannot_be_removed_and_others_can() {
+    let (server, _versions) = server_with(&["one", "two"]);
+    assert_eq!(server.delete("/v1/stores/pymk/versions/2").0, 409);
+    assert_eq!(server.delete("/v1/stores/pymk/versions/1").0, 204);
+    assert_eq!(server.delete("/v1/stores/pymk/versions/1").0, 404);
+    assert_eq!(ids(&server.get("/v1/stores/pymk").1), [2]);
+}
+
+/// Files of a removed store go at once; a reader that holds the version is not disturbed.
+#[test]
+fn readers_keep_the_version_of_a_store_that_is_removed() {
+    let (server, _versions) = server_with(&["one"]);
+    let held = server.server().shared().catalog.load().get(b"pymk").cloned().unwrap();
+    assert_eq!(server.delete("/v1/stores/pymk").0, 204);
+    assert!(!server.store_folder("pymk").exists());
+    assert_eq!(server.get("/v1/stores/pymk").0, 404);
+    assert_eq!(server.get("/v1/stores/pymk/keys/k1").0, 404);
+    let value = held.version.get(b"k1").unwrap().unwrap();
+    assert_eq!(&value[..], b"one");
+}
+
+#[test]
+fn readers_during_swaps_see_whole_versions_only() {
+    let (server, _versions) = server_with(&["one", "two"]);
+    let catalog = &server.server().shared().catalog;
+    let (stop, seen) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let keys: Vec<String> = (0..100).map(|i| format!("k{i}")).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    let snapshot = catalog.load();
+                    let live = snapshot.get(b"pymk").expect("always live");
+                    let mut values = Vec::new();
+                    live.version.get_many(&keys, &mut values);
+                    let expected: &[u8] = [b"one", b"two"][live.version_id.0 as usize - 1];
+                    for value in &values {
+                        assert_eq!(&value.as_ref().unwrap().as_ref().unwrap()[..], expected);
+                    }
+                    seen[live.version_id.0 as usize - 1].fetch_add(1, Relaxed);
+                }
+            });
+        }
+        let (mut target, mut swaps) = (1, 0);
+        // Until both versions were read under swapping many times over, however slow the machine.
+        while swaps < 50 || seen.iter().any(|count| count.load(Relaxed) < 50) {
+            let (status, _) = server.post("/v1/stores/pymk/swap", json!({"version": target}));
+            assert_eq!(status, 200);
+            target = 3 - target;
+            swaps += 1;
+        }
+        stop.store(true, Relaxed);
+    });
+}
+
+fn flip_a_bit(version: &Path) {
+    let path = version.join("p00000.segment");
+    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    // Somewhere in the first block, which holds records.
+    let mut byte = [0];
+    let at = 4096 + 100;
+    let at = at.min(file.metadata().unwrap().len() / 3);
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], at).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_is_found_by_verify_and_is_never_an_absent_key() {
+    let (server, _versions) = server_with(&["one", "two"]);
+    let (status, report) = server.post("/v1/stores/pymk/verify", json!({}));
+    assert_eq!((status, &report["ok"], &report["record_count"]), (200, &json!(true), &json!(300)));
+    flip_a_bit(&server.store_folder("pymk").join("v0000000002"));
+    let (status, error) = server.post("/v1/stores/pymk/verify", json!({"version": 2}));
+    assert_eq!((status, &error["error"]["code"]), (500, &json!("CORRUPTED")), "{error}");
+    let mut damaged = 0;
+    for i in 0..300 {
+        match server.get(&format!("/v1/stores/pymk/keys/k{i}")) {
+            (200, value) => assert_eq!(value, "two"),
+            (500, error) => {
+                assert_eq!(error["error"]["code"], "CORRUPTED");
+                damaged += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(damaged > 0);
+    assert_eq!(server.post("/v1/stores/pymk/rollback", json!({})).0, 200);
+    server.check_value("pymk", "k0", "one");
+}
+
+#[test]
+fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
+    let (mut server, versions) = server_with(&["one", "two"]);
+    let other = versions.path().join("other");
+    build(&other, "fine", 10, "v");
+    server.pull_from("fine", other.to_str().unwrap());
+    assert_eq!(server.get("/readyz").0, 200);
+    server.restart(|data| {
+        let manifest = data.join("stores/pymk/v0000000002/manifest.json");
+        std::fs::write(manifest, "{}").unwrap();
+    });
+    let (status, error) = server.get("/v1/stores/pymk/keys/k0");
+    assert_eq!((status, &error["error"]["code"]), (500, &json!("CORRUPTED")), "{error}");
+    server.check_value("fine", "k0", "v");
+    assert_eq!(server.get("/readyz").0, 503);
+    assert_eq!(server.get("/healthz").0, 200);
+    assert_eq!(server.post("/v1/stores/pymk/rollback", json!({})).0, 200);
+    server.check_value("pymk", "k0", "one");
+    assert_eq!(server.get("/readyz").0, 200);
+}
+
+#[test]
+fn a_second_server_on_the_folder_is_refused() {
+    let server = TestServer::start();
+    let error = server.start_another().err().expect("refused").to_string();
+    assert!(error.contains("is in use by another larder server"), "{error}");
+    assert!(error.contains(&std::process::id().to_string()), "{error}");
+}
+
+#[test]
+fn rubbish_of_a_crash_is_removed_at_start() {
+    let (mut server, _versions) = server_with(&["one"]);
+    server.restart(|data| {
+        let store = data.join("stores/pymk");
+        std::fs::create_dir(store.join("v0000000002.pull")).unwrap();
+        std::fs::write(data.join("stores/stray"), "x").unwrap();
+    });
+    server.check_value("pymk", "k0", "one");
+    assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+}
