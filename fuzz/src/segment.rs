@@ -3,7 +3,7 @@
 use larder_batch::Error;
 use larder_batch::segment::block::Block;
 use larder_batch::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use larder_batch::segment::{Footer, FoundValue, SegmentIndex};
+use larder_batch::segment::{Footer, FoundValue, IndexBytes, SegmentIndex};
 use larder_types::{checksum32, key_hash};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -26,7 +26,11 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
     };
     let footer = Footer::decode("fuzz", &bytes[data_end..], bytes.len() as u64)?;
     let sections_start = HEADER_SIZE + footer.data_size as usize;
-    let index = SegmentIndex::decode("fuzz", footer, &bytes[sections_start..data_end])?;
+    let index = SegmentIndex::decode(
+        "fuzz",
+        footer,
+        IndexBytes::of(&bytes[sections_start..data_end]),
+    )?;
 
     // A footer may claim more blocks than any file holds; each must still be answered.
     const BLOCKS_WALKED_MAX: u64 = 4096;
@@ -92,7 +96,7 @@ pub fn reseal_segment(bytes: &[u8]) -> Option<Vec<u8>> {
     if let Ok(index) = SegmentIndex::decode(
         "fuzz",
         footer.clone(),
-        &bytes[dictionary_start..footer_start],
+        IndexBytes::of(&bytes[dictionary_start..footer_start]),
     ) {
         for number in 0..footer.block_count.min(64) {
             let Some(range) = index.block(number) else {

@@ -1,4 +1,4 @@
-//! The directory: where each block begins. All of it is held in memory.
+//! The directory: where each block begins. All of it is held in memory, as it is in the file.
 //!
 //! It has one entry a block and a last one for the end of the data, in groups. Three kinds differ
 //! in how far a group may reach, and so in bytes an entry:
@@ -14,69 +14,60 @@
 //! block's position and the next one's, reads one cache line, sometimes two. Entries that fill up
 //! the last group repeat the end of the data.
 
-use super::memory::with_huge_pages;
+use super::block::prefetch;
+use super::memory::IndexBytes;
 use crate::error::Error;
 
 const GROUP: usize = 16;
+const NARROW_SIZE: usize = 8 + 2 * GROUP;
+const MEDIUM_SIZE: usize = 8 + 4 * GROUP;
 
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct Group<T> {
-    base: u64,
-    offsets: [T; GROUP],
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Narrow = 0,
+    Medium = 1,
+    Wide = 2,
 }
 
-pub enum Directory {
-    Narrow(Vec<Group<u16>>),
-    Medium(Vec<Group<u32>>),
-    Wide(Vec<u64>),
+/// Encodes the positions of every block and of the end of the data, ascending.
+pub fn encode(positions: &[u64]) -> (Kind, Vec<u8>) {
+    let groups = positions.chunks(GROUP);
+    let reach = groups
+        .clone()
+        .map(|group| group[group.len() - 1] - group[0])
+        .max()
+        .unwrap_or(0);
+    let kind = match reach {
+        _ if reach <= u64::from(u16::MAX) => Kind::Narrow,
+        _ if reach <= u64::from(u32::MAX) => Kind::Medium,
+        _ => Kind::Wide,
+    };
+    let mut bytes = Vec::with_capacity(positions.len() * 3);
+    for group in groups {
+        if kind == Kind::Wide {
+            bytes.extend(group.iter().flat_map(|position| position.to_le_bytes()));
+            continue;
+        }
+        let (base, last) = (group[0], group[group.len() - 1]);
+        bytes.extend(base.to_le_bytes());
+        for index in 0..GROUP {
+            let offset = group.get(index).unwrap_or(&last) - base;
+            match kind {
+                Kind::Narrow => bytes.extend((offset as u16).to_le_bytes()),
+                _ => bytes.extend((offset as u32).to_le_bytes()),
+            }
+        }
+    }
+    (kind, bytes)
+}
+
+pub struct Directory {
+    kind: Kind,
+    bytes: IndexBytes,
 }
 
 impl Directory {
-    /// From the position of every block and of the end of the data, ascending.
-    pub fn from_positions(positions: Vec<u64>) -> Directory {
-        let reach = positions
-            .chunks(GROUP)
-            .map(|group| group[group.len() - 1] - group[0])
-            .max();
-        match reach.unwrap_or(0) {
-            reach if reach <= u64::from(u16::MAX) => {
-                Directory::Narrow(groups(&positions, |offset| offset as u16))
-            }
-            reach if reach <= u64::from(u32::MAX) => {
-                Directory::Medium(groups(&positions, |offset| offset as u32))
-            }
-            _ => Directory::Wide(positions),
-        }
-    }
-
-    pub fn kind(&self) -> u8 {
-        match self {
-            Directory::Narrow(_) => 0,
-            Directory::Medium(_) => 1,
-            Directory::Wide(_) => 2,
-        }
-    }
-
-    pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.memory_bytes());
-        match self {
-            Directory::Narrow(groups) => groups.iter().for_each(|group| {
-                bytes.extend(group.base.to_le_bytes());
-                bytes.extend(group.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
-            }),
-            Directory::Medium(groups) => groups.iter().for_each(|group| {
-                bytes.extend(group.base.to_le_bytes());
-                bytes.extend(group.offsets.iter().flat_map(|offset| offset.to_le_bytes()));
-            }),
-            Directory::Wide(positions) => {
-                bytes.extend(positions.iter().flat_map(|position| position.to_le_bytes()))
-            }
-        }
-        bytes
-    }
-
-    /// Decodes and checks a directory of `block_count` blocks over `data_size` bytes that begin at
+    /// Checks a directory of `block_count` blocks over `data_size` bytes that begin at
     /// `data_start`. The section's own checksum has been checked before.
     ///
     /// # Errors
@@ -84,7 +75,7 @@ impl Directory {
     pub fn decode(
         place: &str,
         kind: u8,
-        bytes: &[u8],
+        bytes: IndexBytes,
         block_count: u64,
         data_start: u64,
         data_size: u64,
@@ -94,32 +85,16 @@ impl Directory {
             .ok()
             .and_then(|n| n.checked_add(1))
             .ok_or_else(|| damaged("is too large"))?;
-        let (units, unit_size) = match kind {
-            0 => (count.div_ceil(GROUP), 8 + 2 * GROUP),
-            1 => (count.div_ceil(GROUP), 8 + 4 * GROUP),
-            2 => (count, 8),
+        let (kind, units, unit_size) = match kind {
+            0 => (Kind::Narrow, count.div_ceil(GROUP), NARROW_SIZE),
+            1 => (Kind::Medium, count.div_ceil(GROUP), MEDIUM_SIZE),
+            2 => (Kind::Wide, count, 8),
             _ => return Err(damaged("is of an unknown kind")),
         };
         if units.checked_mul(unit_size) != Some(bytes.len()) {
             return Err(damaged("has the wrong size"));
         }
-        let word = |unit: &[u8]| u64::from_le_bytes(unit[..8].try_into().expect("8 bytes"));
-        let units = bytes.chunks_exact(unit_size);
-        let directory = match kind {
-            0 => Directory::Narrow(collect(units.map(|unit| Group {
-                base: word(unit),
-                offsets: std::array::from_fn(|i| {
-                    u16::from_le_bytes(unit[8 + i * 2..10 + i * 2].try_into().expect("2 bytes"))
-                }),
-            }))),
-            1 => Directory::Medium(collect(units.map(|unit| Group {
-                base: word(unit),
-                offsets: std::array::from_fn(|i| {
-                    u32::from_le_bytes(unit[8 + i * 4..12 + i * 4].try_into().expect("4 bytes"))
-                }),
-            }))),
-            _ => Directory::Wide(collect(units.map(word))),
-        };
+        let directory = Directory { kind, bytes };
         directory
             .check(count, data_start, data_size)
             .ok_or_else(|| damaged("is out of order"))?;
@@ -130,15 +105,8 @@ impl Directory {
         let end = data_start.checked_add(data_size)?;
         let mut previous = data_start;
         for index in 0..count {
-            let position = match self {
-                Directory::Narrow(groups) => groups[index / GROUP]
-                    .base
-                    .checked_add(u64::from(groups[index / GROUP].offsets[index % GROUP]))?,
-                Directory::Medium(groups) => groups[index / GROUP]
-                    .base
-                    .checked_add(u64::from(groups[index / GROUP].offsets[index % GROUP]))?,
-                Directory::Wide(positions) => positions[index],
-            };
+            let (base, offset) = self.parts(index);
+            let position = base.checked_add(offset)?;
             if position < previous || position > end || (index == 0 && position != data_start) {
                 return None;
             }
@@ -150,80 +118,85 @@ impl Directory {
     /// Where block `index` begins; the next one's position is its end.
     #[inline]
     pub fn position(&self, index: usize) -> u64 {
-        match self {
-            Directory::Narrow(groups) => {
-                groups[index / GROUP].base + u64::from(groups[index / GROUP].offsets[index % GROUP])
+        let (base, offset) = self.parts(index);
+        base + offset
+    }
+
+    #[inline]
+    fn parts(&self, index: usize) -> (u64, u64) {
+        let bytes = &*self.bytes;
+        match self.kind {
+            Kind::Narrow => {
+                let group = &bytes[index / GROUP * NARROW_SIZE..][..NARROW_SIZE];
+                let at = 8 + index % GROUP * 2;
+                (
+                    word(group),
+                    u64::from(u16::from_le_bytes([group[at], group[at + 1]])),
+                )
             }
-            Directory::Medium(groups) => {
-                groups[index / GROUP].base + u64::from(groups[index / GROUP].offsets[index % GROUP])
+            Kind::Medium => {
+                let group = &bytes[index / GROUP * MEDIUM_SIZE..][..MEDIUM_SIZE];
+                let at = 8 + index % GROUP * 4;
+                (
+                    word(group),
+                    u64::from(u32::from_le_bytes([
+                        group[at],
+                        group[at + 1],
+                        group[at + 2],
+                        group[at + 3],
+                    ])),
+                )
             }
-            Directory::Wide(positions) => positions[index],
+            Kind::Wide => (word(&bytes[index * 8..]), 0),
         }
     }
 
     /// Asks the processor to fetch what [`Directory::position`] will read.
     #[inline]
     pub fn prefetch(&self, index: usize) {
-        super::block::prefetch(match self {
-            Directory::Narrow(groups) => groups.as_ptr().wrapping_add(index / GROUP).cast(),
-            Directory::Medium(groups) => groups.as_ptr().wrapping_add(index / GROUP).cast(),
-            Directory::Wide(positions) => positions.as_ptr().wrapping_add(index).cast(),
-        });
+        let offset = match self.kind {
+            Kind::Narrow => index / GROUP * NARROW_SIZE,
+            Kind::Medium => index / GROUP * MEDIUM_SIZE,
+            Kind::Wide => index * 8,
+        };
+        prefetch(self.bytes.as_ptr().wrapping_add(offset));
     }
 
     pub fn memory_bytes(&self) -> usize {
-        match self {
-            Directory::Narrow(groups) => size_of_val(&groups[..]),
-            Directory::Medium(groups) => size_of_val(&groups[..]),
-            Directory::Wide(positions) => size_of_val(&positions[..]),
-        }
+        self.bytes.len()
     }
 }
 
-fn groups<T: Copy + Default>(positions: &[u64], narrow: impl Fn(u64) -> T) -> Vec<Group<T>> {
-    let group = |positions: &[u64]| {
-        let base = positions[0];
-        let last = positions[positions.len() - 1];
-        let offset = |i: usize| narrow(positions.get(i).copied().unwrap_or(last) - base);
-        Group {
-            base,
-            offsets: std::array::from_fn(offset),
-        }
-    };
-    positions.chunks(GROUP).map(group).collect()
-}
-
-fn collect<T>(items: impl ExactSizeIterator<Item = T>) -> Vec<T> {
-    let mut array = with_huge_pages(items.len());
-    array.extend(items);
-    array
+#[inline]
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn check(positions: Vec<u64>, kind: u8) {
+    fn check(positions: Vec<u64>, kind: Kind) {
         let (start, end) = (positions[0], *positions.last().expect("positions"));
-        let directory = Directory::from_positions(positions.clone());
-        assert_eq!(directory.kind(), kind);
-        let bytes = directory.encode();
-        assert_eq!(bytes.len(), directory.memory_bytes());
+        let (chosen, bytes) = encode(&positions);
+        assert_eq!(chosen, kind);
         let blocks = positions.len() as u64 - 1;
-        let decoded =
-            Directory::decode("s", kind, &bytes, blocks, start, end - start).expect("round trip");
+        let decode = |bytes: &[u8], size| {
+            Directory::decode("s", kind as u8, IndexBytes::of(bytes), blocks, start, size)
+        };
+        let decoded = decode(&bytes, end - start).expect("round trip");
         for (index, position) in positions.iter().enumerate() {
             assert_eq!(decoded.position(index), *position);
         }
-        assert!(Directory::decode("s", kind, &bytes[1..], blocks, start, end - start).is_err());
-        assert!(Directory::decode("s", kind, &bytes, blocks, start, end - start + 1).is_err());
+        assert!(decode(&bytes[1..], end - start).is_err());
+        assert!(decode(&bytes, end - start + 1).is_err());
     }
 
     #[test]
     fn every_kind_round_trips() {
-        check(vec![16, 16], 0);
-        check((0..1000).map(|i| 16 + i * i).collect(), 0);
-        check((0..1000).map(|i| 16 + i * i * i).collect(), 1);
-        check((0..300).map(|i| 16 + i * (1 << 30)).collect(), 2);
+        check(vec![16, 16], Kind::Narrow);
+        check((0..1000).map(|i| 16 + i * i).collect(), Kind::Narrow);
+        check((0..1000).map(|i| 16 + i * i * i).collect(), Kind::Medium);
+        check((0..300).map(|i| 16 + i * (1 << 30)).collect(), Kind::Wide);
     }
 }

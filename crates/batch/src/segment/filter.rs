@@ -6,12 +6,13 @@
 //! The line is picked by the hash's high bits, so a build, which meets hashes in order, fills the
 //! filter from front to back. With 10 bits a key about one absent key in a hundred passes.
 
-use super::memory::with_huge_pages;
+use super::block::prefetch;
+use super::memory::IndexBytes;
 
 pub const BITS_PER_KEY: u64 = 10;
 
 const WORDS: usize = 8;
-pub const LINE_SIZE: usize = WORDS * 4;
+const LINE_SIZE: usize = WORDS * 4;
 const SALT: [u32; WORDS] = [
     0x47b6_137b,
     0x4497_4d91,
@@ -23,82 +24,77 @@ const SALT: [u32; WORDS] = [
     0x5c6b_fb31,
 ];
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(align(32))]
-struct Line([u32; WORDS]);
-
-pub struct Filter {
-    lines: Vec<Line>,
+/// A filter that is being filled.
+pub struct FilterBuilder {
+    words: Vec<u32>,
 }
 
-impl Filter {
-    pub fn with_capacity(key_count: u64) -> Filter {
+impl FilterBuilder {
+    pub fn for_keys(key_count: u64) -> FilterBuilder {
         let lines = (key_count * BITS_PER_KEY)
             .div_ceil(LINE_SIZE as u64 * 8)
             .max(1);
-        Filter {
-            lines: vec![Line([0; WORDS]); lines as usize],
+        FilterBuilder {
+            words: vec![0; lines as usize * WORDS],
         }
-    }
-
-    /// `None` if `bytes` is not a whole number of lines.
-    pub fn decode(bytes: &[u8]) -> Option<Filter> {
-        if bytes.is_empty() || !bytes.len().is_multiple_of(LINE_SIZE) {
-            return None;
-        }
-        let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("4 bytes"));
-        let line = |bytes: &[u8]| Line(std::array::from_fn(|i| word(&bytes[i * 4..i * 4 + 4])));
-        let mut lines = with_huge_pages(bytes.len() / LINE_SIZE);
-        lines.extend(bytes.chunks_exact(LINE_SIZE).map(line));
-        Some(Filter { lines })
-    }
-
-    pub fn encode(&self) -> Vec<u8> {
-        self.lines
-            .iter()
-            .flat_map(|line| line.0)
-            .flat_map(u32::to_le_bytes)
-            .collect()
     }
 
     pub fn insert(&mut self, hash: u64) {
-        let index = self.line_index(hash);
-        let mask = mask(hash);
-        for (word, bit) in self.lines[index].0.iter_mut().zip(mask) {
+        let start = line_index(hash, self.words.len() / WORDS) * WORDS;
+        for (word, bit) in self.words[start..start + WORDS].iter_mut().zip(mask(hash)) {
             *word |= bit;
         }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        self.words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect()
+    }
+}
+
+/// A filter as it is in the file.
+pub struct Filter {
+    bytes: IndexBytes,
+    lines: usize,
+}
+
+impl Filter {
+    /// `None` if `bytes` is not a whole number of lines.
+    pub fn decode(bytes: IndexBytes) -> Option<Filter> {
+        let lines = bytes.len() / LINE_SIZE;
+        (lines > 0 && bytes.len().is_multiple_of(LINE_SIZE)).then_some(Filter { bytes, lines })
     }
 
     /// False only if `hash` was never inserted. One cache line.
     #[inline]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let line = &self.lines[self.line_index(hash)].0;
-        let mask = mask(hash);
+        let line = &self.bytes[line_index(hash, self.lines) * LINE_SIZE..][..LINE_SIZE];
         let mut missing = 0;
-        for word in 0..WORDS {
-            missing |= !line[word] & mask[word];
+        for (word, bit) in line.chunks_exact(4).zip(mask(hash)) {
+            missing |= !u32::from_le_bytes([word[0], word[1], word[2], word[3]]) & bit;
         }
         missing == 0
     }
 
     #[inline]
     pub fn prefetch(&self, hash: u64) {
-        super::block::prefetch(
-            self.lines
+        prefetch(
+            self.bytes
                 .as_ptr()
-                .wrapping_add(self.line_index(hash))
-                .cast(),
+                .wrapping_add(line_index(hash, self.lines) * LINE_SIZE),
         );
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.lines.len() * LINE_SIZE
+        self.bytes.len()
     }
+}
 
-    #[inline]
-    fn line_index(&self, hash: u64) -> usize {
-        ((u128::from(hash) * self.lines.len() as u128) >> 64) as usize
-    }
+#[inline]
+fn line_index(hash: u64, lines: usize) -> usize {
+    ((u128::from(hash) * lines as u128) >> 64) as usize
 }
 
 /// One bit for each of the eight words, from the hash's low half (the high half picks the line).
@@ -115,13 +111,14 @@ mod tests {
     #[test]
     fn no_key_is_denied_and_few_strangers_pass() {
         let hash = |i: u32| key_hash(&i.to_le_bytes());
-        let mut filter = Filter::with_capacity(100_000);
-        (0..100_000).for_each(|i| filter.insert(hash(i)));
-        let filter = Filter::decode(&filter.encode()).expect("round trip");
+        let mut builder = FilterBuilder::for_keys(100_000);
+        (0..100_000).for_each(|i| builder.insert(hash(i)));
+        let filter = Filter::decode(IndexBytes::of(&builder.encode())).expect("round trip");
         assert!((0..100_000).all(|i| filter.may_contain(hash(i))));
         let passed = (100_000..200_000)
             .filter(|&i| filter.may_contain(hash(i)))
             .count();
         assert!(passed < 2_500, "{passed} of 100,000 absent keys pass");
+        assert!(Filter::decode(IndexBytes::of(&[0; 33])).is_none());
     }
 }

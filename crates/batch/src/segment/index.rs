@@ -7,6 +7,7 @@ use super::compression::Codec;
 use super::directory::Directory;
 use super::filter::Filter;
 use super::format::{Footer, HEADER_SIZE};
+use super::memory::IndexBytes;
 use crate::error::Error;
 
 /// The checked index of one segment. A lookup begins with [`SegmentIndex::locate`].
@@ -31,28 +32,36 @@ impl SegmentIndex {
     ///
     /// # Errors
     /// [`Error::Corrupted`] if any of them is not what was written.
-    pub fn decode(place: &str, footer: Footer, sections: &[u8]) -> Result<SegmentIndex, Error> {
+    pub fn decode(
+        place: &str,
+        footer: Footer,
+        sections: IndexBytes,
+    ) -> Result<SegmentIndex, Error> {
         let damaged =
             |what: &str| Error::corrupted(place, format!("the {what}'s checksum does not fit"));
         let total = footer.dictionary_size + footer.filter_size + footer.directory_size;
         if sections.len() as u64 != total {
             return Err(Error::corrupted(place, "its sections are cut short"));
         }
-        let (dictionary, rest) = sections.split_at(footer.dictionary_size as usize);
-        let (filter, directory) = rest.split_at(footer.filter_size as usize);
+        let filter_start = footer.dictionary_size as usize;
+        let directory_start = filter_start + footer.filter_size as usize;
+        let dictionary = sections.part(0..filter_start);
+        let filter = sections.part(filter_start..directory_start);
+        let directory = sections.part(directory_start..sections.len());
         for (what, bytes, check) in [
-            ("dictionary", dictionary, footer.dictionary_check),
-            ("filter", filter, footer.filter_check),
-            ("directory", directory, footer.directory_check),
+            ("dictionary", &dictionary, footer.dictionary_check),
+            ("filter", &filter, footer.filter_check),
+            ("directory", &directory, footer.directory_check),
         ] {
             if xxh3_64(bytes) != check {
                 return Err(damaged(what));
             }
         }
-        let codec = Codec::new(place, footer.compression, dictionary)?;
-        let filter = match filter {
-            [] => None,
-            bytes => Some(Filter::decode(bytes).ok_or_else(|| damaged("filter"))?),
+        let codec = Codec::new(place, footer.compression, &dictionary)?;
+        let filter = if filter.is_empty() {
+            None
+        } else {
+            Some(Filter::decode(filter).ok_or_else(|| damaged("filter"))?)
         };
         let start = HEADER_SIZE as u64;
         let directory = Directory::decode(

@@ -42,4 +42,5 @@ pub use block::{FoundValue, RecordRef};
 pub use compression::{Codec, Compression};
 pub use format::{Footer, LARGE_VALUE_BYTES_MIN};
 pub use index::{BlockRange, SegmentIndex, prefetch_block};
+pub use memory::{IndexArena, IndexBytes};
 pub use writer::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};

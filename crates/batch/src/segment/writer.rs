@@ -6,8 +6,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::{BLOCK_OVERHEAD, BlockBuilder};
 use super::compression::{Compression, Encoder};
-use super::directory::Directory;
-use super::filter::Filter;
+use super::directory;
+use super::filter::FilterBuilder;
 use super::format::{Footer, HEADER_SIZE, header};
 use super::index::block_index;
 use crate::manifest::SegmentDigest;
@@ -46,7 +46,7 @@ pub struct SegmentWriter<W: Write> {
     options: SegmentOptions,
     block_count: u64,
     positions: Vec<u64>,
-    filter: Option<Filter>,
+    filter: Option<FilterBuilder>,
     current: BlockBuilder,
     current_index: u64,
     last: Option<(u64, Vec<u8>)>,
@@ -107,7 +107,7 @@ impl<W: Write> SegmentWriter<W> {
             positions: Vec::with_capacity(block_count as usize + 1),
             filter: options
                 .filter
-                .then(|| Filter::with_capacity(plan.record_count)),
+                .then(|| FilterBuilder::for_keys(plan.record_count)),
             current: BlockBuilder::default(),
             current_index: 0,
             last: None,
@@ -167,9 +167,8 @@ impl<W: Write> SegmentWriter<W> {
             .take()
             .map(|filter| filter.encode())
             .unwrap_or_default();
-        let directory = Directory::from_positions(std::mem::take(&mut self.positions));
-        self.footer.directory_kind = directory.kind();
-        let directory = directory.encode();
+        let (kind, directory) = directory::encode(&self.positions);
+        self.footer.directory_kind = kind as u8;
         self.footer.dictionary_size = dictionary.len() as u64;
         self.footer.filter_size = filter.len() as u64;
         self.footer.directory_size = directory.len() as u64;

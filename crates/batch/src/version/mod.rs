@@ -26,10 +26,10 @@ use larder_types::{key_hash, slot_of_parts};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, partition_of};
-use crate::segment::{BlockRange, prefetch_block};
+use crate::segment::{BlockRange, IndexArena, IndexBytes, prefetch_block};
 pub use publish::StoreDir;
 pub use segment_file::Attempt;
-use segment_file::SegmentFile;
+use segment_file::{OpenedSegment, SegmentFile};
 pub use tools::{ScanPage, VerifyReport};
 
 /// A value, borrowed from the map where it can be.
@@ -83,10 +83,24 @@ impl Version {
         let manifest_path = path.join(Manifest::FILE);
         let bytes = fs::read(&manifest_path).map_err(Error::io("read", &manifest_path))?;
         let manifest = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
-        let mut segments = Vec::with_capacity(manifest.segments.len());
-        for entry in &manifest.segments {
-            segments.push(SegmentFile::open(path, &manifest, entry)?);
+        let opened = manifest
+            .segments
+            .iter()
+            .map(|entry| OpenedSegment::open(path, &manifest, entry));
+        let opened = opened.collect::<Result<Vec<_>, Error>>()?;
+        let mut arena = IndexArena::for_sections(opened.iter().map(OpenedSegment::sections_size));
+        let mut ranges = Vec::with_capacity(opened.len());
+        for segment in &opened {
+            let range = arena.take(segment.sections_size());
+            segment.read_sections(arena.bytes_mut(range.clone()))?;
+            ranges.push(range);
         }
+        let arena = arena.share();
+        let mapped = opened
+            .into_iter()
+            .zip(ranges)
+            .map(|(segment, range)| segment.map(IndexBytes::new(&arena, range)));
+        let segments = mapped.collect::<Result<Vec<_>, Error>>()?;
         Ok(Version {
             prefix: format!("{}:", manifest.store).into_bytes(),
             manifest,

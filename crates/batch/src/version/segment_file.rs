@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::segment::block::{Block, BlockValue};
 use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use crate::segment::{BlockRange, Codec, Footer, SegmentIndex, prefetch_block};
+use crate::segment::{BlockRange, Codec, Footer, IndexBytes, SegmentIndex, prefetch_block};
 
 /// The answer of a lookup that must not wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,47 +38,77 @@ type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<bool, Error> + 'a;
 /// A block and its extents of up to this size are fetched by one read; of more, the block first.
 const WHOLE_READ_BYTES_MAX: u64 = 256 << 10;
 
-impl SegmentFile {
+/// A segment whose header and footer have been checked, and whose index is not in memory yet.
+pub struct OpenedSegment {
+    pub footer: Footer,
+    place: String,
+    path: PathBuf,
+    file: File,
+}
+
+impl OpenedSegment {
     pub fn open(
         folder: &Path,
         manifest: &Manifest,
         entry: &SegmentEntry,
-    ) -> Result<SegmentFile, Error> {
+    ) -> Result<OpenedSegment, Error> {
         let path = folder.join(&entry.file);
         let place = format!("segment {}", path.display());
         let file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         if size != entry.size_bytes {
-            return Err(Error::corrupted(
-                place,
-                format!(
-                    "it has {size} bytes, the manifest says {}",
-                    entry.size_bytes
-                ),
-            ));
+            let detail = format!(
+                "it has {size} bytes, the manifest says {}",
+                entry.size_bytes
+            );
+            return Err(Error::corrupted(place, detail));
         }
         if size < (HEADER_SIZE + FOOTER_SIZE) as u64 {
             return Err(Error::corrupted(place, "it is too short to be a segment"));
         }
-        let read = |offset: u64, size: u64| -> Result<Vec<u8>, Error> {
-            let mut bytes = vec![0; size as usize];
-            file.read_exact_at(&mut bytes, offset)
-                .map_err(Error::io("read", &path))?;
-            Ok(bytes)
-        };
-        check_header(&place, &read(0, HEADER_SIZE as u64)?)?;
-        let footer_start = size - FOOTER_SIZE as u64;
-        let footer = Footer::decode(&place, &read(footer_start, FOOTER_SIZE as u64)?, size)?;
+        let (mut header, mut footer) = ([0; HEADER_SIZE], [0; FOOTER_SIZE]);
+        file.read_exact_at(&mut header, 0)
+            .map_err(Error::io("read", &path))?;
+        check_header(&place, &header)?;
+        file.read_exact_at(&mut footer, size - FOOTER_SIZE as u64)
+            .map_err(Error::io("read", &path))?;
+        let footer = Footer::decode(&place, &footer, size)?;
         let expected = (entry.partition.0, manifest.partitions, entry.record_count);
         if (footer.partition, footer.partitions, footer.record_count) != expected {
-            return Err(Error::corrupted(
-                place,
-                "it is not the segment that the manifest means: partition or record count differ",
-            ));
+            let detail =
+                "it is not the segment that the manifest means: partition or record count differ";
+            return Err(Error::corrupted(place, detail));
         }
-        let sections_start = HEADER_SIZE as u64 + footer.data_size;
-        let sections = read(sections_start, footer_start - sections_start)?;
-        let index = SegmentIndex::decode(&place, footer, &sections)?;
+        Ok(OpenedSegment {
+            footer,
+            place,
+            path,
+            file,
+        })
+    }
+
+    pub fn sections_size(&self) -> usize {
+        (self.footer.dictionary_size + self.footer.filter_size + self.footer.directory_size)
+            as usize
+    }
+
+    /// Reads the index into `sections`, which has room for [`OpenedSegment::sections_size`] bytes.
+    pub fn read_sections(&self, sections: &mut [u8]) -> Result<(), Error> {
+        let start = HEADER_SIZE as u64 + self.footer.data_size;
+        self.file
+            .read_exact_at(sections, start)
+            .map_err(Error::io("read", &self.path))
+    }
+
+    /// Checks the index and maps the file.
+    pub fn map(self, sections: IndexBytes) -> Result<SegmentFile, Error> {
+        let OpenedSegment {
+            footer,
+            place,
+            path,
+            file,
+        } = self;
+        let index = SegmentIndex::decode(&place, footer, sections)?;
         // Random reads gain nothing from read-ahead.
         // SAFETY: the descriptor is open; the call only gives advice.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
@@ -95,7 +125,9 @@ impl SegmentFile {
             map,
         })
     }
+}
 
+impl SegmentFile {
     /// The block and its extents, in the map. Touching them may wait for the disk.
     #[inline]
     pub fn mapped(&self, range: BlockRange) -> &[u8] {
