@@ -123,7 +123,7 @@ async fn remove_store(State(shared): Server, Path(name): Path<String>) -> Result
             pull.id, pull.id
         ))));
     }
-    shared.stores.remove(&store)?;
+    off_thread(move || shared.stores.remove(&store)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -132,7 +132,7 @@ async fn remove_version(
     Path((name, version)): Path<(String, u64)>,
 ) -> Result<StatusCode, Failure> {
     let store = shared.stores.get(&name)?;
-    shared.stores.remove_version(&store, VersionId(version))?;
+    off_thread(move || shared.stores.remove_version(&store, VersionId(version))).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -185,7 +185,8 @@ async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullSta
 async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {
     let request: SwapRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
-    let swapped = shared.stores.go_live(&store, VersionId(request.version))?;
+    let to = VersionId(request.version);
+    let swapped = off_thread(move || shared.stores.go_live(&store, to)).await?;
     Ok(Json(swap_result(swapped)))
 }
 
@@ -197,7 +198,17 @@ async fn rollback(
     let request: RollbackRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
     let to = request.version.map(VersionId);
-    Ok(Json(swap_result(shared.stores.roll_back(&store, to)?)))
+    let swapped = off_thread(move || shared.stores.roll_back(&store, to)).await?;
+    Ok(Json(swap_result(swapped)))
+}
+
+/// For changes, which wait for the disk to have them.
+async fn off_thread<T: Send + 'static>(
+    change: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(change).await;
+    let done = done.map_err(|error| Error::Io(format!("the change failed: {error}; see the log")))?;
+    Ok(done?)
 }
 
 fn swap_result(swapped: Swapped) -> SwapResult {

@@ -18,13 +18,15 @@ const SAMPLE_AGE: Duration = Duration::from_secs(2);
 
 /// The last two samples; rates are over the time since the older one.
 #[derive(Default)]
-pub struct Samples(Mutex<[Option<(Instant, Arc<StatsSnapshot>)>; 2]>);
+pub struct Samples(Mutex<[Option<Sample>; 2]>);
+
+type Sample = (Instant, Arc<StatsSnapshot>);
 
 impl Samples {
     /// The sample to compare `now` with, and its age. Keeps `now` for those who ask later.
     fn before(&self, now: &Arc<StatsSnapshot>) -> Option<(Duration, Arc<StatsSnapshot>)> {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let old = |sample: &Option<(Instant, _)>| {
+        let old = |sample: &Option<Sample>| {
             sample.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAMPLE_AGE)
         };
         if old(&samples[1]) {

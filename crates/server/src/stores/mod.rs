@@ -176,7 +176,10 @@ impl Stores {
                 store.name
             )));
         }
-        state.remove(store, id)
+        let kept = state.kept.remove(&id);
+        let kept = kept.ok_or_else(|| store.no_such_version(&state, id))?;
+        drop(state);
+        store.unlink(id, Some(kept))
     }
 
     /// Removes a store with all its versions. Readers that hold its live version finish undisturbed.
@@ -265,11 +268,7 @@ impl Store {
                 "version {id} of store {} cannot be opened: {why}",
                 self.name
             ))),
-            None => Err(Error::NoSuchVersion {
-                store: self.name.clone(),
-                version: id.0,
-                kept: state.kept.keys().copied().collect(),
-            }),
+            None => Err(self.no_such_version(state, id)),
         }
     }
 
@@ -310,11 +309,27 @@ impl Store {
 
     /// Removes a published version that is not to be kept, listed here or not.
     pub fn forget(&self, id: VersionId) -> Result<(), Error> {
-        let mut state = self.lock()?;
-        if let Some(kept) = state.kept.remove(&id) {
+        let kept = self.lock()?.kept.remove(&id);
+        self.unlink(id, kept)
+    }
+
+    /// Deletes the files of a version that is no longer listed. It may take long, so the lock is not
+    /// held: nobody can ask for the version any more.
+    fn unlink(&self, id: VersionId, kept: Option<Kept>) -> Result<(), Error> {
+        self.dir.remove(id)?;
+        if let Some(kept) = kept {
             self.graveyard.bury(kept);
         }
-        Ok(self.dir.remove(id)?)
+        tracing::info!(store = %self.name, version = id.0, "version removed");
+        Ok(())
+    }
+
+    fn no_such_version(&self, state: &State, id: VersionId) -> Error {
+        Error::NoSuchVersion {
+            store: self.name.clone(),
+            version: id.0,
+            kept: state.kept.keys().copied().collect(),
+        }
     }
 
     /// Adds a version that was just published and opened.
@@ -358,22 +373,6 @@ impl State {
             let mut below = self.kept.range(..live).rev().map(|(id, _)| *id);
             below.find(|id| readable(*id))
         })
-    }
-
-    fn remove(&mut self, store: &Store, id: VersionId) -> Result<(), Error> {
-        if !self.kept.contains_key(&id) {
-            return Err(Error::NoSuchVersion {
-                store: store.name.clone(),
-                version: id.0,
-                kept: self.kept.keys().copied().collect(),
-            });
-        }
-        store.dir.remove(id)?;
-        if let Some(kept) = self.kept.remove(&id) {
-            store.graveyard.bury(kept);
-        }
-        tracing::info!(store = %store.name, version = id.0, "version removed");
-        Ok(())
     }
 }
 

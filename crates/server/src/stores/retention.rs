@@ -56,8 +56,10 @@ impl Store {
             })
             .collect();
         let doomed = choose(&kept, live, previous, retention, unix_seconds());
-        for id in &doomed {
-            state.remove(self, *id)?;
+        let unlisted: Vec<_> = doomed.iter().map(|id| (*id, state.kept.remove(id))).collect();
+        drop(state);
+        for (id, kept) in unlisted {
+            self.unlink(id, kept)?;
         }
         Ok(doomed)
     }
