@@ -201,6 +201,14 @@ impl Decoder {
         }
     }
 
+    /// Argument `index` of the same, if it lies in `input` itself: it then outlives the decoder's next
+    /// step. `None` for inline requests.
+    #[inline]
+    pub fn argument_in<'a>(&self, input: &'a [u8], index: usize) -> Option<&'a [u8]> {
+        let span = self.spans.get(index).filter(|_| !self.inline)?;
+        Some(span.of(input))
+    }
+
     fn done(&mut self) -> usize {
         self.left = None;
         self.bulk = None;

@@ -1,0 +1,241 @@
+//! Commands about the connection itself: AUTH, HELLO, RESET, CLIENT.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Proto, Request};
+
+use super::clients::Filter;
+use super::dispatch::integer;
+use super::session::State;
+
+const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
+const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";
+
+pub(super) fn auth(state: &mut State, request: Request<'_>) {
+    let configured = state.core.shared.config.server.password.is_empty();
+    match request.len() {
+        2 if configured => state.error(Code::BadRequest, NO_PASSWORD),
+        2 if log_in(state, b"default", request.arg(1)) => state.encoder().ok(),
+        3 if log_in(state, request.arg(1), request.arg(2)) => state.encoder().ok(),
+        2 | 3 => state.error(Code::WrongPassword, WRONG_PASSWORD),
+        _ => state.error(Code::Syntax, "syntax error"),
+    }
+}
+
+/// As in Redis, the user `default` needs no password when none is configured.
+fn log_in(state: &mut State, user: &[u8], password: &[u8]) -> bool {
+    let expected = state.core.shared.config.server.password.as_bytes();
+    let right = user == b"default" && (expected.is_empty() || same(expected, password));
+    state.authenticated |= right;
+    right
+}
+
+/// Compares without telling by the time taken how much of a guess was right.
+fn same(expected: &[u8], given: &[u8]) -> bool {
+    let differences = expected
+        .iter()
+        .zip(given)
+        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    std::hint::black_box(differences) == 0 && expected.len() == given.len()
+}
+
+pub(super) fn hello(state: &mut State, request: Request<'_>) {
+    let proto = match request.get(1).map(integer) {
+        None => state.proto,
+        Some(Some(2)) => Proto::Resp2,
+        Some(Some(3)) => Proto::Resp3,
+        Some(Some(_)) => return state.error(Code::NoProto, "unsupported protocol version"),
+        Some(None) => {
+            return state.error(
+                Code::BadRequest,
+                "Protocol version is not an integer or out of range",
+            );
+        }
+    };
+    let (mut at, mut name) = (2, None);
+    while let Some(option) = request.get(at) {
+        match (option.to_ascii_uppercase().as_slice(), request.len() - at) {
+            (b"AUTH", 3..) => {
+                if !log_in(state, request.arg(at + 1), request.arg(at + 2)) {
+                    return state.error(Code::WrongPassword, WRONG_PASSWORD);
+                }
+                at += 3;
+            }
+            (b"SETNAME", 2..) => {
+                name = Some(request.arg(at + 1));
+                at += 2;
+            }
+            _ => {
+                let shown = String::from_utf8_lossy(option);
+                return state.error(
+                    Code::Syntax,
+                    &format!("Syntax error in HELLO option '{shown}'"),
+                );
+            }
+        }
+    }
+    if !state.authenticated {
+        return state.error(
+            Code::NoAuth,
+            "HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> \
+             option can be used to authenticate the client and select the RESP protocol version at the same time",
+        );
+    }
+    if let Some(name) = name
+        && !set_name(state, name)
+    {
+        return;
+    }
+    state.set_proto(proto);
+    let id = state.client.id;
+    let mut encoder = state.encoder();
+    encoder.map(7);
+    for (key, value) in [("server", "larder"), ("version", env!("CARGO_PKG_VERSION"))] {
+        encoder.text(key);
+        encoder.text(value);
+    }
+    encoder.text("proto");
+    encoder.integer(proto.number());
+    encoder.text("id");
+    encoder.count(id);
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        encoder.text(key);
+        encoder.text(value);
+    }
+    encoder.text("modules");
+    encoder.array(0);
+}
+
+pub(super) fn reset(state: &mut State) {
+    state.set_proto(Proto::Resp2);
+    state.authenticated = state.core.shared.config.server.password.is_empty();
+    state.client.forget_names();
+    state.encoder().simple("RESET");
+}
+
+fn set_name(state: &mut State, name: &[u8]) -> bool {
+    match printable(name) {
+        Some(name) => state.client.change_names(|names| names.name = name),
+        None => {
+            state.error(
+                Code::BadRequest,
+                "Client names cannot contain spaces, newlines or special characters.",
+            );
+            return false;
+        }
+    }
+    true
+}
+
+/// What may stand in a line of CLIENT LIST.
+fn printable(name: &[u8]) -> Option<String> {
+    const NAME_BYTES_MAX: usize = 1024;
+    let ok = name.len() <= NAME_BYTES_MAX && name.iter().all(u8::is_ascii_graphic);
+    ok.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+pub(super) fn client(state: &mut State, request: Request<'_>) {
+    let value = request.arg(2);
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"ID" => {
+            let id = state.client.id;
+            state.encoder().count(id);
+        }
+        b"GETNAME" => match state.client.names().name {
+            name if name.is_empty() => state.encoder().null(),
+            name => state.encoder().text(&name),
+        },
+        b"SETNAME" => {
+            if set_name(state, value) {
+                state.encoder().ok();
+            }
+        }
+        b"SETINFO" => set_info(state, value, request.arg(3)),
+        b"INFO" => {
+            let line = state.core.clients.describe(&state.client) + "\n";
+            state.encoder().verbatim(&line);
+        }
+        b"LIST" => list(state, request),
+        b"KILL" => kill(state, request),
+        b"NO-EVICT" | b"NO-TOUCH"
+            if value.eq_ignore_ascii_case(b"ON") || value.eq_ignore_ascii_case(b"OFF") =>
+        {
+            state.encoder().ok();
+        }
+        b"REPLY" if value.eq_ignore_ascii_case(b"ON") => state.encoder().ok(),
+        b"REPLY" => state.error(
+            Code::BadRequest,
+            "only CLIENT REPLY ON is supported: every request is answered",
+        ),
+        _ => state.error(Code::Syntax, "syntax error"),
+    }
+}
+
+fn set_info(state: &mut State, attribute: &[u8], value: &[u8]) {
+    let Some(value) = printable(value) else {
+        let shown = String::from_utf8_lossy(attribute).to_ascii_lowercase();
+        let message = format!("{shown} cannot contain spaces, newlines or special characters.");
+        return state.error(Code::BadRequest, &message);
+    };
+    match attribute.to_ascii_uppercase().as_slice() {
+        b"LIB-NAME" => state.client.change_names(|names| names.lib_name = value),
+        b"LIB-VER" => state.client.change_names(|names| names.lib_version = value),
+        _ => {
+            let shown = String::from_utf8_lossy(attribute);
+            return state.error(Code::BadRequest, &format!("Unrecognized option '{shown}'"));
+        }
+    }
+    state.encoder().ok();
+}
+
+fn list(state: &mut State, request: Request<'_>) {
+    let mut ids = Vec::new();
+    match request.get(2) {
+        None => {}
+        Some(option) if option.eq_ignore_ascii_case(b"ID") && request.len() > 3 => {
+            for id in request.args().skip(3) {
+                match integer(id).and_then(|id| u64::try_from(id).ok()) {
+                    Some(id) => ids.push(id),
+                    None => return state.error(Code::BadRequest, "Invalid client ID"),
+                }
+            }
+        }
+        Some(option)
+            if option.eq_ignore_ascii_case(b"TYPE")
+                && request.arg(3).eq_ignore_ascii_case(b"NORMAL") => {}
+        Some(_) => return state.error(Code::Syntax, "syntax error"),
+    }
+    let text = state.core.clients.list(&ids);
+    state.encoder().verbatim(&text);
+}
+
+fn kill(state: &mut State, request: Request<'_>) {
+    let text = |arg: &[u8]| Some(String::from_utf8_lossy(arg).into_owned());
+    let mut filter = Filter::default();
+    if request.len() == 3 {
+        filter.addr = text(request.arg(2));
+        return match state.core.clients.kill(&filter) {
+            0 => state.error(Code::BadRequest, "No such client"),
+            _ => state.encoder().ok(),
+        };
+    }
+    filter.not = Some(state.client.id);
+    let mut at = 2;
+    while at < request.len() {
+        let value = request.arg(at + 1);
+        match request.arg(at).to_ascii_uppercase().as_slice() {
+            _ if at + 1 == request.len() => return state.error(Code::Syntax, "syntax error"),
+            b"ID" => match integer(value).and_then(|id| u64::try_from(id).ok()) {
+                Some(id) => filter.id = Some(id),
+                None => return state.error(Code::BadRequest, "client-id should be greater than 0"),
+            },
+            b"ADDR" => filter.addr = text(value),
+            b"LADDR" => filter.local_addr = text(value),
+            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => filter.not = None,
+            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => filter.not = Some(state.client.id),
+            _ => return state.error(Code::Syntax, "syntax error"),
+        }
+        at += 2;
+    }
+    let killed = state.core.clients.kill(&filter);
+    state.encoder().count(killed as u64);
+}

@@ -1,0 +1,121 @@
+//! What the sessions of one thread share.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use larder_protocol::commands::{COMMANDS, Command, Id};
+use larder_protocol::resp::Limits;
+
+use super::clients::Clients;
+use crate::Shared;
+use crate::stats::{CoreStats, Series};
+
+/// One read from a socket takes at most so many bytes.
+pub(super) const READ_BYTES: usize = 64 << 10;
+/// A buffer that grew beyond this is given back to the system when it is empty.
+const SPARE_BYTES_MAX: usize = 128 << 10;
+const SPARES_MAX: usize = 64;
+const FIRST_BYTES: usize = 4 << 10;
+
+pub(super) struct Core {
+    pub index: usize,
+    pub shared: Arc<Shared>,
+    pub clients: Arc<Clients>,
+    pub stats: Arc<CoreStats>,
+    pub limits: Limits,
+    pub output_bytes_max: usize,
+    /// What a socket is read into. Used between two awaits only, so one serves all sessions.
+    pub read_buffer: RefCell<Box<[u8]>>,
+    pub sessions: Cell<usize>,
+    spares: RefCell<Vec<Vec<u8>>>,
+    plain: CommandSeries,
+    by_store: RefCell<HashMap<Box<[u8]>, Rc<CommandSeries>>>,
+}
+
+/// The series of one store, found once each.
+pub(super) struct CommandSeries {
+    store: Option<Box<str>>,
+    series: [OnceCell<Arc<Series>>; COMMANDS.len()],
+}
+
+impl CommandSeries {
+    fn new(store: Option<&str>) -> CommandSeries {
+        CommandSeries {
+            store: store.map(Box::from),
+            series: std::array::from_fn(|_| OnceCell::new()),
+        }
+    }
+
+    #[inline]
+    pub fn of(&self, stats: &CoreStats, command: Id) -> &Arc<Series> {
+        self.series[command as usize].get_or_init(|| {
+            let row = COMMANDS.iter().find(|row| row.id == command);
+            stats.series(self.store.as_deref(), row.map_or("?", |row| row.name))
+        })
+    }
+}
+
+impl Core {
+    pub fn new(index: usize, shared: Arc<Shared>, clients: Arc<Clients>) -> Core {
+        let server = &shared.config.server;
+        let argument_bytes_max = server.max_argument_bytes.0 as usize;
+        let limits = Limits {
+            arguments_max: server.max_arguments as usize,
+            argument_bytes_max,
+            // Several arguments at the limit are not needed by any command; many short ones are.
+            request_bytes_max: argument_bytes_max + (64 << 20),
+            ..Limits::default()
+        };
+        Core {
+            index,
+            clients,
+            stats: shared.stats.core(index),
+            limits,
+            output_bytes_max: server.output_buffer_bytes.0 as usize,
+            read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
+            sessions: Cell::new(0),
+            spares: RefCell::default(),
+            plain: CommandSeries::new(None),
+            by_store: RefCell::default(),
+            shared,
+        }
+    }
+
+    /// The series of a command that concerns no store.
+    pub fn plain_series(&self, command: &Command) -> &Arc<Series> {
+        self.plain.of(&self.stats, command.id)
+    }
+
+    /// The series of a store that exists. Call it with no other name: each is kept for ever.
+    pub fn store_series(&self, store: &str) -> Rc<CommandSeries> {
+        if let Some(found) = self.by_store.borrow().get(store.as_bytes()) {
+            return found.clone();
+        }
+        let made = Rc::new(CommandSeries::new(Some(store)));
+        self.by_store
+            .borrow_mut()
+            .insert(store.as_bytes().into(), made.clone());
+        made
+    }
+
+    /// An empty buffer.
+    #[inline]
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.spares
+            .borrow_mut()
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(FIRST_BYTES))
+    }
+
+    /// Takes a buffer back.
+    #[inline]
+    pub fn give_buffer(&self, mut buffer: Vec<u8>) {
+        let mut spares = self.spares.borrow_mut();
+        if spares.len() < SPARES_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
+            buffer.clear();
+            spares.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Commands about the server: COMMAND, CONFIG, INFO, LATENCY, MEMORY, SLOWLOG, spelled as Redis spells them.
+
+use std::fmt::Write as _;
+
+use larder_protocol::commands::{self, COMMANDS, Command};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Encoder, Request};
+
+use super::dispatch::{integer, not_an_integer};
+use super::scan::matches;
+use super::session::State;
+use crate::catalog::Snapshot;
+use crate::stats::SeriesSnapshot;
+
+/// The Redis whose behaviour towards clients is followed; some read it before they choose a dialect.
+const REDIS_VERSION: &str = "7.4.0";
+
+pub(super) fn command(state: &mut State, request: Request<'_>) {
+    let named = || request.args().skip(2).map(commands::find);
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"" => command_rows(&mut state.encoder(), COMMANDS.iter().map(Some)),
+        b"COUNT" => state.encoder().count(COMMANDS.len() as u64),
+        b"LIST" => {
+            let mut encoder = state.encoder();
+            encoder.array(COMMANDS.len());
+            COMMANDS
+                .iter()
+                .for_each(|command| encoder.text(&command.name.to_ascii_lowercase()));
+        }
+        b"INFO" if request.len() == 2 => {
+            command_rows(&mut state.encoder(), COMMANDS.iter().map(Some))
+        }
+        b"INFO" => {
+            let rows: Vec<_> = named().collect();
+            command_rows(&mut state.encoder(), rows.into_iter());
+        }
+        b"DOCS" => {
+            let rows: Vec<&Command> = match request.len() {
+                2 => COMMANDS.iter().collect(),
+                _ => named().flatten().collect(),
+            };
+            let mut encoder = state.encoder();
+            encoder.map(rows.len());
+            rows.into_iter()
+                .for_each(|command| command_docs(&mut encoder, command));
+        }
+        _ => get_keys(state, request),
+    }
+}
+
+fn command_rows(
+    encoder: &mut Encoder<'_>,
+    rows: impl ExactSizeIterator<Item = Option<&'static Command>>,
+) {
+    encoder.array(rows.len());
+    for row in rows {
+        let Some(command) = row else {
+            encoder.null_array();
+            continue;
+        };
+        encoder.array(10);
+        encoder.text(&command.name.to_ascii_lowercase());
+        encoder.integer(i64::from(command.arity));
+        let flags: Vec<&str> = command.flags.split(' ').collect();
+        encoder.set(flags.len());
+        flags.iter().for_each(|flag| encoder.simple(flag));
+        let (first, last, step) = command.keys;
+        [first, last, step]
+            .iter()
+            .for_each(|number| encoder.integer(i64::from(*number)));
+        encoder.set(1);
+        encoder.simple(&format!("@{}", command.group.redis_name()));
+        encoder.array(0); // tips
+        encoder.array(0); // key specifications: the three numbers above say all
+        encoder.array(0); // subcommands: see COMMAND DOCS
+    }
+}
+
+fn command_docs(encoder: &mut Encoder<'_>, command: &Command) {
+    encoder.text(&command.name.to_ascii_lowercase());
+    encoder.map(if command.subcommands.is_empty() { 3 } else { 4 });
+    pair(encoder, "summary", command.summary);
+    pair(encoder, "since", env!("CARGO_PKG_VERSION"));
+    pair(encoder, "group", command.group.redis_name());
+    if !command.subcommands.is_empty() {
+        encoder.text("subcommands");
+        encoder.map(command.subcommands.len());
+        for sub in command.subcommands {
+            encoder.text(&format!("{}|{}", command.name, sub.name).to_ascii_lowercase());
+            encoder.map(2);
+            pair(encoder, "summary", sub.summary);
+            pair(encoder, "group", command.group.redis_name());
+        }
+    }
+}
+
+fn pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
+    encoder.text(name);
+    encoder.text(value);
+}
+
+/// COMMAND GETKEYS command argument ...
+fn get_keys(state: &mut State, request: Request<'_>) {
+    let Some(command) = commands::find(request.arg(2)) else {
+        return state.error(Code::BadRequest, "Invalid command specified");
+    };
+    let count = request.len() - 2;
+    if !command.accepts(count) {
+        return state.error(
+            Code::BadRequest,
+            "Invalid number of arguments specified for command",
+        );
+    }
+    let keys: Vec<&[u8]> = command
+        .key_positions(count)
+        .filter_map(|position| request.get(position + 2))
+        .collect();
+    if keys.is_empty() {
+        return state.error(Code::BadRequest, "The command has no key arguments");
+    }
+    let mut encoder = state.encoder();
+    encoder.array(keys.len());
+    keys.into_iter().for_each(|key| encoder.bulk(key));
+}
+
+pub(super) fn config(state: &mut State, request: Request<'_>) {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"GET" => {}
+        b"SET" => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG SET is not supported; change larder.toml and restart, or PATCH /v1/settings for what may change while the server runs",
+            );
+        }
+        b"RESETSTAT" => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG RESETSTAT is not supported: counters only grow",
+            );
+        }
+        _ => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG REWRITE is not supported: the server never writes its configuration",
+            );
+        }
+    }
+    let settings = redis_settings(state);
+    let wanted = |name: &str| {
+        request
+            .args()
+            .skip(2)
+            .any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut encoder = state.encoder();
+    encoder.map(found.len());
+    found
+        .into_iter()
+        .for_each(|(name, value)| pair(&mut encoder, name, value));
+}
+
+/// What monitoring tools and client libraries ask for, under Redis's names.
+fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
+    let core = &state.core;
+    let config = &core.shared.config;
+    let threshold_us = core
+        .shared
+        .settings()
+        .slowlog_threshold_us
+        .unwrap_or(config.slowlog.threshold_us);
+    vec![
+        ("appendonly", "no".to_owned()),
+        ("databases", "1".to_owned()),
+        ("dir", config.server.data.display().to_string()),
+        ("maxclients", config.server.max_connections.to_string()),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        (
+            "proto-max-bulk-len",
+            config.server.max_argument_bytes.0.to_string(),
+        ),
+        ("save", String::new()),
+        ("slowlog-log-slower-than", threshold_us.to_string()),
+        ("slowlog-max-len", config.slowlog.length.to_string()),
+        ("timeout", config.server.idle_timeout_seconds.to_string()),
+    ]
+}
+
+type Section = fn(&State, &Snapshot) -> String;
+
+const SECTIONS: &[(&str, Section)] = &[
+    ("server", info_server),
+    ("clients", info_clients),
+    ("memory", info_memory),
+    ("persistence", |_, _| {
+        "loading:0\r\nrdb_changes_since_last_save:0\r\naof_enabled:0\r\n".to_owned()
+    }),
+    ("stats", info_stats),
+    ("replication", |_, _| {
+        "role:master\r\nconnected_slaves:0\r\n".to_owned()
+    }),
+    ("stores", info_stores),
+    ("commandstats", info_commandstats),
+    ("latencystats", info_latencystats),
+    ("cluster", |_, _| "cluster_enabled:0\r\n".to_owned()),
+    ("keyspace", info_keyspace),
+];
+
+/// Sections shown only when asked for, or with `all` and `everything`.
+const EXTRA: [&str; 2] = ["commandstats", "latencystats"];
+
+pub(super) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
+    let asked: Vec<String> = request
+        .args()
+        .skip(1)
+        .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
+        .collect();
+    let has = |name: &str| asked.iter().any(|asked| asked == name);
+    let mut text = String::new();
+    for (name, section) in SECTIONS {
+        let default = (asked.is_empty() || has("default")) && !EXTRA.contains(name);
+        if !(default || has(name) || has("all") || has("everything")) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        let title = name[..1].to_ascii_uppercase() + &name[1..];
+        let _ = write!(text, "# {title}\r\n{}", section(state, snapshot));
+    }
+    state.encoder().verbatim(&text);
+}
+
+fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
+    pairs.iter().fold(String::new(), |text, (name, value)| {
+        text + &format!("{name}:{value}\r\n")
+    })
+}
+
+fn info_server(state: &State, _: &Snapshot) -> String {
+    let core = &state.core;
+    let uptime = core.shared.started_at.elapsed().as_secs();
+    lines(&[
+        ("redis_version", &REDIS_VERSION),
+        ("redis_mode", &"standalone"),
+        ("larder_version", &env!("CARGO_PKG_VERSION")),
+        ("os", &std::env::consts::OS),
+        ("arch_bits", &usize::BITS),
+        ("process_id", &std::process::id()),
+        ("tcp_port", &state.client.local_addr.port()),
+        (
+            "io_threads",
+            &crate::stats::thread_count(&core.shared.config),
+        ),
+        ("uptime_in_seconds", &uptime),
+        ("uptime_in_days", &(uptime / 86_400)),
+    ])
+}
+
+fn info_clients(state: &State, _: &Snapshot) -> String {
+    lines(&[
+        ("connected_clients", &state.core.clients.len()),
+        (
+            "maxclients",
+            &state.core.shared.config.server.max_connections,
+        ),
+        ("blocked_clients", &0),
+    ])
+}
+
+fn info_memory(_: &State, snapshot: &Snapshot) -> String {
+    let index: usize = snapshot
+        .iter()
+        .map(|live| live.version.index_memory_bytes())
+        .sum();
+    let mapped: u64 = snapshot
+        .iter()
+        .map(|live| live.version.residency().resident_bytes)
+        .sum();
+    let rss = resident_set_bytes().unwrap_or(0);
+    lines(&[
+        ("used_memory", &rss),
+        ("used_memory_rss", &rss),
+        ("store_index_bytes", &index),
+        ("store_resident_bytes", &mapped),
+        ("maxmemory", &0),
+        ("maxmemory_policy", &"noeviction"),
+    ])
+}
+
+/// The process's own figure; mapped files count as far as they are in memory.
+fn resident_set_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn info_stats(state: &State, _: &Snapshot) -> String {
+    let all = state.core.shared.stats.snapshot();
+    let keys: u64 = all.series.iter().map(|series| series.keys).sum();
+    let misses: u64 = all.series.iter().map(|series| series.misses).sum();
+    let errors: u64 = all.series.iter().map(|series| series.errors).sum();
+    lines(&[
+        ("total_connections_received", &all.connections_accepted),
+        ("rejected_connections", &all.connections_rejected),
+        ("total_commands_processed", &all.calls()),
+        ("total_net_input_bytes", &all.bytes_in),
+        ("total_net_output_bytes", &all.bytes_out),
+        ("keyspace_hits", &(keys.saturating_sub(misses))),
+        ("keyspace_misses", &misses),
+        ("total_error_replies", &errors),
+        ("protocol_errors", &all.protocol_errors),
+        ("disk_reads", &all.disk_reads),
+        ("expired_keys", &0),
+        ("evicted_keys", &0),
+    ])
+}
+
+fn info_stores(_: &State, snapshot: &Snapshot) -> String {
+    let mut text = String::new();
+    for live in snapshot.iter() {
+        let manifest = live.version.manifest();
+        let _ = write!(
+            text,
+            "store_{}:version={},records={},size_bytes={},resident_bytes={},partitions={},status=live\r\n",
+            live.name,
+            live.version_id,
+            manifest.record_count,
+            manifest.size_bytes,
+            live.version.residency().resident_bytes,
+            manifest.partitions,
+        );
+    }
+    for why in snapshot.unavailable() {
+        let status = if why.corrupted { "corrupted" } else { "empty" };
+        let version = why.version_id.map_or(0, |version| version.0);
+        let _ = write!(
+            text,
+            "store_{}:version={version},status={status}\r\n",
+            why.name
+        );
+    }
+    text
+}
+
+fn info_commandstats(state: &State, _: &Snapshot) -> String {
+    let mut text = String::new();
+    for series in state.core.shared.stats.snapshot().by_command() {
+        let (calls, us) = (series.calls(), series.total_ns as f64 / 1000.0);
+        let _ = write!(
+            text,
+            "cmdstat_{}:calls={calls},usec={us:.0},usec_per_call={:.2},rejected_calls=0,failed_calls={}\r\n",
+            series.command.to_ascii_lowercase(),
+            us / calls.max(1) as f64,
+            series.errors,
+        );
+    }
+    text
+}
+
+fn info_latencystats(state: &State, _: &Snapshot) -> String {
+    let mut text = String::new();
+    for series in state.core.shared.stats.snapshot().by_command() {
+        let us = |quantile: f64| series.quantile_ns(quantile) as f64 / 1000.0;
+        let name = series.command.to_ascii_lowercase();
+        let _ = write!(
+            text,
+            "latency_percentiles_usec_{name}:p50={:.3},p99={:.3},p99.9={:.3}\r\n",
+            us(0.5),
+            us(0.99),
+            us(0.999)
+        );
+    }
+    text
+}
+
+fn info_keyspace(_: &State, snapshot: &Snapshot) -> String {
+    let records: u64 = snapshot
+        .iter()
+        .map(|live| live.version.manifest().record_count)
+        .sum();
+    if records == 0 {
+        String::new()
+    } else {
+        format!("db0:keys={records},expires=0,avg_ttl=0\r\n")
+    }
+}
+
+pub(super) fn latency(state: &mut State, request: Request<'_>) {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"HISTOGRAM" => latency_histogram(state, request),
+        b"RESET" => state.encoder().integer(0),
+        b"DOCTOR" => state.encoder().verbatim(
+            "Latency is counted per command and store: see LATENCY HISTOGRAM, INFO latencystats, SLOWLOG GET and /metrics.",
+        ),
+        _ => state.encoder().array(0),
+    }
+}
+
+fn latency_histogram(state: &mut State, request: Request<'_>) {
+    let wanted = |series: &SeriesSnapshot| {
+        request.len() == 2
+            || request
+                .args()
+                .skip(2)
+                .any(|name| name.eq_ignore_ascii_case(series.command.as_bytes()))
+    };
+    let mut all = state.core.shared.stats.snapshot().by_command();
+    all.retain(wanted);
+    let mut encoder = state.encoder();
+    encoder.map(all.len());
+    for series in all {
+        encoder.text(&series.command.to_ascii_lowercase());
+        encoder.map(2);
+        encoder.text("calls");
+        encoder.count(series.calls());
+        encoder.text("histogram_usec");
+        let mut steps: Vec<(u64, u64)> = Vec::new();
+        for (end_ns, calls) in series.cumulative() {
+            // Buckets end at odd nanoseconds; whole microseconds are what clients expect.
+            let grown = calls > steps.last().map_or(0, |(_, before)| *before);
+            if grown {
+                steps.push((end_ns.div_ceil(1000), calls));
+            }
+        }
+        steps.reverse();
+        steps.dedup_by_key(|(us, _)| *us);
+        steps.reverse();
+        encoder.map(steps.len());
+        for (us, calls) in steps {
+            encoder.count(us);
+            encoder.count(calls);
+        }
+    }
+}
+
+/// MEMORY DOCTOR; MEMORY USAGE is a read.
+pub(super) fn memory(state: &mut State, _: Request<'_>) {
+    state
+        .encoder()
+        .verbatim("Stores are mapped files: INFO memory shows what of them is in memory.");
+}
+
+pub(super) fn slowlog(state: &mut State, request: Request<'_>) {
+    let shared = state.core.shared.clone();
+    let mut log = shared.stats.slowlog();
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"LEN" => state.encoder().count(log.entries.len() as u64),
+        b"RESET" => {
+            log.entries.clear();
+            state.encoder().ok();
+        }
+        _ => {
+            let count = match request.get(2).map(integer) {
+                None => 10,
+                Some(Some(-1)) => usize::MAX,
+                Some(Some(count)) if count >= 0 => count as usize,
+                Some(Some(_)) => {
+                    return state.error(
+                        Code::BadRequest,
+                        "count should be greater than or equal to -1",
+                    );
+                }
+                Some(None) => {
+                    not_an_integer::<()>(state);
+                    return;
+                }
+            };
+            let mut encoder = state.encoder();
+            encoder.array(count.min(log.entries.len()));
+            for entry in log.entries.iter().take(count) {
+                encoder.array(6);
+                encoder.count(entry.id);
+                encoder.count(entry.at);
+                encoder.count(entry.took.as_micros() as u64);
+                encoder.array(entry.args.len());
+                entry.args.iter().for_each(|arg| encoder.bulk(arg));
+                encoder.text(&entry.client_addr);
+                encoder.text(&entry.client_name);
+            }
+        }
+    }
+}

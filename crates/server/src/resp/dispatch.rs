@@ -1,0 +1,315 @@
+//! Which function answers which command. Arity, password and unknown names are checked here, once.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use larder_protocol::commands::{Command, Id, is_write};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::reads::{Ask, ReadJob, read, show, unreadable};
+use super::scan::{ScanJob, scan};
+use super::session::{State, kept_args};
+use super::{connection, describe};
+use crate::catalog::{LiveStore, Lookup, Snapshot};
+
+/// A command that could not be answered at once.
+pub(super) enum Job {
+    Read(ReadJob),
+    Scan(ScanJob),
+}
+
+impl Job {
+    pub fn command(&self) -> Id {
+        match self {
+            Job::Read(job) => job.command,
+            Job::Scan(_) => Id::Scan,
+        }
+    }
+
+    pub fn started(&self) -> Instant {
+        match self {
+            Job::Read(job) => job.started,
+            Job::Scan(job) => job.started,
+        }
+    }
+
+    /// The request's arguments, shortened, for the slow log.
+    pub fn args(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(match self {
+            Job::Read(job) => &mut job.args,
+            Job::Scan(job) => &mut job.args,
+        })
+    }
+}
+
+/// Executes one request. `None` means that its reply is complete.
+pub(super) fn dispatch(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Option<&'static Command>,
+    request: Request<'_>,
+) -> Option<Job> {
+    let Some(command) = command else {
+        unknown(state, request);
+        return None;
+    };
+    if !state.authenticated && !command.has_flag("no_auth") {
+        state.error(Code::NoAuth, "Authentication required.");
+        return None;
+    }
+    if !command.accepts(request.len()) {
+        wrong_arity(state, command.name);
+        return None;
+    }
+    if !subcommand_is_right(state, command, request) {
+        return None;
+    }
+    let ask = match command.id {
+        Id::Get => Ask::Get,
+        Id::MGet => Ask::MGet,
+        Id::Exists => Ask::Exists,
+        Id::StrLen => Ask::StrLen,
+        Id::Type => Ask::Type,
+        Id::GetRange => match (integer(request.arg(2)), integer(request.arg(3))) {
+            (Some(start), Some(end)) => Ask::GetRange { start, end },
+            _ => return not_an_integer(state),
+        },
+        Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => Ask::MemoryUsage,
+        Id::Scan => return scan(state, snapshot, request).map(Job::Scan),
+        _ => {
+            answer_at_once(state, snapshot, command, request);
+            return None;
+        }
+    };
+    let positions = match command.id {
+        Id::MGet | Id::Exists => 1..request.len(),
+        Id::Memory => 2..3,
+        _ => 1..2,
+    };
+    let keys = positions.map(|position| request.arg(position));
+    let mut job = read(state, snapshot, command.id, ask, keys)?;
+    job.args = kept_args(&request);
+    Some(Job::Read(job))
+}
+
+fn answer_at_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) {
+    match command.id {
+        Id::Auth => connection::auth(state, request),
+        Id::Client => connection::client(state, request),
+        Id::Echo => state.encoder().bulk(request.arg(1)),
+        Id::Hello => connection::hello(state, request),
+        Id::Ping => ping(state, command, request),
+        Id::Quit => {
+            state.encoder().ok();
+            state.closing = true;
+        }
+        Id::Reset => connection::reset(state),
+        Id::Select => select(state, request.arg(1)),
+        Id::Time => time(state),
+        Id::Cluster => state.error(
+            Code::BadRequest,
+            "This instance has cluster support disabled",
+        ),
+        Id::Command => describe::command(state, request),
+        Id::Config => describe::config(state, request),
+        Id::DbSize => {
+            let records = snapshot
+                .iter()
+                .map(|live| live.version.manifest().record_count)
+                .sum();
+            state.encoder().count(records);
+        }
+        Id::Info => describe::info(state, snapshot, request),
+        Id::Latency => describe::latency(state, request),
+        Id::Memory => describe::memory(state, request),
+        Id::SlowLog => describe::slowlog(state, request),
+        Id::StoreList => store_list(state, snapshot),
+        Id::StoreInfo => with_store(state, snapshot, request.arg(1), store_info),
+        Id::StoreVersion => with_store(state, snapshot, request.arg(1), |state, live| {
+            state.encoder().count(live.version_id.0);
+        }),
+        Id::Get | Id::MGet | Id::Exists | Id::StrLen | Id::GetRange | Id::Type | Id::Scan => {}
+    }
+}
+
+fn unknown(state: &mut State, request: Request<'_>) {
+    let name = request.arg(0);
+    if !state.authenticated {
+        state.error(Code::NoAuth, "Authentication required.");
+    } else if is_write(name) {
+        let shown = show(name).to_ascii_uppercase();
+        let store = request
+            .get(1)
+            .and_then(|key| key.split(|byte| *byte == b':').next());
+        let store = store
+            .map(show)
+            .filter(|store| !store.is_empty() && store.is_ascii());
+        let store = store.as_deref().unwrap_or("STORE");
+        state.error(
+            Code::ReadOnly,
+            &format!("stores are read-only, {shown} is refused; build a version and push it: larder push FILE --store {store}"),
+        );
+    } else {
+        let mut args = String::new();
+        for arg in request.args().skip(1) {
+            if args.len() >= 128 {
+                break;
+            }
+            let room = 128 - args.len();
+            args.push_str(&format!(
+                "'{}' ",
+                String::from_utf8_lossy(&arg[..arg.len().min(room)])
+            ));
+        }
+        let shown = show(name);
+        state.error(
+            Code::UnknownCommand,
+            &format!("unknown command '{shown}', with args beginning with: {args}"),
+        );
+    }
+}
+
+/// Redis's text; `name` is `get` or `client|setname`.
+pub(super) fn wrong_arity(state: &mut State, name: &str) {
+    let name = name.to_ascii_lowercase();
+    state.error(
+        Code::WrongArity,
+        &format!("wrong number of arguments for '{name}' command"),
+    );
+}
+
+fn subcommand_is_right(state: &mut State, command: &'static Command, request: Request<'_>) -> bool {
+    if command.subcommands.is_empty() || request.len() < 2 {
+        return true;
+    }
+    let Some(sub) = command.subcommand(request.arg(1)) else {
+        let (shown, name) = (show(request.arg(1)), command.name);
+        state.error(
+            Code::UnknownCommand,
+            &format!("unknown subcommand '{shown}'. Try {name} HELP."),
+        );
+        return false;
+    };
+    if !sub.accepts(request.len()) {
+        wrong_arity(state, &format!("{}|{}", command.name, sub.name));
+        return false;
+    }
+    if sub.name == "HELP" {
+        let mut encoder = state.encoder();
+        encoder.array(command.subcommands.len() + 1);
+        encoder.simple(&format!(
+            "{} <subcommand> [<arg> ...]. Subcommands are:",
+            command.name
+        ));
+        for sub in command.subcommands {
+            encoder.simple(&format!("{} {}: {}", sub.name, sub.syntax, sub.summary));
+        }
+        return false;
+    }
+    true
+}
+
+/// A decimal number, as Redis reads one: no spaces, no plus sign.
+pub(super) fn integer(text: &[u8]) -> Option<i64> {
+    let text = std::str::from_utf8(text).ok()?;
+    if text.starts_with('+') {
+        None
+    } else {
+        text.parse().ok()
+    }
+}
+
+pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
+    state.error(Code::BadRequest, "value is not an integer or out of range");
+    None
+}
+
+fn ping(state: &mut State, command: &Command, request: Request<'_>) {
+    match request.len() {
+        1 => state.encoder().simple("PONG"),
+        2 => state.encoder().bulk(request.arg(1)),
+        _ => wrong_arity(state, command.name),
+    }
+}
+
+fn select(state: &mut State, index: &[u8]) {
+    match integer(index) {
+        Some(0) => state.encoder().ok(),
+        Some(_) => state.error(Code::BadRequest, "DB index is out of range"),
+        None => {
+            not_an_integer::<()>(state);
+        }
+    }
+}
+
+fn time(state: &mut State) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut encoder = state.encoder();
+    encoder.array(2);
+    encoder.text(&now.as_secs().to_string());
+    encoder.text(&now.subsec_micros().to_string());
+}
+
+fn store_list(state: &mut State, snapshot: &Snapshot) {
+    let live = snapshot.iter().map(|live| live.name.as_str());
+    let mut names: Vec<&str> = live
+        .chain(snapshot.unavailable().map(|why| why.name.as_str()))
+        .collect();
+    names.sort_unstable();
+    let mut encoder = state.encoder();
+    encoder.array(names.len());
+    for name in names {
+        encoder.text(name);
+    }
+}
+
+/// Answers with `answer`, or why the store cannot be read.
+fn with_store(
+    state: &mut State,
+    snapshot: &Snapshot,
+    name: &[u8],
+    answer: impl FnOnce(&mut State, &Arc<LiveStore>),
+) {
+    match snapshot.lookup(name) {
+        Lookup::Live(live) => {
+            state.series = Some(state.core.store_series(live.name.as_str()));
+            answer(state, live);
+        }
+        other => state.refuse(unreadable(&other, name)),
+    }
+}
+
+fn store_info(state: &mut State, live: &Arc<LiveStore>) {
+    let (version, manifest) = (&live.version, live.version.manifest());
+    let residency = version.residency();
+    let counts = [
+        ("version", live.version_id.0),
+        ("records", manifest.record_count),
+        ("size_bytes", manifest.size_bytes),
+        ("key_bytes", manifest.key_bytes),
+        ("value_bytes", manifest.value_bytes),
+        ("partitions", u64::from(manifest.partitions)),
+        ("resident_bytes", residency.resident_bytes),
+        ("index_memory_bytes", version.index_memory_bytes() as u64),
+    ];
+    let mut encoder = state.encoder();
+    encoder.map(counts.len() + 3);
+    encoder.text("name");
+    encoder.text(live.name.as_str());
+    for (name, count) in counts {
+        encoder.text(name);
+        encoder.count(count);
+    }
+    encoder.text("compression");
+    encoder.text(&manifest.compression.to_string());
+    encoder.text("digest");
+    encoder.text(&manifest.digest);
+}

@@ -1,0 +1,213 @@
+//! Listeners and threads: one of each per core.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use larder_protocol::config::ServerConfig;
+use rustix::net::Shutdown;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpStream;
+use tokio::runtime::LocalOptions;
+use tokio::sync::watch;
+
+use super::clients::Clients;
+use super::core::Core;
+use super::session;
+use crate::stats::thread_count;
+use crate::{Error, Shared};
+
+const BACKLOG: i32 = 4096;
+/// What a full connection table is told, in Redis's words.
+const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// Bound sockets, one per thread, that do not accept yet.
+pub struct RespListeners {
+    listeners: Vec<TcpListener>,
+    addr: SocketAddr,
+}
+
+impl RespListeners {
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// Binds `server.resp` once per thread.
+///
+/// # Errors
+/// [`Error::Io`] names the address and what to do.
+pub fn bind(config: &ServerConfig) -> Result<RespListeners, Error> {
+    let wanted = &config.server.resp;
+    let refused = |error: io::Error| {
+        Error::Io(format!(
+            "cannot listen on {wanted} (server.resp): {error}; stop what uses that port, or choose another with --resp"
+        ))
+    };
+    let addr = wanted.to_socket_addrs().map_err(refused)?.next();
+    let addr = addr.ok_or_else(|| refused(io::Error::other("the name has no address")))?;
+    if addr.port() != 0 {
+        // With SO_REUSEPORT a second server would silently share the port: a plain bind first tells.
+        drop(listen(addr, false).map_err(refused)?);
+    }
+    let mut listeners = vec![listen(addr, true).map_err(refused)?];
+    let addr = listeners[0].local_addr().map_err(refused)?;
+    for _ in 1..thread_count(config) {
+        listeners.push(listen(addr, true).map_err(refused)?);
+    }
+    Ok(RespListeners { listeners, addr })
+}
+
+fn listen(addr: SocketAddr, share: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if share {
+        socket.set_reuse_port(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    if share {
+        socket.listen(BACKLOG)?;
+    }
+    Ok(socket.into())
+}
+
+/// The running threads.
+pub struct RespThreads {
+    stopping: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts a thread per listener.
+///
+/// # Errors
+/// [`Error::Io`] if the system gives no thread or no runtime.
+pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThreads, Error> {
+    let failed =
+        |error: io::Error| Error::Io(format!("cannot start a thread for server.resp: {error}"));
+    raise_file_limit(shared.config.server.max_connections);
+    let (stopping, stop) = watch::channel(false);
+    let clients = Arc::new(Clients::new());
+    let cores = listeners.listeners.len();
+    let mut threads = Vec::new();
+    for (index, listener) in listeners.listeners.into_iter().enumerate() {
+        let (shared, clients, stop) = (shared.clone(), clients.clone(), stop.clone());
+        let disk_threads = (shared.config.server.disk_threads as usize).div_ceil(cores);
+        let thread = std::thread::Builder::new().name(format!("resp-{index}")).spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_all().max_blocking_threads(disk_threads).thread_name(format!("disk-{index}"));
+            match runtime.build_local(LocalOptions::default()) {
+                Ok(runtime) => runtime.block_on(serve(Core::new(index, shared, clients), listener, stop)),
+                Err(error) => tracing::error!(%error, index, "cannot start the runtime of a serving thread"),
+            }
+        });
+        threads.push(thread.map_err(failed)?);
+    }
+    Ok(RespThreads { stopping, threads })
+}
+
+impl RespThreads {
+    /// Accepts no more, lets replies in hand go out for up to `server.stop_timeout_seconds`, closes.
+    pub fn stop(self) {
+        self.stopping.send_replace(true);
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a serving thread had panicked");
+            }
+        }
+    }
+}
+
+/// A core's whole life.
+async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
+    };
+    let core = Rc::new(core);
+    let idle_seconds = core.shared.config.server.idle_timeout_seconds;
+    if idle_seconds > 0 {
+        tokio::task::spawn_local(close_idle(core.clone(), idle_seconds));
+    }
+    tokio::select! {
+        () = accept(&core, &listener) => {}
+        // An error means that the handle is gone: stop as well.
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    drop(listener);
+    core.clients.shut_down(core.index, Shutdown::Read);
+    let deadline =
+        Instant::now() + Duration::from_secs(core.shared.config.server.stop_timeout_seconds);
+    while core.sessions.get() > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    core.clients.shut_down(core.index, Shutdown::Both);
+}
+
+async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, addr)) => admit(core, stream, addr),
+            Err(error) => {
+                // Out of descriptors or memory: what is open goes on, new ones wait in the backlog.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
+    use std::os::fd::AsRawFd;
+
+    core.stats.connections_accepted.add(1);
+    let max = core.shared.config.server.max_connections as usize;
+    let local_addr = stream.local_addr().unwrap_or(addr);
+    let Some(client) = core
+        .clients
+        .open(max, core.index, stream.as_raw_fd(), addr, local_addr)
+    else {
+        core.stats.connections_rejected.add(1);
+        core.stats.connections_closed.add(1);
+        // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
+        let _ = stream.try_write(TOO_MANY);
+        return;
+    };
+    // Without it small replies wait for the client's acknowledgement; nothing breaks.
+    let _ = stream.set_nodelay(true);
+    core.sessions.set(core.sessions.get() + 1);
+    tokio::task::spawn_local(session::run(core.clone(), stream, client));
+}
+
+async fn close_idle(core: Rc<Core>, seconds: u64) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        core.clients.close_idle(core.index, seconds);
+    }
+}
+
+/// Every connection is a descriptor: allow for as many as are configured, as far as the system does.
+fn raise_file_limit(max_connections: u32) {
+    let wanted = u64::from(max_connections) + 1024;
+    let limit = getrlimit(Resource::Nofile);
+    let current = limit.current.unwrap_or(u64::MAX);
+    if current >= wanted {
+        return;
+    }
+    let raised = Rlimit {
+        current: Some(wanted.min(limit.maximum.unwrap_or(u64::MAX))),
+        ..limit
+    };
+    if setrlimit(Resource::Nofile, raised).is_err() || raised.current < Some(wanted) {
+        tracing::warn!(
+            wanted,
+            allowed = raised.current,
+            "the limit of open files is below server.max_connections; raise it (ulimit -n) or lower that"
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! The Redis protocol: sockets, sessions and the commands on stores.
+//!
+//! ```text
+//!  listener (one per core, SO_REUSEPORT)
+//!     └─ session: bytes in ─► decode ─► dispatch ─► output ─► one write
+//!                                          │ reads: from memory at once
+//!                                          └ reads: by a disk thread, while others go on
+//! ```
+//!
+//! Each core has a thread with a runtime of its own; a connection stays on the core that accepted it
+//! and shares nothing with others but the catalog's pointer. A request goes through `session` (what
+//! a connection does), `dispatch` (which function answers), `reads` (lookups) and `output` (what is
+//! to be sent). `clients` knows all connections; `core` holds what the sessions of a thread share.
+//!
+//! Invariants:
+//! 1. Replies leave in the order of their requests, also when a read waits for the disk.
+//! 2. A request is answered from one snapshot of the catalog: never from a mix of versions.
+//! 3. A connection that does not take its replies is not read from, beyond `server.output_buffer_bytes`.
+//! 4. A silent connection holds no buffer.
+
+mod clients;
+mod connection;
+mod core;
+mod describe;
+mod dispatch;
+mod held;
+mod listen;
+mod output;
+mod reads;
+mod scan;
+mod session;
+
+pub use listen::{RespListeners, RespThreads, bind, spawn};
+pub use reads::set_disk_hook;

@@ -1,0 +1,161 @@
+//! What a connection has yet to send: gathered small replies, and large values in between.
+//!
+//! Invariants:
+//! 1. Bytes leave in the order in which they were appended.
+//! 2. Values of [`LARGE_VALUE_BYTES`] and more are never copied into the buffer.
+//! 3. A connection with nothing to send holds no buffer.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use larder_protocol::resp::{Encoder, Proto};
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+
+use super::held::HeldValue;
+
+/// From this size on, a value is sent from where it lies.
+pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;
+/// The most that one system call is given, so that one connection does not hold up its core.
+const WRITE_BYTES_MAX: usize = 1 << 20;
+const WRITE_PIECES_MAX: usize = 16;
+
+#[derive(Default)]
+pub(super) struct Output {
+    /// Before `tail`, oldest first.
+    pieces: VecDeque<Piece>,
+    pub tail: Vec<u8>,
+    /// Bytes of the first piece, or of the tail if there is none, that have been sent.
+    sent: usize,
+    /// Bytes in `pieces`.
+    pieces_len: usize,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    Value(HeldValue),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Value(value) => value,
+        }
+    }
+}
+
+/// How much had been appended at some moment, to go back to.
+#[derive(Clone, Copy)]
+pub(super) struct Mark {
+    pieces: usize,
+    tail: usize,
+}
+
+impl Output {
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.pieces_len + self.tail.len() - self.sent
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.tail.len() == self.sent
+    }
+
+    #[inline]
+    pub fn encoder(&mut self, proto: Proto) -> Encoder<'_> {
+        Encoder {
+            out: &mut self.tail,
+            proto,
+        }
+    }
+
+    /// Appends a bulk string: a copy if it is small, else the value itself.
+    pub fn held(&mut self, proto: Proto, value: HeldValue) {
+        if value.len() < LARGE_VALUE_BYTES {
+            self.encoder(proto).bulk(&value);
+            return;
+        }
+        self.encoder(proto).bulk_header(value.len());
+        self.pieces_len += self.tail.len() + value.len();
+        self.pieces
+            .push_back(Piece::Bytes(std::mem::take(&mut self.tail)));
+        self.pieces.push_back(Piece::Value(value));
+        self.tail.extend_from_slice(b"\r\n");
+    }
+
+    pub fn mark(&self) -> Mark {
+        Mark {
+            pieces: self.pieces.len(),
+            tail: self.tail.len(),
+        }
+    }
+
+    /// Takes back what was appended since `mark`. Nothing may have been sent in between.
+    pub fn rewind(&mut self, mark: Mark) {
+        if self.pieces.len() > mark.pieces {
+            let dropped: Vec<Piece> = self.pieces.drain(mark.pieces..).collect();
+            self.pieces_len -= dropped
+                .iter()
+                .map(|piece| piece.bytes().len())
+                .sum::<usize>();
+            if let Some(Piece::Bytes(tail)) = dropped.into_iter().next() {
+                self.tail = tail;
+            }
+        }
+        self.tail.truncate(mark.tail);
+    }
+
+    /// Sends until all is sent or the socket takes no more. Returns the bytes sent in this call.
+    pub fn poll_send(
+        &mut self,
+        stream: &mut TcpStream,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let written = if self.pieces.is_empty() {
+            let bytes = &self.tail[self.sent..];
+            ready!(Pin::new(stream).poll_write(cx, &bytes[..bytes.len().min(WRITE_BYTES_MAX)]))?
+        } else {
+            let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
+            let (mut count, mut room, mut skip) = (0, WRITE_BYTES_MAX, self.sent);
+            let all = self.pieces.iter().map(Piece::bytes).chain([&self.tail[..]]);
+            for (slice, bytes) in slices.iter_mut().zip(all) {
+                let bytes = &bytes[skip..];
+                let bytes = &bytes[..bytes.len().min(room)];
+                *slice = IoSlice::new(bytes);
+                room -= bytes.len();
+                count += 1;
+                skip = 0;
+                if room == 0 {
+                    break;
+                }
+            }
+            ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?
+        };
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.advance(written);
+        Poll::Ready(Ok(written))
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.sent += written;
+        while let Some(first) = self.pieces.front() {
+            let len = first.bytes().len();
+            if self.sent < len {
+                return;
+            }
+            self.sent -= len;
+            self.pieces_len -= len;
+            self.pieces.pop_front();
+        }
+        if self.sent == self.tail.len() {
+            self.tail.clear();
+            self.sent = 0;
+        }
+    }
+}

@@ -1,0 +1,483 @@
+//! Lookups in stores: at once from memory, or by a disk thread while other connections go on.
+//!
+//! ```text
+//!  keys ─ resolve ─► targets ─ begin ─► from memory ──────────────► reply
+//!                                 │ would wait, or output full
+//!                                 ▼
+//!                               ReadJob ─ start_reads ─► disk threads ─ deliver ─► reply
+//! ```
+//!
+//! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use larder_batch::{Attempt, Error, Value};
+use larder_protocol::commands::Id;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Proto;
+use tokio::task::JoinHandle;
+
+use super::held::HeldValue;
+use super::output::{LARGE_VALUE_BYTES, Mark, Output};
+use super::session::State;
+use crate::catalog::{LiveStore, Lookup, Snapshot};
+
+/// Lookups of one command that wait for the disk at the same time.
+const READS_MAX: usize = 16;
+/// Values from here on are read one at a time, so that a command does not fill the memory with them.
+const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
+/// Keys of one store that are looked up together.
+const BATCH: usize = 64;
+
+/// What is asked about each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    Get,
+    MGet,
+    Exists,
+    StrLen,
+    GetRange { start: i64, end: i64 },
+    MemoryUsage,
+    Type,
+}
+
+/// The error reply to a key that names no store that can be read.
+pub(super) type Refusal = (Code, String);
+
+/// The store and the key in it that a Redis key means.
+#[inline]
+pub(super) fn resolve<'s, 'k>(
+    snapshot: &'s Snapshot,
+    redis_key: &'k [u8],
+) -> Result<(&'s Arc<LiveStore>, &'k [u8]), Refusal> {
+    let Some(colon) = redis_key.iter().position(|&byte| byte == b':') else {
+        return Err(no_colon(redis_key));
+    };
+    match snapshot.lookup(&redis_key[..colon]) {
+        Lookup::Live(live) => Ok((live, &redis_key[colon + 1..])),
+        other => Err(unreadable(&other, &redis_key[..colon])),
+    }
+}
+
+#[cold]
+fn no_colon(redis_key: &[u8]) -> Refusal {
+    let shown = show(redis_key);
+    (
+        Code::BadRequest,
+        format!("key '{shown}' names no store; write store:key, such as pymk:42"),
+    )
+}
+
+/// Why a store cannot be read.
+#[cold]
+pub(super) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
+    match lookup {
+        Lookup::Unavailable(why) if why.corrupted => (Code::Corrupted, why.reason.clone()),
+        Lookup::Unavailable(why) => (Code::NoLiveVersion, why.reason.clone()),
+        _ => {
+            let shown = show(name);
+            (
+                Code::NoSuchStore,
+                format!("no store is named '{shown}'; STORE.LIST lists those there are"),
+            )
+        }
+    }
+}
+
+/// Bytes for people: as text, shortened.
+pub(super) fn show(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
+
+/// The error reply to a failed lookup.
+pub(super) fn failure(error: &Error) -> Refusal {
+    let code = if matches!(error, Error::Corrupted { .. }) {
+        Code::Corrupted
+    } else {
+        Code::Io
+    };
+    (code, error.to_string())
+}
+
+/// The reply to a command as it grows.
+pub(super) struct Answer {
+    pub ask: Ask,
+    pub asked: u64,
+    pub absent: u64,
+    /// Elements of the array that has not been begun yet.
+    array: Option<usize>,
+}
+
+impl Answer {
+    pub fn new(ask: Ask, keys: usize) -> Answer {
+        Answer {
+            ask,
+            asked: 0,
+            absent: 0,
+            array: (ask == Ask::MGet).then_some(keys),
+        }
+    }
+
+    /// Adds one key's answer. `hold` is called for large values only.
+    #[inline]
+    pub fn add<T: Deref<Target = [u8]>>(
+        &mut self,
+        output: &mut Output,
+        proto: Proto,
+        key_len: usize,
+        value: Option<T>,
+        hold: impl FnOnce(T) -> HeldValue,
+    ) {
+        self.asked += 1;
+        if let Some(len) = self.array.take() {
+            output.encoder(proto).array(len);
+        }
+        let Some(value) = value else {
+            self.absent += 1;
+            return self.add_absent(output, proto);
+        };
+        match self.ask {
+            Ask::Get | Ask::MGet if value.len() < LARGE_VALUE_BYTES => {
+                output.encoder(proto).bulk(&value)
+            }
+            Ask::Get | Ask::MGet => output.held(proto, hold(value)),
+            Ask::Exists => {}
+            Ask::StrLen => output.encoder(proto).count(value.len() as u64),
+            Ask::MemoryUsage => output.encoder(proto).count((key_len + value.len()) as u64),
+            Ask::Type => output.encoder(proto).simple("string"),
+            Ask::GetRange { start, end } => {
+                let range = range_of(start, end, value.len());
+                if range.len() < LARGE_VALUE_BYTES {
+                    output.encoder(proto).bulk(&value[range]);
+                } else {
+                    output.held(proto, hold(value).slice(range));
+                }
+            }
+        }
+    }
+
+    fn add_absent(&self, output: &mut Output, proto: Proto) {
+        let mut encoder = output.encoder(proto);
+        match self.ask {
+            Ask::Get | Ask::MGet | Ask::MemoryUsage => encoder.null(),
+            Ask::Exists => {}
+            Ask::StrLen => encoder.integer(0),
+            Ask::GetRange { .. } => encoder.bulk(b""),
+            Ask::Type => encoder.simple("none"),
+        }
+    }
+
+    fn finish(&self, output: &mut Output, proto: Proto) {
+        if self.ask == Ask::Exists {
+            output.encoder(proto).count(self.asked - self.absent);
+        }
+    }
+}
+
+/// Redis's reading of GETRANGE: both ends included, negative ones from the end, clamped.
+fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
+    let signed = i64::try_from(len).unwrap_or(i64::MAX);
+    let place = |at: i64| {
+        if at < 0 {
+            signed.saturating_add(at)
+        } else {
+            at
+        }
+    };
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    let (start, end) = (place(start).max(0), place(end).max(0).min(signed - 1));
+    if start > end || len == 0 {
+        return 0..0;
+    }
+    start as usize..end as usize + 1
+}
+
+/// Answers a command about `keys`, or as much of it as memory allows: then the rest is a job.
+pub(super) fn read<'k>(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Id,
+    ask: Ask,
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+) -> Option<ReadJob> {
+    let mut targets = Vec::with_capacity(keys.len());
+    for key in keys {
+        match resolve(snapshot, key) {
+            Ok(target) => targets.push(target),
+            Err((code, message)) => {
+                state.error(code, &message);
+                return None;
+            }
+        }
+    }
+    let mark = state.output.mark();
+    let mut answer = Answer::new(ask, targets.len());
+    let mut done = 0;
+    let mut found = Vec::new();
+    while done < targets.len() && state.has_room() {
+        let live = targets[done].0;
+        let rest = &targets[done..];
+        let same = rest
+            .iter()
+            .take(BATCH)
+            .take_while(|(other, _)| Arc::ptr_eq(other, live))
+            .count();
+        let batch = &rest[..same];
+        if same > 1 && live.version.is_resident() && !is_hooked(batch[0].1) {
+            let keys: Vec<&[u8]> = batch.iter().map(|(_, key)| *key).collect();
+            live.version.get_many(&keys, &mut found);
+        } else {
+            match attempt(live, batch[0].1) {
+                Ok(Attempt::Ready(value)) => found.push(Ok(value)),
+                Ok(Attempt::WouldBlock) => break,
+                Err(error) => found.push(Err(error)),
+            }
+        }
+        for (value, (live, key)) in found.drain(..).zip(batch) {
+            match value {
+                Ok(value) => add(state, &mut answer, live, key, value),
+                Err(error) => {
+                    state.output.rewind(mark);
+                    state.refuse(failure(&error));
+                    return None;
+                }
+            }
+            done += 1;
+        }
+    }
+    if let Some((live, _)) = targets.first() {
+        state.series = Some(state.core.store_series(live.name.as_str()));
+    }
+    if done == targets.len() {
+        answer.finish(&mut state.output, state.proto);
+        state.keys = (answer.asked, answer.absent);
+        return None;
+    }
+    let owned = targets[done..]
+        .iter()
+        .map(|(live, key)| ((*live).clone(), Box::from(*key)));
+    Some(ReadJob {
+        command,
+        answer,
+        targets: owned.collect(),
+        mark: Some(mark),
+        failed: false,
+        read_ahead: READS_MAX,
+        started: Instant::now(),
+        args: Vec::new(),
+    })
+}
+
+#[inline]
+fn add(
+    state: &mut State,
+    answer: &mut Answer,
+    live: &Arc<LiveStore>,
+    key: &[u8],
+    value: Option<Value<'_>>,
+) {
+    // SAFETY: callers pass what a lookup in the version of `live` returned.
+    let hold = |value: Value<'_>| unsafe { HeldValue::hold(live, value) };
+    answer.add(&mut state.output, state.proto, key.len(), value, hold);
+}
+
+#[inline]
+fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
+    if key.is_empty() {
+        // No store holds the empty key.
+        return Ok(Attempt::Ready(None));
+    }
+    if is_hooked(key) {
+        return Ok(Attempt::WouldBlock);
+    }
+    live.version.try_get(key)
+}
+
+/// Answers consecutive GETs of one store, all of whose version was in memory when last looked.
+/// Returns how many keys were absent, and whether all could be read.
+pub(super) fn get_run(state: &mut State, live: &Arc<LiveStore>, keys: &[&[u8]]) -> (u64, bool) {
+    let mut answer = Answer::new(Ask::Get, keys.len());
+    let mut intact = true;
+    let mut one =
+        |state: &mut State, key: &[u8], value: Result<Option<Value<'_>>, Error>| match value {
+            Ok(value) => add(state, &mut answer, live, key, value),
+            Err(error) => {
+                intact = false;
+                state.refuse(failure(&error));
+            }
+        };
+    if let [key] = keys {
+        one(state, key, live.version.get(key));
+    } else {
+        let mut found = Vec::with_capacity(keys.len());
+        live.version.get_many(keys, &mut found);
+        for (key, value) in keys.iter().zip(found) {
+            one(state, key, value);
+        }
+    }
+    (answer.absent, intact)
+}
+
+/// A command whose remaining keys wait for the disk, or for the client to take what it asked for.
+pub(super) struct ReadJob {
+    pub command: Id,
+    pub answer: Answer,
+    targets: VecDeque<(Arc<LiveStore>, Box<[u8]>)>,
+    /// Where the reply began; `None` once part of it may have been sent.
+    mark: Option<Mark>,
+    failed: bool,
+    read_ahead: usize,
+    pub started: Instant,
+    /// For the slow log.
+    pub args: Vec<Vec<u8>>,
+}
+
+pub(super) type DiskRead = JoinHandle<Result<Option<HeldValue>, Error>>;
+
+/// What a job needs next.
+pub(super) enum Need {
+    Nothing,
+    /// The client must take some of its replies.
+    Room,
+    Disk,
+}
+
+impl ReadJob {
+    /// From now on, a failure can no longer replace the whole reply.
+    pub fn reply_has_left(&mut self) {
+        self.mark = None;
+    }
+
+    /// Answers what memory holds.
+    pub fn advance(&mut self, state: &mut State) -> Need {
+        while let Some((live, key)) = self.targets.front() {
+            if !state.has_room() {
+                return Need::Room;
+            }
+            let found = match attempt(live, key) {
+                Ok(Attempt::WouldBlock) => return Need::Disk,
+                Ok(Attempt::Ready(value)) => Ok(value),
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(value) => add(state, &mut self.answer, live, key, value),
+                Err(error) => self.fail(state, &error),
+            }
+            self.targets.pop_front();
+        }
+        if !self.failed {
+            self.answer.finish(&mut state.output, state.proto);
+            state.keys = (self.answer.asked, self.answer.absent);
+        }
+        Need::Nothing
+    }
+
+    /// Sends the next lookups to the disk threads, the first of those that wait among them.
+    pub fn start_reads(&self) -> Vec<DiskRead> {
+        let next = self.targets.iter().take(self.read_ahead);
+        next.map(|(live, key)| {
+            let (live, key) = (live.clone(), key.clone());
+            tokio::task::spawn_blocking(move || {
+                run_hook(&key);
+                HeldValue::find(&live, |version| version.get(&key))
+            })
+        })
+        .collect()
+    }
+
+    /// Takes the answer to the next lookup.
+    pub fn deliver(&mut self, state: &mut State, found: Result<Option<HeldValue>, Error>) {
+        let Some((_, key)) = self.targets.pop_front() else {
+            return;
+        };
+        match found {
+            Ok(value) => {
+                let len = value.as_ref().map_or(0, |value| value.len());
+                self.read_ahead = if len >= READ_AHEAD_BYTES_MAX {
+                    1
+                } else {
+                    READS_MAX
+                };
+                self.answer
+                    .add(&mut state.output, state.proto, key.len(), value, |value| {
+                        value
+                    });
+            }
+            Err(error) => self.fail(state, &error),
+        }
+    }
+
+    fn fail(&mut self, state: &mut State, error: &Error) {
+        if let Some(mark) = self.mark {
+            state.output.rewind(mark);
+        }
+        state.refuse(failure(error));
+        // Once part of an array has been sent, the damaged element says so in its place.
+        let in_array =
+            self.mark.is_none() && self.answer.ask == Ask::MGet && self.answer.array.is_none();
+        if !in_array {
+            self.failed = true;
+            self.targets.clear();
+        }
+    }
+}
+
+type DiskHook = (
+    Box<dyn Fn(&[u8]) -> bool + Send + Sync>,
+    Box<dyn Fn(&[u8]) + Send + Sync>,
+);
+
+static DISK_HOOK: OnceLock<DiskHook> = OnceLock::new();
+
+/// For tests: keys of which `is_cold` says so are looked up by a disk thread, which calls `on_read`
+/// first. Does nothing in release builds, and when called a second time.
+#[doc(hidden)]
+pub fn set_disk_hook(
+    is_cold: impl Fn(&[u8]) -> bool + Send + Sync + 'static,
+    on_read: impl Fn(&[u8]) + Send + Sync + 'static,
+) {
+    let _ = DISK_HOOK.set((Box::new(is_cold), Box::new(on_read)));
+}
+
+#[inline]
+pub(super) fn is_hooked(key: &[u8]) -> bool {
+    cfg!(debug_assertions) && DISK_HOOK.get().is_some_and(|(is_cold, _)| is_cold(key))
+}
+
+fn run_hook(key: &[u8]) {
+    if cfg!(debug_assertions)
+        && let Some((is_cold, on_read)) = DISK_HOOK.get()
+        && is_cold(key)
+    {
+        on_read(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_as_redis_reads_them() {
+        for (start, end, expected) in [
+            (0, 3, 0..4),
+            (-3, -1, 8..11),
+            (0, -1, 0..11),
+            (10, 100, 10..11),
+            (5, 2, 0..0),
+            (-1, -5, 0..0),
+            (-100, 1, 0..2),
+            (20, 30, 0..0),
+            (0, i64::MIN, 0..1),
+        ] {
+            assert_eq!(range_of(start, end, 11), expected, "{start} {end}");
+        }
+        assert_eq!(range_of(0, -1, 0), 0..0);
+    }
+}

@@ -1,0 +1,419 @@
+//! What the server counts: calls, errors and latency per store and command, bytes, connections, slow commands.
+//!
+//! Each serving thread has a [`CoreStats`] of its own and is the only one to write it, so counting is
+//! a plain add to memory that no other core touches; [`Stats::snapshot`] adds them up for INFO, `/metrics`
+//! and the console.
+//!
+//! Invariants:
+//! 1. The series of a core are written by that core's thread only (a second writer would lose counts,
+//!    never more).
+//! 2. Counters only grow.
+//! 3. A bucket's upper bound is at most 1.25 times its lower bound, so a quantile is at most that far off.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use larder_protocol::config::ServerConfig;
+
+/// Buckets of a latency histogram: below 64 ns, then four per power of two, the last without bound.
+const BUCKETS: usize = 1 + 4 * 31;
+const FIRST_POWER: u32 = 6;
+
+/// All counters of a server.
+pub struct Stats {
+    cores: Vec<Arc<CoreStats>>,
+    slowlog: Mutex<SlowLog>,
+    slowlog_threshold_ns: AtomicU64,
+    slowlog_length: usize,
+}
+
+/// The counters of one serving thread.
+#[derive(Default)]
+pub struct CoreStats {
+    series: Mutex<BTreeMap<(Option<Box<str>>, &'static str), Arc<Series>>>,
+    pub bytes_in: Counter,
+    pub bytes_out: Counter,
+    pub connections_accepted: Counter,
+    pub connections_rejected: Counter,
+    pub connections_closed: Counter,
+    /// Connections closed because their bytes were not RESP.
+    pub protocol_errors: Counter,
+    /// Lookups that had to wait for the disk.
+    pub disk_reads: Counter,
+}
+
+/// A number that one thread adds to and any may read.
+#[derive(Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub fn add(&self, n: u64) {
+        // Not `fetch_add`: there is one writer (invariant 1), so the bus need not be locked.
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// One command on one store.
+pub struct Series {
+    buckets: [Counter; BUCKETS],
+    total_ns: Counter,
+    errors: Counter,
+    keys: Counter,
+    misses: Counter,
+}
+
+impl Default for Series {
+    fn default() -> Series {
+        Series {
+            buckets: std::array::from_fn(|_| Counter::default()),
+            total_ns: Counter::default(),
+            errors: Counter::default(),
+            keys: Counter::default(),
+            misses: Counter::default(),
+        }
+    }
+}
+
+impl Series {
+    /// Counts `calls` that took `took` together. Calls that were executed as one are given equal parts.
+    #[inline]
+    pub fn record(&self, calls: u64, took: Duration) {
+        let total_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.buckets[bucket_of(total_ns / calls.max(1))].add(calls);
+        self.total_ns.add(total_ns);
+    }
+
+    #[inline]
+    pub fn record_keys(&self, asked: u64, absent: u64) {
+        self.keys.add(asked);
+        if absent > 0 {
+            self.misses.add(absent);
+        }
+    }
+
+    pub fn record_error(&self) {
+        self.errors.add(1);
+    }
+}
+
+#[inline]
+fn bucket_of(ns: u64) -> usize {
+    if ns < 1 << FIRST_POWER {
+        return 0;
+    }
+    let power = 63 - ns.leading_zeros();
+    let quarter = (ns >> (power - 2)) & 3;
+    (1 + (power - FIRST_POWER) as usize * 4 + quarter as usize).min(BUCKETS - 1)
+}
+
+/// The first number of nanoseconds above the bucket.
+fn bucket_end_ns(bucket: usize) -> u64 {
+    if bucket == 0 {
+        return 1 << FIRST_POWER;
+    }
+    let (power, quarter) = (
+        (bucket - 1) as u32 / 4 + FIRST_POWER,
+        (bucket - 1) as u64 % 4,
+    );
+    (5 + quarter) << (power - 2)
+}
+
+impl Stats {
+    /// One [`CoreStats`] per thread that serves RESP, and one for HTTP.
+    pub fn new(config: &ServerConfig) -> Stats {
+        let cores = thread_count(config) + 1;
+        Stats {
+            cores: (0..cores).map(|_| Arc::default()).collect(),
+            slowlog: Mutex::default(),
+            slowlog_threshold_ns: AtomicU64::new(config.slowlog.threshold_us.saturating_mul(1000)),
+            slowlog_length: config.slowlog.length as usize,
+        }
+    }
+
+    /// The counters of serving thread `index`.
+    pub fn core(&self, index: usize) -> Arc<CoreStats> {
+        self.cores[index].clone()
+    }
+
+    /// The counters of the thread that serves HTTP.
+    pub fn http(&self) -> Arc<CoreStats> {
+        self.cores[self.cores.len() - 1].clone()
+    }
+
+    /// All counters, added up. Takes a few microseconds per series.
+    pub fn snapshot(&self) -> StatsSnapshot {
+        let mut all = StatsSnapshot::default();
+        let mut merged: BTreeMap<(Option<Box<str>>, &'static str), SeriesSnapshot> =
+            BTreeMap::new();
+        for core in &self.cores {
+            all.bytes_in += core.bytes_in.get();
+            all.bytes_out += core.bytes_out.get();
+            all.connections_accepted += core.connections_accepted.get();
+            all.connections_rejected += core.connections_rejected.get();
+            all.connections_closed += core.connections_closed.get();
+            all.protocol_errors += core.protocol_errors.get();
+            all.disk_reads += core.disk_reads.get();
+            for ((store, command), series) in lock(&core.series).iter() {
+                let sum = merged.entry((store.clone(), command)).or_default();
+                sum.store = store.as_deref().map(str::to_owned);
+                sum.command = command;
+                sum.add(series);
+            }
+        }
+        all.series = merged.into_values().collect();
+        all
+    }
+
+    /// Commands that take at least so long are kept in the slow log.
+    pub fn set_slowlog_threshold_us(&self, threshold_us: u64) {
+        self.slowlog_threshold_ns
+            .store(threshold_us.saturating_mul(1000), Relaxed);
+    }
+
+    #[inline]
+    pub fn is_slow(&self, took: Duration) -> bool {
+        took.as_nanos() >= u128::from(self.slowlog_threshold_ns.load(Relaxed))
+    }
+
+    pub fn slowlog(&self) -> MutexGuard<'_, SlowLog> {
+        lock(&self.slowlog)
+    }
+
+    /// Keeps a slow command; the oldest goes when there are too many.
+    pub fn record_slow(&self, entry: SlowEntry) {
+        let mut log = self.slowlog();
+        let id = log.next_id;
+        log.next_id += 1;
+        log.entries.push_front(SlowEntry { id, ..entry });
+        log.entries.truncate(self.slowlog_length);
+    }
+}
+
+impl CoreStats {
+    /// The series of `command` on `store`, made if need be. Keep it: finding it takes a lock.
+    pub fn series(&self, store: Option<&str>, command: &'static str) -> Arc<Series> {
+        let key = (store.map(Box::from), command);
+        lock(&self.series).entry(key).or_default().clone()
+    }
+}
+
+/// How many threads serve RESP.
+pub fn thread_count(config: &ServerConfig) -> usize {
+    match config.server.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads as usize,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sums over all threads at about one moment.
+#[derive(Debug, Clone, Default)]
+pub struct StatsSnapshot {
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    pub connections_accepted: u64,
+    pub connections_rejected: u64,
+    pub connections_closed: u64,
+    pub protocol_errors: u64,
+    pub disk_reads: u64,
+    /// By store (none first), then by command.
+    pub series: Vec<SeriesSnapshot>,
+}
+
+impl StatsSnapshot {
+    pub fn connections_open(&self) -> u64 {
+        self.connections_accepted
+            .saturating_sub(self.connections_closed)
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.series.iter().map(SeriesSnapshot::calls).sum()
+    }
+
+    /// The series of each command over all stores, in the order of their names.
+    pub fn by_command(&self) -> Vec<SeriesSnapshot> {
+        let mut merged: BTreeMap<&'static str, SeriesSnapshot> = BTreeMap::new();
+        for series in &self.series {
+            let sum = merged.entry(series.command).or_default();
+            sum.command = series.command;
+            sum.merge(series);
+        }
+        merged.into_values().collect()
+    }
+}
+
+/// One command on one store, or on none.
+#[derive(Debug, Clone)]
+pub struct SeriesSnapshot {
+    pub store: Option<String>,
+    pub command: &'static str,
+    pub errors: u64,
+    /// Keys asked for, and how many of them were absent.
+    pub keys: u64,
+    pub misses: u64,
+    pub total_ns: u64,
+    buckets: [u64; BUCKETS],
+}
+
+impl Default for SeriesSnapshot {
+    fn default() -> SeriesSnapshot {
+        SeriesSnapshot {
+            store: None,
+            command: "",
+            errors: 0,
+            keys: 0,
+            misses: 0,
+            total_ns: 0,
+            buckets: [0; BUCKETS],
+        }
+    }
+}
+
+impl SeriesSnapshot {
+    fn add(&mut self, series: &Series) {
+        self.errors += series.errors.get();
+        self.keys += series.keys.get();
+        self.misses += series.misses.get();
+        self.total_ns += series.total_ns.get();
+        for (sum, bucket) in self.buckets.iter_mut().zip(&series.buckets) {
+            *sum += bucket.get();
+        }
+    }
+
+    fn merge(&mut self, other: &SeriesSnapshot) {
+        self.errors += other.errors;
+        self.keys += other.keys;
+        self.misses += other.misses;
+        self.total_ns += other.total_ns;
+        for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
+            *sum += bucket;
+        }
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The time that a share `quantile` (0 to 1) of the calls did not exceed, rounded up to its
+    /// bucket's end; 0 without calls.
+    pub fn quantile_ns(&self, quantile: f64) -> u64 {
+        let rank = (quantile * self.calls() as f64).ceil().max(1.0) as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= rank {
+                return bucket_end_ns(bucket);
+            }
+        }
+        0
+    }
+
+    /// For each bucket its end in nanoseconds and the calls below it, in growing order; the last
+    /// bucket, which has no bound, is left out.
+    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let mut sum = 0;
+        self.buckets[..BUCKETS - 1]
+            .iter()
+            .enumerate()
+            .map(move |(bucket, count)| {
+                sum += count;
+                (bucket_end_ns(bucket), sum)
+            })
+    }
+}
+
+/// The slow commands of late, newest first.
+#[derive(Debug, Default)]
+pub struct SlowLog {
+    pub entries: VecDeque<SlowEntry>,
+    next_id: u64,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct SlowEntry {
+    /// Given by [`Stats::record_slow`].
+    pub id: u64,
+    /// Seconds since 1970.
+    pub at: u64,
+    pub took: Duration,
+    /// Shortened, as Redis does.
+    pub args: Vec<Vec<u8>>,
+    pub client_addr: String,
+    pub client_name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_meet_without_gap_and_are_a_quarter_wide_at_most() {
+        for ns in (0..5000u64).chain([1 << 20, (1 << 30) + 12345, u64::MAX]) {
+            let bucket = bucket_of(ns);
+            assert!(bucket == BUCKETS - 1 || ns < bucket_end_ns(bucket), "{ns}");
+            assert!(bucket == 0 || ns >= bucket_end_ns(bucket - 1), "{ns}");
+        }
+        for bucket in 1..BUCKETS {
+            assert!(
+                bucket_end_ns(bucket) * 4 <= bucket_end_ns(bucket - 1) * 5,
+                "{bucket}"
+            );
+        }
+    }
+
+    #[test]
+    fn cores_are_added_up_and_quantiles_read_from_the_sum() {
+        let mut config = ServerConfig::default();
+        config.server.threads = 2;
+        let stats = Stats::new(&config);
+        for core in 0..2 {
+            let series = stats.core(core).series(Some("pymk"), "GET");
+            series.record(9, Duration::from_nanos(900));
+            series.record(1, Duration::from_micros(50));
+            series.record_keys(10, 3);
+            stats.core(core).connections_accepted.add(2);
+        }
+        stats.core(0).connections_closed.add(1);
+        let all = stats.snapshot();
+        assert_eq!((all.connections_open(), all.calls()), (3, 20));
+        let get = &all.series[0];
+        assert_eq!(
+            (get.store.as_deref(), get.command, get.keys, get.misses),
+            (Some("pymk"), "GET", 20, 6)
+        );
+        assert_eq!(get.quantile_ns(0.5), 112);
+        assert!((50_000..=62_500).contains(&get.quantile_ns(0.99)));
+        assert_eq!(get.cumulative().last().map(|(_, calls)| calls), Some(20));
+        assert_eq!(all.by_command()[0].calls(), 20);
+    }
+
+    #[test]
+    fn the_slow_log_keeps_the_newest() {
+        let mut config = ServerConfig::default();
+        config.slowlog.length = 2;
+        let stats = Stats::new(&config);
+        assert!(
+            stats.is_slow(Duration::from_millis(10)) && !stats.is_slow(Duration::from_millis(9))
+        );
+        for _ in 0..3 {
+            stats.record_slow(SlowEntry::default());
+        }
+        let ids: Vec<u64> = stats
+            .slowlog()
+            .entries
+            .iter()
+            .map(|entry| entry.id)
+            .collect();
+        assert_eq!(ids, [2, 1]);
+    }
+}
