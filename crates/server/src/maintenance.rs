@@ -1,7 +1,9 @@
-//! What a server does on its own, on one thread of low priority: look at what is in memory, let go
-//! of removed versions, and remove old ones.
+//! What a server does on its own, on threads of low priority: after a start read the live versions
+//! into memory; from then on look at what is in memory, let go of removed versions, and remove old
+//! ones.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::Shared;
 use crate::error::Error;
 use crate::fetch::priority::spawn_low;
+use crate::fetch::warm::warm_served;
 
 /// Looking at residency takes at most one part in this many of one core's time.
 const RESIDENCY_SHARE: u32 = 200;
@@ -17,15 +20,23 @@ const RESIDENCY_EVERY_MAX: Duration = Duration::from_secs(60);
 const RETENTION_EVERY: Duration = Duration::from_secs(60);
 
 pub struct Maintenance {
-    /// Dropping it ends the thread.
+    /// Dropping it ends the upkeep thread.
     stop: SyncSender<()>,
-    thread: JoinHandle<()>,
+    stopping: Arc<AtomicBool>,
+    threads: [JoinHandle<()>; 2],
 }
 
 impl Maintenance {
     pub fn spawn(shared: Arc<Shared>) -> Result<Maintenance, Error> {
+        let failed = |error| Error::Io(format!("cannot start the upkeep threads: {error}"));
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (warmed, warm_stopping) = (shared.clone(), stopping.clone());
+        let warming = spawn_low("larder-warm", move || {
+            warm_served(&warmed, &|| !warm_stopping.load(Relaxed));
+        })
+        .map_err(failed)?;
         let (stop, stopped) = sync_channel::<()>(0);
-        let thread = spawn_low("larder-upkeep", move || {
+        let upkeep = spawn_low("larder-upkeep", move || {
             let mut retained_at = Instant::now();
             loop {
                 let pause = refresh_residency(&shared);
@@ -39,14 +50,21 @@ impl Maintenance {
                 }
             }
         })
-        .map_err(|error| Error::Io(format!("cannot start the upkeep thread: {error}")))?;
-        Ok(Maintenance { stop, thread })
+        .map_err(failed)?;
+        Ok(Maintenance {
+            stop,
+            stopping,
+            threads: [warming, upkeep],
+        })
     }
 
     pub fn stop(self) {
+        self.stopping.store(true, Relaxed);
         drop(self.stop);
-        if self.thread.join().is_err() {
-            tracing::error!("the upkeep thread panicked");
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("an upkeep thread panicked");
+            }
         }
     }
 }

@@ -77,31 +77,67 @@ impl Scrape {
         }
         type Count = fn(&SeriesSnapshot) -> u64;
         let counts: [(&str, &str, Count); 3] = [
-            ("request_errors", "Commands answered with an error", |s| s.errors),
+            ("request_errors", "Commands answered with an error", |s| {
+                s.errors
+            }),
             ("keys", "Keys asked for", |s| s.keys),
             ("key_misses", "Keys asked for and absent", |s| s.misses),
         ];
         for (name, help, count) in counts {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             for series in &stats.series {
-                line(&mut family, &labels(series), ConstCounter::new(count(series)))?;
+                line(
+                    &mut family,
+                    &labels(series),
+                    ConstCounter::new(count(series)),
+                )?;
             }
         }
         let totals = [
-            ("received_bytes", "Bytes received from clients", stats.bytes_in),
+            (
+                "received_bytes",
+                "Bytes received from clients",
+                stats.bytes_in,
+            ),
             ("sent_bytes", "Bytes sent to clients", stats.bytes_out),
-            ("connections_accepted", "Connections accepted", stats.connections_accepted),
-            ("connections_rejected", "Connections refused for being too many", stats.connections_rejected),
-            ("protocol_errors", "Connections closed because their bytes were not RESP", stats.protocol_errors),
-            ("disk_reads", "Lookups that waited for the disk", stats.disk_reads),
+            (
+                "connections_accepted",
+                "Connections accepted",
+                stats.connections_accepted,
+            ),
+            (
+                "connections_rejected",
+                "Connections refused for being too many",
+                stats.connections_rejected,
+            ),
+            (
+                "protocol_errors",
+                "Connections closed because their bytes were not RESP",
+                stats.protocol_errors,
+            ),
+            (
+                "disk_reads",
+                "Lookups that waited for the disk",
+                stats.disk_reads,
+            ),
         ];
         for (name, help, total) in totals {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(total).encode(metric)?;
         }
-        gauge(encoder, "connections", "Open connections", stats.connections_open())?;
+        gauge(
+            encoder,
+            "connections",
+            "Open connections",
+            stats.connections_open(),
+        )?;
         let uptime = self.0.started_at.elapsed().as_secs();
-        gauge(encoder, "uptime_seconds", "Since the server started", uptime)
+        gauge(
+            encoder,
+            "uptime_seconds",
+            "Since the server started",
+            uptime,
+        )
     }
 
     fn stores(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -111,12 +147,25 @@ impl Scrape {
             .filter_map(|store| store.status(None).ok())
             .collect();
         type Value = fn(&StoreStatus) -> Option<u64>;
-        let live = |store: &StoreStatus| store.versions.iter().find(|version| version.live).cloned();
+        let live =
+            |store: &StoreStatus| store.versions.iter().find(|version| version.live).cloned();
         let gauges: [(&str, &str, Value); 3] = [
-            ("store_live_version", "The version that is served", |store| store.live),
-            ("store_versions", "Versions kept", |store| Some(store.versions.len() as u64)),
+            (
+                "store_live_version",
+                "The version that is served",
+                |store| store.live,
+            ),
+            ("store_versions", "Versions kept", |store| {
+                Some(store.versions.len() as u64)
+            }),
             ("store_kept_bytes", "Size of all kept versions", |store| {
-                Some(store.versions.iter().map(|version| version.size_bytes).sum())
+                Some(
+                    store
+                        .versions
+                        .iter()
+                        .map(|version| version.size_bytes)
+                        .sum(),
+                )
             }),
         ];
         for (name, help, value) in gauges {
@@ -130,10 +179,22 @@ impl Scrape {
         }
         type OfLive = fn(&VersionStatus) -> Option<u64>;
         let of_live: [(&str, &str, OfLive); 4] = [
-            ("store_records", "Records of the live version", |v| Some(v.record_count)),
-            ("store_size_bytes", "Size of the live version", |v| Some(v.size_bytes)),
-            ("store_resident_bytes", "Of the live version, what was in memory when last looked", |v| v.resident_bytes),
-            ("store_pulled_at_seconds", "When the live version was pulled, since 1970", |v| v.pulled_at),
+            ("store_records", "Records of the live version", |v| {
+                Some(v.record_count)
+            }),
+            ("store_size_bytes", "Size of the live version", |v| {
+                Some(v.size_bytes)
+            }),
+            (
+                "store_resident_bytes",
+                "Of the live version, what was in memory when last looked",
+                |v| v.resident_bytes,
+            ),
+            (
+                "store_pulled_at_seconds",
+                "When the live version was pulled, since 1970",
+                |v| v.pulled_at,
+            ),
         ];
         for (name, help, value) in of_live {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -155,7 +216,12 @@ impl Scrape {
             line(&mut family, &labels, ConstCounter::new(store.swap_count()))?;
         }
         let damaged = self.0.stores.not_ready().len() as u64;
-        gauge(encoder, "stores_unreadable", "Stores whose live version is damaged", damaged)
+        gauge(
+            encoder,
+            "stores_unreadable",
+            "Stores whose live version is damaged",
+            damaged,
+        )
     }
 
     fn pulls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -172,11 +238,19 @@ impl Scrape {
         }
         for (name, help, done) in [
             ("pull_done_bytes", "Bytes that a running pull has", true),
-            ("pull_total_bytes", "Bytes of the version that is being pulled", false),
+            (
+                "pull_total_bytes",
+                "Bytes of the version that is being pulled",
+                false,
+            ),
         ] {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for pull in &running {
-                let value = if done { pull.bytes_done } else { pull.bytes_total };
+                let value = if done {
+                    pull.bytes_done
+                } else {
+                    pull.bytes_total
+                };
                 let labels = [("store", pull.store.as_str())];
                 line(&mut family, &labels, ConstGauge::new(value as i64))?;
             }
@@ -221,6 +295,6 @@ fn coarse(series: &SeriesSnapshot) -> Vec<(f64, u64)> {
             before = below;
         }
     }
-    buckets.push((f64::MAX, series.calls().saturating_sub(before)));
+    buckets.push((f64::INFINITY, series.calls().saturating_sub(before)));
     buckets
 }

@@ -132,11 +132,15 @@ impl Shared {
         }
         let mut settings = self.lock_settings();
         let merged = Settings {
-            fetch_bytes_per_second: wanted.fetch_bytes_per_second.or(settings.fetch_bytes_per_second),
+            fetch_bytes_per_second: wanted
+                .fetch_bytes_per_second
+                .or(settings.fetch_bytes_per_second),
             retain_versions: wanted.retain_versions.or(settings.retain_versions),
             retain_age_hours: wanted.retain_age_hours.or(settings.retain_age_hours),
             retain_bytes: wanted.retain_bytes.or(settings.retain_bytes),
-            slowlog_threshold_us: wanted.slowlog_threshold_us.or(settings.slowlog_threshold_us),
+            slowlog_threshold_us: wanted
+                .slowlog_threshold_us
+                .or(settings.slowlog_threshold_us),
         };
         *settings = merged;
         if let Some(rate) = wanted.fetch_bytes_per_second {

@@ -20,6 +20,7 @@ mod pull;
 mod segment;
 mod space;
 mod throttle;
+pub(crate) mod warm;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -176,12 +177,21 @@ impl Pulls {
 
     /// Newest first.
     pub fn list(&self) -> Vec<PullStatus> {
-        self.lock().all.iter().rev().map(|pull| pull.status()).collect()
+        self.lock()
+            .all
+            .iter()
+            .rev()
+            .map(|pull| pull.status())
+            .collect()
     }
 
     pub fn all_running(&self) -> Vec<PullStatus> {
         let registry = self.lock();
-        registry.running.values().map(|(pull, _)| pull.status()).collect()
+        registry
+            .running
+            .values()
+            .map(|(pull, _)| pull.status())
+            .collect()
     }
 
     pub fn ended_counts(&self) -> EndedCounts {
@@ -192,7 +202,10 @@ impl Pulls {
     pub fn fetched_bytes(&self) -> u64 {
         let registry = self.lock();
         let running = registry.running.values();
-        registry.fetched_bytes + running.map(|(pull, _)| pull.bytes_fetched.load(Relaxed)).sum::<u64>()
+        registry.fetched_bytes
+            + running
+                .map(|(pull, _)| pull.bytes_fetched.load(Relaxed))
+                .sum::<u64>()
     }
 
     pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
@@ -275,7 +288,9 @@ impl Pull {
     pub fn status(&self) -> PullStatus {
         let progress = self.progress();
         let fetch_ended = progress.fetch_ended.unwrap_or_else(Instant::now);
-        let seconds = (fetch_ended - progress.fetch_began).as_secs_f64().max(0.001);
+        let seconds = (fetch_ended - progress.fetch_began)
+            .as_secs_f64()
+            .max(0.001);
         PullStatus {
             id: self.id.clone(),
             store: self.store.clone(),

@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::segment::{Fetch, Patience, back_off, remote, stalled};
-use super::{Pull, Stop, gates, priority, space};
+use super::{Pull, Stop, gates, priority, space, warm};
 use crate::Shared;
 use crate::error::Error;
 use crate::stores::{PullRecord, Store, unix_seconds};
@@ -197,7 +197,8 @@ impl Steps<'_> {
     fn segments(&self, folder: &Path, manifest: &Manifest) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
         let failed = watch::Sender::new(false);
-        let threads = (self.shared.config.fetch.parallel as usize).clamp(1, manifest.segments.len());
+        let threads =
+            (self.shared.config.fetch.parallel as usize).clamp(1, manifest.segments.len());
         let results: Vec<Result<(), Error>> = std::thread::scope(|scope| {
             let worker = || {
                 priority::lower_this_thread();
@@ -272,9 +273,7 @@ impl Steps<'_> {
         let live = live.as_ref().map(|(id, version)| (*id, &**version));
         gates::check(&self.gates(), &version, live)?;
         self.pull.enter(PullState::Warming);
-        if self.shared.config.fetch.warm {
-            version.warm(&|_| self.pull.stopped().is_none());
-        }
+        warm::warm_new(self.shared, &version, &|| self.pull.stopped().is_none());
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
         let record = PullRecord::read(&path).unwrap_or_default();
@@ -297,7 +296,9 @@ impl Steps<'_> {
         let asked = self.pull.request.gates.clone().unwrap_or_default();
         Gates {
             min_records: asked.min_records.or(Some(configured.min_records)),
-            max_shrink_percent: asked.max_shrink_percent.or(Some(configured.max_shrink_percent)),
+            max_shrink_percent: asked
+                .max_shrink_percent
+                .or(Some(configured.max_shrink_percent)),
             canary: asked.canary,
         }
     }
@@ -323,7 +324,8 @@ impl Steps<'_> {
 async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Bytes, Error> {
     let mut faults = 0;
     loop {
-        let answer = tokio::time::timeout(patience.stall_timeout, source.get_all(Manifest::SIZE_MAX));
+        let answer =
+            tokio::time::timeout(patience.stall_timeout, source.get_all(Manifest::SIZE_MAX));
         let error = match answer.await {
             Ok(Ok(bytes)) => return Ok(bytes),
             Ok(Err(error)) => remote(error),
@@ -355,7 +357,11 @@ fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
         .ok()
         .and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());
     let wanted = |name: &str| {
-        let old = before.as_ref()?.segments.iter().find(|entry| entry.file == name)?;
+        let old = before
+            .as_ref()?
+            .segments
+            .iter()
+            .find(|entry| entry.file == name)?;
         let new = manifest.segments.iter().find(|entry| entry.file == name)?;
         (old.digest == new.digest && old.size_bytes == new.size_bytes).then_some(())
     };

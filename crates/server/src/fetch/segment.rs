@@ -175,13 +175,20 @@ impl Fetch<'_> {
             at: 0,
             written_back: 0,
         };
-        let length = partial.file.metadata().map_err(Error::io("look at", path))?.len();
+        let length = partial
+            .file
+            .metadata()
+            .map_err(Error::io("look at", path))?
+            .len();
         if length > entry.size_bytes {
             self.restart(path, &mut partial)?;
         }
         let mut buffer = vec![0; 256 << 10];
         loop {
-            let count = partial.file.read(&mut buffer).map_err(Error::io("read", path))?;
+            let count = partial
+                .file
+                .read(&mut buffer)
+                .map_err(Error::io("read", path))?;
             if count == 0 {
                 break;
             }
@@ -197,7 +204,10 @@ impl Fetch<'_> {
     fn restart(&self, path: &Path, partial: &mut Partial) -> Result<(), Error> {
         self.pull.discarded(partial.at);
         partial.file.set_len(0).map_err(Error::io("empty", path))?;
-        partial.file.seek(SeekFrom::Start(0)).map_err(Error::io("empty", path))?;
+        partial
+            .file
+            .seek(SeekFrom::Start(0))
+            .map_err(Error::io("empty", path))?;
         partial.digest = SegmentDigest::new();
         partial.at = 0;
         partial.written_back = 0;
@@ -242,7 +252,10 @@ pub fn remote(error: larder_remote::Error) -> Error {
 
 pub fn stalled(source: &Location, after: Duration, at: u64) -> Error {
     Error::Source {
-        message: format!("{source} sent nothing for {} s at byte {at}", after.as_secs_f64()),
+        message: format!(
+            "{source} sent nothing for {} s at byte {at}",
+            after.as_secs_f64()
+        ),
         retry: true,
     }
 }

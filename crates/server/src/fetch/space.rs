@@ -49,7 +49,12 @@ pub fn reserve(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
             .truncate(false)
             .open(&path)
             .map_err(Error::io("create", &path))?;
-        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, segment.size_bytes.max(1)) {
+        match fallocate(
+            &file,
+            FallocateFlags::KEEP_SIZE,
+            0,
+            segment.size_bytes.max(1),
+        ) {
             Ok(()) => {}
             // The file system cannot reserve; the check above has to do.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),

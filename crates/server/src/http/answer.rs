@@ -41,7 +41,9 @@ impl IntoResponse for Failure {
 pub fn decode<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let text: &[u8] = if body.is_empty() { b"{}" } else { body };
     serde_json::from_slice(text).map_err(|error| {
-        let message = format!("the request's body is not what this path takes: {error}; see /v1/openapi.json");
+        let message = format!(
+            "the request's body is not what this path takes: {error}; see /v1/openapi.json"
+        );
         Failure(Error::BadRequest(message))
     })
 }

@@ -34,7 +34,9 @@ fn judge(method: &Method, headers: &HeaderMap, addr: SocketAddr) -> Result<(), S
     if let Some(origin) = text(header::ORIGIN) {
         let of_origin = origin.split_once("://").map_or(origin, |(_, rest)| rest);
         if !of_origin.eq_ignore_ascii_case(host) {
-            return Err(format!("a page of {origin:?} may not use the server at {host:?}"));
+            return Err(format!(
+                "a page of {origin:?} may not use the server at {host:?}"
+            ));
         }
     }
     if matches!(*method, Method::GET | Method::HEAD) {
@@ -57,7 +59,8 @@ fn is_local_name(host: &str) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or(""),
         None => host.rsplit_once(':').map_or(host, |(name, _port)| name),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -83,12 +86,42 @@ mod tests {
         check(here, Method::GET, &[("host", "evil.example")], false);
         check(anywhere, Method::GET, &[("host", "larder.example")], true);
         check(here, Method::POST, &[("host", "127.0.0.1:7070")], false);
-        check(here, Method::POST, &[("host", "127.0.0.1:7070"), json], true);
-        check(here, Method::DELETE, &[("host", "127.0.0.1"), ("x-larder", "1")], true);
-        check(here, Method::POST, &[("host", "127.0.0.1"), ("content-type", "text/plain")], false);
+        check(
+            here,
+            Method::POST,
+            &[("host", "127.0.0.1:7070"), json],
+            true,
+        );
+        check(
+            here,
+            Method::DELETE,
+            &[("host", "127.0.0.1"), ("x-larder", "1")],
+            true,
+        );
+        check(
+            here,
+            Method::POST,
+            &[("host", "127.0.0.1"), ("content-type", "text/plain")],
+            false,
+        );
         let own = ("origin", "http://larder.example:7070");
-        check(anywhere, Method::POST, &[("host", "larder.example:7070"), own, json], true);
-        check(anywhere, Method::POST, &[("host", "other.example"), own, json], false);
-        check(here, Method::GET, &[("host", "localhost:7070"), ("origin", "null")], false);
+        check(
+            anywhere,
+            Method::POST,
+            &[("host", "larder.example:7070"), own, json],
+            true,
+        );
+        check(
+            anywhere,
+            Method::POST,
+            &[("host", "other.example"), own, json],
+            false,
+        );
+        check(
+            here,
+            Method::GET,
+            &[("host", "localhost:7070"), ("origin", "null")],
+            false,
+        );
     }
 }

@@ -4,6 +4,7 @@
 //! the blocking pool, whole versions to a thread of low priority of their own.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -48,6 +49,9 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
         Lookup::Absent => return Err(Failure(Error::NoSuchStore(name.chars().take(80).collect()))),
     };
     let version = [("x-larder-version", live.version_id.to_string())];
+    // The counters of the HTTP thread, on which this runs: one thread writes them.
+    let series = shared.stats.http().series(Some(name), "HTTP.GET");
+    let began = Instant::now();
     let read = tokio::task::spawn_blocking(move || {
         let found = live.version.get(&key)?;
         found
@@ -61,9 +65,17 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
                 ))
             })
     });
-    let answer = match read.await.map_err(panicked)? {
+    let read = read.await.map_err(panicked)?;
+    series.record(1, began.elapsed());
+    series.record_keys(1, u64::from(matches!(read, Err(Error::AbsentKey(_)))));
+    let answer = match read {
         Ok(value) => value.into_response(),
-        Err(error) => Failure(error).into_response(),
+        Err(error) => {
+            if !matches!(error, Error::AbsentKey(_)) {
+                series.record_error();
+            }
+            Failure(error).into_response()
+        }
     };
     Ok((version, answer).into_response())
 }
@@ -104,7 +116,9 @@ pub async fn diff(
     let from = match query.from {
         Some(from) => from,
         None => store.status(None)?.previous.ok_or_else(|| {
-            Error::BadRequest(format!("store {name} has no previous version to compare with; say ?from="))
+            Error::BadRequest(format!(
+                "store {name} has no previous version to compare with; say ?from="
+            ))
         })?,
     };
     let (_, old) = store.version(Some(from))?;
@@ -150,10 +164,17 @@ pub async fn sample(
 ) -> Answer<Sample> {
     let Query(query) = query.map_err(bad_query)?;
     let (_, version) = shared.stores.get(&name)?.version(query.version)?;
-    let count = query.n.unwrap_or(SAMPLE_RECORDS_DEFAULT).min(SAMPLE_RECORDS_MAX);
-    let seed = query.seed.unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
+    let count = query
+        .n
+        .unwrap_or(SAMPLE_RECORDS_DEFAULT)
+        .min(SAMPLE_RECORDS_MAX);
+    let seed = query
+        .seed
+        .unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
     let records = apart(move |_| version.sample(count, seed)).await??;
-    let records = records.iter().map(|(key, value)| Record::from_bytes(key, value));
+    let records = records
+        .iter()
+        .map(|(key, value)| Record::from_bytes(key, value));
     Ok(Json(Sample {
         records: records.collect(),
     }))
@@ -201,7 +222,10 @@ pub async fn dump(
     let chunks = futures::stream::poll_fn(move |context| receive.poll_recv(context));
     let headers = [
         (header::CONTENT_TYPE, "application/x-ndjson".to_owned()),
-        (header::HeaderName::from_static("x-larder-version"), id.to_string()),
+        (
+            header::HeaderName::from_static("x-larder-version"),
+            id.to_string(),
+        ),
     ];
     Ok((headers, Body::from_stream(chunks)).into_response())
 }
@@ -216,7 +240,11 @@ async fn apart<T: Send + 'static>(
         let _ = send.send(result);
     })
     .map_err(no_thread)?;
-    let lost = |_| Failure(Error::Io("the reading thread panicked; see the log".to_owned()));
+    let lost = |_| {
+        Failure(Error::Io(
+            "the reading thread panicked; see the log".to_owned(),
+        ))
+    };
     receive.await.map_err(lost)
 }
 
@@ -225,7 +253,9 @@ fn no_thread(error: std::io::Error) -> Failure {
 }
 
 fn panicked(error: tokio::task::JoinError) -> Failure {
-    Failure(Error::Io(format!("the reading task failed: {error}; see the log")))
+    Failure(Error::Io(format!(
+        "the reading task failed: {error}; see the log"
+    )))
 }
 
 fn bad_query(rejection: QueryRejection) -> Failure {

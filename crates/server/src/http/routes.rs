@@ -48,7 +48,10 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/stores/{store}/pull", post(pull))
         .route("/v1/stores/{store}/swap", post(swap))
         .route("/v1/stores/{store}/rollback", post(rollback))
-        .route("/v1/stores/{store}/versions/{version}", delete(remove_version))
+        .route(
+            "/v1/stores/{store}/versions/{version}",
+            delete(remove_version),
+        )
         .route("/v1/stores/{store}/verify", post(reads::verify))
         .route("/v1/stores/{store}/diff", get(reads::diff))
         .route("/v1/stores/{store}/sample", get(reads::sample))
@@ -60,7 +63,10 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         })
         .method_not_allowed_fallback(|| async {
             let message = "this path takes another method; see /v1/openapi.json".to_owned();
-            (StatusCode::METHOD_NOT_ALLOWED, Failure(Error::BadRequest(message)))
+            (
+                StatusCode::METHOD_NOT_ALLOWED,
+                Failure(Error::BadRequest(message)),
+            )
         })
         .layer(from_fn_with_state(addr, guard::check))
         .with_state(shared)
@@ -115,7 +121,10 @@ async fn store(State(shared): Server, Path(name): Path<String>) -> Answer<StoreS
     Ok(Json(store.status(shared.pulls.running(&store.name))?))
 }
 
-async fn remove_store(State(shared): Server, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+async fn remove_store(
+    State(shared): Server,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Failure> {
     let store = shared.stores.get(&name)?;
     if let Some(pull) = shared.pulls.running(&store.name) {
         return Err(Failure(Error::Conflict(format!(
@@ -207,7 +216,8 @@ async fn off_thread<T: Send + 'static>(
     change: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(change).await;
-    let done = done.map_err(|error| Error::Io(format!("the change failed: {error}; see the log")))?;
+    let done =
+        done.map_err(|error| Error::Io(format!("the change failed: {error}; see the log")))?;
     Ok(done?)
 }
 

@@ -27,7 +27,9 @@ impl Samples {
     fn before(&self, now: &Arc<StatsSnapshot>) -> Option<(Duration, Arc<StatsSnapshot>)> {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let old = |sample: &Option<Sample>| {
-            sample.as_ref().is_none_or(|(at, _)| at.elapsed() >= SAMPLE_AGE)
+            sample
+                .as_ref()
+                .is_none_or(|(at, _)| at.elapsed() >= SAMPLE_AGE)
         };
         if old(&samples[1]) {
             samples[0] = samples[1].take();
@@ -116,7 +118,9 @@ impl Sum {
         }
         let rank = (quantile * self.calls as f64).ceil() as u64;
         let bucket = self.below.iter().find(|(_, below)| *below >= rank);
-        bucket.or(self.below.last()).map(|(end_ns, _)| *end_ns as f64 / 1e3)
+        bucket
+            .or(self.below.last())
+            .map(|(end_ns, _)| *end_ns as f64 / 1e3)
     }
 
     /// Without a sample to compare with there is no rate, and the latencies are since the start.

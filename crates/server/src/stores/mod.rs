@@ -229,9 +229,7 @@ impl Stores {
     /// Names of stores that have a live version which is not open; the server is not ready then.
     pub fn not_ready(&self) -> Vec<String> {
         let snapshot = self.catalog.load();
-        let damaged = snapshot
-            .unavailable()
-            .filter(|why| why.corrupted);
+        let damaged = snapshot.unavailable().filter(|why| why.corrupted);
         damaged.map(|why| why.reason.clone()).collect()
     }
 
@@ -407,7 +405,11 @@ impl Kept {
             compression: manifest.map_or(String::new(), |m| m.compression.to_string()),
             source: self.record.as_ref().map(|record| record.source.clone()),
             pulled_at: self.record.as_ref().map(|record| record.pulled_at),
-            resident_bytes: self.opened.as_ref().ok().map(|version| version.residency().resident_bytes),
+            resident_bytes: self
+                .opened
+                .as_ref()
+                .ok()
+                .map(|version| version.residency().resident_bytes),
             digest: manifest.map_or(String::new(), |m| m.digest.clone()),
         }
     }

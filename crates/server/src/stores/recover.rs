@@ -21,7 +21,9 @@ use larder_batch::{StoreDir, Version};
 use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Graveyard, Kept, PullRecord, State, Store, Stores, meta, nothing_live, remove_in_background};
+use super::{
+    Graveyard, Kept, PullRecord, State, Store, Stores, meta, nothing_live, remove_in_background,
+};
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
 
@@ -48,7 +50,11 @@ impl FolderLock {
             return Err(Error::Io(format!(
                 "the data folder {} is in use by another larder server (process {}); stop that one, or choose another folder with --data",
                 data.display(),
-                if owner.trim().is_empty() { "unknown" } else { owner.trim() }
+                if owner.trim().is_empty() {
+                    "unknown"
+                } else {
+                    owner.trim()
+                }
             )));
         }
         file.set_len(0).map_err(Error::io("write", &path))?;

@@ -51,12 +51,18 @@ impl Store {
             .map(|(id, kept)| Candidate {
                 id: *id,
                 // A version of unknown age is not old.
-                pulled_at: kept.record.as_ref().map_or(u64::MAX, |record| record.pulled_at),
+                pulled_at: kept
+                    .record
+                    .as_ref()
+                    .map_or(u64::MAX, |record| record.pulled_at),
                 size_bytes: kept.size_bytes(),
             })
             .collect();
         let doomed = choose(&kept, live, previous, retention, unix_seconds());
-        let unlisted: Vec<_> = doomed.iter().map(|id| (*id, state.kept.remove(id))).collect();
+        let unlisted: Vec<_> = doomed
+            .iter()
+            .map(|id| (*id, state.kept.remove(id)))
+            .collect();
         drop(state);
         for (id, kept) in unlisted {
             self.unlink(id, kept)?;
@@ -107,13 +113,7 @@ mod tests {
                 size_bytes: 10,
             })
             .collect();
-        let doomed = choose(
-            &kept,
-            VersionId(5),
-            Some(VersionId(4)),
-            retention,
-            now,
-        );
+        let doomed = choose(&kept, VersionId(5), Some(VersionId(4)), retention, now);
         let expected: Vec<VersionId> = expected.iter().map(|id| VersionId(*id)).collect();
         assert_eq!(doomed, expected, "{retention:?}");
     }
@@ -122,11 +122,35 @@ mod tests {
     fn old_versions_go_by_count_age_and_bytes_but_never_the_live_or_the_previous_one() {
         let none = Retention::default();
         check(none, &[]);
-        check(Retention { versions: 4, ..none }, &[1, 2]);
-        check(Retention { versions: 1, ..none }, &[1, 2, 3]);
+        check(
+            Retention {
+                versions: 4,
+                ..none
+            },
+            &[1, 2],
+        );
+        check(
+            Retention {
+                versions: 1,
+                ..none
+            },
+            &[1, 2, 3],
+        );
         check(Retention { bytes: 50, ..none }, &[1]);
         check(Retention { bytes: 1, ..none }, &[1, 2, 3]);
-        check(Retention { age_hours: 4, ..none }, &[1, 2]);
-        check(Retention { age_hours: 1, ..none }, &[1, 2, 3]);
+        check(
+            Retention {
+                age_hours: 4,
+                ..none
+            },
+            &[1, 2],
+        );
+        check(
+            Retention {
+                age_hours: 1,
+                ..none
+            },
+            &[1, 2, 3],
+        );
     }
 }

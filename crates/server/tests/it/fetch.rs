@@ -35,7 +35,10 @@ fn a_pull_from_a_folder_and_from_http_serves_the_same() {
     assert_eq!(pull["version"], 2);
     server.check_value("pymk", "k499", "v1");
     let (_, status) = server.get("/v1/stores/pymk");
-    assert_eq!((&status["live"], &status["previous"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&status["live"], &status["previous"]),
+        (&json!(2), &json!(1))
+    );
     assert_eq!(status["versions"][0]["record_count"], 500);
     assert!(status["pull"].is_null());
 }
@@ -54,7 +57,10 @@ fn a_transfer_that_breaks_goes_on_at_the_byte_where_it_stopped() {
         check_done(&server.pull_from("pymk", source.url()));
         let requests = source.requests(SEGMENT);
         assert_eq!(requests[0], 0);
-        assert!(requests[1..].iter().all(|from| (1..=1000).contains(from)), "{fault:?}: {requests:?}");
+        assert!(
+            requests[1..].iter().all(|from| (1..=1000).contains(from)),
+            "{fault:?}: {requests:?}"
+        );
         server.check_value("pymk", "k1999", "v1");
     }
 }
@@ -71,7 +77,11 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
 
     source.break_next(SEGMENT, Fault::WrongByte);
     source.break_next(SEGMENT, Fault::WrongByte);
-    check_failed(&server.pull_from("pymk", source.url()), "SOURCE", "has the digest");
+    check_failed(
+        &server.pull_from("pymk", source.url()),
+        "SOURCE",
+        "has the digest",
+    );
     let (_, status) = server.get("/v1/stores/pymk");
     assert_eq!(status["live"], 1, "the old version stays live");
     server.check_value("pymk", "k0", "v1");
@@ -87,31 +97,53 @@ fn a_pull_that_gave_up_is_gone_on_with_by_the_next_one_also_after_a_restart() {
         config.fetch.retries = 0;
     });
     source.break_next("p00002.segment", Fault::CutAfter(500));
-    check_failed(&server.pull_from("pymk", source.url()), "SOURCE", "p00002.segment");
+    check_failed(
+        &server.pull_from("pymk", source.url()),
+        "SOURCE",
+        "p00002.segment",
+    );
     assert_eq!(server.files("pymk"), ["v0000000001.pull"]);
     server.restart(|_| {});
     let (status, error) = server.get("/v1/stores/pymk/keys/k0");
-    assert_eq!((status, &error["error"]["code"]), (503, &json!("NO_LIVE_VERSION")));
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (503, &json!("NO_LIVE_VERSION"))
+    );
     let pull = server.pull_from("pymk", source.url());
     check_done(&pull);
-    assert_eq!(source.requests(SEGMENT), [0], "whole segments are not fetched again");
+    assert_eq!(
+        source.requests(SEGMENT),
+        [0],
+        "whole segments are not fetched again"
+    );
     let resumed = source.requests("p00002.segment");
     assert!(resumed.len() == 2 && resumed[1] > 0, "{resumed:?}");
-    assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+    assert_eq!(
+        server.files("pymk"),
+        ["LIVE", "history.json", "v0000000001"]
+    );
 }
 
 #[test]
 fn an_interrupted_pull_of_another_source_is_removed() {
     let versions = tempfile::tempdir().unwrap();
     build(versions.path(), "pymk", 2000, "v1");
-    let (broken, whole) = (Source::serve(versions.path()), Source::serve(versions.path()));
+    let (broken, whole) = (
+        Source::serve(versions.path()),
+        Source::serve(versions.path()),
+    );
     let server = TestServer::with(|config| config.fetch.retries = 0);
     broken.break_next(SEGMENT, Fault::CutAfter(100));
     check_failed(&server.pull_from("pymk", broken.url()), "SOURCE", SEGMENT);
     let pull = server.pull_from("pymk", whole.url());
     check_done(&pull);
     assert_eq!(whole.requests(SEGMENT), [0]);
-    assert!(!server.files("pymk").iter().any(|name| name.ends_with(".pull")));
+    assert!(
+        !server
+            .files("pymk")
+            .iter()
+            .any(|name| name.ends_with(".pull"))
+    );
 }
 
 #[test]
@@ -120,7 +152,11 @@ fn a_version_of_another_store_is_refused_and_leaves_nothing() {
     build(versions.path(), "other", 10, "v1");
     let server = TestServer::start();
     let pull = server.pull_from("pymk", versions.path().to_str().unwrap());
-    check_failed(&pull, "SOURCE", "is of store other and was pulled into pymk");
+    check_failed(
+        &pull,
+        "SOURCE",
+        "is of store other and was pulled into pymk",
+    );
     assert_eq!(server.get("/v1/stores/pymk").0, 404);
     assert!(!server.store_folder("pymk").exists());
 }
@@ -130,8 +166,12 @@ fn manifests_that_lie_are_refused() {
     let server = TestServer::start();
     type Lie = fn(&mut Manifest);
     let lies: [(&str, Lie); 4] = [
-        ("a name outside", |manifest| manifest.segments[0].file = "../x".to_owned()),
-        ("an absolute name", |manifest| manifest.segments[0].file = "/etc/passwd".to_owned()),
+        ("a name outside", |manifest| {
+            manifest.segments[0].file = "../x".to_owned()
+        }),
+        ("an absolute name", |manifest| {
+            manifest.segments[0].file = "/etc/passwd".to_owned()
+        }),
         ("another format", |manifest| manifest.format = 9),
         ("sums", |manifest| manifest.record_count += 1),
     ];
@@ -145,9 +185,16 @@ fn manifests_that_lie_are_refused() {
         assert_eq!(server.get("/v1/stores/pymk").0, 404, "{what}");
     }
     let empty = tempfile::tempdir().unwrap();
-    check_failed(&server.pull_from("pymk", empty.path().to_str().unwrap()), "SOURCE", "manifest.json");
+    check_failed(
+        &server.pull_from("pymk", empty.path().to_str().unwrap()),
+        "SOURCE",
+        "manifest.json",
+    );
     let (status, error) = server.post("/v1/stores/pymk/pull", json!({"source": "gopher://x"}));
-    assert_eq!((status, &error["error"]["code"]), (400, &json!("BAD_REQUEST")));
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (400, &json!("BAD_REQUEST"))
+    );
     let (status, _) = server.post("/v1/stores/..%2fx/pull", json!({"source": "/x"}));
     assert_eq!(status, 400);
 }
@@ -199,15 +246,30 @@ fn gates_refuse_a_version_and_the_old_one_stays() {
     let server = TestServer::start();
     check_done(&server.pull_from("pymk", large.to_str().unwrap()));
     let gates = [
-        (json!({"min_records": 701}), "holds 700 records and min_records asks for 701"),
-        (json!({"max_shrink_percent": 20.0}), "30.0 % fewer than live version 1 with 1000"),
-        (json!({"canary": [{"key": "k1", "value": "old"}]}), "canary key \"k1\" is \"new\" and should be \"old\""),
-        (json!({"canary": [{"key": "k999"}]}), "canary key \"k999\" is absent"),
+        (
+            json!({"min_records": 701}),
+            "holds 700 records and min_records asks for 701",
+        ),
+        (
+            json!({"max_shrink_percent": 20.0}),
+            "30.0 % fewer than live version 1 with 1000",
+        ),
+        (
+            json!({"canary": [{"key": "k1", "value": "old"}]}),
+            "canary key \"k1\" is \"new\" and should be \"old\"",
+        ),
+        (
+            json!({"canary": [{"key": "k999"}]}),
+            "canary key \"k999\" is absent",
+        ),
     ];
     for (gate, words) in gates {
         let pull = server.pull("pymk", json!({"source": small, "gates": gate}));
         check_failed(&pull, "REFUSED", words);
-        assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+        assert_eq!(
+            server.files("pymk"),
+            ["LIVE", "history.json", "v0000000001"]
+        );
         server.check_value("pymk", "k1", "old");
     }
     let passed = json!({"min_records": 700, "max_shrink_percent": 30.0,
@@ -224,7 +286,10 @@ fn the_configured_gates_hold_where_a_pull_names_none() {
     let source = folder.path().to_str().unwrap();
     check_failed(&server.pull_from("pymk", source), "REFUSED", "min_records");
     assert!(!server.store_folder("pymk").exists());
-    check_done(&server.pull("pymk", json!({"source": source, "gates": {"min_records": 10}})));
+    check_done(&server.pull(
+        "pymk",
+        json!({"source": source, "gates": {"min_records": 10}}),
+    ));
 }
 
 /// The throttle is judged by its own clock in its unit test; here, that the fetches go through it
@@ -242,7 +307,11 @@ fn a_throttled_pull_creeps_until_the_limit_is_lifted() {
     let (_, creeping) = server.get(&format!("/v1/pulls/{id}?wait=1"));
     assert_eq!(creeping["state"], "fetching");
     let done = creeping["bytes_done"].as_u64().unwrap();
-    assert!(done < manifest.size_bytes / 2, "{done} of {}", manifest.size_bytes);
+    assert!(
+        done < manifest.size_bytes / 2,
+        "{done} of {}",
+        manifest.size_bytes
+    );
     let (_, settings) = server.patch("/v1/settings", json!({"fetch_bytes_per_second": 0}));
     assert_eq!(settings["fetch_bytes_per_second"], 0);
     check_done(&server.ended(&pull));
@@ -271,7 +340,10 @@ fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
         check_done(&server.pull_from("pymk", versions.path().join("small").to_str().unwrap()));
         let pull = server.pull_from("pymk", versions.path().join("large").to_str().unwrap());
         check_failed(&pull, "DISK_FULL", "are free");
-        assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+        assert_eq!(
+            server.files("pymk"),
+            ["LIVE", "history.json", "v0000000001"]
+        );
         server.check_value("pymk", "k0", "v1");
     }
     let unmounted = std::process::Command::new("umount").arg(&disk).status();
@@ -286,6 +358,9 @@ fn a_pull_may_stage_a_version_for_a_later_swap() {
     let body = json!({"source": folder.path(), "activate": false});
     check_done(&server.pull("pymk", body));
     assert_eq!(server.get("/v1/stores/pymk/keys/k0").0, 503);
-    assert_eq!(server.post("/v1/stores/pymk/swap", json!({"version": 1})).0, 200);
+    assert_eq!(
+        server.post("/v1/stores/pymk/swap", json!({"version": 1})).0,
+        200
+    );
     server.check_value("pymk", "k0", "v1");
 }

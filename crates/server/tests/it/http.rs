@@ -12,7 +12,12 @@ fn server_with_two_versions() -> (TestServer, tempfile::TempDir) {
         range.map(move |i| (format!("k{i}"), value.clone()))
     };
     let old = versions.path().join("old");
-    build_rows(&old, "pymk", rows(0..10, "same").chain(rows(10..15, "old")), 2);
+    build_rows(
+        &old,
+        "pymk",
+        rows(0..10, "same").chain(rows(10..15, "old")),
+        2,
+    );
     server.pull_from("pymk", old.to_str().unwrap());
     let new = versions.path().join("new");
     let changed = rows(12..15, "new").chain(rows(15..20, "new"));
@@ -26,7 +31,12 @@ fn versions_are_compared_sampled_and_dumped() {
     let (server, _versions) = server_with_two_versions();
     let (_, diff) = server.get("/v1/stores/pymk/diff?limit=3");
     assert_eq!(
-        (&diff["added"], &diff["removed"], &diff["changed"], &diff["unchanged"]),
+        (
+            &diff["added"],
+            &diff["removed"],
+            &diff["changed"],
+            &diff["unchanged"]
+        ),
         (&json!(5), &json!(2), &json!(3), &json!(10)),
         "{diff}"
     );
@@ -60,10 +70,16 @@ fn absent_key_absent_store_and_absent_path_are_three_answers() {
         ("/v1/none", "BAD_REQUEST"),
     ] {
         let (status, error) = server.get(path);
-        assert_eq!((status, &error["error"]["code"]), (404, &json!(code)), "{path}");
+        assert_eq!(
+            (status, &error["error"]["code"]),
+            (404, &json!(code)),
+            "{path}"
+        );
         assert_eq!(error["error"]["retry"], false);
     }
-    let response = ureq::get(server.url("/v1/stores/pymk/keys/k12")).call().unwrap();
+    let response = ureq::get(server.url("/v1/stores/pymk/keys/k12"))
+        .call()
+        .unwrap();
     assert_eq!(response.headers()["x-larder-version"], "2");
 }
 
@@ -75,11 +91,21 @@ fn changes_need_a_header_that_other_sites_cannot_send() {
         .build()
         .into();
     let url = server.url("/v1/stores/pymk/rollback");
-    let plain = agent.post(&url).content_type("text/plain").send("{}").unwrap();
+    let plain = agent
+        .post(&url)
+        .content_type("text/plain")
+        .send("{}")
+        .unwrap();
     assert_eq!(plain.status(), 403);
-    let foreign = agent.post(&url).header("Origin", "http://evil.example").send_json(json!({}));
+    let foreign = agent
+        .post(&url)
+        .header("Origin", "http://evil.example")
+        .send_json(json!({}));
     assert_eq!(foreign.unwrap().status(), 403);
-    let rebound = agent.get(server.url("/v1/stores")).header("Host", "evil.example").call();
+    let rebound = agent
+        .get(server.url("/v1/stores"))
+        .header("Host", "evil.example")
+        .call();
     assert_eq!(rebound.unwrap().status(), 403);
     assert_eq!(server.get("/v1/stores/pymk").1["live"], 2);
 }
@@ -95,9 +121,15 @@ fn the_api_describes_itself_and_every_path_it_lists_exists() {
         if methods.get("get").is_none() {
             continue;
         }
-        let concrete = path.replace("{store}", "none").replace("{id}", "none").replace("{key}", "k");
+        let concrete = path
+            .replace("{store}", "none")
+            .replace("{id}", "none")
+            .replace("{key}", "k");
         let (status, answer) = server.get(&concrete);
-        let unknown = answer["error"]["message"].as_str().unwrap_or("").contains("no such path");
+        let unknown = answer["error"]["message"]
+            .as_str()
+            .unwrap_or("")
+            .contains("no such path");
         assert!(status != 405 && !unknown, "{path}: {status} {answer}");
     }
 }
@@ -108,6 +140,7 @@ fn metrics_and_the_console_are_there() {
     build(versions.path(), "pymk", 10, "v");
     let server = TestServer::start();
     server.pull_from("pymk", versions.path().to_str().unwrap());
+    server.check_value("pymk", "k1", "v");
     let (status, metrics) = server.get("/metrics");
     assert_eq!(status, 200);
     let metrics = metrics.as_str().unwrap();
@@ -115,6 +148,8 @@ fn metrics_and_the_console_are_there() {
         "larder_store_live_version{store=\"pymk\"} 1",
         "larder_store_records{store=\"pymk\"} 10",
         "larder_pulls_total{store=\"pymk\",state=\"done\"} 1",
+        "larder_keys_total{store=\"pymk\",command=\"HTTP.GET\"} 1",
+        "larder_request_duration_seconds_bucket{le=\"+Inf\",store=\"pymk\",command=\"HTTP.GET\"} 1",
         "# EOF",
     ] {
         assert!(metrics.contains(line), "{line} is not in\n{metrics}");

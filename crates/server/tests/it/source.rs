@@ -107,7 +107,11 @@ impl Source {
             let mut faults = self.state.faults.lock().unwrap();
             faults.get_mut(file).and_then(VecDeque::pop_front)
         };
-        self.state.requests.lock().unwrap().push((file.to_owned(), from));
+        self.state
+            .requests
+            .lock()
+            .unwrap()
+            .push((file.to_owned(), from));
         self.state.seen.notify_all();
         if fault == Some(Fault::Hold) {
             let (hold, held) = std::sync::mpsc::channel();
@@ -121,12 +125,19 @@ impl Source {
             (_, None) => (404, String::new(), Vec::new()),
             (_, Some(whole)) if from > whole.len() as u64 => (416, String::new(), Vec::new()),
             (_, Some(whole)) if from > 0 => {
-                let range = format!("Content-Range: bytes {from}-{}/{}\r\n", whole.len() - 1, whole.len());
+                let range = format!(
+                    "Content-Range: bytes {from}-{}/{}\r\n",
+                    whole.len() - 1,
+                    whole.len()
+                );
                 (206, range, whole[from as usize..].to_vec())
             }
             (_, Some(whole)) => (200, String::new(), whole),
         };
-        let head = format!("HTTP/1.1 {status} As-Told\r\nContent-Length: {}\r\n{extra}\r\n", body.len());
+        let head = format!(
+            "HTTP/1.1 {status} As-Told\r\nContent-Length: {}\r\n{extra}\r\n",
+            body.len()
+        );
         stream.write_all(head.as_bytes()).ok()?;
         match fault {
             Some(Fault::CutAfter(count)) => {
@@ -152,12 +163,18 @@ impl Source {
 
 fn read_request(reader: &mut BufReader<TcpStream>) -> Option<(String, u64)> {
     let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+    reader
+        .read_line(&mut line)
+        .ok()
+        .filter(|count| *count > 0)?;
     let path = line.split(' ').nth(1)?.to_owned();
     let mut from = 0;
     loop {
         line.clear();
-        reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+        reader
+            .read_line(&mut line)
+            .ok()
+            .filter(|count| *count > 0)?;
         let header = line.trim().to_ascii_lowercase();
         if header.is_empty() {
             return Some((path, from));

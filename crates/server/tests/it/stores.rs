@@ -28,7 +28,10 @@ fn pull_each(server: &TestServer, versions: &Path, values: &[&str]) {
 
 fn ids(status: &Value) -> Vec<u64> {
     let versions = status["versions"].as_array().unwrap();
-    versions.iter().map(|v| v["version"].as_u64().unwrap()).collect()
+    versions
+        .iter()
+        .map(|v| v["version"].as_u64().unwrap())
+        .collect()
 }
 
 #[test]
@@ -36,20 +39,33 @@ fn a_rollback_goes_back_one_version_and_survives_a_restart() {
     let (mut server, _versions) = server_with(&["one", "two", "three"]);
     server.check_value("pymk", "k7", "three");
     let (status, back) = server.post("/v1/stores/pymk/rollback", json!({}));
-    assert_eq!((status, &back["live"], &back["previous"]), (200, &json!(2), &json!(1)), "{back}");
+    assert_eq!(
+        (status, &back["live"], &back["previous"]),
+        (200, &json!(2), &json!(1)),
+        "{back}"
+    );
     assert!(back["took_us"].is_u64());
     server.check_value("pymk", "k7", "two");
     server.restart(|_| {});
     server.check_value("pymk", "k7", "two");
     let (_, back) = server.post("/v1/stores/pymk/rollback", json!({}));
-    assert_eq!((&back["live"], &back["previous"]), (&json!(1), &Value::Null));
+    assert_eq!(
+        (&back["live"], &back["previous"]),
+        (&json!(1), &Value::Null)
+    );
     let (status, refused) = server.post("/v1/stores/pymk/rollback", json!({}));
-    assert_eq!((status, &refused["error"]["code"]), (422, &json!("REFUSED")));
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (422, &json!("REFUSED"))
+    );
     let (status, _) = server.post("/v1/stores/pymk/rollback", json!({"version": 3}));
     assert_eq!(status, 200, "any kept version can be returned to");
     server.check_value("pymk", "k7", "three");
     let (status, error) = server.post("/v1/stores/pymk/swap", json!({"version": 9}));
-    assert_eq!((status, &error["error"]["code"]), (404, &json!("NO_SUCH_VERSION")));
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (404, &json!("NO_SUCH_VERSION"))
+    );
 }
 
 #[test]
@@ -76,7 +92,14 @@ fn the_live_version_cannot_be_removed_and_others_can() {
 #[test]
 fn readers_keep_the_version_of_a_store_that_is_removed() {
     let (server, _versions) = server_with(&["one"]);
-    let held = server.server().shared().catalog.load().get(b"pymk").cloned().unwrap();
+    let held = server
+        .server()
+        .shared()
+        .catalog
+        .load()
+        .get(b"pymk")
+        .cloned()
+        .unwrap();
     assert_eq!(server.delete("/v1/stores/pymk").0, 204);
     assert!(!server.store_folder("pymk").exists());
     assert_eq!(server.get("/v1/stores/pymk").0, 404);
@@ -89,7 +112,10 @@ fn readers_keep_the_version_of_a_store_that_is_removed() {
 fn readers_during_swaps_see_whole_versions_only() {
     let (server, _versions) = server_with(&["one", "two"]);
     let catalog = &server.server().shared().catalog;
-    let (stop, seen) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let (stop, seen) = (
+        AtomicBool::new(false),
+        [AtomicU64::new(0), AtomicU64::new(0)],
+    );
     let keys: Vec<String> = (0..100).map(|i| format!("k{i}")).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
     std::thread::scope(|scope| {
@@ -122,7 +148,11 @@ fn readers_during_swaps_see_whole_versions_only() {
 
 fn flip_a_bit(version: &Path) {
     let path = version.join("p00000.segment");
-    let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
     // Somewhere in the first block, which holds records.
     let mut byte = [0];
     let at = 4096 + 100;
@@ -135,10 +165,17 @@ fn flip_a_bit(version: &Path) {
 fn a_flipped_bit_is_found_by_verify_and_is_never_an_absent_key() {
     let (server, _versions) = server_with(&["one", "two"]);
     let (status, report) = server.post("/v1/stores/pymk/verify", json!({}));
-    assert_eq!((status, &report["ok"], &report["record_count"]), (200, &json!(true), &json!(300)));
+    assert_eq!(
+        (status, &report["ok"], &report["record_count"]),
+        (200, &json!(true), &json!(300))
+    );
     flip_a_bit(&server.store_folder("pymk").join("v0000000002"));
     let (status, error) = server.post("/v1/stores/pymk/verify", json!({"version": 2}));
-    assert_eq!((status, &error["error"]["code"]), (500, &json!("CORRUPTED")), "{error}");
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (500, &json!("CORRUPTED")),
+        "{error}"
+    );
     let mut damaged = 0;
     for i in 0..300 {
         match server.get(&format!("/v1/stores/pymk/keys/k{i}")) {
@@ -167,7 +204,11 @@ fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
         std::fs::write(manifest, "{}").unwrap();
     });
     let (status, error) = server.get("/v1/stores/pymk/keys/k0");
-    assert_eq!((status, &error["error"]["code"]), (500, &json!("CORRUPTED")), "{error}");
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (500, &json!("CORRUPTED")),
+        "{error}"
+    );
     server.check_value("fine", "k0", "v");
     assert_eq!(server.get("/readyz").0, 503);
     assert_eq!(server.get("/healthz").0, 200);
@@ -180,7 +221,10 @@ fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
 fn a_second_server_on_the_folder_is_refused() {
     let server = TestServer::start();
     let error = server.start_another().err().expect("refused").to_string();
-    assert!(error.contains("is in use by another larder server"), "{error}");
+    assert!(
+        error.contains("is in use by another larder server"),
+        "{error}"
+    );
     assert!(error.contains(&std::process::id().to_string()), "{error}");
 }
 
@@ -193,5 +237,8 @@ fn rubbish_of_a_crash_is_removed_at_start() {
         std::fs::write(data.join("stores/stray"), "x").unwrap();
     });
     server.check_value("pymk", "k0", "one");
-    assert_eq!(server.files("pymk"), ["LIVE", "history.json", "v0000000001"]);
+    assert_eq!(
+        server.files("pymk"),
+        ["LIVE", "history.json", "v0000000001"]
+    );
 }

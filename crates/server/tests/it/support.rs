@@ -103,7 +103,12 @@ impl TestServer {
     }
 
     pub fn delete(&self, path: &str) -> (u16, Value) {
-        answer(self.agent.delete(self.url(path)).header("X-Larder", "1").call())
+        answer(
+            self.agent
+                .delete(self.url(path))
+                .header("X-Larder", "1")
+                .call(),
+        )
     }
 
     /// Asks for a pull and waits for its end; answers its last status.
@@ -136,7 +141,13 @@ impl TestServer {
             return Vec::new();
         };
         let mut names: Vec<String> = entries
-            .map(|entry| entry.expect("entry").file_name().into_string().expect("UTF-8"))
+            .map(|entry| {
+                entry
+                    .expect("entry")
+                    .file_name()
+                    .into_string()
+                    .expect("UTF-8")
+            })
             .collect();
         names.sort();
         names
@@ -178,7 +189,9 @@ pub fn build_rows(
     let builder = Builder::new(options, folder).expect("a builder");
     let mut writer = builder.writer();
     for (seq, (key, value)) in rows.enumerate() {
-        writer.push(seq as u64, key.as_bytes(), value.as_bytes()).expect("pushed");
+        writer
+            .push(seq as u64, key.as_bytes(), value.as_bytes())
+            .expect("pushed");
     }
     writer.close().expect("closed");
     builder.finish(&|_| {}).expect("built")

@@ -1,0 +1,78 @@
+//! Reading versions into memory before requests need them, where they fit.
+//!
+//! A version that does not fit beside those that are served would push their pages out and gain
+//! nothing, so it is left to the requests to bring in what they use.
+
+use std::sync::Arc;
+
+use larder_batch::Version;
+use larder_types::ByteSize;
+
+use crate::Shared;
+
+/// Warms a version that is to go live, if `fetch.warm` says so and memory allows.
+pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
+    let snapshot = shared.catalog.load();
+    let served = snapshot
+        .iter()
+        .map(|live| live.version.residency().resident_bytes);
+    let need = version.manifest().size_bytes.saturating_add(served.sum());
+    if shared.config.fetch.warm && fits(need) {
+        version.warm(&|_| go_on());
+    }
+}
+
+/// Warms what is live, one store after the other, until the server stops: for the time after a start.
+pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
+    if !shared.config.fetch.warm {
+        return;
+    }
+    let live: Vec<Arc<Version>> = shared
+        .catalog
+        .load()
+        .iter()
+        .map(|live| live.version.clone())
+        .collect();
+    if fits(
+        live.iter()
+            .map(|version| version.manifest().size_bytes)
+            .sum(),
+    ) {
+        live.iter()
+            .take_while(|_| go_on())
+            .for_each(|version| version.warm(&|_| go_on()));
+    }
+}
+
+fn fits(need: u64) -> bool {
+    let free = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| available_bytes(&text));
+    let fits = free.is_none_or(|free| need <= free);
+    if !fits {
+        tracing::info!(need = %ByteSize(need), "not read into memory: it does not fit");
+    }
+    fits
+}
+
+/// What the system could give without swapping: it counts the page cache as free.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read_from_the_kernels_table() {
+        let meminfo = "MemTotal:       16000 kB\nMemAvailable:    8000 kB\nBuffers: 1 kB\n";
+        assert_eq!(available_bytes(meminfo), Some(8000 * 1024));
+        assert_eq!(available_bytes("MemTotal: 1 kB\n"), None);
+        assert!(fits(1));
+    }
+}
