@@ -1,1 +1,39 @@
-//! larder-ingest
+//! Files in, rows out: everything between `larder build INPUT...` and a key with its value.
+//!
+//! ```text
+//!  inputs ──► input: expand, open, detect ──► Tasks (one per file) ──► Task ──► Rows ──► RowSink
+//!                                              │ csv/, json_lines: chunks of whole records
+//!                                              │ parquet: row groups
+//!                                              └ ipc, avro: the whole file
+//! ```
+//!
+//! Read `options` for the words, `run` for who does what on which thread, then one format:
+//! `csv/mod` is the one to read for speed, `parquet` and `pages` for how memory stays bounded.
+//!
+//! A file is loaded in whole or refused with its name: any error ends the run, and the caller
+//! drops what it has built. This is the only crate that links Arrow.
+
+mod avro;
+mod cell;
+mod csv;
+mod cut;
+mod emit;
+mod error;
+mod guard;
+mod input;
+mod ipc;
+mod json_lines;
+mod options;
+mod pages;
+mod parquet;
+mod plan;
+mod record_batch;
+mod rows;
+mod run;
+mod time;
+
+pub use error::Error;
+pub use options::{
+    Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
+};
+pub use run::ingest;

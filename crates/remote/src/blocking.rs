@@ -77,6 +77,11 @@ impl Location {
     }
 }
 
+/// A temporary file without a name: it goes when it is closed, or with the process.
+pub fn temp_file() -> io::Result<File> {
+    tempfile::tempfile()
+}
+
 fn runtime(location: &Location) -> Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

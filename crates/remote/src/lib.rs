@@ -20,6 +20,7 @@ mod location;
 mod read;
 mod write;
 
+pub use blocking::temp_file;
 pub use error::Error;
 pub use location::{Location, Scheme};
 pub use read::ByteStream;

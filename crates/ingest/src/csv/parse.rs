@@ -1,0 +1,258 @@
+//! Parsing one chunk of CSV, which begins and ends with whole records.
+
+use memchr::{memchr, memchr2, memchr2_iter};
+
+use crate::csv::scan::closing_quote;
+use crate::csv::{Dialect, push_row};
+use crate::error::{At, Fault};
+use crate::rows::Rows;
+
+/// The fields of one record.
+pub(crate) trait Cells<'d> {
+    fn cell(&self, column: usize) -> &[u8];
+}
+
+/// Fields that are slices of the chunk.
+struct PlainCells<'d, 'f> {
+    data: &'d [u8],
+    ends: &'f [(usize, usize)],
+}
+
+impl<'d> Cells<'d> for PlainCells<'d, '_> {
+    #[inline]
+    fn cell(&self, column: usize) -> &[u8] {
+        let (begin, end) = self.ends[column];
+        &self.data[begin..end]
+    }
+}
+
+/// A chunk without any quote: one pass over delimiters and newlines, nothing copied.
+pub(crate) fn parse_plain(
+    dialect: &Dialect,
+    data: &[u8],
+    seq: u64,
+    rows: &mut Rows<'_>,
+) -> Result<(), Fault> {
+    let width = dialect.plan.names.len();
+    let mut ends = vec![(0, 0); width];
+    let (mut begin, mut field, mut row, mut line) = (0, 0, 0, 1);
+    let mut finish =
+        |ends: &mut [(usize, usize)], field: usize, begin: usize, at: usize, line: u64| {
+            let end = if at > begin && data[at - 1] == b'\r' {
+                at - 1
+            } else {
+                at
+            };
+            if field == 0 && end == begin {
+                return Ok(());
+            }
+            if field + 1 != width {
+                return Err(wrong_width(width, field + 1, line));
+            }
+            ends[field] = (begin, end);
+            let pushed = push_row(dialect, &PlainCells { data, ends }, seq + row, rows);
+            row += 1;
+            pushed.map_err(|fault| fault.or_at(At::Line(line)))
+        };
+    for at in memchr2_iter(dialect.delimiter, b'\n', data) {
+        if data[at] == b'\n' {
+            finish(&mut ends, field, begin, at, line)?;
+            line += 1;
+            field = 0;
+        } else {
+            if field < width {
+                ends[field] = (begin, at);
+            }
+            field += 1;
+        }
+        begin = at + 1;
+    }
+    if begin < data.len() || field > 0 {
+        finish(&mut ends, field, begin, data.len(), line)?;
+    }
+    Ok(())
+}
+
+/// Where a field's text is: in the chunk, or unescaped in the scratch buffer.
+#[derive(Clone, Copy)]
+struct Place {
+    in_scratch: bool,
+    begin: usize,
+    end: usize,
+}
+
+struct QuotedCells<'d, 'f> {
+    data: &'d [u8],
+    scratch: &'f [u8],
+    places: &'f [Place],
+}
+
+impl<'d> Cells<'d> for QuotedCells<'d, '_> {
+    fn cell(&self, column: usize) -> &[u8] {
+        let place = self.places[column];
+        let from = if place.in_scratch {
+            self.scratch
+        } else {
+            self.data
+        };
+        &from[place.begin..place.end]
+    }
+}
+
+/// A chunk that holds quotes: field by field.
+pub(crate) fn parse_quoted(
+    dialect: &Dialect,
+    data: &[u8],
+    seq: u64,
+    rows: &mut Rows<'_>,
+) -> Result<(), Fault> {
+    let width = dialect.plan.names.len();
+    let mut record = Record::default();
+    let (mut at, mut row, mut line) = (0, 0, 1);
+    while at < data.len() {
+        let begin = at;
+        at = record.read(data, at, dialect.delimiter)?;
+        if !record.is_blank() {
+            if record.places.len() != width {
+                return Err(wrong_width(width, record.places.len(), line));
+            }
+            let cells = QuotedCells {
+                data,
+                scratch: &record.scratch,
+                places: &record.places,
+            };
+            push_row(dialect, &cells, seq + row, rows)
+                .map_err(|fault| fault.or_at(At::Line(line)))?;
+            row += 1;
+        }
+        line += memchr::memchr_iter(b'\n', &data[begin..at]).count() as u64;
+    }
+    Ok(())
+}
+
+/// The fields of the first record and where the next one begins.
+pub(crate) fn first_record(data: &[u8], delimiter: u8) -> Result<(Vec<Vec<u8>>, usize), Fault> {
+    let mut record = Record::default();
+    let end = record.read(data, 0, delimiter)?;
+    let cells = QuotedCells {
+        data,
+        scratch: &record.scratch,
+        places: &record.places,
+    };
+    let fields = (0..record.places.len()).map(|column| cells.cell(column).to_vec());
+    Ok((fields.collect(), end))
+}
+
+#[derive(Default)]
+struct Record {
+    places: Vec<Place>,
+    scratch: Vec<u8>,
+    has_quotes: bool,
+}
+
+impl Record {
+    /// Reads the record at `at` and returns where the next one begins.
+    fn read(&mut self, data: &[u8], mut at: usize, delimiter: u8) -> Result<usize, Fault> {
+        self.places.clear();
+        self.scratch.clear();
+        self.has_quotes = false;
+        loop {
+            let (place, end) = if data.get(at) == Some(&b'"') {
+                self.has_quotes = true;
+                self.quoted(data, at, delimiter)?
+            } else {
+                let end = field_end(data, at, delimiter);
+                let text_end = without_cr(data, at, end);
+                (
+                    Place {
+                        in_scratch: false,
+                        begin: at,
+                        end: text_end,
+                    },
+                    end,
+                )
+            };
+            self.places.push(place);
+            match data.get(end) {
+                Some(byte) if *byte == delimiter => at = end + 1,
+                Some(_) => return Ok(end + 1),
+                None => return Ok(data.len()),
+            }
+        }
+    }
+
+    /// A field that begins with a quote at `at`. Text after the closing quote belongs to the field, as elsewhere.
+    fn quoted(&mut self, data: &[u8], at: usize, delimiter: u8) -> Result<(Place, usize), Fault> {
+        let Some(closing) = closing_quote(data, at + 1) else {
+            let line = 1 + memchr::memchr_iter(b'\n', &data[..at]).count() as u64;
+            return Err(Fault::data(
+                At::Line(line),
+                "a quote opens here and is never closed; close it",
+            ));
+        };
+        let end = field_end(data, closing + 1, delimiter);
+        let rest = &data[closing + 1..without_cr(data, closing + 1, end)];
+        let mut text = &data[at + 1..closing];
+        if rest.is_empty() && memchr(b'"', text).is_none() {
+            return Ok((
+                Place {
+                    in_scratch: false,
+                    begin: at + 1,
+                    end: closing,
+                },
+                end,
+            ));
+        }
+        let begin = self.scratch.len();
+        while let Some(quote) = memchr(b'"', text) {
+            self.scratch.extend_from_slice(&text[..=quote]);
+            text = &text[quote + 2..];
+        }
+        self.scratch.extend_from_slice(text);
+        self.scratch.extend_from_slice(rest);
+        Ok((
+            Place {
+                in_scratch: true,
+                begin,
+                end: self.scratch.len(),
+            },
+            end,
+        ))
+    }
+
+    fn is_blank(&self) -> bool {
+        !self.has_quotes && self.places.len() == 1 && self.places[0].begin == self.places[0].end
+    }
+}
+
+fn field_end(data: &[u8], from: usize, delimiter: u8) -> usize {
+    memchr2(delimiter, b'\n', &data[from..]).map_or(data.len(), |found| from + found)
+}
+
+/// The end of a field's text: before the CR of a CRLF, or of a CR that ends the file.
+fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
+    let at_record_end = end == data.len() || data[end] == b'\n';
+    if at_record_end && end > begin && data[end - 1] == b'\r' {
+        end - 1
+    } else {
+        end
+    }
+}
+
+#[cold]
+fn wrong_width(expected: usize, found: usize, line: u64) -> Fault {
+    let fields = |n| {
+        if n == 1 {
+            "1 field".to_owned()
+        } else {
+            format!("{n} fields")
+        }
+    };
+    Fault::data(
+        At::Line(line),
+        format!(
+            "it has {} where the first line has {expected}; is the delimiter right, or a quote missing?",
+            fields(found)
+        ),
+    )
+}

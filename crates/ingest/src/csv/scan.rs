@@ -1,0 +1,75 @@
+//! Finding the end of the last whole record in text that holds quotes.
+//!
+//! Counting quotes is not enough: a quote inside an unquoted field (`5" pipe`) is an ordinary
+//! character, and would shift the count for all that follows. So this walks from quote to quote.
+
+use memchr::{memchr, memrchr};
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Scan {
+    /// Just after the last newline outside quotes.
+    pub records_end: Option<usize>,
+    /// Where the quote stands that is open at the end.
+    pub open_quote: Option<usize>,
+}
+
+/// Walks `data`, which begins at a record's begin.
+pub(crate) fn scan(data: &[u8], delimiter: u8) -> Scan {
+    let mut records_end = None;
+    let mut at = 0;
+    loop {
+        let quote = memchr(b'"', &data[at..]).map_or(data.len(), |found| at + found);
+        if let Some(newline) = memrchr(b'\n', &data[at..quote]) {
+            records_end = Some(at + newline + 1);
+        }
+        if quote == data.len() {
+            return Scan {
+                records_end,
+                open_quote: None,
+            };
+        }
+        let opens = quote == 0 || data[quote - 1] == delimiter || data[quote - 1] == b'\n';
+        if !opens {
+            at = quote + 1;
+            continue;
+        }
+        match closing_quote(data, quote + 1) {
+            Some(closing) => at = closing + 1,
+            None => {
+                return Scan {
+                    records_end,
+                    open_quote: Some(quote),
+                };
+            }
+        }
+    }
+}
+
+/// The quote that ends a quoted field whose text begins at `from`; doubled quotes are text.
+pub(crate) fn closing_quote(data: &[u8], from: usize) -> Option<usize> {
+    let mut at = from;
+    loop {
+        let quote = at + memchr(b'"', &data[at..])?;
+        if data.get(quote + 1) != Some(&b'"') {
+            return Some(quote);
+        }
+        at = quote + 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn newlines_in_quotes_do_not_end_records() {
+        let end = |text: &str| scan(text.as_bytes(), b',').records_end;
+        assert_eq!(end("a,\"x\ny\"\nb,\"p"), Some(8));
+        assert_eq!(end("5\" pipe,a\n\"x\ny\",b"), Some(10));
+        assert_eq!(end("\"a\"\"\n\""), None);
+        assert_eq!(end("a\n\"\"\nb"), Some(5));
+        assert_eq!(scan(b"a\n\"b", b',').open_quote, Some(2));
+        assert_eq!(scan(b"a\nb\"", b',').open_quote, None);
+        assert_eq!(scan(b"\"a\"\"", b',').open_quote, Some(0));
+    }
+}

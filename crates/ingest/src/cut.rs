@@ -1,0 +1,151 @@
+//! Cutting a stream of text into chunks of whole records.
+//!
+//! One worker at a time holds the cutter: it reads (and decompresses) the next chunk into its own buffer, finds
+//! the last record's end, keeps the rest for the next chunk, and lets go; parsing happens outside.
+//!
+//! Invariants:
+//! 1. Every chunk begins at a record's begin and ends at a record's end, or at the end of the file.
+//! 2. Chunks are numbered from 0 without gaps, and do not depend on who cuts them.
+
+use std::io::Read;
+
+use memchr::{memchr, memrchr};
+
+use crate::csv::scan::{Scan, scan};
+use crate::error::{At, Fault};
+
+/// What ends a record.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Boundary {
+    Newline,
+    /// A newline outside quotes.
+    Csv {
+        delimiter: u8,
+    },
+}
+
+pub(crate) struct Cutter {
+    reader: Box<dyn Read + Send>,
+    carry: Vec<u8>,
+    chunk_bytes: usize,
+    record_bytes_max: usize,
+    pub next_chunk: u64,
+    ended: bool,
+}
+
+pub(crate) struct Cut {
+    pub chunk: u64,
+    pub has_quotes: bool,
+}
+
+impl Cutter {
+    pub fn new(reader: Box<dyn Read + Send>, chunk_bytes: usize, record_bytes_max: usize) -> Self {
+        Cutter {
+            reader,
+            carry: Vec::new(),
+            chunk_bytes,
+            record_bytes_max: record_bytes_max.max(chunk_bytes),
+            next_chunk: 0,
+            ended: false,
+        }
+    }
+
+    /// Reads on until `carry` holds something to look at: a chunk's worth, or all there is.
+    /// For the first chunk, before the boundary is known.
+    pub fn peek(&mut self) -> Result<&mut Vec<u8>, Fault> {
+        let mut carry = std::mem::take(&mut self.carry);
+        let filled = self.fill(&mut carry, self.chunk_bytes);
+        self.carry = carry;
+        filled?;
+        Ok(&mut self.carry)
+    }
+
+    /// The next chunk, in `buffer`; `None` at the end.
+    pub fn cut(&mut self, boundary: Boundary, buffer: &mut Vec<u8>) -> Result<Option<Cut>, Fault> {
+        buffer.clear();
+        buffer.extend_from_slice(&self.carry);
+        self.carry.clear();
+        let mut target = self.chunk_bytes;
+        loop {
+            self.fill(buffer, target)?;
+            if buffer.is_empty() {
+                return Ok(None);
+            }
+            let found = match boundary {
+                Boundary::Csv { delimiter } if memchr(b'"', buffer).is_some() => {
+                    Found::from(scan(buffer, delimiter))
+                }
+                _ => Found {
+                    end: memrchr(b'\n', buffer).map(|at| at + 1),
+                    has_quotes: false,
+                    open_quote: None,
+                },
+            };
+            if self.ended {
+                if let Some(at) = found.open_quote {
+                    let line = 1 + memchr::memchr_iter(b'\n', &buffer[..at]).count() as u64;
+                    return Err(Fault::data(
+                        At::Line(line),
+                        "a quote opens here and is never closed; close it, or double it if it is part of the text",
+                    ));
+                }
+            } else if let Some(end) = found.end {
+                self.carry.extend_from_slice(&buffer[end..]);
+                buffer.truncate(end);
+            } else if target >= self.record_bytes_max {
+                return Err(Fault::data(
+                    At::Line(1),
+                    format!(
+                        "a record is longer than {} bytes; is a quote left open, or is this another format?",
+                        self.record_bytes_max
+                    ),
+                ));
+            } else {
+                target = target.saturating_mul(2).min(self.record_bytes_max);
+                continue;
+            }
+            let chunk = self.next_chunk;
+            self.next_chunk += 1;
+            return Ok(Some(Cut {
+                chunk,
+                has_quotes: found.has_quotes,
+            }));
+        }
+    }
+
+    fn fill(&mut self, buffer: &mut Vec<u8>, target: usize) -> Result<(), Fault> {
+        if self.ended || buffer.len() >= target {
+            return Ok(());
+        }
+        let wanted = target - buffer.len();
+        // One byte over lets `read_to_end` see the limit without growing the buffer.
+        buffer.reserve(wanted + 32);
+        let read = self.reader.by_ref().take(wanted as u64).read_to_end(buffer);
+        match read {
+            Ok(count) => self.ended = count < wanted,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(Fault::file(format!(
+                    "the compressed data ends in the middle ({error}); the file is cut off, copy it again"
+                )));
+            }
+            Err(error) => return Err(Fault::file(format!("it cannot be read: {error}"))),
+        }
+        Ok(())
+    }
+}
+
+struct Found {
+    end: Option<usize>,
+    has_quotes: bool,
+    open_quote: Option<usize>,
+}
+
+impl From<Scan> for Found {
+    fn from(scan: Scan) -> Found {
+        Found {
+            end: scan.records_end,
+            has_quotes: true,
+            open_quote: scan.open_quote,
+        }
+    }
+}

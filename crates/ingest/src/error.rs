@@ -1,0 +1,155 @@
+//! Why an input was refused. Every message names the file, the place in it, and what to do.
+
+use std::fmt;
+
+use crate::options::SinkError;
+
+/// A place inside a file, counted from 1 as people do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum At {
+    File,
+    Line(u64),
+    Row(u64),
+    RowGroup(u64),
+}
+
+/// Why the run ended. Nothing of it should be used.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options do not name a possible run. Fix the options.
+    Options { reason: String },
+    /// An input cannot be found, opened or listed.
+    Input { input: String, reason: String },
+    /// The bytes are not what the format says, or a row breaks a rule. Fix the file or the options.
+    Data {
+        file: String,
+        at: At,
+        reason: String,
+    },
+    /// A column that was asked for is not there.
+    Column {
+        file: String,
+        at: At,
+        wanted: String,
+        have: Vec<String>,
+    },
+    /// The receiver of the rows refused one.
+    Sink {
+        file: String,
+        at: At,
+        source: SinkError,
+    },
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            At::File => Ok(()),
+            At::Line(line) => write!(f, ", line {line}"),
+            At::Row(row) => write!(f, ", row {row}"),
+            At::RowGroup(group) => write!(f, ", row group {group}"),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Options { reason } => f.write_str(reason),
+            Error::Input { input, reason } => write!(f, "input {input}: {reason}"),
+            Error::Data { file, at, reason } => write!(f, "{file}{at}: {reason}"),
+            Error::Column {
+                file,
+                at,
+                wanted,
+                have,
+            } => {
+                write!(f, "{file}{at}: there is no column {wanted:?}; ")?;
+                if have.is_empty() {
+                    return f.write_str("it has no columns");
+                }
+                f.write_str("the columns are ")?;
+                for (index, name) in have.iter().take(100).enumerate() {
+                    let comma = if index > 0 { ", " } else { "" };
+                    write!(f, "{comma}{}", shortened(name))?;
+                }
+                match have.len() {
+                    0..=100 => Ok(()),
+                    more => write!(f, " and {} more", more - 100),
+                }
+            }
+            Error::Sink { file, at, source } => write!(f, "{file}{at}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+fn shortened(name: &str) -> String {
+    match name.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// An error before the file's name is known to it.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub at: At,
+    pub kind: FaultKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum FaultKind {
+    Data(String),
+    Column { wanted: String, have: Vec<String> },
+    Sink(SinkError),
+}
+
+impl Fault {
+    pub fn data(at: At, reason: impl Into<String>) -> Fault {
+        Fault {
+            at,
+            kind: FaultKind::Data(reason.into()),
+        }
+    }
+
+    pub fn file(reason: impl Into<String>) -> Fault {
+        Fault::data(At::File, reason)
+    }
+
+    /// The same fault at a place, where none is known yet.
+    pub fn or_at(mut self, at: At) -> Fault {
+        if self.at == At::File {
+            self.at = at;
+        }
+        self
+    }
+
+    pub fn into_error(self, file: &str) -> Error {
+        let (file, at) = (file.to_owned(), self.at);
+        match self.kind {
+            FaultKind::Data(reason) => Error::Data { file, at, reason },
+            FaultKind::Column { wanted, have } => Error::Column {
+                file,
+                at,
+                wanted,
+                have,
+            },
+            FaultKind::Sink(source) => Error::Sink { file, at, source },
+        }
+    }
+}
+
+/// A library's message in one line of bounded length: some quote the bytes they choked on.
+pub(crate) fn one_line(error: &dyn fmt::Display) -> String {
+    let text: String = error
+        .to_string()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(400)
+        .collect();
+    text.trim().to_owned()
+}

@@ -1,0 +1,282 @@
+//! From what the user names to open files: globs and folders are expanded, formats are found, compressed text is unpacked.
+
+use std::fs::File;
+use std::io::{BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use flate2::bufread::MultiGzDecoder;
+use larder_remote::Location;
+
+use crate::avro::AvroFile;
+use crate::csv::CsvFile;
+use crate::cut::Cutter;
+use crate::error::{Error, Fault, one_line};
+use crate::ipc::IpcFile;
+use crate::json_lines::JsonLinesFile;
+use crate::options::{Format, InputOptions};
+use crate::parquet::ParquetFile;
+use crate::run::Tasks;
+
+/// One file, not yet open.
+pub(crate) struct Input {
+    /// What messages call it: no credentials, no query string.
+    pub name: String,
+    /// Stored bytes, where known before reading.
+    pub size: Option<u64>,
+    source: Source,
+}
+
+enum Source {
+    Stdin,
+    Location(Location),
+}
+
+/// All files that the inputs name, in the order given and by name within a glob or folder.
+pub(crate) fn expand(options: &InputOptions) -> Result<Vec<Input>, Error> {
+    let mut inputs = Vec::new();
+    for text in &options.inputs {
+        if text == "-" {
+            inputs.push(Input {
+                name: "standard input".into(),
+                size: None,
+                source: Source::Stdin,
+            });
+            continue;
+        }
+        let refused = |input: String, e: larder_remote::Error| Error::Input {
+            input,
+            reason: without_name(&e),
+        };
+        let location = Location::parse(text).map_err(|e| Error::Input {
+            input: "location".into(),
+            reason: e.to_string(),
+        })?;
+        let shown = location.to_string();
+        let files = location.list_blocking().map_err(|e| refused(shown, e))?;
+        inputs.extend(files.into_iter().map(|file| {
+            Input {
+                name: file.to_string(),
+                size: file
+                    .as_local()
+                    .and_then(|path| std::fs::metadata(path).ok())
+                    .map(|m| m.len()),
+                source: Source::Location(file),
+            }
+        }));
+    }
+    Ok(inputs)
+}
+
+/// The reason alone, where the message begins with the location that is already being told.
+fn without_name(error: &larder_remote::Error) -> String {
+    use larder_remote::Error as Remote;
+    match error {
+        Remote::NotFound { .. } => "there is nothing here; check the path or URL".into(),
+        Remote::Failed { reason, .. } | Remote::Unsupported { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    }
+}
+
+const MAGIC_BYTES: usize = 512;
+
+impl Input {
+    /// Opens the file and finds out how to read it.
+    pub fn open(
+        &self,
+        options: &Arc<InputOptions>,
+        bytes_read: &Arc<AtomicU64>,
+    ) -> Result<Box<dyn Tasks>, Fault> {
+        let mut reader: Box<dyn Read + Send> = match &self.source {
+            Source::Stdin => Box::new(std::io::stdin()),
+            Source::Location(location) => location
+                .reader()
+                .map_err(|e| Fault::file(format!("it cannot be opened: {}", without_name(&e))))?,
+        };
+        let head = read_head(&mut reader)?;
+        let counted = Counted {
+            inner: reader,
+            bytes: Arc::clone(bytes_read),
+        };
+        let whole = Cursor::new(head.clone()).chain(counted);
+        bytes_read.fetch_add(head.len() as u64, Ordering::Relaxed);
+        let (stem, named_compression) = split_compression(&self.name);
+        let found = Compression::of(&head);
+        if let (Some(named), None) = (named_compression, found)
+            && !head.is_empty()
+        {
+            return Err(Fault::file(format!(
+                "it is named .{named} but does not begin as {named} data does; is it cut off or misnamed?"
+            )));
+        }
+        let (mut text, text_head): (Box<dyn Read + Send>, Vec<u8>) = match found {
+            None => (Box::new(whole), head),
+            Some(compression) => {
+                let mut unpacked = compression.unpack(Box::new(whole))?;
+                let head = read_head(&mut unpacked)?;
+                let rest = Cursor::new(head.clone()).chain(unpacked);
+                (Box::new(rest), head)
+            }
+        };
+        let format = match options.format {
+            Some(format) => format,
+            None => detect(&stem, &text_head)?,
+        };
+        if found.is_some() && !matches!(format, Format::Csv | Format::JsonLines) {
+            return Err(Fault::file(format!(
+                "a {format} file inside gzip or zstd cannot be read; unpack it first ({format} compresses by itself)"
+            )));
+        }
+        Ok(match format {
+            Format::Csv => {
+                let is_tsv = [".tsv", ".tab"].iter().any(|end| stem.ends_with(end));
+                let delimiter = options.delimiter.or(is_tsv.then_some(b'\t'));
+                Box::new(CsvFile::new(
+                    cutter(text, options),
+                    delimiter,
+                    Arc::clone(options),
+                ))
+            }
+            Format::JsonLines => Box::new(JsonLinesFile::new(cutter(text, options))),
+            Format::Avro => Box::new(AvroFile::new(text)),
+            Format::Arrow => Box::new(IpcFile::new(text)),
+            Format::Parquet => {
+                if text_head.is_empty() {
+                    return Err(Fault::file(
+                        "it is empty; a Parquet file has at least a footer",
+                    ));
+                }
+                let path = match &self.source {
+                    Source::Location(location) => location.as_local(),
+                    Source::Stdin => None,
+                };
+                Box::new(open_parquet(path, &mut text, options)?)
+            }
+        })
+    }
+}
+
+/// Parquet is read from its end: what is not a local file is first copied to a temporary one.
+fn open_parquet(
+    path: Option<&Path>,
+    reader: &mut dyn Read,
+    options: &InputOptions,
+) -> Result<ParquetFile, Fault> {
+    let io = |e: std::io::Error| Fault::file(format!("it cannot be read: {e}"));
+    let file = match path.filter(|path| path.is_file()) {
+        Some(path) => File::open(path).map_err(io)?,
+        None => {
+            let mut file = larder_remote::temp_file().map_err(io)?;
+            std::io::copy(reader, &mut file).map_err(io)?;
+            file
+        }
+    };
+    ParquetFile::open(file, options)
+}
+
+fn cutter(text: Box<dyn Read + Send>, options: &InputOptions) -> Cutter {
+    // Each thread holds a chunk and each open file a carry; a record may grow to half of the memory.
+    let share = options.memory.0 / (4 * options.threads.max(1) as u64);
+    let chunk_bytes = share.clamp(64 << 10, 4 << 20) as usize;
+    let record_bytes_max = (options.memory.0 / 2).clamp(1 << 20, 1 << 31) as usize;
+    Cutter::new(text, chunk_bytes, record_bytes_max)
+}
+
+fn read_head(reader: &mut dyn Read) -> Result<Vec<u8>, Fault> {
+    let mut head = Vec::with_capacity(MAGIC_BYTES);
+    reader
+        .take(MAGIC_BYTES as u64)
+        .read_to_end(&mut head)
+        .map_err(|e| Fault::file(format!("it cannot be read: {}", one_line(&e))))?;
+    Ok(head)
+}
+
+struct Counted {
+    inner: Box<dyn Read + Send>,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(out)?;
+        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Compression {
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    fn of(head: &[u8]) -> Option<Compression> {
+        if head.starts_with(b"\x1f\x8b") {
+            return Some(Compression::Gzip);
+        }
+        head.starts_with(b"\x28\xb5\x2f\xfd")
+            .then_some(Compression::Zstd)
+    }
+
+    fn unpack(self, packed: Box<dyn Read + Send>) -> Result<Box<dyn Read + Send>, Fault> {
+        let packed = BufReader::with_capacity(256 << 10, packed);
+        Ok(match self {
+            Compression::Gzip => Box::new(MultiGzDecoder::new(packed)),
+            Compression::Zstd => Box::new(
+                zstd::Decoder::with_buffer(packed)
+                    .map_err(|e| Fault::file(format!("it cannot be unpacked: {}", one_line(&e))))?,
+            ),
+        })
+    }
+}
+
+/// The lower-case name without a compression's ending, and that ending.
+fn split_compression(name: &str) -> (String, Option<&'static str>) {
+    let name = name.to_ascii_lowercase();
+    for (ending, compression) in [
+        (".gz", "gzip"),
+        (".gzip", "gzip"),
+        (".zst", "zstd"),
+        (".zstd", "zstd"),
+    ] {
+        if let Some(stem) = name.strip_suffix(ending) {
+            return (stem.to_owned(), Some(compression));
+        }
+    }
+    (name, None)
+}
+
+/// The format by the name's ending, else by the first bytes.
+fn detect(stem: &str, head: &[u8]) -> Result<Format, Fault> {
+    let ending = stem.rsplit_once('.').map_or("", |(_, ending)| ending);
+    match ending {
+        "parquet" | "pq" => return Ok(Format::Parquet),
+        "arrow" | "arrows" | "ipc" | "feather" => return Ok(Format::Arrow),
+        "csv" | "tsv" | "tab" => return Ok(Format::Csv),
+        "jsonl" | "ndjson" | "json" => return Ok(Format::JsonLines),
+        "avro" => return Ok(Format::Avro),
+        _ => {}
+    }
+    for (magic, format) in [
+        (&b"PAR1"[..], Format::Parquet),
+        (b"PARE", Format::Parquet),
+        (b"ARROW1", Format::Arrow),
+        (b"\xff\xff\xff\xff", Format::Arrow),
+        (b"Obj\x01", Format::Avro),
+    ] {
+        if head.starts_with(magic) {
+            return Ok(format);
+        }
+    }
+    if head.contains(&0) && !head.starts_with(b"\xff\xfe") && !head.starts_with(b"\xfe\xff") {
+        return Err(Fault::file(
+            "its format is not known; say which it is: parquet, arrow, csv, tsv, jsonl or avro",
+        ));
+    }
+    Ok(match head.trim_ascii_start().first() {
+        Some(b'{' | b'[') => Format::JsonLines,
+        _ => Format::Csv,
+    })
+}

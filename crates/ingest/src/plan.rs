@@ -1,0 +1,76 @@
+//! Which columns of a file make the key and which the value.
+
+use crate::error::{At, Fault, FaultKind};
+use crate::options::{InputOptions, ValueSpec};
+
+/// Column indices for a file whose columns are known up front.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub names: Vec<String>,
+    pub key: Vec<usize>,
+    pub value: PlanValue,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum PlanValue {
+    Column(usize),
+    Json(Vec<usize>),
+    MessagePack(Vec<usize>),
+}
+
+impl Plan {
+    pub fn new(names: Vec<String>, options: &InputOptions) -> Result<Plan, Fault> {
+        let key = options
+            .key
+            .iter()
+            .map(|name| find(&names, name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let others = || -> Result<Vec<usize>, Fault> {
+            let others: Vec<usize> = (0..names.len()).filter(|i| !key.contains(i)).collect();
+            let mut seen = std::collections::HashSet::new();
+            match others.iter().find(|i| !seen.insert(names[**i].as_str())) {
+                Some(twice) => Err(twice_named(&names[*twice])),
+                None => Ok(others),
+            }
+        };
+        let value = match &options.value {
+            ValueSpec::Column(name) => PlanValue::Column(find(&names, name)?),
+            ValueSpec::Json => PlanValue::Json(others()?),
+            ValueSpec::MessagePack => PlanValue::MessagePack(others()?),
+        };
+        Ok(Plan { names, key, value })
+    }
+
+    /// The columns to read, sorted, each once.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = self.key.clone();
+        match &self.value {
+            PlanValue::Column(column) => columns.push(*column),
+            PlanValue::Json(others) | PlanValue::MessagePack(others) => columns.extend(others),
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+}
+
+fn find(names: &[String], wanted: &str) -> Result<usize, Fault> {
+    let mut found = names.iter().enumerate().filter(|(_, name)| *name == wanted);
+    match (found.next(), found.next()) {
+        (Some((index, _)), None) => Ok(index),
+        (Some(_), Some(_)) => Err(twice_named(wanted)),
+        (None, _) => Err(Fault {
+            at: At::File,
+            kind: FaultKind::Column {
+                wanted: wanted.to_owned(),
+                have: names.to_vec(),
+            },
+        }),
+    }
+}
+
+fn twice_named(name: &str) -> Fault {
+    Fault::file(format!(
+        "two columns are named {name:?}; give each its own name"
+    ))
+}

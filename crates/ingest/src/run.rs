@@ -1,0 +1,345 @@
+//! Who does what on which thread.
+//!
+//! ```text
+//!  worker:  take a file's lock ── next() ──► a task and its bytes ── unlock ──► run(task) ──► sink
+//!             │ taken? try the next file (at most `threads` files are open)        │
+//!             └──────────────────────◄─────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. The tasks of a file are handed out in order, and each that was handed out is run to its end or its fault. So when
+//!    chunk `n` fails, the lines of all chunks before it are known, and of several faults in a file the first one in the file is told.
+//! 2. After a fault no new task begins, and no sink is finished.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{At, Error, Fault};
+use crate::guard::guarded;
+use crate::input::{Input, expand};
+use crate::options::{InputOptions, Progress, RowSink, SinkError, Summary};
+use crate::rows::Rows;
+
+/// A file as a list of tasks, used by one worker at a time.
+pub(crate) trait Tasks: Send {
+    /// The next task and its number; what it needs from the stream is put in `buffer`.
+    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault>;
+
+    /// The number that the task would have had that `next` failed to make.
+    fn failed_at(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A part of a file, used by one worker outside of any lock.
+pub(crate) trait Task: Send {
+    fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault>;
+}
+
+/// Files whose rows fit the sequence number: 20 bits.
+const FILES_MAX: usize = 1 << 20;
+
+/// Reads all inputs and hands their rows to the sinks, one sink per thread. Blocks until all is read; must not be called on a runtime's thread.
+/// A run that returns an error has handed out only some of the rows: drop what was made of them.
+///
+/// # Errors
+/// The first fault found, with its file and place. See [`Error`].
+pub fn ingest<'s>(
+    options: &InputOptions,
+    make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<Summary, Error> {
+    check(options)?;
+    let inputs = expand(options)?;
+    if inputs.len() > FILES_MAX {
+        return Err(Error::Options {
+            reason: format!(
+                "{} files are too many; at most {FILES_MAX} can be read in one run",
+                inputs.len()
+            ),
+        });
+    }
+    let threads = options.threads.max(1);
+    let shared_options = Arc::new(options.clone());
+    let run = Run {
+        options,
+        bytes_total: inputs.iter().map(|input| input.size).sum(),
+        slots: inputs
+            .into_iter()
+            .map(|input| Mutex::new(Slot::new(input)))
+            .collect(),
+        bytes_read: Arc::default(),
+        rows: AtomicU64::new(0),
+        skipped: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        faults: Mutex::new(BTreeMap::new()),
+        budget: Budget::new(options.memory.0),
+        progress,
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| run.work(&shared_options, make_sink)))
+            .collect();
+        for worker in workers {
+            // A panic outside the guarded decoders is a bug of ours: let it be seen as one.
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    });
+    run.finish()
+}
+
+fn check(options: &InputOptions) -> Result<(), Error> {
+    let reason = if options.inputs.is_empty() {
+        "no input is named; give paths, globs, URLs, or - for the standard input"
+    } else if options.key.is_empty() {
+        "no key column is named; name one or more"
+    } else if options
+        .delimiter
+        .is_some_and(|byte| matches!(byte, b'"' | b'\n' | b'\r'))
+    {
+        "the delimiter must not be a quote or a newline"
+    } else {
+        return Ok(());
+    };
+    Err(Error::Options {
+        reason: reason.into(),
+    })
+}
+
+struct Run<'a> {
+    options: &'a InputOptions,
+    slots: Vec<Mutex<Slot>>,
+    bytes_total: Option<u64>,
+    bytes_read: Arc<AtomicU64>,
+    rows: AtomicU64,
+    skipped: AtomicU64,
+    stop: AtomicBool,
+    /// By file and task, so that the first in the data comes first.
+    faults: Mutex<BTreeMap<(usize, u64), Fault>>,
+    budget: Budget,
+    progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+struct Slot {
+    input: Input,
+    state: SlotState,
+    /// Lines per text chunk, for line numbers.
+    lines: BTreeMap<u64, u64>,
+}
+
+enum SlotState {
+    Unopened,
+    Open(Box<dyn Tasks>),
+    Done,
+}
+
+impl Slot {
+    fn new(input: Input) -> Slot {
+        Slot {
+            input,
+            state: SlotState::Unopened,
+            lines: BTreeMap::new(),
+        }
+    }
+
+    fn next(
+        &mut self,
+        options: &Arc<InputOptions>,
+        bytes_read: &Arc<AtomicU64>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Option<(u64, Box<dyn Task>)>, (u64, Fault)> {
+        if let SlotState::Unopened = self.state {
+            let input = &self.input;
+            let tasks = guarded(|| input.open(options, bytes_read)).map_err(|fault| (0, fault))?;
+            self.state = SlotState::Open(tasks);
+        }
+        let SlotState::Open(tasks) = &mut self.state else {
+            return Ok(None);
+        };
+        let next = guarded(|| tasks.next(buffer)).map_err(|fault| (tasks.failed_at(), fault));
+        if !matches!(next, Ok(Some(_))) {
+            self.state = SlotState::Done;
+        }
+        next
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Panics of decoders never pass through a guard, so a poisoned lock holds whole data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Run<'_> {
+    fn work<'s>(
+        &self,
+        options: &Arc<InputOptions>,
+        make_sink: &(dyn Fn() -> Result<Box<dyn RowSink + 's>, SinkError> + Sync),
+    ) {
+        let sink = match make_sink() {
+            Ok(sink) => sink,
+            Err(source) => return self.fail(0, 0, sink_fault(source)),
+        };
+        let mut rows = Rows::new(self.options, &self.budget, sink);
+        let mut buffer = Vec::new();
+        let mut first = 0;
+        while let Some((file, number, task)) = self.take(options, &mut first, &mut buffer) {
+            let (count, skipped) = (rows.count, rows.skipped);
+            rows.lines = 0;
+            let result = guarded(|| task.run(file as u64, &buffer, &mut rows));
+            if rows.lines > 0 {
+                lock(&self.slots[file]).lines.insert(number, rows.lines);
+            }
+            self.rows.fetch_add(rows.count - count, Ordering::Relaxed);
+            self.skipped
+                .fetch_add(rows.skipped - skipped, Ordering::Relaxed);
+            if let Err(fault) = result {
+                return self.fail(file, number, fault);
+            }
+            (self.progress)(self.now());
+        }
+        if !self.stop.load(Ordering::Acquire)
+            && let Err(source) = rows.sink.finish()
+        {
+            self.fail(self.slots.len() - 1, u64::MAX, sink_fault(source));
+        }
+    }
+
+    /// The next task of any open file; `None` when all is done or a fault was found. `first` is the first file
+    /// that this worker has not seen done.
+    fn take(
+        &self,
+        options: &Arc<InputOptions>,
+        first: &mut usize,
+        buffer: &mut Vec<u8>,
+    ) -> Option<(usize, u64, Box<dyn Task>)> {
+        loop {
+            let mut is_busy = false;
+            let mut in_sight = self.options.threads.max(1);
+            let mut file = *first;
+            while file < self.slots.len() && in_sight > 0 {
+                if self.stop.load(Ordering::Acquire) {
+                    return None;
+                }
+                if let Ok(mut slot) = self.slots[file].try_lock() {
+                    match slot.next(options, &self.bytes_read, buffer) {
+                        Ok(Some((number, task))) => return Some((file, number, task)),
+                        Ok(None) if file == *first => *first += 1,
+                        Ok(None) => {}
+                        Err((number, fault)) => {
+                            drop(slot);
+                            self.fail(file, number, fault);
+                            return None;
+                        }
+                    }
+                } else {
+                    is_busy = true;
+                    in_sight -= 1;
+                }
+                file += 1;
+            }
+            if !is_busy {
+                return None;
+            }
+            drop(lock(&self.slots[*first]));
+        }
+    }
+
+    fn fail(&self, file: usize, number: u64, fault: Fault) {
+        self.stop.store(true, Ordering::Release);
+        lock(&self.faults).insert((file, number), fault);
+    }
+
+    fn now(&self) -> Progress {
+        Progress {
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total,
+            rows: self.rows.load(Ordering::Relaxed),
+        }
+    }
+
+    fn finish(self) -> Result<Summary, Error> {
+        let faults = self
+            .faults
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(((file, number), mut fault)) = faults.into_iter().next() {
+            let slot = lock(&self.slots[file]);
+            if let At::Line(line) = &mut fault.at {
+                *line += slot
+                    .lines
+                    .range(..number)
+                    .map(|(_, lines)| lines)
+                    .sum::<u64>();
+            }
+            return Err(fault.into_error(&slot.input.name));
+        }
+        Ok(Summary {
+            files: self.slots.len() as u64,
+            rows: self.rows.into_inner(),
+            skipped: self.skipped.into_inner(),
+            bytes_read: self.bytes_read.load(Ordering::Relaxed),
+        })
+    }
+}
+
+fn sink_fault(source: SinkError) -> Fault {
+    Fault {
+        at: At::File,
+        kind: crate::error::FaultKind::Sink(source),
+    }
+}
+
+/// Memory that decoders share: each says how much it will need and waits until it is there.
+pub(crate) struct Budget {
+    total: u64,
+    free: Mutex<u64>,
+    freed: Condvar,
+}
+
+pub(crate) struct Claim<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl Budget {
+    fn new(total: u64) -> Budget {
+        Budget {
+            total,
+            free: Mutex::new(total),
+            freed: Condvar::new(),
+        }
+    }
+
+    /// Waits for `bytes`; `None` when that is more than there is in all.
+    pub fn claim(&self, bytes: u64) -> Option<Claim<'_>> {
+        if bytes > self.total {
+            return None;
+        }
+        let mut free = lock(&self.free);
+        while *free < bytes {
+            free = self
+                .freed
+                .wait(free)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *free -= bytes;
+        Some(Claim {
+            budget: self,
+            bytes,
+        })
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        *lock(&self.budget.free) += self.bytes;
+        self.budget.freed.notify_all();
+    }
+}

@@ -1,0 +1,204 @@
+//! CSV: the dialect, its errors, and the same rows whatever the threads.
+
+use std::io::Write;
+
+use larder_ingest::{NullPolicy, ValueSpec};
+use larder_types::ByteSize;
+use proptest::prelude::*;
+
+use crate::support::{column, options, rows_of, texts};
+
+fn file(name: &str, content: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, content).unwrap();
+    (folder, path)
+}
+
+#[track_caller]
+fn check(content: &str, expected: &[&str]) {
+    let (_folder, path) = file("t.csv", content.as_bytes());
+    assert_eq!(texts(&options(&path, "k", column("v"))).unwrap(), expected, "{content:?}");
+}
+
+#[track_caller]
+fn check_error(content: &str, part: &str) {
+    let (_folder, path) = file("t.csv", content.as_bytes());
+    let error = texts(&options(&path, "k", column("v"))).unwrap_err();
+    assert!(error.contains(part) && error.contains("t.csv"), "{content:?}: {error}");
+}
+
+#[test]
+fn the_dialect() {
+    check("k,v\na,1\nb,2\n", &["a=1", "b=2"]);
+    check("k,v\r\na,1\r\nb,2", &["a=1", "b=2"]);
+    check("\u{feff}k,v\na,1\n", &["a=1"]);
+    check("v,k\n1,a\n\n2,b\n", &["a=1", "b=2"]);
+    check("k;v\na;1,5\n", &["a=1,5"]);
+    check("k\tv\na\t1\n", &["a=1"]);
+    check("k|v\na|\n", &["a="]);
+    check("\"k\",\"v\"\n\"a\",\"x\ny\"\nb,\"q\"\"q\"\n", &["a=x\ny", "b=q\"q"]);
+    check("k,v\na,5\" pipe\n\"b\",\"x\r\ny\"\r\n", &["a=5\" pipe", "b=x\r\ny"]);
+    check("k,v\n\"a\"x,1\n", &["ax=1"]);
+    check("k,v\n", &[]);
+    check("k,v", &[]);
+    check("", &[]);
+}
+
+#[test]
+fn what_is_refused_and_where() {
+    check_error("k,v\na,1\nb\n", "line 3");
+    check_error("k,v\na,1\nb,2,3\n", "3 fields");
+    check_error("k,v\n\"a\nx\",1\nb\n", "line 4");
+    check_error("k,v\na,1\nb,\"2\n", "line 3");
+    check_error("k,v\n,1\n", "line 2");
+    check_error("x,y\na,1\n", "x, y");
+    check_error("k,k,v\na,b,1\n", "two columns");
+    check_error("k,v\n\0\0\0\0\n", "zero bytes");
+}
+
+#[test]
+fn keys_values_and_nulls() {
+    let (_folder, path) = file("t.csv", b"a,b,c\n1,2,3\n,,4\n5,,\"q\"\"\n\"\n");
+    let mut wanted = options(&path, "a,b", ValueSpec::Json);
+    assert!(texts(&wanted).unwrap_err().contains("line 3"));
+    wanted.null_key = NullPolicy::Skip;
+    assert_eq!(texts(&wanted).unwrap(), ["1:2={\"c\":\"3\"}", "5:={\"c\":\"q\\\"\\n\"}"]);
+    assert_eq!(rows_of(&wanted).unwrap().1.skipped, 1);
+    wanted.key_separator = "|".into();
+    wanted.value = ValueSpec::MessagePack;
+    assert_eq!(rows_of(&wanted).unwrap().0[0].2, b"\x81\xa1c\xa13");
+    wanted.header = Some(false);
+    wanted.key = vec!["1".into()];
+    wanted.value = column("3");
+    assert_eq!(texts(&wanted).unwrap()[0], "a=c");
+    wanted.value_bytes_max = 0;
+    assert!(texts(&wanted).unwrap_err().contains("line 1"));
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    out.write_all(content).unwrap();
+    out.finish().unwrap()
+}
+
+#[test]
+fn packed_files_load_in_whole_or_not_at_all() {
+    let content: String = (0..20_000).map(|i| format!("k{i},value {i}\n")).collect();
+    let (first, second) = content.split_at(content.len() / 2);
+    let members = [gzip(format!("k,v\n{first}").as_bytes()), gzip(second.as_bytes())].concat();
+    let zstd = zstd::encode_all(format!("k,v\n{content}").as_bytes(), 1).unwrap();
+    for (name, packed) in [("t.csv.gz", members), ("t.csv.zst", zstd)] {
+        let (_folder, path) = file(name, &packed);
+        assert_eq!(rows_of(&options(&path, "k", column("v"))).unwrap().1.rows, 20_000);
+        let (_folder, path) = file(name, &packed[..packed.len() - 9]);
+        let error = texts(&options(&path, "k", column("v"))).unwrap_err();
+        assert!(error.contains(name) && error.contains("cut off"), "{error}");
+    }
+    let (_folder, path) = file("t.csv.gz", b"k,v\na,1\n");
+    assert!(texts(&options(&path, "k", column("v"))).unwrap_err().contains("gzip"));
+}
+
+#[test]
+fn threads_and_chunks_do_not_change_the_rows() {
+    let mut content = String::from("k,v\n");
+    for i in 0..60_000 {
+        let value = if i % 7 == 0 { "\"a\nb\"\"c\"" } else { "plain" };
+        content.push_str(&format!("{i},{value} {i}\n").replace("\" ", "\"x"));
+    }
+    let (_folder, path) = file("t.csv", content.as_bytes());
+    let mut wanted = options(&path, "k", column("v"));
+    wanted.memory = ByteSize(64 << 10);
+    wanted.threads = 1;
+    let (alone, _) = rows_of(&wanted).unwrap();
+    assert_eq!(alone.len(), 60_000);
+    assert!(alone.windows(2).all(|pair| {
+        let number = |row: &crate::support::Row| String::from_utf8_lossy(&row.1).parse::<u64>().unwrap();
+        number(&pair[0]) + 1 == number(&pair[1])
+    }));
+    wanted.threads = 4;
+    assert_eq!(rows_of(&wanted).unwrap().0, alone);
+    // An error in a late chunk still knows its line: each multiple of 7 takes two.
+    content.push_str("bad\n");
+    std::fs::write(&path, &content).unwrap();
+    let line = content.lines().count();
+    let error = texts(&wanted).unwrap_err();
+    assert!(error.contains(&format!("line {line}:")), "{error}, not line {line}");
+}
+
+#[test]
+fn many_files_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    for i in 0..20 {
+        std::fs::write(folder.path().join(format!("p{i:02}.csv")), format!("k,v\nk{i:02},{i}\n")).unwrap();
+    }
+    std::fs::write(folder.path().join("_SUCCESS"), "").unwrap();
+    let expected: Vec<String> = (0..20).map(|i| format!("k{i:02}={i}")).collect();
+    assert_eq!(texts(&options(folder.path(), "k", column("v"))).unwrap(), expected);
+    let glob = folder.path().join("p*.csv");
+    assert_eq!(texts(&options(&glob, "k", column("v"))).unwrap(), expected);
+    let error = texts(&options(folder.path().join("q*.csv"), "k", column("v"))).unwrap_err();
+    assert!(error.contains("q*.csv"), "{error}");
+}
+
+/// What csv-core makes of a text: records of fields, without empty lines.
+fn oracle(text: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut reader = csv_core::Reader::new();
+    let (mut records, mut record, mut field) = (Vec::new(), Vec::new(), Vec::new());
+    let mut at = 0;
+    loop {
+        let mut out = [0; 64];
+        let (result, read, written) = reader.read_field(&text[at..], &mut out);
+        at += read;
+        field.extend_from_slice(&out[..written]);
+        match result {
+            csv_core::ReadFieldResult::InputEmpty | csv_core::ReadFieldResult::OutputFull => {}
+            csv_core::ReadFieldResult::Field { record_end } => {
+                record.push(std::mem::take(&mut field));
+                if record_end {
+                    records.push(std::mem::take(&mut record));
+                }
+            }
+            csv_core::ReadFieldResult::End => return records,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rows_are_those_of_csv_core(
+        rows in proptest::collection::vec((0..3_u8, "[ab\",\n ]{0,6}", "[ab\" ]{0,5}"), 1..40),
+        crlf in any::<bool>(),
+        last_newline in any::<bool>(),
+    ) {
+        let end = if crlf { "\r\n" } else { "\n" };
+        let mut text = format!("k,v,w{end}");
+        for (index, (style, quoted, plain)) in rows.iter().enumerate() {
+            let quoted = quoted.replace('"', "\"\"");
+            // A plain field must not begin with a quote, which would open it.
+            let plain = format!("p{plain}");
+            match style {
+                0 => text.push_str(&format!("{index},\"{quoted}\",{plain}")),
+                1 => text.push_str(&format!("{index},{plain},\"{quoted}\"{plain}")),
+                _ => text.push_str(&format!("{index},,\"{quoted}\"")),
+            }
+            if last_newline || index + 1 < rows.len() {
+                text.push_str(end);
+            }
+        }
+        let (_folder, path) = file("t.csv", text.as_bytes());
+        let mut wanted = options(&path, "k", column("v"));
+        for column_index in [1, 2] {
+            wanted.value = column(["k", "v", "w"][column_index]);
+            let (found, _) = rows_of(&wanted).unwrap();
+            let expected = &oracle(text.as_bytes())[1..];
+            prop_assert_eq!(found.len(), expected.len());
+            for (row, record) in found.iter().zip(expected) {
+                prop_assert_eq!(&row.1, &record[0]);
+                prop_assert_eq!(&row.2, &record[column_index], "{:?}", text);
+            }
+        }
+    }
+}

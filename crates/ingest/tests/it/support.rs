@@ -1,0 +1,77 @@
+//! Running an ingest and looking at its rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use larder_ingest::{Error, InputOptions, RowSink, SinkError, Summary, ValueSpec, ingest};
+
+pub type Row = (u64, Vec<u8>, Vec<u8>);
+
+struct Collect {
+    own: Vec<Row>,
+    all: Arc<Mutex<Vec<Row>>>,
+}
+
+impl RowSink for Collect {
+    fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
+        self.own.push((seq, key.to_vec(), value.to_vec()));
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), SinkError> {
+        self.all.lock().unwrap().append(&mut self.own);
+        Ok(())
+    }
+}
+
+/// All rows by their sequence numbers.
+pub fn rows_of(options: &InputOptions) -> Result<(Vec<Row>, Summary), Error> {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let make = || {
+        Ok(Box::new(Collect {
+            own: Vec::new(),
+            all: Arc::clone(&all),
+        }) as Box<dyn RowSink>)
+    };
+    let summary = ingest(options, &make, &|_| {})?;
+    let mut rows = std::mem::take(&mut *all.lock().unwrap());
+    rows.sort();
+    assert!(rows.windows(2).all(|pair| pair[0].0 < pair[1].0), "sequence numbers are unique");
+    assert_eq!(rows.len() as u64, summary.rows);
+    Ok((rows, summary))
+}
+
+/// `key=value` per row, lossily as text.
+pub fn texts(options: &InputOptions) -> Result<Vec<String>, String> {
+    let (rows, _) = rows_of(options).map_err(|e| e.to_string())?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(rows.iter().map(|(_, key, value)| format!("{}={}", text(key), text(value))).collect())
+}
+
+pub fn options(path: impl AsRef<Path>, key: &str, value: ValueSpec) -> InputOptions {
+    InputOptions {
+        inputs: vec![path.as_ref().to_str().unwrap().to_owned()],
+        key: key.split(',').map(str::to_owned).collect(),
+        value,
+        threads: 2,
+        ..InputOptions::default()
+    }
+}
+
+pub fn column(name: &str) -> ValueSpec {
+    ValueSpec::Column(name.to_owned())
+}
+
+/// The folder of real files; `None` with a note where it is absent.
+pub fn real_data(name: &str) -> Option<PathBuf> {
+    let folder = std::env::var_os("LARDER_TEST_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let path = folder.join("ingest").join(name);
+    if !path.exists() {
+        eprintln!("skipped: {} is not there; set LARDER_TEST_DATA", path.display());
+        return None;
+    }
+    Some(path)
+}
