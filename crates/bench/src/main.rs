@@ -1,1 +1,50 @@
-fn main() {}
+//! Benchmarks of a running server, as a client sees it. Stores alone, beside other engines: `bench/peers`.
+//!
+//! ```text
+//!  store (a small version, built here) ──> process (larder, redis-server) <── load (RESP over loopback)
+//!                                                └── server, swap_latency: what is asked, and the report
+//! ```
+//!
+//! Read `server` first, then `load`.
+
+mod load;
+mod process;
+mod report;
+mod server;
+mod store;
+mod swap_latency;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Parser)]
+#[command(name = "larder-bench", about = "Benchmarks of a running larder server")]
+struct Args {
+    #[command(subcommand)]
+    bench: Bench,
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// GETs per second and per CPU second of one core, beside redis-server
+    Server(server::ServerArgs),
+    /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
+    SwapLatency(swap_latency::SwapLatencyArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Args::parse().bench {
+        Bench::Server(args) => server::run(&args),
+        Bench::SwapLatency(args) => swap_latency::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("larder-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

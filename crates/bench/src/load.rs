@@ -1,0 +1,230 @@
+//! A load generator for GETs: many connections, pipelined, in one thread.
+//!
+//! Requests are encoded before the clock starts. A connection sends `depth` of them, and when all replies are in, the
+//! next; so at most `depth` are under way on each. All replies are alike (`$100`, 100 bytes), so they are counted by
+//! their size, and the head of each is checked.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::store::{self, Random, VALUE_BYTES};
+
+const REPLY_HEAD: &[u8] = b"$100\r\n";
+const REPLY_BYTES: usize = REPLY_HEAD.len() + VALUE_BYTES + 2;
+
+/// Encoded GETs of random keys, one after another.
+pub struct Requests {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Requests {
+    pub fn new(keys: u64, count: usize) -> Requests {
+        let mut random = Random(42);
+        let mut requests = Requests {
+            bytes: Vec::new(),
+            ends: vec![0],
+        };
+        for _ in 0..count {
+            encode(
+                &mut requests.bytes,
+                &[b"GET", store::redis_key(random.below(keys)).as_bytes()],
+            );
+            requests.ends.push(requests.bytes.len());
+        }
+        requests
+    }
+
+    fn slice(&self, first: usize, count: usize) -> &[u8] {
+        &self.bytes[self.ends[first]..self.ends[first + count]]
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len() - 1
+    }
+}
+
+pub fn encode(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
+    for part in parts {
+        out.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Stores all records with SET, for a server that is not filled otherwise.
+pub fn fill(address: SocketAddr, keys: u64) -> Result<()> {
+    const BATCH: u64 = 256;
+    let mut stream = TcpStream::connect(address)?;
+    let mut out = Vec::new();
+    for from in (0..keys).step_by(BATCH as usize) {
+        let to = (from + BATCH).min(keys);
+        out.clear();
+        for i in from..to {
+            encode(
+                &mut out,
+                &[
+                    b"SET",
+                    store::redis_key(i).as_bytes(),
+                    &store::value(i, b'A'),
+                ],
+            );
+        }
+        stream.write_all(&out)?;
+        let mut replies = vec![0; (to - from) as usize * 5];
+        stream.read_exact(&mut replies)?;
+        if !replies.chunks(5).all(|reply| reply == b"+OK\r\n") {
+            return Err("the server refused a SET".into());
+        }
+    }
+    Ok(())
+}
+
+struct Connection {
+    stream: TcpStream,
+    /// Bytes of replies still to come for what was sent.
+    awaited: usize,
+    /// Where the next byte falls in its reply.
+    in_reply: usize,
+    next: usize,
+}
+
+/// Drives GETs for about `duration`; returns how many were answered and how long it took.
+pub fn drive(
+    address: SocketAddr,
+    requests: &Requests,
+    connections: usize,
+    depth: usize,
+    duration: Duration,
+) -> Result<(u64, Duration)> {
+    let poll = Poll::new()?;
+    let mut random = Random(connections as u64 * 1000 + depth as u64);
+    let mut all = Vec::new();
+    for token in 0..connections {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        poll.add(&stream, token)?;
+        let next = random.below((requests.len() - depth) as u64) as usize;
+        all.push(Connection {
+            stream,
+            awaited: 0,
+            in_reply: 0,
+            next,
+        });
+    }
+    let started = Instant::now();
+    for connection in &mut all {
+        connection.send(requests, depth)?;
+    }
+    for connection in &all {
+        connection.stream.set_nonblocking(true)?;
+    }
+    let mut buffer = vec![0; 256 << 10];
+    let mut answered = 0;
+    while started.elapsed() < duration {
+        for token in poll.wait()? {
+            let connection = &mut all[token];
+            if connection.receive(&mut buffer)? {
+                answered += depth as u64;
+                connection.send(requests, depth)?;
+            }
+        }
+    }
+    Ok((answered, started.elapsed()))
+}
+
+impl Connection {
+    fn send(&mut self, requests: &Requests, depth: usize) -> Result<()> {
+        if self.next + depth > requests.len() {
+            self.next = 0;
+        }
+        let bytes = requests.slice(self.next, depth);
+        self.next += depth;
+        self.awaited = depth * REPLY_BYTES;
+        // A few kilobytes always fit the socket's buffer, which is empty now.
+        self.stream.write_all(bytes)?;
+        Ok(())
+    }
+
+    /// Takes what has come; true when all awaited replies are in.
+    fn receive(&mut self, buffer: &mut [u8]) -> Result<bool> {
+        let count = match self.stream.read(buffer) {
+            Ok(0) => return Err("the server closed a connection".into()),
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let mut at = (REPLY_BYTES - self.in_reply) % REPLY_BYTES;
+        while at < count {
+            let head = &buffer[at..count.min(at + REPLY_HEAD.len())];
+            if !REPLY_HEAD.starts_with(head) {
+                let text = String::from_utf8_lossy(&buffer[at..count.min(at + 80)]).into_owned();
+                return Err(format!("an unexpected reply to a GET: {text:?}").into());
+            }
+            at += REPLY_BYTES;
+        }
+        self.in_reply = (self.in_reply + count) % REPLY_BYTES;
+        self.awaited = self
+            .awaited
+            .checked_sub(count)
+            .ok_or("more replies came than requests were sent")?;
+        Ok(self.awaited == 0)
+    }
+}
+
+/// epoll, for reading.
+struct Poll(i32);
+
+impl Poll {
+    fn new() -> Result<Poll> {
+        // SAFETY: takes a number.
+        let poll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if poll < 0 {
+            Err(std::io::Error::last_os_error().into())
+        } else {
+            Ok(Poll(poll))
+        }
+    }
+
+    fn add(&self, stream: &TcpStream, token: usize) -> Result<()> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: token as u64,
+        };
+        // SAFETY: both descriptors are open, and the event lives through the call.
+        let added =
+            unsafe { libc::epoll_ctl(self.0, libc::EPOLL_CTL_ADD, stream.as_raw_fd(), &mut event) };
+        if added < 0 {
+            Err(std::io::Error::last_os_error().into())
+        } else {
+            Ok(())
+        }
+    }
+
+    fn wait(&self) -> Result<impl Iterator<Item = usize> + use<>> {
+        const EVENTS: usize = 128;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
+        // SAFETY: the array has room for that many events.
+        let count = unsafe { libc::epoll_wait(self.0, events.as_mut_ptr(), EVENTS as i32, 100) };
+        let count = match count {
+            0.. => count as usize,
+            _ if std::io::Error::last_os_error().kind() == ErrorKind::Interrupted => 0,
+            _ => return Err(std::io::Error::last_os_error().into()),
+        };
+        Ok(events
+            .into_iter()
+            .take(count)
+            .map(|event| event.u64 as usize))
+    }
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and is closed once.
+        unsafe { libc::close(self.0) };
+    }
+}

@@ -1,0 +1,174 @@
+//! Servers as processes: started on one core, asked for their CPU time, stopped when dropped.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+pub struct Server {
+    child: Child,
+    pub resp: SocketAddr,
+    /// The HTTP API, which redis has not.
+    pub http: Option<String>,
+}
+
+/// The binary given, or the one built beside this program.
+pub fn larder_binary(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return Ok(given.to_owned());
+    }
+    let mut build = Command::new("cargo");
+    build.args(["build", "--package", "larder-cli", "--bin", "larder"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    if !build.status()?.success() {
+        return Err(
+            "the binary larder cannot be built; build it, and give it with --larder".into(),
+        );
+    }
+    let folder = std::env::current_exe()?;
+    Ok(folder
+        .parent()
+        .ok_or("this program has no folder")?
+        .join("larder"))
+}
+
+/// `larder serve` with one thread for RESP, on `core` if one is given.
+pub fn start_larder(
+    binary: &Path,
+    data: &Path,
+    core: Option<usize>,
+    threads: u32,
+) -> Result<Server> {
+    let mut command = on_core(binary, core);
+    command.args([
+        "serve",
+        "--json",
+        "--resp",
+        "127.0.0.1:0",
+        "--http",
+        "127.0.0.1:0",
+    ]);
+    command.args([
+        "--set",
+        &format!("server.threads={threads}"),
+        "--set",
+        "log.level=warn",
+    ]);
+    command.arg("--data").arg(data);
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().ok_or("larder has no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    let ready: serde_json::Value = serde_json::from_str(&line)
+        .map_err(|_| format!("larder serve said {line:?} and not where it listens"))?;
+    let text = |name: &str| {
+        ready[name]
+            .as_str()
+            .map(str::to_owned)
+            .ok_or(format!("larder serve did not say its {name} address"))
+    };
+    Ok(Server {
+        child,
+        resp: text("resp")?.parse()?,
+        http: Some(text("http")?),
+    })
+}
+
+/// `redis-server` without persistence, on `core`.
+pub fn start_redis(binary: &str, core: usize) -> Result<Server> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let mut command = on_core(Path::new(binary), Some(core));
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--loglevel",
+        "warning",
+    ]);
+    let child = command.stdout(Stdio::null()).spawn()?;
+    let resp = SocketAddr::from(([127, 0, 0, 1], port));
+    let server = Server {
+        child,
+        resp,
+        http: None,
+    };
+    let started = Instant::now();
+    while TcpStream::connect(resp).is_err() {
+        if started.elapsed() > Duration::from_secs(10) {
+            return Err(format!("{binary} does not listen on port {port} after 10 seconds").into());
+        }
+        std::thread::yield_now();
+    }
+    Ok(server)
+}
+
+fn on_core(binary: &Path, core: Option<usize>) -> Command {
+    let Some(core) = core else {
+        return Command::new(binary);
+    };
+    let mut command = Command::new("taskset");
+    command.arg("-c").arg(core.to_string()).arg(binary);
+    command
+}
+
+impl Server {
+    /// CPU time used so far, by all threads.
+    pub fn cpu_s(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        // The name, in parentheses, may hold anything; utime and stime are the 12th and 13th fields after it.
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks = |at: usize| {
+            fields
+                .get(at)
+                .and_then(|field| field.parse::<f64>().ok())
+                .ok_or("/proc/PID/stat is too short")
+        };
+        // SAFETY: `sysconf` takes a number.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+        Ok((ticks(11)? + ticks(12)?) / per_second)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and has not been waited for, so the id is still its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        let _ = self.child.wait();
+    }
+}
+
+/// Keeps this thread, and those it starts, on one core.
+pub fn pin_self(core: usize) -> Result<()> {
+    // SAFETY: all-zero bytes are an empty set; the set lives through the call.
+    let pinned = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set)
+    };
+    if pinned == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error().into())
+    }
+}
+
+pub fn core_count() -> usize {
+    // `available_parallelism` would count only the cores of this thread's own set.
+    // SAFETY: `sysconf` takes a number.
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize
+}
