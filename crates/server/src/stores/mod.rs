@@ -99,20 +99,10 @@ impl Stores {
         if let Some(store) = by_name.get(name) {
             return Ok(store.clone());
         }
-        let store = Arc::new(Store {
-            name: name.clone(),
-            dir: StoreDir::open_or_create(&self.data, name)?,
-            state: Mutex::new(State {
-                kept: BTreeMap::new(),
-                live: None,
-                history: meta::History::default(),
-                swap_count: 0,
-                removed: false,
-            }),
-            graveyard: self.graveyard.clone(),
-        });
+        // As at a start: the folder may be there, from a start that could not read it.
+        let store = recover::recover_store(&self.data, name, &self.catalog, self.graveyard.clone())?;
+        let store = Arc::new(store);
         by_name.insert(name.clone(), store.clone());
-        self.catalog.set_unavailable(nothing_live(name));
         Ok(store)
     }
 
@@ -129,7 +119,7 @@ impl Stores {
         let mut state = store.lock()?;
         let target = to.or_else(|| state.previous()).ok_or_else(|| {
             Error::Refused(format!(
-                "store {} has no earlier version to return to; it keeps {}",
+                "store {} has no earlier version to return to; it keeps {}; name one to make it live",
                 store.name,
                 show_ids(state.kept.keys())
             ))

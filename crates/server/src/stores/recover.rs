@@ -99,7 +99,8 @@ impl Stores {
     }
 }
 
-fn recover_store(
+/// Opens what a store's folder holds, made if it is not there, and tells the catalog.
+pub(super) fn recover_store(
     data: &Path,
     name: &StoreName,
     catalog: &Catalog,
