@@ -249,7 +249,9 @@ impl AdminClient {
     ) -> Result<Response<Body>, Error> {
         let request = Request::builder()
             .method(method)
-            .uri(format!("{}{path}", self.base));
+            .uri(format!("{}{path}", self.base))
+            // Proof to the server that no web page made a browser send this.
+            .header("x-larder", "1");
         let invalid = |error: ureq::http::Error| Error::BadAddress {
             address: format!("{}{path}", self.base),
             detail: error.to_string(),

@@ -18,22 +18,35 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A graph whose numbers of friends follow a power law: newcomers befriend the popular, and
-    /// friends of friends become friends.
+    /// A graph whose numbers of friends follow a power law: newcomers befriend somebody popular, and
+    /// then mostly friends of their friends.
     pub fn generate(users: u32, seed: u64) -> Graph {
         let mut random = Random(seed);
         let mut edges: Vec<(u32, u32)> = Vec::new();
         // Every user stands here once per friendship: a uniform choice prefers the popular.
         let mut ends: Vec<u32> = vec![0];
+        let mut friends: Vec<Vec<u32>> = vec![Vec::new(); users as usize];
         for user in 1..users {
-            for _ in 0..2 + random.below(9) {
-                let friend = ends[random.below(ends.len() as u64) as usize];
+            for _ in 0..2 + random.below(12) {
+                let known = random.choose(&friends[user as usize]);
+                let friend = match known {
+                    Some(known) if random.below(10) < 8 => {
+                        random.choose(&friends[known as usize]).unwrap_or(known)
+                    }
+                    _ => ends[random.below(ends.len() as u64) as usize],
+                };
+                if friend == user {
+                    continue;
+                }
                 edges.push((user, friend));
+                friends[user as usize].push(friend);
+                friends[friend as usize].push(user);
                 ends.push(friend);
                 ends.push(user);
             }
         }
-        Graph::from_edges((0..users).map(|user| user.to_string()).collect(), edges)
+        let names = (0..users).map(|user| user.to_string()).collect();
+        Graph::from_edges(names, edges)
     }
 
     /// Reads lines of two names, separated by spaces or tabs; what follows a `#` is no data. Files

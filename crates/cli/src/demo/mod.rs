@@ -27,7 +27,6 @@ use crate::output::{count, duration, print_line, rate};
 use crate::push;
 
 const STORE: &str = "pymk";
-/// Each reader asks for so many keys at once.
 const READER_THREADS: usize = 4;
 /// For how long readers run before the second version is pushed, and after the rollback.
 const READING_APART: Duration = Duration::from_millis(300);
@@ -163,9 +162,9 @@ impl Demo<'_> {
         let hubs = neighbours::hubs(graph);
         if hubs > 0 {
             lines.push(format!(
-                "{} users with over {} friends were sampled, to bound the work",
-                count(hubs as u64),
-                count(neighbours::hub_friends_min() as u64)
+                "of users with over {} friends (there are {}), a sample was looked at, to bound the work",
+                count(neighbours::hub_friends_min() as u64),
+                count(hubs as u64)
             ));
         }
         story.tell("Compute \"people you may know\"", &lines)?;
@@ -260,7 +259,7 @@ impl Demo<'_> {
         interrupt::wait(READING_APART);
         let seen = readers.stop()?;
         story.tell(
-            "Meanwhile, readers went on",
+            "Readers went on through the swap and a rollback",
             &[
                 format!(
                     "{} MGETs of {} keys each in {} ({} keys/s over {READER_THREADS} connections)",
@@ -290,9 +289,9 @@ impl Demo<'_> {
             return Err(Failure::new(problem));
         }
         story.tell(
-            "Roll back",
+            "The rollback",
             &[format!(
-                "{} version {} is live again instead of {version}: the swap took {}",
+                "{} version {} is live again instead of {version}: it took {}",
                 self.store,
                 rollback.live,
                 duration(Duration::from_micros(rollback.took_us))

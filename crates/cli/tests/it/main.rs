@@ -1,6 +1,9 @@
 //! `larder` as its users run it: the binary, its files, its exit codes, a server of its own.
 
 mod cli;
+mod crash;
 mod demo;
+mod fixture;
 mod push;
+mod s3;
 mod support;
