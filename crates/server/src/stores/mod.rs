@@ -100,7 +100,8 @@ impl Stores {
             return Ok(store.clone());
         }
         // As at a start: the folder may be there, from a start that could not read it.
-        let store = recover::recover_store(&self.data, name, &self.catalog, self.graveyard.clone())?;
+        let store =
+            recover::recover_store(&self.data, name, &self.catalog, self.graveyard.clone())?;
         let store = Arc::new(store);
         by_name.insert(name.clone(), store.clone());
         Ok(store)
