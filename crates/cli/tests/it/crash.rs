@@ -15,15 +15,22 @@ use larder_batch::{Manifest, Version};
 use larder_protocol::http::PullState;
 
 use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
-use crate::support::{larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv};
+use crate::support::{
+    larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv,
+};
 
 const SIGKILL: i32 = 9;
 
 /// Steps inside of publishing and removing; they are the store folder's, not the server's.
 const FOLDER_FAULT_POINTS: [&str; 3] = ["publish.synced", "publish.renamed", "remove.renamed"];
 
-const BUILD_FAULT_POINTS: [&str; 5] =
-    ["build.sorted", "build.segment", "build.segments", "build.manifest", "build.done"];
+const BUILD_FAULT_POINTS: [&str; 5] = [
+    "build.sorted",
+    "build.segment",
+    "build.segments",
+    "build.manifest",
+    "build.done",
+];
 
 /// The first point at which the new version is live.
 const LIVE_FROM: &str = "pull.live";
@@ -38,12 +45,29 @@ fn a_server_killed_at_any_step_of_a_pull_serves_a_whole_version_and_pulls_again(
     pull_ok(&server, &a);
     server.kill();
 
-    let live_from = larder_server::FAULT_POINTS.iter().position(|point| *point == LIVE_FROM).unwrap();
+    let live_from = larder_server::FAULT_POINTS
+        .iter()
+        .position(|point| *point == LIVE_FROM)
+        .unwrap();
     for (index, point) in larder_server::FAULT_POINTS.iter().enumerate() {
-        check_crash(&before, &b, point, if index < live_from { 'a' } else { 'b' });
+        check_crash(
+            &before,
+            &b,
+            point,
+            if index < live_from { 'a' } else { 'b' },
+        );
     }
     for point in FOLDER_FAULT_POINTS {
-        check_crash(&before, &b, point, if point.starts_with("publish") { 'a' } else { 'b' });
+        check_crash(
+            &before,
+            &b,
+            point,
+            if point.starts_with("publish") {
+                'a'
+            } else {
+                'b'
+            },
+        );
     }
 }
 
@@ -55,7 +79,9 @@ fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
     copy_folder(before, &data);
 
     let server = spawn_server_with(&data, |command| {
-        command.env("LARDER_FAULT_POINT", point).env("LARDER_STORES_RETAIN_VERSIONS", "1");
+        command
+            .env("LARDER_FAULT_POINT", point)
+            .env("LARDER_STORES_RETAIN_VERSIONS", "1");
     });
     // Retention removes the version before the previous one, so that one needs a third.
     if point == "remove.renamed" {
@@ -77,8 +103,13 @@ fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
     if point == "pull.fetched" || point == "publish.synced" {
         assert!(!fetched.is_empty(), "{point}: segments had been fetched");
         let now = published_files(&data);
-        let kept = fetched.iter().all(|(name, inode)| now.get(name) == Some(inode));
-        assert!(kept, "{point}: what had been fetched was fetched again: {fetched:?}, {now:?}");
+        let kept = fetched
+            .iter()
+            .all(|(name, inode)| now.get(name) == Some(inode));
+        assert!(
+            kept,
+            "{point}: what had been fetched was fetched again: {fetched:?}, {now:?}"
+        );
     }
 }
 
@@ -89,9 +120,29 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
     let input = write_csv(temp.path(), "rows.csv", rows);
     for point in BUILD_FAULT_POINTS {
         let out = temp.path().join(point);
-        let arguments = ["build", input.to_str().unwrap(), "--store", STORE, "--key", "key", "--value", "value", "--out"];
-        let output = larder().args(arguments).arg(&out).env("LARDER_FAULT_POINT", point).output().unwrap();
-        assert_eq!(output.status.signal(), Some(SIGKILL), "{point}: {}", show(&output));
+        let arguments = [
+            "build",
+            input.to_str().unwrap(),
+            "--store",
+            STORE,
+            "--key",
+            "key",
+            "--value",
+            "value",
+            "--out",
+        ];
+        let output = larder()
+            .args(arguments)
+            .arg(&out)
+            .env("LARDER_FAULT_POINT", point)
+            .output()
+            .unwrap();
+        assert_eq!(
+            output.status.signal(),
+            Some(SIGKILL),
+            "{point}: {}",
+            show(&output)
+        );
 
         if point == "build.done" {
             let version = Version::open(&out).unwrap();
@@ -99,11 +150,22 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
             version.verify(&|_| true).unwrap();
             continue;
         }
-        assert!(!out.join(Manifest::FILE).exists(), "{point}: a half version looks like a whole one");
+        assert!(
+            !out.join(Manifest::FILE).exists(),
+            "{point}: a half version looks like a whole one"
+        );
         assert!(Version::open(&out).is_err(), "{point}");
         let again = temp.path().join(format!("{point}-again"));
-        run_ok(arguments.iter().map(|text| text.as_ref()).chain([again.as_os_str()]));
-        assert_eq!(Version::open(&again).unwrap().manifest().record_count, RECORDS);
+        run_ok(
+            arguments
+                .iter()
+                .map(|text| text.as_ref())
+                .chain([again.as_os_str()]),
+        );
+        assert_eq!(
+            Version::open(&again).unwrap().manifest().record_count,
+            RECORDS
+        );
     }
 }
 
@@ -115,25 +177,50 @@ fn a_full_disk_fails_a_pull_and_a_build_and_nothing_else() {
         return;
     };
     let a = build('a', &temp.path().join("a"));
-    let rows = (0..40_000).map(|number| (format!("key{number}"), value('b', number) + &"x".repeat(400)));
+    let rows = (0..40_000).map(|number| {
+        (
+            format!("key{number}"),
+            value('b', number) + &"x".repeat(400),
+        )
+    });
     let input = write_csv(temp.path(), "big.csv", rows);
 
     let out = disk.path.join("out");
-    let arguments = ["build", input.to_str().unwrap(), "--store", STORE, "--key", "key", "--value", "value", "--out"];
+    let arguments = [
+        "build",
+        input.to_str().unwrap(),
+        "--store",
+        STORE,
+        "--key",
+        "key",
+        "--value",
+        "value",
+        "--out",
+    ];
     let output = larder().args(arguments).arg(&out).output().unwrap();
     assert!(!output.status.success(), "{}", show(&output));
     assert!(show(&output).contains("disk is full"), "{}", show(&output));
     let left = fs::read_dir(&out).map_or(0, Iterator::count);
     assert_eq!(left, 0, "a failed build left files in its folder");
     let big = temp.path().join("big");
-    run_ok(arguments.iter().map(|text| text.as_ref()).chain([big.as_os_str()]));
+    run_ok(
+        arguments
+            .iter()
+            .map(|text| text.as_ref())
+            .chain([big.as_os_str()]),
+    );
 
     let data = disk.path.join("data");
     let server = spawn_server(&data);
     pull_ok(&server, &a);
     let status = pull(&server, big.to_str().unwrap()).unwrap();
     assert_eq!(status.state, PullState::Failed);
-    assert_eq!(status.error.as_ref().unwrap().code, "DISK_FULL", "{:?}", status.error);
+    assert_eq!(
+        status.error.as_ref().unwrap().code,
+        "DISK_FULL",
+        "{:?}",
+        status.error
+    );
     assert_eq!(served(&server), 'a');
     assert_eq!(leftovers(&data), [""; 0]);
 
@@ -152,7 +239,16 @@ fn a_store_named_as_a_path_is_refused_and_touches_nothing() {
     let before = names(temp.path());
 
     let input = write_csv(temp.path(), "rows.csv", [("k".to_owned(), "v".to_owned())]);
-    let arguments = ["push", input.to_str().unwrap(), "--store", "../x", "--key", "key", "--server", &server.http];
+    let arguments = [
+        "push",
+        input.to_str().unwrap(),
+        "--store",
+        "../x",
+        "--key",
+        "key",
+        "--server",
+        &server.http,
+    ];
     let message = run_failing(2, arguments);
     assert!(message.contains("../x"), "{message}");
     fs::remove_file(input).unwrap();
@@ -187,7 +283,10 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.path).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(&self.path)
+            .status();
     }
 }
 
@@ -205,8 +304,10 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -226,8 +327,14 @@ fn segments(data: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, u64>
     let store = data.join("stores").join(STORE);
     let mut found = BTreeMap::new();
     for folder in names(&store).iter().filter(|folder| wanted(folder)) {
-        for name in names(&store.join(folder)).iter().filter(|name| name.ends_with(".segment")) {
-            found.insert(name.clone(), fs::metadata(store.join(folder).join(name)).unwrap().ino());
+        for name in names(&store.join(folder))
+            .iter()
+            .filter(|name| name.ends_with(".segment"))
+        {
+            found.insert(
+                name.clone(),
+                fs::metadata(store.join(folder).join(name)).unwrap().ino(),
+            );
         }
     }
     found
@@ -244,5 +351,9 @@ fn post(base: &str, path: &str, body: &str) -> u16 {
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{answer}"))
+    answer
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok())
+        .unwrap_or_else(|| panic!("{answer}"))
 }

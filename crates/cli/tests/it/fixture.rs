@@ -21,7 +21,10 @@ pub fn store() -> StoreName {
 
 /// The value of a key in the data set of `letter`: from 20 to 120 bytes.
 pub fn value(letter: char, number: u64) -> String {
-    format!("{letter}{number:019}{}", "-".repeat((number % 100) as usize))
+    format!(
+        "{letter}{number:019}{}",
+        "-".repeat((number % 100) as usize)
+    )
 }
 
 /// Builds the data set of `letter` into `folder`.
@@ -31,7 +34,12 @@ pub fn build(letter: char, folder: &Path) -> PathBuf {
     let builder = Builder::new(options, folder).unwrap();
     let mut rows = builder.writer();
     for number in 0..RECORDS {
-        rows.push(number, format!("key{number}").as_bytes(), value(letter, number).as_bytes()).unwrap();
+        rows.push(
+            number,
+            format!("key{number}").as_bytes(),
+            value(letter, number).as_bytes(),
+        )
+        .unwrap();
     }
     rows.close().unwrap();
     builder.finish(&|_| {}).unwrap();
@@ -41,7 +49,11 @@ pub fn build(letter: char, folder: &Path) -> PathBuf {
 /// Pulls `source` and waits for its end; `Err` if the server went away meanwhile.
 pub fn pull(server: &Server, source: &str) -> Result<PullStatus, Error> {
     let admin = server.admin();
-    let request = PullRequest { source: source.to_owned(), gates: None, activate: true };
+    let request = PullRequest {
+        source: source.to_owned(),
+        gates: None,
+        activate: true,
+    };
     let mut status = admin.pull(&store(), &request)?;
     while !status.state.is_over() {
         status = admin.pull_status(&status)?;
@@ -60,12 +72,22 @@ pub fn pull_ok(server: &Server, source: &Path) {
 #[track_caller]
 pub fn served(server: &Server) -> char {
     let client = server.resp();
-    let letter = client.get(format!("{STORE}:key0")).unwrap().expect("key0 is in every version")[0] as char;
+    let letter = client
+        .get(format!("{STORE}:key0"))
+        .unwrap()
+        .expect("key0 is in every version")[0] as char;
     let numbers: Vec<u64> = (0..RECORDS).collect();
     for some in numbers.chunks(500) {
-        let keys: Vec<String> = some.iter().map(|number| format!("{STORE}:key{number}")).collect();
+        let keys: Vec<String> = some
+            .iter()
+            .map(|number| format!("{STORE}:key{number}"))
+            .collect();
         for (number, found) in some.iter().zip(client.mget(&keys).unwrap()) {
-            assert_eq!(found.as_deref(), Some(value(letter, *number).as_bytes()), "key{number}");
+            assert_eq!(
+                found.as_deref(),
+                Some(value(letter, *number).as_bytes()),
+                "key{number}"
+            );
         }
     }
     assert_eq!(client.get(format!("{STORE}:no such key")).unwrap(), None);
@@ -75,8 +97,13 @@ pub fn served(server: &Server) -> char {
 /// Every file and folder in the store's folder that is not a published version or the store's own.
 pub fn leftovers(data: &Path) -> Vec<String> {
     let names = std::fs::read_dir(data.join("stores").join(STORE)).unwrap();
-    let mut names: Vec<String> =
-        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.retain(|name| [".pull", ".trash", ".tmp", ".part"].iter().any(|end| name.ends_with(end)));
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.retain(|name| {
+        [".pull", ".trash", ".tmp", ".part"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    });
     names
 }
