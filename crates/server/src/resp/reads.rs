@@ -31,6 +31,8 @@ const READS_MAX: usize = 16;
 const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
 /// Keys of one store that are looked up together.
 const BATCH: usize = 64;
+/// Bytes of values that are looked up together, about.
+const BATCH_BYTES: u64 = 256 << 10;
 
 /// What is asked about each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,18 @@ pub(super) fn failure(error: &Error) -> Refusal {
         Code::Io
     };
     (code, error.to_string())
+}
+
+/// How many keys of a store are looked up together: `most`, or fewer where values are so large that
+/// the replies would exceed what one connection may hold.
+#[inline]
+pub(super) fn together(live: &LiveStore, most: usize) -> usize {
+    let manifest = live.version.manifest();
+    let value_bytes = manifest.value_bytes / manifest.record_count.max(1);
+    match value_bytes {
+        0..=4096 => most,
+        _ => ((BATCH_BYTES / value_bytes) as usize).clamp(1, most),
+    }
 }
 
 /// The reply to a command as it grows.
@@ -225,11 +239,11 @@ pub(super) fn read<'k>(
         let rest = &targets[done..];
         let same = rest
             .iter()
-            .take(BATCH)
+            .take(together(live, BATCH))
             .take_while(|(other, _)| Arc::ptr_eq(other, live))
             .count();
         let batch = &rest[..same];
-        if same > 1 && live.version.is_resident() && !is_hooked(batch[0].1) {
+        if same > 1 && live.version.is_resident() && !batch.iter().any(|(_, key)| is_hooked(key)) {
             let keys: Vec<&[u8]> = batch.iter().map(|(_, key)| *key).collect();
             live.version.get_many(&keys, &mut found);
         } else {

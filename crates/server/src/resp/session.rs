@@ -30,7 +30,7 @@ use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::dispatch::{Job, dispatch};
 use super::output::Output;
-use super::reads::{Need, Refusal, get_run, is_hooked, resolve};
+use super::reads::{Need, Refusal, get_run, is_hooked, resolve, together};
 use crate::catalog::{LiveStore, Snapshot};
 use crate::stats::SlowEntry;
 
@@ -286,17 +286,16 @@ impl Session {
                 && state.authenticated
                 && let Some(key) = decoder.argument_in(left, 1)
             {
-                if run.is_full() {
+                let mut taken = run.take(&snapshot, key);
+                if !taken && run.len > 0 {
                     run.answer(state, &mut clock);
+                    taken = run.take(&snapshot, key);
                 }
-                if run.take(&snapshot, key) {
-                    continue;
-                }
-                if run.len > 0 {
-                    run.answer(state, &mut clock);
-                    if run.take(&snapshot, key) {
-                        continue;
+                if taken {
+                    if run.is_full() {
+                        run.answer(state, &mut clock);
                     }
+                    continue;
                 }
             } else {
                 run.answer(state, &mut clock);
@@ -436,6 +435,7 @@ struct GetRun<'s, 'i> {
     series: Option<Rc<CommandSeries>>,
     keys: [&'i [u8]; RUN_MAX],
     len: usize,
+    len_max: usize,
 }
 
 impl<'s, 'i> GetRun<'s, 'i> {
@@ -444,13 +444,14 @@ impl<'s, 'i> GetRun<'s, 'i> {
             live: None,
             prefix: &[],
             series: None,
+            len_max: RUN_MAX,
             keys: [&[]; RUN_MAX],
             len: 0,
         }
     }
 
     fn is_full(&self) -> bool {
-        self.len == RUN_MAX
+        self.len == self.len_max
     }
 
     /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full.
@@ -478,6 +479,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
         self.live = Some(live);
         self.prefix = &redis_key[..redis_key.len() - key.len()];
         self.series = None;
+        self.len_max = together(live, RUN_MAX);
         self.keys[0] = key;
         self.len = 1;
         true

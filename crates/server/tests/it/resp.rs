@@ -1,0 +1,555 @@
+//! The Redis protocol, as raw bytes and through redis-cli where it is installed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use larder_protocol::config::ServerConfig;
+use larder_types::ByteSize;
+
+use crate::support::{TestServer, build, build_rows};
+
+/// A client that speaks RESP by hand.
+struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    fn connect(server: &TestServer) -> Client {
+        let stream = TcpStream::connect(server.server().resp_addr()).expect("connected");
+        // A test that would hang fails instead.
+        stream
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("set");
+        Client {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().write_all(bytes).expect("sent");
+    }
+
+    /// One reply, its line breaks shown as `|`; nested replies follow one another.
+    fn reply(&mut self) -> String {
+        let mut line = String::new();
+        self.stream.read_line(&mut line).expect("a reply");
+        let line = line.trim_end_matches("\r\n").to_owned();
+        let count = |line: &str| line[1..].parse::<i64>().expect("a length");
+        match line.as_bytes().first() {
+            Some(b'$' | b'=') if count(&line) >= 0 => {
+                let mut bytes = vec![0; count(&line) as usize + 2];
+                self.stream.read_exact(&mut bytes).expect("a bulk");
+                bytes.truncate(bytes.len() - 2);
+                format!("{line}|{}", String::from_utf8_lossy(&bytes))
+            }
+            Some(b'*' | b'~') => (0..count(&line)).fold(line, |all, _| all + "|" + &self.reply()),
+            Some(b'%') => (0..2 * count(&line)).fold(line, |all, _| all + "|" + &self.reply()),
+            _ => line,
+        }
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        let words: Vec<&str> = line.split(' ').collect();
+        self.send(&request(&words));
+        self.reply()
+    }
+
+    #[track_caller]
+    fn check(&mut self, line: &str, expected: &str) {
+        assert_eq!(self.ask(line), expected, "{line}");
+    }
+
+    /// What comes until the server closes.
+    fn rest(&mut self) -> String {
+        let mut bytes = Vec::new();
+        // A reset also ends the connection.
+        let _ = self.stream.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn request(words: &[&str]) -> Vec<u8> {
+    words
+        .iter()
+        .fold(format!("*{}\r\n", words.len()), |all, word| {
+            all + &format!("${}\r\n{word}\r\n", word.len())
+        })
+        .into_bytes()
+}
+
+/// A server with the store `s`: keys k0 to k99, value `v`.
+fn server_with(change: impl FnOnce(&mut ServerConfig)) -> TestServer {
+    let server = TestServer::with(change);
+    let folder = tempfile::tempdir().expect("a folder");
+    build(folder.path(), "s", 100, "v");
+    let pull = server.pull_from("s", folder.path().to_str().expect("UTF-8"));
+    assert_eq!(pull["state"], "done", "{pull}");
+    server
+}
+
+fn server() -> TestServer {
+    server_with(|_| {})
+}
+
+#[test]
+fn lookups_answer_value_nil_or_why_not() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    client.check("GET s:k1", "$1|v");
+    client.check("get s:none", "$-1");
+    client.check("GET s:", "$-1");
+    client.check(
+        "GET x:k1",
+        "-NOSTORE no store is named 'x'; STORE.LIST lists those there are",
+    );
+    client.check(
+        "GET plain",
+        "-ERR key 'plain' names no store; write store:key, such as pymk:42",
+    );
+    client.check("MGET s:k1 s:none s:k2", "*3|$1|v|$-1|$1|v");
+    assert!(client.ask("MGET s:k1 x:k2").starts_with("-NOSTORE"));
+    client.check("EXISTS s:k1 s:none s:k1", ":2");
+    client.check("STRLEN s:k1", ":1");
+    client.check("STRLEN s:none", ":0");
+    client.check("GETRANGE s:k1 0 -1", "$1|v");
+    client.check("GETRANGE s:none 0 -1", "$0|");
+    client.check("TYPE s:k1", "+string");
+    client.check("TYPE s:none", "+none");
+    client.check("MEMORY USAGE s:k1", ":3");
+    client.check("DBSIZE", ":100");
+    client.check("STORE.LIST", "*1|$1|s");
+    client.check("STORE.VERSION s", ":1");
+    assert!(client.ask("STORE.INFO s").contains("$7|records|:100"));
+    assert!(client.ask("STORE.VERSION x").starts_with("-NOSTORE"));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_whatever_they_are() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let mut bytes = Vec::new();
+    for i in 0..100 {
+        bytes.extend(request(&["GET", &format!("s:k{}", i * 2)]));
+        if i % 7 == 0 {
+            bytes.extend(request(&["ECHO", &i.to_string()]));
+        }
+        if i % 11 == 0 {
+            bytes.extend(b"GET x:1\r\n");
+        }
+    }
+    client.send(&bytes);
+    for i in 0..100 {
+        assert_eq!(client.reply(), if i < 50 { "$1|v" } else { "$-1" });
+        if i % 7 == 0 {
+            assert_eq!(client.reply(), format!("${}|{i}", i.to_string().len()));
+        }
+        if i % 11 == 0 {
+            assert!(client.reply().starts_with("-NOSTORE"));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_served_is_refused_in_redis_words() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    client.check(
+        "NOSUCH a b",
+        "-ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' ",
+    );
+    client.check("GET", "-ERR wrong number of arguments for 'get' command");
+    client.check(
+        "CLIENT SETNAME",
+        "-ERR wrong number of arguments for 'client|setname' command",
+    );
+    client.check(
+        "CLIENT NOSUCH",
+        "-ERR unknown subcommand 'NOSUCH'. Try CLIENT HELP.",
+    );
+    client.check(
+        "CLUSTER INFO",
+        "-ERR This instance has cluster support disabled",
+    );
+    client.check("SELECT 1", "-ERR DB index is out of range");
+    client.check("SELECT 0", "+OK");
+    client.check(
+        "GETRANGE s:k1 a 2",
+        "-ERR value is not an integer or out of range",
+    );
+    client.check(
+        "SET s:k1 x",
+        "-READONLY stores are read-only, SET is refused; build a version and push it: larder push FILE --store s",
+    );
+    assert!(
+        client
+            .ask("CONFIG SET maxmemory 1")
+            .starts_with("-ERR CONFIG SET is not supported")
+    );
+    assert!(
+        client
+            .ask("AUTH x")
+            .starts_with("-ERR AUTH <password> called without any password")
+    );
+}
+
+#[test]
+fn hello_switches_the_protocol_and_reset_switches_back() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    assert!(client.ask("HELLO 3").starts_with("%7|$6|server|$6|larder"));
+    client.check("GET s:none", "_");
+    client.check("CONFIG GET maxmemor?", "%1|$9|maxmemory|$1|0");
+    client.check("RESET", "+RESET");
+    client.check("GET s:none", "$-1");
+    client.check("CONFIG GET maxmemor?", "*2|$9|maxmemory|$1|0");
+    client.check("HELLO 4", "-NOPROTO unsupported protocol version");
+    client.check("CLIENT SETNAME me", "+OK");
+    client.check("CLIENT GETNAME", "$2|me");
+    assert!(client.ask("CLIENT LIST").contains("name=me"));
+    assert!(client.ask("COMMAND COUNT").starts_with(':'));
+    assert!(client.ask("COMMAND DOCS get").contains("summary"));
+    assert!(
+        client
+            .ask("COMMAND INFO get nosuch")
+            .contains("|$3|get|:2|")
+    );
+    client.check("COMMAND GETKEYS MGET a:1 b:2", "*2|$3|a:1|$3|b:2");
+    assert!(client.ask("INFO").contains("connected_clients:1"));
+    assert!(
+        client
+            .ask("INFO commandstats")
+            .contains("cmdstat_get:calls=2")
+    );
+    client.check("QUIT", "+OK");
+    assert_eq!(client.rest(), "");
+}
+
+#[test]
+fn a_password_is_asked_for_and_long_requests_wait_for_it() {
+    let server = TestServer::with(|config| config.server.password = "secret".to_owned());
+    let mut client = Client::connect(&server);
+    client.check("GET s:k1", "-NOAUTH Authentication required.");
+    client.check(
+        "AUTH wrong",
+        "-WRONGPASS invalid username-password pair or user is disabled.",
+    );
+    client.check("AUTH default secret", "+OK");
+    client.check("PING", "+PONG");
+    let mut client = Client::connect(&server);
+    assert!(client.ask("HELLO 3 AUTH default secret").starts_with('%'));
+    let mut client = Client::connect(&server);
+    client.send(b"*100\r\n");
+    assert_eq!(
+        client.rest(),
+        "-ERR Protocol error: invalid multibulk length\r\n"
+    );
+}
+
+#[test]
+fn malformed_bytes_end_the_connection_after_the_replies_before_them() {
+    let server = server();
+    for (bytes, error) in [
+        (&b"*1\r\n!3\r\nGET\r\n"[..], "expected '$', got '!'"),
+        (b"*9999999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$99999999999\r\n", "invalid bulk length"),
+        (b"GET \"s:k1\r\n", "unbalanced quotes in request"),
+    ] {
+        let mut client = Client::connect(&server);
+        client.send(&[b"PING\r\n", bytes].concat());
+        assert_eq!(
+            client.rest(),
+            format!("+PONG\r\n-ERR Protocol error: {error}\r\n")
+        );
+    }
+    // A frame that is cut off, byte by byte, and never ends, harms nobody.
+    let mut cut = Client::connect(&server);
+    for byte in b"*2\r\n$3\r\nGET\r\n$500000000\r\ns:k" {
+        cut.send(&[*byte]);
+    }
+    Client::connect(&server).check("GET s:k1", "$1|v");
+    for byte in request(&["GET", "s:k1"]) {
+        let mut client = Client::connect(&server);
+        client.send(&[byte]);
+    }
+    Client::connect(&server).check("GET s:k1", "$1|v");
+}
+
+#[test]
+fn a_large_request_is_put_together_from_its_pieces() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let large = "x".repeat(3 << 20);
+    client.send(&request(&["ECHO", &large]));
+    assert_eq!(client.reply(), format!("${}|{large}", large.len()));
+    let keys: Vec<String> = (0..20_000).map(|i| format!("s:k{}", i % 200)).collect();
+    let words: Vec<&str> = ["MGET"]
+        .into_iter()
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    client.send(&request(&words));
+    let reply = client.reply();
+    assert_eq!(
+        (reply.matches("|v").count(), reply.matches("$-1").count()),
+        (10_000, 10_000)
+    );
+}
+
+#[test]
+fn silent_connections_do_not_keep_others_from_being_served() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    // Both ends of every connection are in this process.
+    let allowed = limit.maximum.unwrap_or(u64::MAX).saturating_sub(500) / 2;
+    let count = allowed.min(10_000) as usize;
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("raised");
+    eprintln!("{count} silent connections");
+    let server = server();
+    let before = resident_bytes();
+    let mut silent = Vec::new();
+    for _ in 0..count {
+        let mut stream = TcpStream::connect(server.server().resp_addr()).expect("connected");
+        stream.write_all(b"*2\r\n$3\r\n").expect("sent");
+        silent.push(stream);
+    }
+    let mut client = Client::connect(&server);
+    client.check("GET s:k1", "$1|v");
+    assert!(
+        client
+            .ask("INFO clients")
+            .contains(&format!("connected_clients:{}", count + 1))
+    );
+    let each = resident_bytes().saturating_sub(before) / count as u64;
+    eprintln!("{each} bytes of memory each");
+    assert!(each < 8192, "{each} bytes a connection");
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("status");
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .expect("a figure");
+    line.trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .expect("a number")
+        * 1024
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let server = TestServer::with(|config| config.server.max_connections = 2);
+    let mut open = [Client::connect(&server), Client::connect(&server)];
+    open.iter_mut()
+        .for_each(|client| client.check("PING", "+PONG"));
+    assert_eq!(
+        Client::connect(&server).rest(),
+        "-ERR max number of clients reached\r\n"
+    );
+    open[0].check("PING", "+PONG");
+}
+
+#[test]
+fn a_client_that_never_reads_is_not_read_from_and_gets_all_when_it_does() {
+    let server = TestServer::with(|config| config.server.output_buffer_bytes = ByteSize(64 << 10));
+    let folder = tempfile::tempdir().expect("a folder");
+    let large = "L".repeat(1 << 20);
+    let rows = [
+        ("large".to_owned(), large.clone()),
+        ("small".to_owned(), "v".to_owned()),
+    ];
+    build_rows(folder.path(), "s", rows.into_iter(), 1);
+    server.pull_from("s", folder.path().to_str().expect("UTF-8"));
+
+    const ASKED: usize = 200;
+    let mut lazy = Client::connect(&server);
+    lazy.send(&request(&["GET", "s:large"]).repeat(ASKED));
+    let keys = ["s:large"; 50];
+    let mget: Vec<&str> = ["MGET"].into_iter().chain(keys).collect();
+    lazy.send(&request(&mget));
+    let mut client = Client::connect(&server);
+    client.check("GET s:small", "$1|v");
+    let list = client.ask("CLIENT LIST");
+    let pending: u64 = list
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix("omem=")?.parse().ok())
+        .max()
+        .expect("a figure");
+    assert!(
+        pending <= (64 << 10) + (1 << 20) + 100,
+        "{pending} bytes wait: {list}"
+    );
+    for _ in 0..ASKED {
+        assert_eq!(lazy.reply().len(), large.len() + "$1048576|".len());
+    }
+    assert_eq!(lazy.reply().matches("$1048576|L").count(), 50);
+    lazy.check("GETRANGE s:large 1048570 -1", "$6|LLLLLL");
+}
+
+static COLD: OnceLock<Mutex<mpsc::Receiver<()>>> = OnceLock::new();
+
+#[test]
+fn a_slow_disk_holds_up_only_those_who_wait_for_it() {
+    if !cfg!(debug_assertions) {
+        return eprintln!("skipped: the disk can be slowed down in debug builds only");
+    }
+    let (release, released) = mpsc::channel::<()>();
+    COLD.set(Mutex::new(released)).expect("set once");
+    larder_server::resp::set_disk_hook(
+        |key| key.starts_with(b"cold"),
+        |_| {
+            let released = COLD.get().expect("set").lock().expect("not poisoned");
+            released.recv().expect("released");
+        },
+    );
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = [("cold1", "c1"), ("cold2", "c2"), ("warm", "w")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()));
+    build_rows(folder.path(), "s", rows.into_iter(), 1);
+    server.pull_from("s", folder.path().to_str().expect("UTF-8"));
+
+    let mut waits = Client::connect(&server);
+    let pipeline = [
+        request(&["GET", "s:warm"]),
+        request(&["GET", "s:cold1"]),
+        request(&["GET", "s:warm"]),
+        request(&["MGET", "s:warm", "s:cold2", "s:warm", "s:absent"]),
+        request(&["PING"]),
+    ];
+    waits.send(&pipeline.concat());
+    assert_eq!(
+        waits.reply(),
+        "$1|w",
+        "what was ready before the disk is not held back"
+    );
+    for _ in 0..100 {
+        Client::connect(&server).check("GET s:warm", "$1|w");
+    }
+    release.send(()).expect("sent");
+    release.send(()).expect("sent");
+    assert_eq!(waits.reply(), "$2|c1");
+    assert_eq!(waits.reply(), "$1|w");
+    assert_eq!(waits.reply(), "*4|$1|w|$2|c2|$1|w|$-1");
+    assert_eq!(waits.reply(), "+PONG");
+}
+
+#[test]
+fn a_damaged_block_is_never_an_absent_key() {
+    let mut server = server();
+    server.restart(|data| {
+        let version = data.join("stores/s/v0000000001");
+        for entry in std::fs::read_dir(version).expect("a folder").flatten() {
+            if entry.file_name().to_string_lossy().contains("seg") {
+                let mut bytes = std::fs::read(entry.path()).expect("read");
+                // Past the header lie the blocks.
+                bytes[200] ^= 0xff;
+                std::fs::write(entry.path(), bytes).expect("written");
+            }
+        }
+    });
+    let mut client = Client::connect(&server);
+    let mut damaged = 0;
+    for i in 0..100 {
+        let reply = client.ask(&format!("GET s:k{i}"));
+        assert!(
+            reply == "$1|v" || reply.starts_with("-CORRUPTED "),
+            "{reply}"
+        );
+        damaged += usize::from(reply.starts_with("-CORRUPTED "));
+    }
+    assert!(damaged > 0);
+    let all: Vec<String> = (0..100).map(|i| format!("s:k{i}")).collect();
+    assert!(
+        client
+            .ask(&format!("MGET {}", all.join(" ")))
+            .starts_with("-CORRUPTED ")
+    );
+    client.check("PING", "+PONG");
+}
+
+#[test]
+fn scan_gives_every_key_once() {
+    let server = server();
+    let mut client = Client::connect(&server);
+    let mut keys = Vec::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} MATCH s:k* COUNT 7"));
+        let words: Vec<&str> = reply.split('|').collect();
+        cursor = words[2].to_owned();
+        keys.extend(
+            words
+                .iter()
+                .filter(|word| word.starts_with("s:k"))
+                .map(|word| word.to_string()),
+        );
+        if cursor == "0" {
+            break;
+        }
+    }
+    keys.sort();
+    let total = keys.len();
+    keys.dedup();
+    assert_eq!((keys.len(), total), (100, 100));
+    assert!(client.ask("SCAN 0 MATCH x:*").starts_with("-NOSTORE"));
+    assert!(
+        client
+            .ask("SCAN 281474976710657123 MATCH s:*")
+            .starts_with("-ERR cursor")
+    );
+    client.check("SCAN 0 MATCH s:k5 COUNT 1000", "*2|$1|0|*1|$4|s:k5");
+}
+
+#[test]
+fn slow_commands_are_kept_and_killed_clients_are_gone() {
+    let server = server_with(|config| config.slowlog.threshold_us = 0);
+    let mut client = Client::connect(&server);
+    client.check("SLOWLOG RESET", "+OK");
+    client.check("GET s:k1", "$1|v");
+    let log = client.ask("SLOWLOG GET 1");
+    assert!(log.contains("*2|$3|GET|$4|s:k1"), "{log}");
+    let mut other = Client::connect(&server);
+    let id = other.ask("CLIENT ID");
+    client.check(&format!("CLIENT KILL ID {}", &id[1..]), ":1");
+    assert_eq!(other.rest(), "");
+    assert!(
+        client
+            .ask("LATENCY HISTOGRAM get")
+            .starts_with("*2|$3|get|*4|$5|calls|:1")
+    );
+}
+
+#[test]
+fn redis_cli_is_content() {
+    let server = server();
+    let port = server.server().resp_addr().port().to_string();
+    let run = |args: &[&str]| {
+        let output = std::process::Command::new("redis-cli")
+            .args(["-p", &port])
+            .args(args)
+            .output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    if run(&["PING"]).is_err() {
+        return eprintln!("skipped: redis-cli is not installed");
+    }
+    for (args, expected) in [
+        (&["GET", "s:k1"][..], "v\n"),
+        (&["-3", "MGET", "s:k1", "s:none"], "v\n\n"),
+        (&["--scan", "--pattern", "s:k1"], "s:k1\n"),
+    ] {
+        assert_eq!(run(args).expect("runs"), expected, "{args:?}");
+    }
+    assert!(
+        run(&["INFO", "server"])
+            .expect("runs")
+            .contains("redis_version:")
+    );
+}
