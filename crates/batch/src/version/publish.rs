@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <data>/stores/<name>/
-//!     LIVE                 the live version's number; replaced by rename
+//!     LIVE                 a symbolic link to the live version's folder; replaced by rename
 //!     v0000000007/         published: never modified
 //!     v0000000008.pull/    being pulled; survives a crash so that the pull can resume
 //!     v0000000006.trash/   on its way out
@@ -12,11 +12,13 @@
 //!
 //! 1. A folder named `v<number>` is whole and durable: `publish` syncs every file and the folder
 //!    before the rename, and the parent after it.
-//! 2. The rename of `LIVE` is the commit point of a swap. A crash before it leaves the old version
+//! 2. The rename of `LIVE` is the commit point of a swap. It is a link, not a file, so that one sync
+//!    (the folder's) makes it durable. A crash before it leaves the old version
 //!    live, a crash after it the new one.
 //! 3. A number is never used twice while anything of it is left, and grows with each pull.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use larder_types::{StoreName, VersionId};
@@ -33,6 +35,7 @@ pub struct StoreDir {
 }
 
 const LIVE: &str = "LIVE";
+const LIVE_TEMPORARY: &str = "LIVE.tmp";
 const PULL: &str = ".pull";
 const TRASH: &str = ".trash";
 
@@ -111,20 +114,18 @@ impl StoreDir {
     /// [`Error::Corrupted`] if `LIVE` says nothing sensible.
     pub fn live(&self) -> Result<Option<VersionId>, Error> {
         let path = self.path.join(LIVE);
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
+        let target = match fs::read_link(&path) {
+            Ok(target) => target,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // EINVAL: there is something of that name, and it is no link.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => PathBuf::new(),
             Err(error) => return Err(Error::io("read", &path)(error)),
         };
-        match text.strip_suffix('\n').and_then(|text| text.parse().ok()) {
-            Some(0) => Ok(None),
-            Some(number) => Ok(Some(VersionId(number))),
+        match target.to_str().and_then(VersionId::from_folder) {
+            Some(version) => Ok(Some(version)),
             None => Err(Error::corrupted(
                 path.display().to_string(),
-                format!(
-                    "it reads {:?}, not a version's number; write the number of a version in that folder to it",
-                    text.trim_end()
-                ),
+                "it is not a link to a version's folder beside it; link it to the version that should be live",
             )),
         }
     }
@@ -142,8 +143,23 @@ impl StoreDir {
                 self.path.display()
             )));
         }
-        let number = version.map_or(0, |version| version.0);
-        files::write_durably(&self.path.join(LIVE), format!("{number}\n").as_bytes())
+        let (link, temporary) = (self.path.join(LIVE), self.path.join(LIVE_TEMPORARY));
+        let removed = |path: &Path| match fs::remove_file(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove", path)(error))
+            }
+            _ => Ok(()),
+        };
+        match version {
+            None => removed(&link)?,
+            Some(version) => {
+                removed(&temporary)?;
+                symlink(version.folder(), &temporary)
+                    .and_then(|()| fs::rename(&temporary, &link))
+                    .map_err(Error::io("write", &link))?;
+            }
+        }
+        files::sync_folder(&self.path)
     }
 
     pub fn version_path(&self, version: VersionId) -> PathBuf {

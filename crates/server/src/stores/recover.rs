@@ -3,7 +3,7 @@
 //! ```text
 //! <data>/LOCK                     held by the one server of this folder
 //! <data>/trash/                   removed stores, deleted at start
-//! <data>/stores/<name>/LIVE       the live version's number
+//! <data>/stores/<name>/LIVE       a link to the live version's folder
 //! <data>/stores/<name>/v…         published versions
 //! <data>/stores/<name>/v….pull    an interrupted pull; the next pull of its source goes on from it
 //! ```
