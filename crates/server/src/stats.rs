@@ -29,10 +29,13 @@ pub struct Stats {
     slowlog_length: usize,
 }
 
+/// The store, if the command concerns one, and the command.
+type SeriesKey = (Option<Box<str>>, &'static str);
+
 /// The counters of one serving thread.
 #[derive(Default)]
 pub struct CoreStats {
-    series: Mutex<BTreeMap<(Option<Box<str>>, &'static str), Arc<Series>>>,
+    series: Mutex<BTreeMap<SeriesKey, Arc<Series>>>,
     pub bytes_in: Counter,
     pub bytes_out: Counter,
     pub connections_accepted: Counter,
@@ -150,8 +153,7 @@ impl Stats {
     /// All counters, added up. Takes a few microseconds per series.
     pub fn snapshot(&self) -> StatsSnapshot {
         let mut all = StatsSnapshot::default();
-        let mut merged: BTreeMap<(Option<Box<str>>, &'static str), SeriesSnapshot> =
-            BTreeMap::new();
+        let mut merged: BTreeMap<SeriesKey, SeriesSnapshot> = BTreeMap::new();
         for core in &self.cores {
             all.bytes_in += core.bytes_in.get();
             all.bytes_out += core.bytes_out.get();

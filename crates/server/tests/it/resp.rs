@@ -356,6 +356,14 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
+fn a_connection_that_is_silent_for_too_long_is_closed() {
+    let server = TestServer::with(|config| config.server.idle_timeout_seconds = 1);
+    let mut client = Client::connect(&server);
+    client.check("PING", "+PONG");
+    assert_eq!(client.rest(), "");
+}
+
+#[test]
 fn a_client_that_never_reads_is_not_read_from_and_gets_all_when_it_does() {
     let server = TestServer::with(|config| config.server.output_buffer_bytes = ByteSize(64 << 10));
     let folder = tempfile::tempdir().expect("a folder");
