@@ -27,10 +27,10 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         let template = match unit {
             Unit::Bytes => {
-                "{msg:10} [{bar:30}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"
+                "{msg:10} [{wide_bar}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"
             }
             Unit::Records => {
-                "{msg:10} [{bar:30}] {human_pos}/{human_len} records  {per_sec}  {eta} left"
+                "{msg:10} [{wide_bar}] {human_pos}/{human_len} records  {per_sec}  {eta} left"
             }
         };
         let style = ProgressStyle::with_template(template).expect("the template is fixed");
