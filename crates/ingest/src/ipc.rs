@@ -57,8 +57,13 @@ impl Task for IpcTask {
         let is_file = &first == FILE_MAGIC;
         let mut decoder = StreamDecoder::new();
         let mut plan = None;
-        let mut row = 0;
-        let mut pending = (!is_file).then_some(first);
+        let (mut row, mut padding) = (0, 0);
+        // Some writers pad the magic word to 64 bytes.
+        while is_file && (first == *FILE_MAGIC || first == [0; 8]) && padding <= 64 {
+            self.read_exact(&mut first)?;
+            padding += 8;
+        }
+        let mut pending = Some(first);
         loop {
             let (head, body_bytes) = match self.frame(pending.take())? {
                 Frame::Message { head, body_bytes } => (head, body_bytes),

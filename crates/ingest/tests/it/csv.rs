@@ -18,14 +18,21 @@ fn file(name: &str, content: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
 #[track_caller]
 fn check(content: &str, expected: &[&str]) {
     let (_folder, path) = file("t.csv", content.as_bytes());
-    assert_eq!(texts(&options(&path, "k", column("v"))).unwrap(), expected, "{content:?}");
+    assert_eq!(
+        texts(&options(&path, "k", column("v"))).unwrap(),
+        expected,
+        "{content:?}"
+    );
 }
 
 #[track_caller]
 fn check_error(content: &str, part: &str) {
     let (_folder, path) = file("t.csv", content.as_bytes());
     let error = texts(&options(&path, "k", column("v"))).unwrap_err();
-    assert!(error.contains(part) && error.contains("t.csv"), "{content:?}: {error}");
+    assert!(
+        error.contains(part) && error.contains("t.csv"),
+        "{content:?}: {error}"
+    );
 }
 
 #[test]
@@ -37,8 +44,14 @@ fn the_dialect() {
     check("k;v\na;1,5\n", &["a=1,5"]);
     check("k\tv\na\t1\n", &["a=1"]);
     check("k|v\na|\n", &["a="]);
-    check("\"k\",\"v\"\n\"a\",\"x\ny\"\nb,\"q\"\"q\"\n", &["a=x\ny", "b=q\"q"]);
-    check("k,v\na,5\" pipe\n\"b\",\"x\r\ny\"\r\n", &["a=5\" pipe", "b=x\r\ny"]);
+    check(
+        "\"k\",\"v\"\n\"a\",\"x\ny\"\nb,\"q\"\"q\"\n",
+        &["a=x\ny", "b=q\"q"],
+    );
+    check(
+        "k,v\na,5\" pipe\n\"b\",\"x\r\ny\"\r\n",
+        &["a=5\" pipe", "b=x\r\ny"],
+    );
     check("k,v\n\"a\"x,1\n", &["ax=1"]);
     check("k,v\n", &[]);
     check("k,v", &[]);
@@ -63,7 +76,10 @@ fn keys_values_and_nulls() {
     let mut wanted = options(&path, "a,b", ValueSpec::Json);
     assert!(texts(&wanted).unwrap_err().contains("line 3"));
     wanted.null_key = NullPolicy::Skip;
-    assert_eq!(texts(&wanted).unwrap(), ["1:2={\"c\":\"3\"}", "5:={\"c\":\"q\\\"\\n\"}"]);
+    assert_eq!(
+        texts(&wanted).unwrap(),
+        ["1:2={\"c\":\"3\"}", "5:={\"c\":\"q\\\"\\n\"}"]
+    );
     assert_eq!(rows_of(&wanted).unwrap().1.skipped, 1);
     wanted.key_separator = "|".into();
     wanted.value = ValueSpec::MessagePack;
@@ -86,17 +102,28 @@ fn gzip(content: &[u8]) -> Vec<u8> {
 fn packed_files_load_in_whole_or_not_at_all() {
     let content: String = (0..20_000).map(|i| format!("k{i},value {i}\n")).collect();
     let (first, second) = content.split_at(content.len() / 2);
-    let members = [gzip(format!("k,v\n{first}").as_bytes()), gzip(second.as_bytes())].concat();
+    let members = [
+        gzip(format!("k,v\n{first}").as_bytes()),
+        gzip(second.as_bytes()),
+    ]
+    .concat();
     let zstd = zstd::encode_all(format!("k,v\n{content}").as_bytes(), 1).unwrap();
     for (name, packed) in [("t.csv.gz", members), ("t.csv.zst", zstd)] {
         let (_folder, path) = file(name, &packed);
-        assert_eq!(rows_of(&options(&path, "k", column("v"))).unwrap().1.rows, 20_000);
+        assert_eq!(
+            rows_of(&options(&path, "k", column("v"))).unwrap().1.rows,
+            20_000
+        );
         let (_folder, path) = file(name, &packed[..packed.len() - 9]);
         let error = texts(&options(&path, "k", column("v"))).unwrap_err();
         assert!(error.contains(name) && error.contains("cut off"), "{error}");
     }
     let (_folder, path) = file("t.csv.gz", b"k,v\na,1\n");
-    assert!(texts(&options(&path, "k", column("v"))).unwrap_err().contains("gzip"));
+    assert!(
+        texts(&options(&path, "k", column("v")))
+            .unwrap_err()
+            .contains("gzip")
+    );
 }
 
 #[test]
@@ -113,7 +140,8 @@ fn threads_and_chunks_do_not_change_the_rows() {
     let (alone, _) = rows_of(&wanted).unwrap();
     assert_eq!(alone.len(), 60_000);
     assert!(alone.windows(2).all(|pair| {
-        let number = |row: &crate::support::Row| String::from_utf8_lossy(&row.1).parse::<u64>().unwrap();
+        let number =
+            |row: &crate::support::Row| String::from_utf8_lossy(&row.1).parse::<u64>().unwrap();
         number(&pair[0]) + 1 == number(&pair[1])
     }));
     wanted.threads = 4;
@@ -123,18 +151,28 @@ fn threads_and_chunks_do_not_change_the_rows() {
     std::fs::write(&path, &content).unwrap();
     let line = content.lines().count();
     let error = texts(&wanted).unwrap_err();
-    assert!(error.contains(&format!("line {line}:")), "{error}, not line {line}");
+    assert!(
+        error.contains(&format!("line {line}:")),
+        "{error}, not line {line}"
+    );
 }
 
 #[test]
 fn many_files_in_order() {
     let folder = tempfile::tempdir().unwrap();
     for i in 0..20 {
-        std::fs::write(folder.path().join(format!("p{i:02}.csv")), format!("k,v\nk{i:02},{i}\n")).unwrap();
+        std::fs::write(
+            folder.path().join(format!("p{i:02}.csv")),
+            format!("k,v\nk{i:02},{i}\n"),
+        )
+        .unwrap();
     }
     std::fs::write(folder.path().join("_SUCCESS"), "").unwrap();
     let expected: Vec<String> = (0..20).map(|i| format!("k{i:02}={i}")).collect();
-    assert_eq!(texts(&options(folder.path(), "k", column("v"))).unwrap(), expected);
+    assert_eq!(
+        texts(&options(folder.path(), "k", column("v"))).unwrap(),
+        expected
+    );
     let glob = folder.path().join("p*.csv");
     assert_eq!(texts(&options(&glob, "k", column("v"))).unwrap(), expected);
     let error = texts(&options(folder.path().join("q*.csv"), "k", column("v"))).unwrap_err();

@@ -36,7 +36,10 @@ pub fn rows_of(options: &InputOptions) -> Result<(Vec<Row>, Summary), Error> {
     let summary = ingest(options, &make, &|_| {})?;
     let mut rows = std::mem::take(&mut *all.lock().unwrap());
     rows.sort();
-    assert!(rows.windows(2).all(|pair| pair[0].0 < pair[1].0), "sequence numbers are unique");
+    assert!(
+        rows.windows(2).all(|pair| pair[0].0 < pair[1].0),
+        "sequence numbers are unique"
+    );
     assert_eq!(rows.len() as u64, summary.rows);
     Ok((rows, summary))
 }
@@ -45,7 +48,10 @@ pub fn rows_of(options: &InputOptions) -> Result<(Vec<Row>, Summary), Error> {
 pub fn texts(options: &InputOptions) -> Result<Vec<String>, String> {
     let (rows, _) = rows_of(options).map_err(|e| e.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok(rows.iter().map(|(_, key, value)| format!("{}={}", text(key), text(value))).collect())
+    Ok(rows
+        .iter()
+        .map(|(_, key, value)| format!("{}={}", text(key), text(value)))
+        .collect())
 }
 
 pub fn options(path: impl AsRef<Path>, key: &str, value: ValueSpec) -> InputOptions {
@@ -70,7 +76,10 @@ pub fn real_data(name: &str) -> Option<PathBuf> {
     );
     let path = folder.join("ingest").join(name);
     if !path.exists() {
-        eprintln!("skipped: {} is not there; set LARDER_TEST_DATA", path.display());
+        eprintln!(
+            "skipped: {} is not there; set LARDER_TEST_DATA",
+            path.display()
+        );
         return None;
     }
     Some(path)
