@@ -137,7 +137,7 @@ pub fn all() -> Vec<Entry> {
         ),
         entry(
             "rocksdb-cuckoo",
-            "the same library, cuckoo table, mmap reads",
+            "the same library, cuckoo table (which cannot be ingested: sorted rows put without a log, flushed, compacted), mmap reads",
             || {
                 Box::new(rocksdb::RocksDb {
                     table: rocksdb::Table::Cuckoo,

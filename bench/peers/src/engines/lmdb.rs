@@ -22,7 +22,7 @@ pub struct Lmdb {
 
 const MAP_BYTES: usize = 64 << 30;
 
-fn open(folder: &Path, flags: EnvFlags) -> Result<&'static Env<WithoutTls>> {
+fn open(folder: &Path, flags: EnvFlags) -> Result<Env<WithoutTls>> {
     let mut options = EnvOpenOptions::new().read_txn_without_tls();
     options.map_size(MAP_BYTES);
     // SAFETY: the folder is this process's alone, so nothing changes the map behind its back; flags that give up
@@ -31,8 +31,7 @@ fn open(folder: &Path, flags: EnvFlags) -> Result<&'static Env<WithoutTls>> {
         options.flags(flags);
         options.open(folder)?
     };
-    // A process opens one environment and keeps it to its end.
-    Ok(Box::leak(Box::new(env)))
+    Ok(env)
 }
 
 impl Engine for Lmdb {
@@ -44,7 +43,9 @@ impl Engine for Lmdb {
         let env = open(out, flags)?;
         let database = env
             .create_databases_and_commit(env.write_txn()?, |create, txn| -> heed::Result<_> {
-                Ok(CommitOrAbort::<_, ()>::Commit(create.create_database::<Bytes, Bytes>(txn, None)?))
+                Ok(CommitOrAbort::<_, ()>::Commit(
+                    create.create_database::<Bytes, Bytes>(txn, None)?,
+                ))
             })?
             .commit()
             .ok_or("the database was not created")?;
@@ -76,15 +77,29 @@ impl Engine for Lmdb {
     }
 
     fn open(&self, out: &Path) -> Result<Box<dyn Reader>> {
-        let env = open(out, EnvFlags::READ_ONLY | EnvFlags::NO_READ_AHEAD | EnvFlags::NO_LOCK)?;
+        let env = open(
+            out,
+            EnvFlags::READ_ONLY | EnvFlags::NO_READ_AHEAD | EnvFlags::NO_LOCK,
+        )?;
         let database = env
             .open_databases_and_commit(env.read_txn()?, |open, txn| -> heed::Result<_> {
-                Ok(CommitOrAbort::<_, ()>::Commit(open.open_database::<Bytes, Bytes>(txn, None)?))
+                Ok(CommitOrAbort::<_, ()>::Commit(
+                    open.open_database::<Bytes, Bytes>(txn, None)?,
+                ))
             })?
             .commit()
             .flatten()
             .ok_or("the LMDB file has no database")?;
-        Ok(Box::new(Opened { txn: env.read_txn()?, database }))
+        // SAFETY: the lifetime only ties the handle to its environment, which the transaction beside it keeps open.
+        let database = unsafe {
+            std::mem::transmute::<Database<'_, Bytes, Bytes>, Database<'static, Bytes, Bytes>>(
+                database,
+            )
+        };
+        Ok(Box::new(Opened {
+            txn: env.static_read_txn()?,
+            database,
+        }))
     }
 }
 

@@ -1,4 +1,7 @@
 //! RocksDB by the C interface of Debian's librocksdb: one SST file of sorted rows, ingested.
+//!
+//! Cuckoo tables cannot be ingested ("External file version not found"): their rows are put in order without a
+//! log, flushed and compacted.
 
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_uchar, c_void};
 use std::path::Path;
@@ -64,6 +67,28 @@ unsafe extern "C" {
         error: *mut *mut c_char,
     ) -> Ptr;
     fn rocksdb_close(db: Ptr);
+    fn rocksdb_options_set_write_buffer_size(options: Ptr, bytes: usize);
+    fn rocksdb_options_set_target_file_size_base(options: Ptr, bytes: u64);
+    fn rocksdb_writeoptions_create() -> Ptr;
+    fn rocksdb_writeoptions_disable_WAL(options: Ptr, on: c_int);
+    fn rocksdb_put(
+        db: Ptr,
+        options: Ptr,
+        key: *const c_char,
+        key_len: usize,
+        value: *const c_char,
+        value_len: usize,
+        error: *mut *mut c_char,
+    );
+    fn rocksdb_flushoptions_create() -> Ptr;
+    fn rocksdb_flush(db: Ptr, options: Ptr, error: *mut *mut c_char);
+    fn rocksdb_compact_range(
+        db: Ptr,
+        start: *const c_char,
+        start_len: usize,
+        limit: *const c_char,
+        limit_len: usize,
+    );
     fn rocksdb_readoptions_create() -> Ptr;
     fn rocksdb_readoptions_set_verify_checksums(options: Ptr, on: c_uchar);
     fn rocksdb_get_pinned(
@@ -126,10 +151,44 @@ fn text(path: &Path) -> Result<CString> {
     )?)
 }
 
+/// Puts sorted rows without a log, then flushes and compacts them to one file.
+fn put_all(options: Ptr, out: &Path, bytes: &[u8]) -> Result<()> {
+    let database = text(&out.join("db"))?;
+    // SAFETY: pointers come from the library, texts end in 0, slices have the lengths given.
+    unsafe {
+        rocksdb_options_set_write_buffer_size(options, 8 << 30);
+        rocksdb_options_set_target_file_size_base(options, 8 << 30);
+        let db = checked(|error| rocksdb_open(options, database.as_ptr(), error))?;
+        let write_options = rocksdb_writeoptions_create();
+        rocksdb_writeoptions_disable_WAL(write_options, 1);
+        for row in data::sorted_rows(bytes) {
+            let (key, value) = (row.key, row.value);
+            checked(|error| {
+                rocksdb_put(
+                    db,
+                    write_options,
+                    key.as_ptr().cast(),
+                    key.len(),
+                    value.as_ptr().cast(),
+                    value.len(),
+                    error,
+                )
+            })?;
+        }
+        checked(|error| rocksdb_flush(db, rocksdb_flushoptions_create(), error))?;
+        rocksdb_compact_range(db, std::ptr::null(), 0, std::ptr::null(), 0);
+        rocksdb_close(db);
+    }
+    Ok(())
+}
+
 impl Engine for RocksDb {
     fn build(&self, data: &DataSet, out: &Path) -> Result<()> {
         let options = options(self.table);
         let bytes = data::read_whole(&data.csv)?;
+        if self.table == Table::Cuckoo {
+            return put_all(options, out, &bytes);
+        }
         let file = text(&out.join("sorted.sst"))?;
         let database = text(&out.join("db"))?;
         // SAFETY: pointers come from the library and are destroyed once, texts end in 0, slices have the lengths given.
