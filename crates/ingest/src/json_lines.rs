@@ -171,12 +171,10 @@ fn make<'o>(
             Scalar::Nested(text) => value.extend_from_slice(text.as_bytes()),
         },
         ValueSpec::Json => {
-            let mut count = 0;
             Json(value).map(0);
-            for (name, field) in others() {
-                Json(value).name(count, name);
+            for (index, (name, field)) in others().enumerate() {
+                Json(value).name(index, name);
                 value.extend_from_slice(field.get().as_bytes());
-                count += 1;
             }
             Json(value).map_end();
         }

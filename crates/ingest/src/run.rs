@@ -21,10 +21,13 @@ use crate::input::{Input, expand};
 use crate::options::{InputOptions, Progress, RowSink, SinkError, Summary};
 use crate::rows::Rows;
 
+/// A task and its number in its file; `None` after the last.
+pub(crate) type NextTask = Option<(u64, Box<dyn Task>)>;
+
 /// A file as a list of tasks, used by one worker at a time.
 pub(crate) trait Tasks: Send {
     /// The next task and its number; what it needs from the stream is put in `buffer`.
-    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<Option<(u64, Box<dyn Task>)>, Fault>;
+    fn next(&mut self, buffer: &mut Vec<u8>) -> Result<NextTask, Fault>;
 
     /// The number that the task would have had that `next` failed to make.
     fn failed_at(&self) -> u64 {
@@ -150,7 +153,7 @@ impl Slot {
         options: &Arc<InputOptions>,
         bytes_read: &Arc<AtomicU64>,
         buffer: &mut Vec<u8>,
-    ) -> Result<Option<(u64, Box<dyn Task>)>, (u64, Fault)> {
+    ) -> Result<NextTask, (u64, Fault)> {
         if let SlotState::Unopened = self.state {
             let input = &self.input;
             let tasks = guarded(|| input.open(options, bytes_read)).map_err(|fault| (0, fault))?;
