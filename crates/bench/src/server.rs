@@ -83,8 +83,8 @@ pub fn run(args: &ServerArgs) -> Result<()> {
         let of = |which: usize, what: fn(&Sample) -> f64| {
             samples[which].iter().map(what).collect::<Vec<f64>>()
         };
-        let (rate, efficiency): (fn(&Sample) -> f64, fn(&Sample) -> f64) =
-            (|s| s.requests_per_second, |s| s.requests_per_cpu_second);
+        let rate: fn(&Sample) -> f64 = |sample| sample.requests_per_second;
+        let efficiency: fn(&Sample) -> f64 = |sample| sample.requests_per_cpu_second;
         writeln!(
             table,
             "| {depth} | {} | {} | {:.2} | {} | {} | {:.2} |",

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use larder_types::VALUE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -166,6 +167,11 @@ impl Codec {
         raw_size: usize,
     ) -> Result<Vec<u8>, Error> {
         let damaged = |detail: String| Error::corrupted(place, detail);
+        if raw_size as u64 > VALUE_BYTES_MAX {
+            return Err(damaged(format!(
+                "{raw_size} bytes after decompression cannot be"
+            )));
+        }
         let mut raw = vec![0; raw_size];
         let size = match self {
             Codec::None => {
