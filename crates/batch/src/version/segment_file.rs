@@ -329,7 +329,8 @@ impl SegmentFile {
     }
 }
 
-fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+/// The stored bytes of a large value, out of its block's place; `None` if they lie outside.
+pub(super) fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use larder_types::{KEY_BYTES_MAX, key_hash, slot_of_parts};
 
 use super::Version;
-use super::segment_file::SegmentFile;
+use super::segment_file::{SegmentFile, extent};
 use crate::error::{Error, show_key};
 use crate::manifest::{SegmentDigest, slots_of};
 use crate::segment::BlockRange;
@@ -235,17 +235,12 @@ fn each_record(
         match record.value {
             FoundValue::Inline(value) => each(record.key, value)?,
             FoundValue::Large(large) => {
-                let stored = usize::try_from(large.offset)
-                    .ok()
-                    .and_then(|start| {
-                        bytes.get(start..start.checked_add(large.stored_size as usize)?)
-                    })
-                    .ok_or_else(|| {
-                        Error::corrupted(
-                            format!("{place}, block {}", range.index),
-                            "a large value lies outside",
-                        )
-                    })?;
+                let stored = extent(bytes, large.offset, large.stored_size).ok_or_else(|| {
+                    Error::corrupted(
+                        format!("{place}, block {}", range.index),
+                        "a large value lies outside",
+                    )
+                })?;
                 each(
                     record.key,
                     &large.decode(place, range.index, stored, segment.codec())?,
