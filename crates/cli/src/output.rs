@@ -134,21 +134,7 @@ pub fn rate(number: u64, time: Duration) -> f64 {
 
 /// Seconds since 1970 as `2026-03-01 09:30:00Z`.
 pub fn time(unix_seconds: u64) -> String {
-    // Civil date from days: Howard Hinnant's algorithm, in era units of 400 years.
-    let days = (unix_seconds / 86_400) as i64 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_index = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 {
-        month_index + 3
-    } else {
-        month_index - 9
-    };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (year, month, day) = larder_types::civil_date((unix_seconds / 86_400) as i64);
     let second = unix_seconds % 86_400;
     format!(
         "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",

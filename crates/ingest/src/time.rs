@@ -39,22 +39,9 @@ fn write_clock(out: &mut Vec<u8>, second: i64, fraction: i64, ticks: Ticks) {
     }
 }
 
-/// The date `days` after 1970-01-01, by Hinnant's `civil_from_days`.
+/// The date `days` after 1970-01-01.
 pub(crate) fn write_date(out: &mut Vec<u8>, days: i64) {
-    let shifted = i128::from(days) + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + i128::from(month <= 2);
+    let (year, month, day) = larder_types::civil_date(days);
     match year {
         0..=9999 => text(out, format_args!("{year:04}-{month:02}-{day:02}")),
         _ => text(out, format_args!("{year:+05}-{month:02}-{day:02}")),

@@ -3,11 +3,13 @@
 //! Nothing here does I/O. Read `slot` for how a key finds its partition, and `hash` for how it
 //! finds its block inside one.
 
+mod date;
 mod hash;
 mod names;
 mod slot;
 mod units;
 
+pub use date::civil_date;
 pub use hash::{checksum32, key_hash};
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use slot::{SLOTS, slot_of, slot_of_parts};
