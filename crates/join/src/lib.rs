@@ -1,0 +1,1 @@
+//! Cache joins over ordered tables.

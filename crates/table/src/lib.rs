@@ -1,0 +1,1 @@
+//! Ordered in-memory tables.
