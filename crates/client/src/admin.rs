@@ -6,6 +6,7 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
+use larder_protocol::base64;
 use larder_protocol::http::{
     DiffResult, ErrorBody, PullRequest, PullStatus, Record, RollbackRequest, Sample, Settings,
     StoreList, StoreStatus, SwapRequest, SwapResult, VerifyRequest, VerifyResult,
@@ -28,6 +29,8 @@ pub struct AdminClient {
     /// For what may take as long as the data is large: verify, diff, dump.
     patient: Agent,
     timeout: Duration,
+    /// The header that gives the server's password.
+    authorization: Option<String>,
 }
 
 /// A value read over HTTP, and the version that it came from.
@@ -74,7 +77,15 @@ impl AdminClient {
             agent: agent(Some(timeout)),
             patient: agent(None),
             timeout,
+            authorization: None,
         })
+    }
+
+    /// The same, giving the server this password with every request.
+    pub fn with_password(mut self, password: &str) -> AdminClient {
+        let credentials = base64::encode(format!("default:{password}").as_bytes());
+        self.authorization = Some(format!("Basic {credentials}"));
+        self
     }
 
     /// `http://host:port`, without a trailing slash.
@@ -247,11 +258,14 @@ impl AdminClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response<Body>, Error> {
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
             // Proof to the server that no web page made a browser send this.
             .header("x-larder", "1");
+        if let Some(authorization) = &self.authorization {
+            request = request.header("authorization", authorization);
+        }
         let invalid = |error: ureq::http::Error| Error::BadAddress {
             address: format!("{}{path}", self.base),
             detail: error.to_string(),

@@ -21,6 +21,8 @@ pub struct RespOptions {
     pub timeout: Duration,
     /// Idle connections kept; more may be open while in use.
     pub idle_connections_max: usize,
+    /// Given on every connection before anything else.
+    pub password: Option<String>,
 }
 
 impl Default for RespOptions {
@@ -28,6 +30,7 @@ impl Default for RespOptions {
         RespOptions {
             timeout: Duration::from_secs(5),
             idle_connections_max: 16,
+            password: None,
         }
     }
 }
@@ -167,7 +170,18 @@ impl RespClient {
                     self.failed(&error)
                 }
             })?;
-        Connection::new(stream, self.options.timeout).map_err(|error| self.failed(&error))
+        let mut connection =
+            Connection::new(stream, self.options.timeout).map_err(|error| self.failed(&error))?;
+        if let Some(password) = &self.options.password {
+            let mut request = Vec::new();
+            encode_command(&[b"AUTH", password.as_bytes()], &mut request);
+            let replies = connection.exchange(&request, 1);
+            let mut replies = replies.map_err(|error| self.failed(&error))?;
+            if let Some(Reply::Error(error)) = replies.pop() {
+                return Err(refused(error));
+            }
+        }
+        Ok(connection)
     }
 
     fn expect_bulk(&self, reply: Reply) -> Result<Option<Vec<u8>>, Error> {

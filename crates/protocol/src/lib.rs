@@ -13,6 +13,7 @@
 //! Nothing here does I/O or knows what a command does. To add a command, add a row to `commands`
 //! and an arm to the server's dispatch.
 
+pub mod base64;
 pub mod commands;
 pub mod config;
 pub mod errors;

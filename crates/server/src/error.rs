@@ -9,6 +9,8 @@ use larder_protocol::errors::Code;
 use larder_protocol::http::ErrorInfo;
 use larder_types::{StoreName, VersionId};
 
+const GIVE_PASSWORD: &str = "give server.password as Authorization: Basic or Bearer, `larder` commands as LARDER_PASSWORD or --password";
+
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Error {
@@ -16,6 +18,9 @@ pub enum Error {
     BadRequest(String),
     /// A browser's request from another site, or one that may be.
     Forbidden(String),
+    /// The server has a password and the request has none.
+    NoPassword,
+    WrongPassword,
     NoSuchStore(String),
     NoSuchVersion {
         store: StoreName,
@@ -47,6 +52,8 @@ impl Error {
         match self {
             Error::BadRequest(_) => Code::BadRequest,
             Error::Forbidden(_) => Code::Forbidden,
+            Error::NoPassword => Code::NoAuth,
+            Error::WrongPassword => Code::WrongPassword,
             Error::NoSuchStore(_) => Code::NoSuchStore,
             Error::NoSuchVersion { .. } => Code::NoSuchVersion,
             Error::NoSuchPull(_) => Code::NoSuchPull,
@@ -133,6 +140,8 @@ impl fmt::Display for Error {
                 "no pull has the id {id:?}; GET /v1/pulls lists those since the server started"
             ),
             Error::Cancelled => f.write_str("cancelled on request; nothing changed"),
+            Error::NoPassword => write!(f, "this server asks for its password; {GIVE_PASSWORD}"),
+            Error::WrongPassword => write!(f, "the password is not this server's; {GIVE_PASSWORD}"),
         }
     }
 }

@@ -17,6 +17,7 @@ mod fetch;
 mod http;
 mod maintenance;
 mod metrics;
+mod password;
 pub mod resp;
 mod server;
 pub mod stats;

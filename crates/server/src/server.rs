@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::fetch::Pulls;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
+use crate::password::Password;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Retention, Stores};
 use crate::{http, resp};
@@ -115,6 +116,11 @@ impl Server {
 }
 
 impl Shared {
+    /// What clients of either protocol must give.
+    pub fn password(&self) -> Password<'_> {
+        Password(&self.config.server.password)
+    }
+
     /// The settings in force.
     pub fn settings(&self) -> Settings {
         *self.lock_settings()

@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
-use crate::support::{Server, run_failing, run_ok, spawn_server, write_csv};
+use larder_client::{RespClient, RespOptions};
+
+use crate::support::{
+    Server, larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv,
+};
 
 /// Pushes `count` rows whose values name the build; returns the version.
 fn push(server: &Server, folder: &Path, build: &str, count: u32) -> u64 {
@@ -198,5 +202,50 @@ fn via_stages_the_version_where_any_server_can_pull_it() {
         staged.len(),
         1,
         "the staged version stays for other servers"
+    );
+}
+
+#[test]
+fn with_a_password_commands_and_clients_must_give_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server_with(&folder.path().join("data"), |command| {
+        command.env("LARDER_SERVER_PASSWORD", "open sesame");
+    });
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let push = words(&server, &["push", input.to_str().unwrap()]);
+    let error = run_failing(1, push.clone());
+    assert!(
+        error.contains("asks for its password") && error.contains("LARDER_PASSWORD"),
+        "{error}"
+    );
+    let given = larder()
+        .args(&push)
+        .env("LARDER_PASSWORD", "open sesame")
+        .output()
+        .unwrap();
+    assert!(given.status.success(), "{}", show(&given));
+    let flag = ["--password", "open sesame"];
+    let get = words(&server, &["store", "get", "s", "k"]);
+    assert_eq!(run_ok(get.iter().map(String::as_str).chain(flag)), "v\n");
+    let wrong = get
+        .iter()
+        .map(String::as_str)
+        .chain(["--password", "close"]);
+    let error = run_failing(1, wrong);
+    assert!(error.contains("is not this server's"), "{error}");
+
+    assert_eq!(server.resp().get("s:k").unwrap_err().code(), Some("NOAUTH"));
+    let client = |password: &str| {
+        let password = Some(password.to_owned());
+        let options = RespOptions {
+            password,
+            ..RespOptions::default()
+        };
+        RespClient::with_options(server.resp.clone(), options)
+    };
+    assert_eq!(client("open sesame").get("s:k").unwrap().unwrap(), b"v");
+    assert_eq!(
+        client("close").get("s:k").unwrap_err().code(),
+        Some("WRONGPASS")
     );
 }

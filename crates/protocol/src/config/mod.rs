@@ -120,10 +120,12 @@ sections! {
         threads: u32 = 0, "threads";
         /// Threads that wait for the disk, shared by all connections, so that reads from memory never wait.
         disk_threads: u32 = 16, "threads";
-        /// The password that clients must give with AUTH or HELLO. Empty asks for none.
+        /// The password that every client must give: Redis clients with AUTH or HELLO, HTTP clients as `Authorization: Basic` (of any user) or `Bearer`, `larder` commands as `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` are answered without. Empty asks for none.
         password: String = String::new(), "";
         /// Connections of the Redis protocol at one time; further ones are told so and closed.
         max_connections: u32 = 20_000, "connections";
+        /// Connections of HTTP at one time; further ones are told so and closed. One that sends no request for 30 seconds is closed too.
+        max_http_connections: u32 = 1_000, "connections";
         /// A connection that is silent for so long is closed. 0 never closes one.
         idle_timeout_seconds: u64 = 0, "seconds";
         /// The most arguments that one command may have.
@@ -367,6 +369,12 @@ impl ServerConfig {
         rule(
             self.server.max_connections > 0,
             "server.max_connections",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            self.server.max_http_connections > 0,
+            "server.max_http_connections",
             &0,
             "at least 1",
         )?;

@@ -1,12 +1,16 @@
-//! Keeps pages of other sites, open in an operator's browser, from operating the server.
+//! Who may use the HTTP API: those who know the password, if there is one, and no page of another
+//! site that is open in an operator's browser.
 //!
 //! 1. A request that changes something must carry `Content-Type: application/json` or `X-Larder`:
 //!    a page of another site cannot send either without asking first, and nobody answers that.
 //! 2. `Origin`, if sent, must be the `Host` that was asked.
 //! 3. A server that listens on loopback alone answers only to names of loopback: a name that an
 //!    attacker lets point here ("DNS rebinding") is refused.
+//! 4. With a password configured, every path asks for it but [`OPEN_PATHS`], which tell nothing but
+//!    whether the server is up. A browser asks its user, and sends what it was told from then on.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
@@ -14,12 +18,36 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::answer::Failure;
+use crate::Shared;
 use crate::error::Error;
+
+/// What load balancers and supervisors ask, which have no password.
+const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 pub async fn check(State(addr): State<SocketAddr>, request: Request, next: Next) -> Response {
     match judge(request.method(), request.headers(), addr) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure(Error::Forbidden(why)).into_response(),
+    }
+}
+
+pub async fn ask_password(
+    State(shared): State<Arc<Shared>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if OPEN_PATHS.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
+    match shared.password().check(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(why) => {
+            let ask = [(
+                header::WWW_AUTHENTICATE,
+                "Basic realm=\"larder\", charset=\"UTF-8\"",
+            )];
+            (ask, Failure(why)).into_response()
+        }
     }
 }
 

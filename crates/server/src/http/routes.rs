@@ -9,7 +9,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -68,6 +68,7 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
                 Failure(Error::BadRequest(message)),
             )
         })
+        .layer(from_fn_with_state(shared.clone(), guard::ask_password))
         .layer(from_fn_with_state(addr, guard::check))
         .with_state(shared)
 }
@@ -88,12 +89,16 @@ async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
 }
 
-async fn ready(State(shared): Server) -> Response {
+/// Answered to everyone, but names of stores only to those who know the password.
+async fn ready(State(shared): Server, headers: HeaderMap) -> Response {
     let damaged = shared.stores.not_ready();
     if damaged.is_empty() {
         return "ready\n".into_response();
     }
-    let reasons = damaged.join("\n") + "\n";
+    let reasons = match shared.password().check(&headers) {
+        Ok(()) => damaged.join("\n") + "\n",
+        Err(_) => "not ready; with the password the answer says why\n".to_owned(),
+    };
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
 }
 

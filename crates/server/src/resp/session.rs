@@ -103,7 +103,7 @@ enum Event {
 /// Serves a connection until it ends.
 pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) {
     let limits = core.limits;
-    let password = !core.shared.config.server.password.is_empty();
+    let password = !core.shared.password().is_none();
     let decoder = Decoder::new(if password {
         limits.before_password()
     } else {

@@ -160,3 +160,84 @@ fn metrics_and_the_console_are_there() {
     let (_, stats) = server.get("/v1/stats");
     assert!(stats["uptime_seconds"].is_u64(), "{stats}");
 }
+
+#[test]
+fn every_path_but_the_two_of_supervisors_asks_for_the_password() {
+    let server = TestServer::with(|config| config.server.password = "open sesame".to_owned());
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build()
+        .into();
+    let ask = |path: &str, authorization: Option<&str>| {
+        let mut request = agent.get(server.url(path));
+        if let Some(authorization) = authorization {
+            request = request.header("Authorization", authorization);
+        }
+        request.call().unwrap()
+    };
+    let (_, api) = TestServer::start().get("/v1/openapi.json");
+    let listed = api["paths"].as_object().unwrap().keys().cloned();
+    for path in listed.chain(["/", "/no such path"].map(str::to_owned)) {
+        let path = path.replace(['{', '}', ' '], "");
+        let open = ["/healthz", "/readyz"].contains(&path.as_str());
+        let answer = ask(&path, None);
+        assert_eq!(answer.status() != 401, open, "{path}: {}", answer.status());
+        assert_eq!(
+            answer.headers().contains_key("www-authenticate"),
+            !open,
+            "{path}"
+        );
+    }
+    // `default:open sesame`, as a browser sends it.
+    assert_eq!(
+        ask("/", Some("Basic ZGVmYXVsdDpvcGVuIHNlc2FtZQ==")).status(),
+        200
+    );
+    assert_eq!(ask("/v1/stores", Some("Bearer open sesame")).status(), 200);
+    let mut wrong = ask("/v1/stores", Some("Bearer open"));
+    let body: Value = wrong.body_mut().read_json().unwrap();
+    assert_eq!(
+        (wrong.status().as_u16(), &body["error"]["code"]),
+        (401, &json!("WRONGPASS"))
+    );
+    let change = agent
+        .post(server.url("/v1/stores/s/rollback"))
+        .send_json(json!({}));
+    assert_eq!(change.unwrap().status(), 401);
+}
+
+#[test]
+fn connections_beyond_the_most_allowed_are_told_so_and_others_go_on() {
+    use std::io::{Read, Write};
+    let server = TestServer::with(|config| config.server.max_http_connections = 2);
+    let connect = || std::net::TcpStream::connect(server.server().http_addr()).unwrap();
+    let ask = |stream: &mut std::net::TcpStream| {
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        String::from_utf8_lossy(&begin).into_owned()
+    };
+    let (mut first, mut second) = (connect(), connect());
+    assert_eq!(ask(&mut first), "HTTP/1.1 200");
+    assert_eq!(ask(&mut second), "HTTP/1.1 200");
+    let mut told = String::new();
+    connect().read_to_string(&mut told).unwrap();
+    assert!(
+        told.starts_with("HTTP/1.1 503") && told.contains("MAX_CLIENTS"),
+        "{told}"
+    );
+    drop(second);
+    // The server learns of the close a moment later; until then it still refuses.
+    let mut third = loop {
+        let mut stream = connect();
+        let mut begin = [0; 12];
+        let asked = stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        if asked.and_then(|()| stream.read_exact(&mut begin)).is_ok() && begin.ends_with(b"200") {
+            break stream;
+        }
+    };
+    third.shutdown(std::net::Shutdown::Write).unwrap();
+    third.read_to_end(&mut Vec::new()).unwrap();
+}

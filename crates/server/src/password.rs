@@ -1,0 +1,96 @@
+//! The one password that a server may ask for, given over either protocol.
+
+use axum::http::{HeaderMap, header};
+use larder_protocol::base64;
+
+use crate::error::Error;
+
+/// The password that the configuration asks for; empty asks for none.
+#[derive(Clone, Copy)]
+pub struct Password<'a>(pub &'a str);
+
+impl Password<'_> {
+    /// Whether clients need none.
+    pub fn is_none(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Compares without telling by the time taken how much of a guess was right.
+    pub fn is(self, given: &[u8]) -> bool {
+        let expected = self.0.as_bytes();
+        let differences = expected
+            .iter()
+            .zip(given)
+            .fold(0, |sum, (a, b)| sum | (a ^ b));
+        std::hint::black_box(differences) == 0 && expected.len() == given.len()
+    }
+
+    /// Judges the `Authorization` of an HTTP request: `Basic`, whose user is not looked at, or
+    /// `Bearer`.
+    ///
+    /// # Errors
+    /// [`Error::NoPassword`] if there is none, [`Error::WrongPassword`] if it is not this one.
+    pub fn check(self, headers: &HeaderMap) -> Result<(), Error> {
+        if self.is_none() {
+            return Ok(());
+        }
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .ok_or(Error::NoPassword)?;
+        let given = given.as_bytes();
+        let space = given.iter().position(|byte| *byte == b' ');
+        let (scheme, rest) = given.split_at(space.unwrap_or(given.len()));
+        let rest = rest.trim_ascii();
+        let right = if scheme.eq_ignore_ascii_case(b"bearer") {
+            self.is(rest)
+        } else if scheme.eq_ignore_ascii_case(b"basic") {
+            let text = std::str::from_utf8(rest).ok().and_then(base64::decode);
+            let colon = |text: &Vec<u8>| text.iter().position(|byte| *byte == b':');
+            text.is_some_and(|text| colon(&text).is_some_and(|at| self.is(&text[at + 1..])))
+        } else {
+            return Err(Error::NoPassword);
+        };
+        if right {
+            Ok(())
+        } else {
+            Err(Error::WrongPassword)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn either_scheme_gives_the_password_and_nothing_else_does() {
+        let judge = |authorization: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = authorization {
+                headers.insert(header::AUTHORIZATION, value.parse().unwrap());
+            }
+            Password("pass:word")
+                .check(&headers)
+                .map_err(|error| error.code().name())
+        };
+        let basic = |text: &str| format!("Basic {}", base64::encode(text.as_bytes()));
+        assert_eq!(judge(Some("Bearer pass:word")), Ok(()));
+        assert_eq!(judge(Some("bearer  pass:word")), Ok(()));
+        assert_eq!(judge(Some(&basic("anyone:pass:word"))), Ok(()));
+        assert_eq!(judge(Some(&basic(":pass:word"))), Ok(()));
+        assert_eq!(judge(None), Err("NOAUTH"));
+        assert_eq!(judge(Some("pass:word")), Err("NOAUTH"));
+        assert_eq!(judge(Some("Digest pass:word")), Err("NOAUTH"));
+        for wrong in [
+            "Bearer",
+            "Bearer pass:wor",
+            "Bearer pass:word1",
+            "Basic pass:word",
+        ] {
+            assert_eq!(judge(Some(wrong)), Err("WRONGPASS"), "{wrong}");
+        }
+        assert_eq!(judge(Some(&basic("pass:word"))), Err("WRONGPASS"));
+        assert_eq!(judge(Some(&basic("nocolon"))), Err("WRONGPASS"));
+        assert!(Password("").check(&HeaderMap::new()).is_ok());
+    }
+}
