@@ -9,7 +9,7 @@ use std::time::Duration;
 use larder_protocol::base64;
 use larder_protocol::http::{
     DiffResult, ErrorBody, PullRequest, PullStatus, Record, RollbackRequest, Sample, Settings,
-    StoreList, StoreStatus, SwapRequest, SwapResult, VerifyRequest, VerifyResult,
+    SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyRequest, VerifyResult,
 };
 use larder_types::StoreName;
 use serde::Serialize;
@@ -219,12 +219,12 @@ impl AdminClient {
     }
 
     /// The settings that can change while the server runs.
-    pub fn settings(&self) -> Result<Settings, Error> {
+    pub fn settings(&self) -> Result<SettingsInForce, Error> {
         self.get("/v1/settings")
     }
 
     /// Changes those that are given; returns all of them as they are now.
-    pub fn change_settings(&self, changes: &Settings) -> Result<Settings, Error> {
+    pub fn change_settings(&self, changes: &Settings) -> Result<SettingsInForce, Error> {
         self.send(Method::PATCH, "/v1/settings", Some(changes))
     }
 

@@ -266,7 +266,7 @@ fn exact(bytes: &[u8]) -> Option<String> {
         .then(|| base64::encode(bytes))
 }
 
-/// The settings that may change while the server runs: `GET` shows all, `PATCH` changes those given.
+/// `PATCH /v1/settings`: changes those that are given.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -281,6 +281,18 @@ pub struct Settings {
     pub retain_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowlog_threshold_us: Option<u64>,
+}
+
+/// `GET /v1/settings`, and the answer to `PATCH`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SettingsInForce {
+    pub fetch_bytes_per_second: u64,
+    pub retain_versions: u32,
+    pub retain_age_hours: u64,
+    pub retain_bytes: u64,
+    pub slowlog_threshold_us: u64,
+    /// Those that differ from the configuration and return to it when the server restarts.
+    pub until_restart: Vec<String>,
 }
 
 /// The body of every answer with a status of 400 or above.

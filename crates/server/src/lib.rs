@@ -20,6 +20,7 @@ mod metrics;
 mod password;
 pub mod resp;
 mod server;
+mod settings;
 pub mod stats;
 mod stores;
 

@@ -42,7 +42,7 @@ impl Maintenance {
                 let pause = refresh_residency(&shared);
                 shared.stores.reap();
                 if retained_at.elapsed() >= RETENTION_EVERY {
-                    shared.stores.retain_all(shared.retention());
+                    shared.stores.retain_all(shared.settings.retention());
                     retained_at = Instant::now();
                 }
                 if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {

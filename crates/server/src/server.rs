@@ -5,11 +5,11 @@
 //! opened, so that a port in use is reported at once, and accept only after.
 
 use std::net::{SocketAddr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use larder_protocol::config::ServerConfig;
-use larder_protocol::http::Settings;
+use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::catalog::Catalog;
 use crate::error::Error;
@@ -17,8 +17,9 @@ use crate::fetch::Pulls;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
 use crate::password::Password;
+use crate::settings::RunningSettings;
 use crate::stats::Stats;
-use crate::stores::{FolderLock, Retention, Stores};
+use crate::stores::{FolderLock, Stores};
 use crate::{http, resp};
 
 /// What every thread of a server sees.
@@ -30,7 +31,7 @@ pub struct Shared {
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
     pub(crate) samples: http::Samples,
-    settings: Mutex<Settings>,
+    pub(crate) settings: RunningSettings,
 }
 
 /// A running server.
@@ -54,6 +55,7 @@ impl Server {
         let resp_listeners = resp::bind(&config)?;
         let resp_addr = resp_listeners.addr();
         let http_listener = bind(&config.server.http, "http")?;
+        let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
         let stores = Stores::recover(&config.server.data, catalog.clone())?;
         let shared = Arc::new(Shared {
@@ -63,13 +65,7 @@ impl Server {
             stores,
             pulls: Pulls::new(config.fetch.bytes_per_second),
             samples: http::Samples::default(),
-            settings: Mutex::new(Settings {
-                fetch_bytes_per_second: Some(config.fetch.bytes_per_second),
-                retain_versions: Some(config.stores.retain_versions),
-                retain_age_hours: Some(config.stores.retain_age_hours),
-                retain_bytes: Some(config.stores.retain_bytes.0),
-                slowlog_threshold_us: Some(config.slowlog.threshold_us),
-            }),
+            settings,
             config,
         });
         let maintenance = Maintenance::spawn(shared.clone())?;
@@ -121,55 +117,16 @@ impl Shared {
         Password(&self.config.server.password)
     }
 
-    /// The settings in force.
-    pub fn settings(&self) -> Settings {
-        *self.lock_settings()
-    }
-
-    /// Changes those settings that `wanted` gives, for as long as the server runs.
+    /// Changes those settings that `wanted` gives: see `settings.rs` for how long they hold.
     ///
     /// # Errors
-    /// [`Error::BadRequest`] names the setting and its range; nothing is changed then.
-    pub fn change_settings(&self, wanted: Settings) -> Result<Settings, Error> {
-        if wanted.retain_versions == Some(0) {
-            return Err(Error::BadRequest(
-                "retain_versions is 0; it counts the live version, so give 1 or more".to_owned(),
-            ));
-        }
-        let mut settings = self.lock_settings();
-        let merged = Settings {
-            fetch_bytes_per_second: wanted
-                .fetch_bytes_per_second
-                .or(settings.fetch_bytes_per_second),
-            retain_versions: wanted.retain_versions.or(settings.retain_versions),
-            retain_age_hours: wanted.retain_age_hours.or(settings.retain_age_hours),
-            retain_bytes: wanted.retain_bytes.or(settings.retain_bytes),
-            slowlog_threshold_us: wanted
-                .slowlog_threshold_us
-                .or(settings.slowlog_threshold_us),
-        };
-        *settings = merged;
-        if let Some(rate) = wanted.fetch_bytes_per_second {
-            self.pulls.throttle.set_rate(rate);
-        }
-        if let Some(threshold) = wanted.slowlog_threshold_us {
-            self.stats.set_slowlog_threshold_us(threshold);
-        }
-        tracing::info!(?merged, "settings changed");
-        Ok(merged)
-    }
-
-    pub(crate) fn retention(&self) -> Retention {
-        let settings = self.settings();
-        Retention {
-            versions: settings.retain_versions.unwrap_or(0),
-            age_hours: settings.retain_age_hours.unwrap_or(0),
-            bytes: settings.retain_bytes.unwrap_or(0),
-        }
-    }
-
-    fn lock_settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Those of [`RunningSettings::change`]; nothing is changed then.
+    pub fn change_settings(&self, wanted: Settings) -> Result<SettingsInForce, Error> {
+        let changed = self.settings.change(wanted)?;
+        self.pulls.throttle.set_rate(changed.fetch_bytes_per_second);
+        self.stats
+            .set_slowlog_threshold_us(changed.slowlog_threshold_us);
+        Ok(changed)
     }
 }
 

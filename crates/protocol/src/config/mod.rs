@@ -139,7 +139,7 @@ sections! {
     }
     /// How new versions are pulled.
     fetch: FetchSection {
-        /// The most that all pulls together read in a second. 0 is unlimited. May change while the server runs.
+        /// The most that all pulls together read in a second. 0 is unlimited. PATCH /v1/settings changes it until a restart.
         bytes_per_second: u64 = 0, "bytes a second";
         /// Segments that one pull fetches at a time.
         parallel: u32 = 4, "segments";
@@ -152,7 +152,7 @@ sections! {
     }
     /// Which versions are kept, and what a new one must satisfy. A pull may ask for more.
     stores: StoresSection {
-        /// Versions kept of each store, the live one included. At least 1.
+        /// Versions kept of each store, the live one included. At least 1. PATCH /v1/settings changes this and the next two for good, until they are given another value here.
         retain_versions: u32 = 3, "versions";
         /// Versions older than this are removed, except the live and the previous one. 0 keeps them.
         retain_age_hours: u64 = 0, "hours";
@@ -172,7 +172,7 @@ sections! {
     }
     /// The slow log that SLOWLOG GET shows.
     slowlog: SlowlogSection {
-        /// Commands that take at least so long are kept. 0 keeps every command.
+        /// Commands that take at least so long are kept. 0 keeps every command. PATCH /v1/settings changes it until a restart.
         threshold_us: u64 = 10_000, "microseconds";
         /// How many are kept; the oldest go first.
         length: u32 = 128, "commands";

@@ -86,7 +86,7 @@ impl Steps<'_> {
             self.shared.stores.go_live(&store, id)?;
             fault_point("pull.swapped");
         }
-        if let Err(error) = store.retain(self.shared.retention()) {
+        if let Err(error) = store.retain(self.shared.settings.retention()) {
             // The new version is live; an old one too many is no reason to say that the pull failed.
             tracing::warn!(store = %store.name, %error, "old versions were not removed");
         }

@@ -14,7 +14,7 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use larder_protocol::http::{
-    PullList, PullRequest, PullStatus, RollbackRequest, Settings, StoreList, StoreStatus,
+    PullList, PullRequest, PullStatus, RollbackRequest, SettingsInForce, StoreList, StoreStatus,
     SwapRequest, SwapResult,
 };
 use larder_types::{StoreName, VersionId};
@@ -102,12 +102,14 @@ async fn ready(State(shared): Server, headers: HeaderMap) -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
 }
 
-async fn settings(State(shared): Server) -> Json<Settings> {
-    Json(shared.settings())
+async fn settings(State(shared): Server) -> Json<SettingsInForce> {
+    Json(shared.settings.in_force())
 }
 
-async fn change_settings(State(shared): Server, body: Bytes) -> Answer<Settings> {
-    Ok(Json(shared.change_settings(decode(&body)?)?))
+async fn change_settings(State(shared): Server, body: Bytes) -> Answer<SettingsInForce> {
+    let wanted = decode(&body)?;
+    let changed = off_thread(move || shared.change_settings(wanted)).await?;
+    Ok(Json(changed))
 }
 
 async fn stores(State(shared): Server) -> Json<StoreList> {

@@ -164,11 +164,7 @@ pub(super) fn config(state: &mut State, request: Request<'_>) {
 fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
     let core = &state.core;
     let config = &core.shared.config;
-    let threshold_us = core
-        .shared
-        .settings()
-        .slowlog_threshold_us
-        .unwrap_or(config.slowlog.threshold_us);
+    let threshold_us = core.shared.settings.in_force().slowlog_threshold_us;
     vec![
         ("appendonly", "no".to_owned()),
         ("databases", "1".to_owned()),

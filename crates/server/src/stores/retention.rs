@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use larder_types::VersionId;
+use serde::{Deserialize, Serialize};
 
 use super::{Store, Stores, unix_seconds};
 use crate::error::Error;
 
 /// How much of the past to keep. 0 means no limit.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
     /// Including the live version.
     pub versions: u32,

@@ -80,6 +80,34 @@ fn retention_keeps_the_newest_and_never_loses_the_live_or_the_previous_one() {
 }
 
 #[test]
+fn retention_set_while_running_outlasts_a_restart_until_the_configuration_says_something_new() {
+    let mut server = TestServer::start();
+    let (_, before) = server.get("/v1/settings");
+    assert_eq!(
+        (&before["retain_versions"], &before["until_restart"]),
+        (&json!(3), &json!([]))
+    );
+    let change =
+        json!({"retain_versions": 7, "retain_bytes": 1000, "fetch_bytes_per_second": 5000});
+    let (status, changed) = server.patch("/v1/settings", change);
+    assert_eq!(
+        (status, &changed["until_restart"]),
+        (200, &json!(["fetch_bytes_per_second"]))
+    );
+    server.restart(|_| {});
+    let (_, after) = server.get("/v1/settings");
+    let kept = |settings: &Value| {
+        ["retain_versions", "retain_bytes", "fetch_bytes_per_second"]
+            .map(|name| settings[name].as_u64().unwrap())
+    };
+    assert_eq!(kept(&after), [7, 1000, 0]);
+    assert_eq!(after["until_restart"], json!([]));
+
+    server.restart_with(|config| config.stores.retain_versions = 4);
+    assert_eq!(kept(&server.get("/v1/settings").1), [4, 1000, 0]);
+}
+
+#[test]
 fn the_live_version_cannot_be_removed_and_others_can() {
     let (server, _versions) = server_with(&["one", "two"]);
     assert_eq!(server.delete("/v1/stores/pymk/versions/2").0, 409);

@@ -71,6 +71,13 @@ impl TestServer {
         self.start_again();
     }
 
+    /// As [`TestServer::restart`], with another configuration.
+    pub fn restart_with(&mut self, change: impl FnOnce(&mut ServerConfig)) {
+        self.stop();
+        change(&mut self.config);
+        self.start_again();
+    }
+
     fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());
