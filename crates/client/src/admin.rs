@@ -26,7 +26,8 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 pub struct AdminClient {
     base: String,
     agent: Agent,
-    /// For what may take as long as the data is large: verify, diff, dump.
+    /// For what may take as long as the data is large: verify, diff, dump, and a swap to what a crash
+    /// left unchecked.
     patient: Agent,
     timeout: Duration,
     /// The header that gives the server's password.
@@ -130,24 +131,20 @@ impl AdminClient {
         self.request(&self.agent, Method::DELETE, &path).map(drop)
     }
 
-    /// Makes a kept version live.
+    /// Makes a kept version live: at once, but for one that a crash left unchecked, which the server
+    /// reads through first.
     pub fn swap(&self, name: &StoreName, version: u64) -> Result<SwapResult, Error> {
+        let path = format!("/v1/stores/{name}/swap");
         let body = SwapRequest { version };
-        self.send(
-            Method::POST,
-            &format!("/v1/stores/{name}/swap"),
-            Some(&body),
-        )
+        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
-    /// Makes `version` live again, or, without one, the version that was live before.
+    /// Makes `version` live again, or, without one, the version that was live before. As
+    /// [`AdminClient::swap`].
     pub fn rollback(&self, name: &StoreName, version: Option<u64>) -> Result<SwapResult, Error> {
+        let path = format!("/v1/stores/{name}/rollback");
         let body = RollbackRequest { version };
-        self.send(
-            Method::POST,
-            &format!("/v1/stores/{name}/rollback"),
-            Some(&body),
-        )
+        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
     /// Reads and checks every byte of a version, the live one by default. Takes as long as that takes.

@@ -46,6 +46,9 @@ pub struct VersionStatus {
     /// How much of it was in memory when last looked at; `null` if it is not open.
     pub resident_bytes: Option<u64>,
     pub digest: String,
+    /// A crash came before it was verified and judged: a swap to it does that first.
+    #[serde(default)]
+    pub unchecked: bool,
 }
 
 /// `POST /v1/stores/{store}/pull`.

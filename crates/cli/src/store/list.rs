@@ -101,6 +101,8 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
             "live"
         } else if store.previous == Some(version.version) {
             "previous"
+        } else if version.unchecked {
+            "unchecked"
         } else {
             "kept"
         };

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use larder_batch::{Manifest, Version};
-use larder_protocol::http::PullState;
+use larder_protocol::http::{Gates, PullState};
 
-use crate::fixture::{RECORDS, STORE, build, leftovers, pull, pull_ok, served, store, value};
+use crate::fixture::{
+    RECORDS, STORE, build, leftovers, pull, pull_ok, pull_through, served, store, value,
+};
 use crate::support::{
     larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv,
 };
@@ -111,6 +113,96 @@ fn check_crash(before: &Path, b: &Path, point: &str, expected: char) {
             "{point}: what had been fetched was fetched again: {fetched:?}, {now:?}"
         );
     }
+}
+
+#[test]
+fn a_version_that_a_crash_left_unchecked_goes_live_only_through_its_gates() {
+    let temp = tempfile::tempdir().unwrap();
+    let a = build('a', &temp.path().join("a"));
+    let b = build('b', &temp.path().join("b"));
+    let before = temp.path().join("before");
+    let server = spawn_server(&before);
+    pull_ok(&server, &a);
+    server.kill();
+
+    for (point, refused) in [
+        ("publish.renamed", true),
+        ("pull.published", true),
+        ("pull.verified", true),
+        ("pull.warmed", false),
+    ] {
+        let data = temp.path().join(point);
+        copy_folder(&before, &data);
+        let server = spawn_server_with(&data, |command| {
+            command.env("LARDER_FAULT_POINT", point);
+        });
+        let gates = Gates {
+            min_records: Some(if refused { RECORDS + 1 } else { RECORDS }),
+            ..Gates::default()
+        };
+        pull_through(&server, b.to_str().unwrap(), Some(gates)).unwrap_err();
+        assert_eq!(server.wait().signal(), Some(SIGKILL), "{point}");
+
+        let server = spawn_server(&data);
+        let admin = server.admin();
+        let left = |version: u64| {
+            let versions = admin.store(&store()).unwrap().versions;
+            versions
+                .into_iter()
+                .find(|kept| kept.version == version)
+                .unwrap()
+        };
+        assert!(left(2).unchecked && !left(1).unchecked, "{point}");
+        assert!(run_ok(["store", "info", STORE, "--server", &server.http]).contains("unchecked"));
+        let swapped = admin.swap(&store(), 2);
+        let rolled_back = admin.rollback(&store(), Some(2));
+        if refused {
+            assert_eq!(swapped.unwrap_err().code(), Some("REFUSED"), "{point}");
+            assert_eq!(rolled_back.unwrap_err().code(), Some("REFUSED"), "{point}");
+            assert_eq!(served(&server), 'a', "{point}");
+            assert!(left(2).unchecked, "{point}");
+            continue;
+        }
+        swapped.unwrap();
+        assert_eq!(served(&server), 'b', "{point}");
+        assert!(!left(2).unchecked, "{point}");
+        server.kill();
+        let server = spawn_server(&data);
+        assert!(!server.admin().store(&store()).unwrap().versions[0].unchecked);
+        assert_eq!(served(&server), 'b', "{point}: after another restart");
+    }
+}
+
+#[test]
+fn a_version_that_a_crash_left_unchecked_is_verified_before_it_goes_live() {
+    let temp = tempfile::tempdir().unwrap();
+    let data = temp.path().join("data");
+    let server = spawn_server_with(&data, |command| {
+        command.env("LARDER_FAULT_POINT", "pull.published");
+    });
+    let b = build('b', &temp.path().join("b"));
+    pull(&server, b.to_str().unwrap()).unwrap_err();
+    assert_eq!(server.wait().signal(), Some(SIGKILL));
+    let segment = data
+        .join("stores")
+        .join(STORE)
+        .join("v0000000001/p00000.segment");
+    let mut bytes = fs::read(&segment).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    fs::write(&segment, bytes).unwrap();
+
+    let server = spawn_server(&data);
+    let error = server.admin().swap(&store(), 1).unwrap_err();
+    assert_eq!(error.code(), Some("CORRUPTED"), "{error}");
+    assert_eq!(server.admin().store(&store()).unwrap().live, None);
+    // The same bytes, pushed again, are found damaged too, and removed; then they are fetched anew.
+    assert_eq!(
+        pull(&server, b.to_str().unwrap()).unwrap().state,
+        PullState::Failed
+    );
+    pull_ok(&server, &b);
+    assert_eq!(served(&server), 'b');
 }
 
 #[test]

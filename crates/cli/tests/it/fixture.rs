@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use larder_batch::{BuildOptions, Builder};
 use larder_client::Error;
-use larder_protocol::http::{PullRequest, PullState, PullStatus};
+use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
 use larder_types::StoreName;
 
 use crate::support::Server;
@@ -48,10 +48,19 @@ pub fn build(letter: char, folder: &Path) -> PathBuf {
 
 /// Pulls `source` and waits for its end; `Err` if the server went away meanwhile.
 pub fn pull(server: &Server, source: &str) -> Result<PullStatus, Error> {
+    pull_through(server, source, None)
+}
+
+/// As [`pull`], with gates.
+pub fn pull_through(
+    server: &Server,
+    source: &str,
+    gates: Option<Gates>,
+) -> Result<PullStatus, Error> {
     let admin = server.admin();
     let request = PullRequest {
         source: source.to_owned(),
-        gates: None,
+        gates,
         activate: true,
     };
     let mut status = admin.pull(&store(), &request)?;

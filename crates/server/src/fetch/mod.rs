@@ -14,7 +14,7 @@
 //! 1. At most one pull of a store runs at a time.
 //! 2. A pull that has ended never changes its status again.
 
-mod gates;
+pub(crate) mod gates;
 pub(crate) mod priority;
 mod pull;
 mod segment;
@@ -53,6 +53,7 @@ pub const FAULT_POINTS: &[&str] = &[
     "pull.published",
     "pull.verified",
     "pull.warmed",
+    "pull.checked",
     "pull.before_live",
     "pull.live",
     "pull.swapped",

@@ -5,7 +5,8 @@
 //! | failure | left |
 //! |---|---|
 //! | source unreachable, server stopped, crash while fetching | `<v>.pull`: the next pull of this source goes on from it |
-//! | crash between publishing and going live | the version, not live: the next pull of this source starts at verifying |
+//! | crash between publishing and the gates' word | the version, said to be unchecked: the next pull of its bytes, or a swap to it, starts at verifying |
+//! | crash between that and going live | the version, not live |
 //! | wrong manifest, no space, cancelled | nothing |
 //! | damaged version, gate refused | nothing |
 //!
@@ -27,7 +28,7 @@ use super::segment::{Fetch, Patience, back_off, remote, stalled};
 use super::{Pull, Stop, gates, priority, space, warm};
 use crate::Shared;
 use crate::error::Error;
-use crate::stores::{PullRecord, Store, unix_seconds};
+use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
 
 /// Runs the pull to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
@@ -173,6 +174,7 @@ impl Steps<'_> {
                 pulled_at: unix_seconds(),
             };
             record.write(folder)?;
+            unchecked::mark(folder, &self.gates())?;
             let path = folder.join(Manifest::FILE);
             std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
             fault_point("pull.reserved");
@@ -276,6 +278,8 @@ impl Steps<'_> {
         warm::warm_new(self.shared, &version, &|| self.pull.stopped().is_none());
         self.pull.check_cancelled()?;
         fault_point("pull.warmed");
+        unchecked::clear(&path)?;
+        fault_point("pull.checked");
         let record = PullRecord::read(&path).unwrap_or_default();
         store.add(id, Arc::new(version), record)
     }

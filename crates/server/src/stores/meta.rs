@@ -3,10 +3,12 @@
 //! | file | holds | lost in a crash |
 //! |---|---|---|
 //! | `<version>/pull.json` | where the version came from and when | the version shows no source |
+//! | `<version>/unchecked.json` | the gates that the version has yet to pass | never: it is published with the version |
 //! | `history.json` | the versions that were live, oldest first | `previous` is the newest below the live one |
 //!
-//! Neither decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
-//! cannot be read is taken as absent, for that reason.
+//! None decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
+//! cannot be read is taken as absent, for that reason; but for `unchecked.json`, which `unchecked`
+//! looks after.
 
 use std::fs;
 use std::path::Path;

@@ -6,7 +6,8 @@
 //! 2. A published version is never modified; it is added, made live, and removed, whole.
 //! 3. The live version and the one before it are never removed by retention, and the live one never
 //!    by request.
-//! 4. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
+//! 4. No version goes live before it was verified and let through by its gates (`unchecked`).
+//! 5. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
 //!
 //! Files of a removed version are unlinked at once; the system frees them when the last reader's map
 //! goes. One lock per store covers its folder and list; readers of keys never take it.
@@ -14,6 +15,7 @@
 mod meta;
 mod recover;
 mod retention;
+pub(crate) mod unchecked;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use larder_batch::version::files;
 use larder_batch::{StoreDir, Version, fault_point};
-use larder_protocol::http::{PullStatus, StoreStatus, VersionStatus};
+use larder_protocol::http::{Gates, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId};
 
 use crate::catalog::{Catalog, LiveStore, Unavailable};
@@ -70,6 +72,8 @@ struct Kept {
     record: Option<PullRecord>,
     /// Why it cannot be read, if it cannot.
     opened: Result<Arc<Version>, String>,
+    /// What it has to pass before it may go live; `None` once it has.
+    unchecked: Option<Gates>,
 }
 
 /// What a swap or a rollback did.
@@ -107,8 +111,10 @@ impl Stores {
         Ok(store)
     }
 
-    /// Makes a kept version live: on disk first, then for readers.
+    /// Makes a kept version live: on disk first, then for readers. One that a crash left unchecked is
+    /// judged before, which may take long.
     pub fn go_live(&self, store: &Store, id: VersionId) -> Result<Swapped, Error> {
+        store.judge_unchecked(id)?;
         let started = Instant::now();
         let mut state = store.lock()?;
         self.go_live_locked(store, &mut state, id, started)
@@ -116,16 +122,17 @@ impl Stores {
 
     /// Makes `to`, or else the version that was live before, live again.
     pub fn roll_back(&self, store: &Store, to: Option<VersionId>) -> Result<Swapped, Error> {
-        let started = Instant::now();
-        let mut state = store.lock()?;
-        let target = to.or_else(|| state.previous()).ok_or_else(|| {
-            Error::Refused(format!(
-                "store {} has no earlier version to return to; it keeps {}; name one to make it live",
-                store.name,
-                show_ids(state.kept.keys())
-            ))
-        })?;
-        self.go_live_locked(store, &mut state, target, started)
+        let target = {
+            let state = store.lock()?;
+            to.or_else(|| state.previous()).ok_or_else(|| {
+                Error::Refused(format!(
+                    "store {} has no earlier version to return to; it keeps {}; name one to make it live",
+                    store.name,
+                    show_ids(state.kept.keys())
+                ))
+            })?
+        };
+        self.go_live(store, target)
     }
 
     fn go_live_locked(
@@ -136,6 +143,15 @@ impl Stores {
         started: Instant,
     ) -> Result<Swapped, Error> {
         let version = store.open_version(state, id)?;
+        let unchecked = state
+            .kept
+            .get(&id)
+            .is_some_and(|kept| kept.unchecked.is_some());
+        assert!(
+            !unchecked,
+            "invariant 4: version {id} of {} was judged",
+            store.name
+        );
         store.dir.set_live(Some(id))?;
         fault_point("pull.live");
         state.live = Some(id);
@@ -321,7 +337,7 @@ impl Store {
         }
     }
 
-    /// Adds a version that was just published and opened.
+    /// Adds a version that was just published, opened and judged.
     pub fn add(
         &self,
         id: VersionId,
@@ -331,6 +347,7 @@ impl Store {
         let kept = Kept {
             record: Some(record),
             opened: Ok(version),
+            unchecked: None,
         };
         self.lock()?.kept.insert(id, kept);
         Ok(())
@@ -356,7 +373,8 @@ impl Store {
 impl State {
     fn previous(&self) -> Option<VersionId> {
         let live = self.live?;
-        let readable = |id| self.kept.get(&id).is_some_and(|kept| kept.opened.is_ok());
+        let fit = |kept: &Kept| kept.opened.is_ok() && kept.unchecked.is_none();
+        let readable = |id| self.kept.get(&id).is_some_and(fit);
         let recorded = self.history.previous(live, readable);
         recorded.or_else(|| {
             let mut below = self.kept.range(..live).rev().map(|(id, _)| *id);
@@ -402,6 +420,7 @@ impl Kept {
                 .ok()
                 .map(|version| version.residency().resident_bytes),
             digest: manifest.map_or(String::new(), |m| m.digest.clone()),
+            unchecked: self.unchecked.is_some(),
         }
     }
 }

@@ -23,6 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::{
     Graveyard, Kept, PullRecord, State, Store, Stores, meta, nothing_live, remove_in_background,
+    unchecked,
 };
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
@@ -182,6 +183,7 @@ fn say_damaged(catalog: &Catalog, name: &StoreName, live: Option<VersionId>, rea
 
 fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {
     let record = PullRecord::read(path);
+    let unchecked = unchecked::read(path);
     let opened = match Version::open(path) {
         Ok(version) if version.manifest().store != *name => Err(format!(
             "its manifest is of store {}",
@@ -190,10 +192,21 @@ fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {
         Ok(version) => Ok(Arc::new(version)),
         Err(error) => Err(error.to_string()),
     };
+    let (unchecked, opened) = match unchecked {
+        Ok(unchecked) => (unchecked, opened),
+        Err(error) => (None, Err(error.to_string())),
+    };
     if let Err(why) = &opened {
         tracing::error!(store = %name, version = id.0, %why, "a version cannot be opened");
     }
-    Kept { record, opened }
+    if unchecked.is_some() {
+        tracing::warn!(store = %name, version = id.0, "a crash came before this version was checked; a swap to it, or another push, checks it");
+    }
+    Kept {
+        record,
+        opened,
+        unchecked,
+    }
 }
 
 pub(super) fn trash_folder(data: &Path) -> PathBuf {
