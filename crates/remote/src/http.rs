@@ -106,6 +106,9 @@ pub(crate) async fn get(location: &Location, url: &Url, from: u64) -> Result<Ans
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(Error::NotFound {
             location: location.to_string(),
         }),
+        StatusCode::RANGE_NOT_SATISFIABLE => Err(wrong(format!(
+            "asked for the bytes from {from} on, the file ends before"
+        ))),
         other => Err(Error::Failed {
             location: location.to_string(),
             reason: format!("the server answered {other}"),

@@ -3,7 +3,7 @@
 //! ```text
 //!  text ── Location::parse ──► Location ──┬─ size, get_all, stream ──► the server's pull
 //!                                         ├─ list, reader, fetch_to_temp ──► ingest (blocking)
-//!                                         └─ put_file ──► a push to an object store
+//!                                         └─ put_file, remove ──► a push to an object store
 //! ```
 //!
 //! Read `location` first (what a text means, and what is never printed), then `read` (a stream

@@ -69,7 +69,8 @@ impl Location {
         Ok(all.freeze())
     }
 
-    /// The bytes from offset `from` on. `from` equal to the size gives an empty stream.
+    /// The bytes from offset `from` on. `from` equal to the size gives an empty stream, but over HTTP,
+    /// where only [`Location::stream_of_size`] can tell.
     ///
     /// # Errors
     /// `WrongAnswer` when the answer begins elsewhere or `from` is past the end; the stream's items
@@ -167,8 +168,20 @@ impl Location {
             range: (from > 0).then_some(GetRange::Offset(from)),
             ..GetOptions::default()
         };
-        let answer = store.get_opts(path, options).await;
-        let answer = answer.map_err(|e| Error::from_store(self, e))?;
+        let answer = match store.get_opts(path, options).await {
+            Ok(answer) => answer,
+            // Stores refuse an empty range, with an error that does not say so.
+            Err(refusal) if from > 0 => {
+                let size = store.head(path).await.map(|meta| meta.size);
+                let size = size.unwrap_or(u64::MAX);
+                self.check_offset(from, size)?;
+                if from == size {
+                    return Ok((futures::stream::empty().boxed(), Some(size)));
+                }
+                return Err(Error::from_store(self, refusal));
+            }
+            Err(error) => return Err(Error::from_store(self, error)),
+        };
         let size = answer.meta.size;
         self.check_offset(from, size)?;
         if answer.range.start != from {

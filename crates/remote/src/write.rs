@@ -1,8 +1,9 @@
-//! Putting a local file somewhere else.
+//! Putting a local file somewhere else, and taking it away again.
 
 use std::path::Path;
 
 use bytes::BytesMut;
+use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use std::sync::Arc;
 use tokio::io::AsyncReadExt;
@@ -29,6 +30,31 @@ impl Location {
                 let writer = BufWriter::with_capacity(Arc::clone(store), path.clone(), PART_BYTES);
                 self.put_store(local, writer, progress).await
             }
+        }
+    }
+
+    /// Removes the file here. One that is not there is removed already.
+    ///
+    /// # Errors
+    /// `Unsupported` over HTTP; `Failed` when the store refuses.
+    pub async fn remove(&self) -> Result<()> {
+        let removed = match &self.place {
+            Place::Local(path) => {
+                let removed = tokio::fs::remove_file(path).await;
+                removed.map_err(|e| Error::from_io(self, &e))
+            }
+            Place::Http(_) => Err(Error::Unsupported {
+                location: self.to_string(),
+                reason: "files cannot be removed over http".into(),
+            }),
+            Place::Store { store, path, .. } => {
+                let removed = store.delete(path).await;
+                removed.map_err(|e| Error::from_store(self, e))
+            }
+        };
+        match removed {
+            Err(Error::NotFound { .. }) => Ok(()),
+            other => other,
         }
     }
 

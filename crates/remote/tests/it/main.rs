@@ -1,0 +1,14 @@
+//! Reading and writing where the files are: an HTTP server that misbehaves, and a simulated S3.
+
+mod http;
+mod moto;
+mod s3;
+
+/// Runs `future` to its end.
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(future)
+}
