@@ -6,8 +6,8 @@
 //!  a built version (folder or URL with manifest.json) ── no build ─────► as above
 //! ```
 //!
-//! Servers pull; nothing is sent to them. So a push survives a slow client, and the same version
-//! reaches any number of servers.
+//! Servers pull; nothing is sent to them. So a push survives a slow client, and a version that was
+//! built to a URL reaches any number of servers.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -48,7 +48,8 @@ pub struct PushArgs {
     build: BuildArgs,
     #[command(flatten)]
     server: ServerArgs,
-    /// Where to stage the version for a server on another machine, such as s3://bucket/staging
+    /// Where to copy the version for a server on another machine, such as s3://bucket/staging; the copy
+    /// is removed once it is pulled
     #[arg(long, value_name = "URL", help_heading = "Pull")]
     via: Option<String>,
     /// Refuse a version with fewer records
@@ -79,11 +80,20 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
     let source = Source::find(&args, &admin)?;
     let staged = stage(&source, &args, &admin)?;
     let request = PullRequest {
-        source: staged,
+        source: staged.url.clone(),
         gates,
         activate: !args.no_activate,
     };
-    let pull = pull_to_end(&admin, &args.store, &request, args.json)?;
+    let pull = pull_to_end(&admin, &args.store, &request, args.json).map_err(|mut failure| {
+        if staged.copy.is_some() {
+            failure.message += &format!(
+                "; the copy at {} is left, remove it once nobody needs it",
+                staged.url
+            );
+        }
+        failure
+    })?;
+    staged.remove();
     report(&args, &admin, &pull, started.elapsed())
 }
 
@@ -217,29 +227,51 @@ fn needs_via(admin: &AdminClient) -> Failure {
     ))
 }
 
+/// Where the server is to pull from.
+struct Staged {
+    url: String,
+    /// The folder that was copied and where the copy is, if one was made.
+    copy: Option<(PathBuf, larder_remote::Location)>,
+}
+
+impl Staged {
+    /// Removes the copy, which nobody needs after the pull.
+    fn remove(self) {
+        let Some((folder, place)) = self.copy else {
+            return;
+        };
+        // The version is live; a copy too many is no reason to say that the push failed.
+        if let Err(failure) = build::remove_version(&folder, &place) {
+            eprintln!("larder: the staged copy at {place} was not removed: {failure}");
+        }
+    }
+}
+
 /// Puts the version where the server can pull it, and says where that is.
-fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<String, Failure> {
+fn stage(source: &Source, args: &PushArgs, admin: &AdminClient) -> Result<Staged, Failure> {
+    let in_place = |url| Ok(Staged { url, copy: None });
     let folder = match source {
-        Source::Url => return Ok(args.inputs[0].clone()),
+        Source::Url => return in_place(args.inputs[0].clone()),
         Source::Folder { path, .. } => path,
     };
     let Some(via) = &args.via else {
         if !admin.is_local() {
             return Err(needs_via(admin));
         }
-        return file_url(folder);
+        return in_place(file_url(folder)?);
     };
     let unique = format!("{}-{}", unix_seconds(), std::process::id());
     let target = format!("{}/{}/{unique}", via.trim_end_matches('/'), args.store);
     let place = build::parse_location(&target)?;
     build::put_version(folder, &place, args.json)?;
-    if !args.json {
-        eprintln!("staged at {place}; remove it once no server needs it");
-    }
-    match place.as_local() {
-        Some(path) => file_url(path),
-        None => Ok(target),
-    }
+    let url = match place.as_local() {
+        Some(path) => file_url(path)?,
+        None => target,
+    };
+    Ok(Staged {
+        url,
+        copy: Some((folder.clone(), place)),
+    })
 }
 
 /// An absolute `file://` URL of a folder.

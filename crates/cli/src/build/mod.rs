@@ -282,17 +282,10 @@ pub fn build_into(
 /// Copies a built version to where servers can pull it: the manifest last, so that nobody finds a
 /// version that is not whole.
 pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), Failure> {
-    let bytes = std::fs::read(folder.join(Manifest::FILE)).map_err(Failure::io(format!(
-        "read the manifest in {}",
-        folder.display()
-    )))?;
-    let manifest = Manifest::decode(&folder.display().to_string(), &bytes)?;
-    let total = manifest.size_bytes + bytes.len() as u64;
+    let manifest = read_manifest(folder)?;
+    let total = manifest.size_bytes;
     let progress = Progress::new(Unit::Bytes, "copying", quiet);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(Failure::io("start copying"))?;
+    let runtime = copying_runtime()?;
     let remote = |error: larder_remote::Error| Failure::new(error.to_string());
     let files = manifest
         .segments
@@ -310,6 +303,38 @@ pub fn put_version(folder: &Path, target: &Location, quiet: bool) -> Result<(), 
         done_before += local.metadata().map_or(0, |metadata| metadata.len());
     }
     Ok(())
+}
+
+/// Removes what [`put_version`] put: the manifest first, so that nobody begins to pull it.
+pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
+    if let Some(path) = target.as_local() {
+        return std::fs::remove_dir_all(path)
+            .map_err(Failure::io(format!("remove {}", path.display())));
+    }
+    let manifest = read_manifest(folder)?;
+    let runtime = copying_runtime()?;
+    let remote = |error: larder_remote::Error| Failure::new(error.to_string());
+    let segments = manifest.segments.iter().map(|entry| entry.file.as_str());
+    for file in [Manifest::FILE].into_iter().chain(segments) {
+        let place = target.join(file).map_err(remote)?;
+        runtime.block_on(place.remove()).map_err(remote)?;
+    }
+    Ok(())
+}
+
+fn read_manifest(folder: &Path) -> Result<Manifest, Failure> {
+    let bytes = std::fs::read(folder.join(Manifest::FILE)).map_err(Failure::io(format!(
+        "read the manifest in {}",
+        folder.display()
+    )))?;
+    Ok(Manifest::decode(&folder.display().to_string(), &bytes)?)
+}
+
+fn copying_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::io("start copying"))
 }
 
 /// A folder that is removed when dropped, in `parent` or the system's place for such.

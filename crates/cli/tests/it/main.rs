@@ -4,6 +4,8 @@ mod cli;
 mod crash;
 mod demo;
 mod fixture;
+#[path = "../../../remote/tests/it/moto.rs"]
+mod moto;
 mod push;
 mod s3;
 mod support;

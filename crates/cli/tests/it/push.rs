@@ -188,21 +188,21 @@ fn a_built_version_is_pushed_without_a_build_and_kept_aside_when_asked() {
 }
 
 #[test]
-fn via_stages_the_version_where_any_server_can_pull_it() {
+fn via_stages_the_version_until_it_is_pulled() {
     let folder = tempfile::tempdir().unwrap();
     let server = spawn_server(&folder.path().join("data"));
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
     let staging = folder.path().join("staging");
     let mut arguments = words(&server, &["push", input.to_str().unwrap()]);
     arguments.extend(["--via".to_owned(), staging.to_str().unwrap().to_owned()]);
-    run_ok(arguments);
+    run_ok(&arguments);
     assert_eq!(server.resp().get("s:k").unwrap().unwrap(), b"v");
-    let staged: Vec<_> = std::fs::read_dir(staging.join("s")).unwrap().collect();
-    assert_eq!(
-        staged.len(),
-        1,
-        "the staged version stays for other servers"
-    );
+    let staged = || std::fs::read_dir(staging.join("s")).unwrap().count();
+    assert_eq!(staged(), 0, "the copy is removed");
+    arguments.extend(["--min-records".to_owned(), "2".to_owned()]);
+    let error = run_failing(4, arguments);
+    assert!(error.contains("is left, remove it"), "{error}");
+    assert_eq!(staged(), 1, "what was refused is left to be looked at");
 }
 
 #[test]
