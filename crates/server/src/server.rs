@@ -1,7 +1,7 @@
 //! Start and stop: the order in which the parts of a server come up and go down.
 //!
 //! Up: lock the folder, bind both ports, recover the stores, serve RESP, serve HTTP, look after
-//! residency and retention. Down: in the opposite order. Ports are bound before the stores are
+//! residency and retention. Down: both listeners, pulls, the rest. Ports are bound before the stores are
 //! opened, so that a port in use is reported at once, and accept only after.
 
 use std::net::{SocketAddr, TcpListener};
@@ -103,8 +103,11 @@ impl Server {
             maintenance,
             ..
         } = self;
-        http.stop();
-        resp.stop();
+        // Both at once, so that a slow client of one does not keep the other's port open.
+        http.begin_stop();
+        resp.begin_stop();
+        http.join();
+        resp.join();
         shared.pulls.shut_down();
         maintenance.stop();
         tracing::info!("stopped");

@@ -7,5 +7,7 @@ mod fixture;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;
 mod push;
+mod redis_client;
 mod s3;
+mod stop;
 mod support;

@@ -136,20 +136,25 @@ impl Server {
         self.child.wait().expect("our own child");
     }
 
-    /// Waits until the server ends by itself, as a fault point makes it.
+    /// Waits until the server ends, by a fault point or because it was asked to.
     pub fn wait(mut self) -> std::process::ExitStatus {
         self.child.wait().expect("our own child")
     }
 
-    /// Asks the server to stop (SIGTERM) and waits until it has.
-    pub fn stop(mut self) -> std::process::ExitStatus {
+    /// Asks the server to stop (SIGTERM).
+    pub fn ask_to_stop(&self) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill")
             .args(["-TERM", &pid])
             .status()
             .expect("kill runs");
         assert!(sent.success());
-        self.child.wait().expect("our own child")
+    }
+
+    /// Asks the server to stop and waits until it has.
+    pub fn stop(self) -> std::process::ExitStatus {
+        self.ask_to_stop();
+        self.wait()
     }
 }
 

@@ -154,8 +154,13 @@ impl HttpThread {
         self.addr
     }
 
-    pub fn stop(self) {
+    /// Accepts no more, and lets requests in hand end for up to `server.stop_timeout_seconds`.
+    pub fn begin_stop(&self) {
         self.stop.send_replace(true);
+    }
+
+    /// Waits for the end that [`HttpThread::begin_stop`] began.
+    pub fn join(self) {
         if self.thread.join().is_err() {
             tracing::error!("the HTTP thread panicked");
         }

@@ -112,8 +112,12 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
 
 impl RespThreads {
     /// Accepts no more, lets replies in hand go out for up to `server.stop_timeout_seconds`, closes.
-    pub fn stop(self) {
+    pub fn begin_stop(&self) {
         self.stopping.send_replace(true);
+    }
+
+    /// Waits for the end that [`RespThreads::begin_stop`] began.
+    pub fn join(self) {
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a serving thread had panicked");

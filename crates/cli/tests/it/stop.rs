@@ -1,0 +1,103 @@
+//! SIGTERM: what was asked is answered, nothing more is accepted, and the exit code is 0.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+
+use larder_batch::{BuildOptions, Builder};
+
+use crate::fixture::{STORE, pull_ok, store};
+use crate::support::{Server, spawn_server};
+
+const KEYS: usize = 8;
+const VALUE_BYTES: usize = 256 << 10;
+/// Replies of 2 MiB each: far more than the buffers between server and client hold.
+const REQUESTS: usize = 50;
+
+/// A store of few large values: small requests, large replies.
+fn build_large(folder: &Path) {
+    let mut options = BuildOptions::new(store());
+    options.partitions = 1;
+    let builder = Builder::new(options, folder).unwrap();
+    let mut rows = builder.writer();
+    for number in 0..KEYS {
+        let value = vec![b'a' + number as u8; VALUE_BYTES];
+        rows.push(number as u64, format!("{number}").as_bytes(), &value)
+            .unwrap();
+    }
+    rows.close().unwrap();
+    builder.finish(&|_| {}).unwrap();
+}
+
+fn server_of_large_values(folder: &Path) -> Server {
+    let version = folder.join("version");
+    build_large(&version);
+    let server = spawn_server(&folder.join("data"));
+    pull_ok(&server, &version);
+    server
+}
+
+fn bulk(reader: &mut impl BufRead) -> usize {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    assert_eq!(line, format!("${VALUE_BYTES}\r\n"));
+    let mut value = vec![0; VALUE_BYTES + 2];
+    reader.read_exact(&mut value).unwrap();
+    usize::from(value[VALUE_BYTES - 1] - b'a')
+}
+
+/// Until nothing listens there any more.
+fn wait_until_refused(address: &str) {
+    while TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = server_of_large_values(temp.path());
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("{STORE}:{key}")).collect();
+    let mget = keys
+        .iter()
+        .fold(format!("*{}\r\n$4\r\nMGET\r\n", KEYS + 1), |all, key| {
+            all + &format!("${}\r\n{key}\r\n", key.len())
+        });
+    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    stream.write_all(mget.repeat(REQUESTS).as_bytes()).unwrap();
+    let mut replies = BufReader::new(stream);
+    // The first reply is on its way, so the requests are with the server.
+    replies.fill_buf().unwrap();
+    let mut idle = TcpStream::connect(&server.resp).unwrap();
+    idle.write_all(b"PING\r\n").unwrap();
+    idle.read_exact(&mut [0; 7]).unwrap();
+
+    server.ask_to_stop();
+    wait_until_refused(&server.resp);
+    wait_until_refused(server.http.trim_start_matches("http://"));
+    for _ in 0..REQUESTS {
+        let mut line = String::new();
+        replies.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("*{KEYS}\r\n"));
+        for expected in 0..KEYS {
+            assert_eq!(bulk(&mut replies), expected);
+        }
+    }
+    let rest = |reader: &mut dyn Read| reader.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(rest(&mut replies), 0, "then the server closes");
+    assert_eq!(rest(&mut idle), 0);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_dump_in_hand_ends_whole_when_the_server_stops() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = server_of_large_values(temp.path());
+    let mut dump = BufReader::new(server.admin().dump(&store(), None).unwrap());
+    dump.fill_buf().unwrap();
+    server.ask_to_stop();
+    wait_until_refused(server.http.trim_start_matches("http://"));
+    let lines = dump.lines().map(Result::unwrap).count();
+    assert_eq!(lines, KEYS);
+    assert_eq!(server.wait().code(), Some(0));
+}
