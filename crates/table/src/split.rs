@@ -1,0 +1,75 @@
+//! Which leading bytes of a key name its group.
+//!
+//! A key is *whole* if it has all the columns (or bytes) that the split asks for. Its group is then the bytes
+//! through the last of them, and any suffix may follow. A shorter key has a group to itself: the key.
+//!
+//! 1. No whole key's group is a proper prefix of another whole key's group: both have the same number of
+//!    separators, and both end in one (or both have the same length).
+//! 2. So keys of different groups stand in the order of their groups. Where neither group is a prefix of the
+//!    other this is plain; else the shorter one is, by 1, that of a short key, which is itself a proper prefix of
+//!    the other key.
+
+/// How a table's keys fall into groups. Rows of one group lie together; a range inside a group never looks at
+/// another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Split {
+    /// One group holds all rows.
+    None,
+    /// Through the `n`-th separator (`|` or `:`) after the one that ends the table's name: with `Columns(1)` the
+    /// group of `tline|ann|0000000100|bob` is `tline|ann|`.
+    Columns(usize),
+    /// The first `n` bytes of the key.
+    Bytes(usize),
+}
+
+impl Split {
+    /// The length of the key's group, if the key is whole.
+    #[inline]
+    pub(crate) fn whole(self, key: &[u8]) -> Option<usize> {
+        match self {
+            Split::None => Some(0),
+            Split::Bytes(n) => (key.len() >= n).then_some(n),
+            Split::Columns(n) => {
+                let mut left = n;
+                for (at, &byte) in key.iter().enumerate() {
+                    if byte == b'|' || byte == b':' {
+                        if left == 0 {
+                            return Some(at + 1);
+                        }
+                        left -= 1;
+                    }
+                }
+                None
+            }
+        }
+    }
+
+    /// The length of the key's group, whole or not.
+    #[inline]
+    pub(crate) fn group_len(self, key: &[u8]) -> usize {
+        self.whole(key).unwrap_or(key.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Split;
+
+    #[test]
+    fn a_group_ends_with_its_last_separator() {
+        assert_eq!(
+            Split::Columns(1).whole(b"tline|ann|0000000100|bob"),
+            Some(10)
+        );
+        assert_eq!(
+            Split::Columns(2).whole(b"tline:ann|0000000100|bob"),
+            Some(21)
+        );
+        assert_eq!(Split::Columns(0).whole(b"tline|ann"), Some(6));
+        assert_eq!(Split::Columns(1).whole(b"tline|ann"), None);
+        assert_eq!(Split::Columns(1).group_len(b"tline|ann"), 9);
+        assert_eq!(Split::Bytes(4).whole(b"tline"), Some(4));
+        assert_eq!(Split::Bytes(4).whole(b"tli"), None);
+        assert_eq!(Split::None.whole(b""), Some(0));
+    }
+}

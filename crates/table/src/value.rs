@@ -1,0 +1,277 @@
+//! A value that may be stored once and named many times.
+//!
+//! 1. A value of at most [`SMALL`] bytes is held in the handle itself, and in every row: that costs no more than
+//!    a pointer. A longer one is one allocation, counted, freed with its last handle.
+//! 2. A long value is charged to at most one [`Ledger`], that of the first table that stores it, with all the bytes
+//!    of its allocation, from then until it is freed, whoever holds it last.
+//!
+//! The count is atomic, so that a table may move to its core's thread and a value may travel to another core; on
+//! one core it costs a few nanoseconds.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+
+/// The longest value that a handle holds in itself, in bytes.
+pub(crate) const SMALL: usize = 16;
+
+/// A cheap handle to immutable bytes: cloning it copies at most 16 bytes.
+pub struct Value(Repr);
+
+enum Repr {
+    Small(u8, [u8; SMALL]),
+    Shared(Shared),
+}
+
+/// What a shared value's allocation begins with; its bytes follow.
+#[repr(C)]
+struct Head {
+    ledger: AtomicPtr<Ledger>,
+    handles: AtomicU32,
+    len: u32,
+}
+
+/// An owned count on a shared allocation.
+pub(crate) struct Shared(NonNull<Head>);
+
+/// The bytes of the shared values that a table is charged for.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    bytes: AtomicUsize,
+}
+
+// SAFETY: the bytes are immutable, and the count and the ledger are atomics.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Value {
+    /// Copies the bytes: at most 16 into the handle, more into one allocation of 16 bytes more than the value.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than 2^32 - 1 bytes.
+    pub fn new(bytes: &[u8]) -> Value {
+        if bytes.len() <= SMALL {
+            let mut small = [0; SMALL];
+            small[..bytes.len()].copy_from_slice(bytes);
+            Value(Repr::Small(bytes.len() as u8, small))
+        } else {
+            Value(Repr::Shared(Shared::new(bytes)))
+        }
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Small(len, bytes) => &bytes[..usize::from(*len)],
+            Repr::Shared(shared) => shared.bytes(),
+        }
+    }
+
+    pub(crate) fn from_shared(shared: Shared) -> Value {
+        Value(Repr::Shared(shared))
+    }
+
+    pub(crate) fn shared(&self) -> Option<&Shared> {
+        match &self.0 {
+            Repr::Small(..) => None,
+            Repr::Shared(shared) => Some(shared),
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(bytes: &[u8]) -> Shared {
+        let len = u32::try_from(bytes.len()).expect("a value has less than 4 GiB");
+        let layout = layout(bytes.len());
+        // SAFETY: the layout has at least the size of a head.
+        let at = unsafe { alloc(layout) };
+        let Some(head) = NonNull::new(at.cast::<Head>()) else {
+            handle_alloc_error(layout)
+        };
+        // SAFETY: the allocation is new, aligned for a head, and has room for it and the bytes after it.
+        unsafe {
+            head.write(Head {
+                ledger: AtomicPtr::new(ptr::null_mut()),
+                handles: AtomicU32::new(1),
+                len,
+            });
+            ptr::copy_nonoverlapping(bytes.as_ptr(), at.add(size_of::<Head>()), bytes.len());
+        }
+        Shared(head)
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: a counted allocation is alive; `len` initialized bytes follow its head and never change.
+        unsafe {
+            let len = self.0.as_ref().len as usize;
+            std::slice::from_raw_parts(self.0.as_ptr().cast::<u8>().add(size_of::<Head>()), len)
+        }
+    }
+
+    /// Gives the count away as an address: `from_address` takes it back.
+    #[inline]
+    pub(crate) fn into_address(self) -> usize {
+        let address = self.0.as_ptr().expose_provenance();
+        std::mem::forget(self);
+        address
+    }
+
+    /// # Safety
+    ///
+    /// The address came from `into_address`, and this takes its count back once.
+    #[inline]
+    pub(crate) unsafe fn from_address(address: usize) -> Shared {
+        // SAFETY: the address is that of a living head, so it is not zero.
+        Shared(unsafe { NonNull::new_unchecked(ptr::with_exposed_provenance_mut(address)) })
+    }
+
+    /// Charges the ledger for the allocation, unless one is charged already (invariant 2).
+    #[inline]
+    pub(crate) fn charge(&self, ledger: &Arc<Ledger>) {
+        // SAFETY: a counted allocation is alive.
+        let head = unsafe { self.0.as_ref() };
+        if !head.ledger.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        let raw = Arc::into_raw(ledger.clone()).cast_mut();
+        match head.ledger.compare_exchange(
+            ptr::null_mut(),
+            raw,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => {
+                ledger
+                    .bytes
+                    .fetch_add(layout(head.len as usize).size(), Ordering::Relaxed);
+            }
+            // SAFETY: the count that `into_raw` gave away is taken back, for nobody else saw it.
+            Err(_) => drop(unsafe { Arc::from_raw(raw) }),
+        }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What the allocator is asked for by an `Arc<Ledger>`: two counts, and the ledger.
+    pub(crate) const ALLOCATED: usize = size_of::<Ledger>() + 2 * size_of::<usize>();
+}
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(size_of::<Head>() + len, align_of::<Head>())
+        .expect("a value has less than 4 GiB")
+}
+
+impl Clone for Shared {
+    #[inline]
+    fn clone(&self) -> Shared {
+        // SAFETY: a counted allocation is alive.
+        let before = unsafe { self.0.as_ref() }
+            .handles
+            .fetch_add(1, Ordering::Relaxed);
+        // A count that wrapped would free a value in use.
+        if before > u32::MAX / 2 {
+            std::process::abort();
+        }
+        Shared(self.0)
+    }
+}
+
+impl Drop for Shared {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: a counted allocation is alive.
+        let head = unsafe { self.0.as_ref() };
+        if head.handles.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let layout = layout(head.len as usize);
+        let ledger = head.ledger.load(Ordering::Relaxed);
+        if !ledger.is_null() {
+            // SAFETY: `charge` put the address of a count here, which is taken back once, here.
+            let ledger = unsafe { Arc::from_raw(ledger) };
+            ledger.bytes.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
+        // SAFETY: this was the last count, and the layout is the one it was allocated with.
+        unsafe { dealloc(self.0.as_ptr().cast(), layout) };
+    }
+}
+
+impl Clone for Value {
+    #[inline]
+    fn clone(&self) -> Value {
+        match &self.0 {
+            Repr::Small(len, bytes) => Value(Repr::Small(*len, *bytes)),
+            Repr::Shared(shared) => Value(Repr::Shared(shared.clone())),
+        }
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Value {}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_charged_once_until_its_last_handle_goes() {
+        let (first, second) = (Arc::new(Ledger::default()), Arc::new(Ledger::default()));
+        let value = Value::new(&[7; 100]);
+        let shared = value.shared().expect("100 bytes are shared");
+        shared.charge(&first);
+        shared.charge(&second);
+        assert_eq!((first.bytes(), second.bytes()), (116, 0));
+        let copy = value.clone();
+        drop(value);
+        assert_eq!((copy.len(), first.bytes()), (100, 116));
+        drop(copy);
+        assert_eq!(first.bytes(), 0);
+        assert_eq!(Arc::strong_count(&first), 1);
+    }
+
+    #[test]
+    fn small_values_live_in_the_handle() {
+        for len in 0..40 {
+            let bytes: Vec<u8> = (0..len).collect();
+            let value = Value::new(&bytes);
+            assert_eq!(value.shared().is_none(), bytes.len() <= SMALL);
+            assert_eq!(*value, *bytes);
+            assert_eq!(value.clone(), value);
+        }
+    }
+}
