@@ -22,6 +22,18 @@ pub struct LiveStore {
     pub version: Arc<Version>,
 }
 
+impl LiveStore {
+    /// Whether a value takes so long to read and check, on average, that no serving thread should:
+    /// some 25 microseconds and more.
+    #[inline]
+    pub fn has_large_values(&self) -> bool {
+        let manifest = self.version.manifest();
+        manifest.value_bytes / LARGE_VALUE_BYTES >= manifest.record_count.max(1)
+    }
+}
+
+const LARGE_VALUE_BYTES: u64 = 256 << 10;
+
 /// A store that exists and cannot be read: nothing was ever made live, or the live version is damaged.
 #[derive(Debug, Clone)]
 pub struct Unavailable {

@@ -14,6 +14,7 @@
 pub mod catalog;
 mod error;
 mod fetch;
+mod held;
 mod http;
 mod maintenance;
 mod metrics;

@@ -24,6 +24,7 @@ use crate::Shared;
 use crate::catalog::Lookup;
 use crate::error::Error;
 use crate::fetch::priority::spawn_low;
+use crate::held::HeldValue;
 
 type Server = State<Arc<Shared>>;
 type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
@@ -53,17 +54,15 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
     let read = tokio::task::spawn_blocking(move || {
-        let found = live.version.get(&key)?;
-        found
-            .map(|value| Bytes::copy_from_slice(&value))
-            .ok_or_else(|| {
-                Error::AbsentKey(format!(
-                    "store {} version {} holds no key {:?}",
-                    live.name,
-                    live.version_id,
-                    String::from_utf8_lossy(&key)
-                ))
-            })
+        let found = HeldValue::find(&live, |version| version.get(&key))?;
+        found.map(Bytes::from_owner).ok_or_else(|| {
+            Error::AbsentKey(format!(
+                "store {} version {} holds no key {:?}",
+                live.name,
+                live.version_id,
+                String::from_utf8_lossy(&key)
+            ))
+        })
     });
     let read = read.await.map_err(panicked)?;
     series.record(1, began.elapsed());

@@ -23,7 +23,6 @@ mod connection;
 mod core;
 mod describe;
 mod dispatch;
-mod held;
 mod listen;
 mod output;
 mod reads;

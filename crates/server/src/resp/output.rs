@@ -14,7 +14,7 @@ use larder_protocol::resp::{Encoder, Proto};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use super::held::HeldValue;
+use crate::held::HeldValue;
 
 /// From this size on, a value is sent from where it lies.
 pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;

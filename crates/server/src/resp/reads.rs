@@ -8,6 +8,8 @@
 //! ```
 //!
 //! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes.
+//! Stores of large values are read by disk threads also when they are in memory: checking a value's
+//! checksum may take longer than other connections should wait.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
@@ -20,10 +22,10 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
 use tokio::task::JoinHandle;
 
-use super::held::HeldValue;
 use super::output::{LARGE_VALUE_BYTES, Mark, Output};
 use super::session::State;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
+use crate::held::HeldValue;
 
 /// Lookups of one command that wait for the disk at the same time.
 const READS_MAX: usize = 16;
@@ -243,7 +245,11 @@ pub(super) fn read<'k>(
             .take_while(|(other, _)| Arc::ptr_eq(other, live))
             .count();
         let batch = &rest[..same];
-        if same > 1 && live.version.is_resident() && !batch.iter().any(|(_, key)| is_hooked(key)) {
+        if same > 1
+            && live.version.is_resident()
+            && !live.has_large_values()
+            && !batch.iter().any(|(_, key)| is_hooked(key))
+        {
             let keys: Vec<&[u8]> = batch.iter().map(|(_, key)| *key).collect();
             live.version.get_many(&keys, &mut found);
         } else {
@@ -282,7 +288,7 @@ pub(super) fn read<'k>(
         targets: owned.collect(),
         mark: Some(mark),
         failed: false,
-        read_ahead: READS_MAX,
+        read_ahead: together(targets[done].0, READS_MAX),
         started: Instant::now(),
         args: Vec::new(),
     })
@@ -307,7 +313,7 @@ fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
         // No store holds the empty key.
         return Ok(Attempt::Ready(None));
     }
-    if is_hooked(key) {
+    if live.has_large_values() || is_hooked(key) {
         return Ok(Attempt::WouldBlock);
     }
     live.version.try_get(key)
@@ -352,6 +358,7 @@ pub(super) struct ReadJob {
     pub args: Vec<Vec<u8>>,
 }
 
+/// The value, or of GETRANGE the part that was asked for.
 pub(super) type DiskRead = JoinHandle<Result<Option<HeldValue>, Error>>;
 
 /// What a job needs next.
@@ -396,10 +403,18 @@ impl ReadJob {
     pub fn start_reads(&self) -> Vec<DiskRead> {
         let next = self.targets.iter().take(self.read_ahead);
         next.map(|(live, key)| {
-            let (live, key) = (live.clone(), key.clone());
+            let (live, key, ask) = (live.clone(), key.clone(), self.answer.ask);
             tokio::task::spawn_blocking(move || {
                 run_hook(&key);
-                HeldValue::find(&live, |version| version.get(&key))
+                let found = HeldValue::find(&live, |version| version.get(&key))?;
+                Ok(found.map(|value| match ask {
+                    // Here, where copying a large part holds nobody up.
+                    Ask::GetRange { start, end } => {
+                        let range = range_of(start, end, value.len());
+                        value.slice(range)
+                    }
+                    _ => value,
+                }))
             })
         })
         .collect()
@@ -418,6 +433,10 @@ impl ReadJob {
                 } else {
                     READS_MAX
                 };
+                if let Ask::GetRange { start, end } = &mut self.answer.ask {
+                    // The part has been cut out; the command has one key.
+                    (*start, *end) = (0, -1);
+                }
                 self.answer
                     .add(&mut state.output, state.proto, key.len(), value, |value| {
                         value

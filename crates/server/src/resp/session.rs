@@ -473,7 +473,8 @@ impl<'s, 'i> GetRun<'s, 'i> {
         let Ok((live, key)) = resolve(snapshot, redis_key) else {
             return false;
         };
-        if key.is_empty() || !live.version.is_resident() || is_hooked(key) {
+        let apart = !live.version.is_resident() || live.has_large_values();
+        if key.is_empty() || apart || is_hooked(key) {
             return false;
         }
         self.live = Some(live);

@@ -561,3 +561,34 @@ fn redis_cli_is_content() {
             .contains("redis_version:")
     );
 }
+
+#[test]
+fn large_values_are_read_apart_from_the_serving_threads_and_small_ones_are_not() {
+    let server = server();
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = (0..8).map(|i| (format!("k{i}"), i.to_string().repeat(400 << 10)));
+    build_rows(folder.path(), "large", rows, 1);
+    let pull = server.pull_from("large", folder.path().to_str().expect("UTF-8"));
+    assert_eq!(pull["state"], "done", "{pull}");
+    let read_apart = || server.get("/v1/stats").1["disk_reads"].as_u64().unwrap();
+
+    let mut client = Client::connect(&server);
+    client.check("GET s:k1", "$1|v");
+    client.check("MGET s:k1 s:k2", "*2|$1|v|$1|v");
+    assert_eq!(read_apart(), 0, "it is all in memory");
+    let value = |i: usize| format!("$409600|{}", i.to_string().repeat(400 << 10));
+    client.check("GET large:k3", &value(3));
+    assert_eq!(read_apart(), 1);
+    client.check("GETRANGE large:k3 5 7", "$3|333");
+    client.check("STRLEN large:k3", ":409600");
+    let part = format!("$100000|{}", "4".repeat(100_000));
+    client.check("GETRANGE large:k4 0 99999", &part);
+    let both = format!("*3|{}|$-1|{}", value(5), value(6));
+    client.check("MGET large:k5 large:none large:k6", &both);
+    assert_eq!(read_apart(), 7);
+    // Pipelined behind one another, and over HTTP.
+    client.send(&[request(&["GET", "large:k1"]), request(&["GET", "s:k1"])].concat());
+    assert_eq!(client.reply(), value(1));
+    assert_eq!(client.reply(), "$1|v");
+    server.check_value("large", "k7", &value(7)[8..]);
+}

@@ -2,6 +2,10 @@
 //!
 //! Large values go from the map to the socket without a copy, and a reply may wait long after the
 //! request that asked for it, and after a swap. So the value carries the `Arc` of its version.
+//!
+//! One checksum covers a whole value, so all of it is read and checked whatever part is asked for.
+//! Of a value in memory that costs no memory. One that had to be read from disk is owned: a part of
+//! it is copied out and the rest let go, so that what waits to be sent is no more than what was asked.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -11,11 +15,18 @@ use larder_batch::{Error, Value, Version};
 use crate::catalog::LiveStore;
 
 /// Part of a value, and what keeps its bytes alive.
-pub(super) struct HeldValue {
-    /// Invariant: borrows from `_live.version` or from nothing. Declared first, so dropped first.
-    value: Value<'static>,
+pub struct HeldValue {
+    bytes: Bytes,
     range: Range<usize>,
-    _live: Arc<LiveStore>,
+}
+
+enum Bytes {
+    Value {
+        /// Invariant: borrows from `_live.version` or from nothing. Declared first, so dropped first.
+        value: Value<'static>,
+        _live: Arc<LiveStore>,
+    },
+    Part(Box<[u8]>),
 }
 
 impl HeldValue {
@@ -42,8 +53,10 @@ impl HeldValue {
         let value = unsafe { std::mem::transmute::<Value<'_>, Value<'static>>(value) };
         HeldValue {
             range: 0..value.len(),
-            value,
-            _live: live.clone(),
+            bytes: Bytes::Value {
+                value,
+                _live: live.clone(),
+            },
         }
     }
 
@@ -52,7 +65,41 @@ impl HeldValue {
         let end = self.range.start + range.end.min(self.range.len());
         let start = (self.range.start + range.start).min(end);
         self.range = start..end;
+        let owned = matches!(&self.bytes, Bytes::Value { value, .. } if !value.is_borrowed());
+        if owned && self.len() < self.whole().len() {
+            let bytes: Box<[u8]> = Box::from(&*self);
+            return HeldValue {
+                range: 0..bytes.len(),
+                bytes: Bytes::Part(bytes),
+            };
+        }
         self
+    }
+
+    fn whole(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Value { value, .. } => value,
+            Bytes::Part(part) => part,
+        }
+    }
+}
+
+/// Giving so much memory back to the system takes longer than a serving thread should.
+const DROPPED_APART_BYTES: usize = 4 << 20;
+
+impl Drop for HeldValue {
+    fn drop(&mut self) {
+        let Bytes::Value { value, .. } = &self.bytes else {
+            return;
+        };
+        if value.is_borrowed() || value.len() < DROPPED_APART_BYTES {
+            return;
+        }
+        let bytes = std::mem::replace(&mut self.bytes, Bytes::Part(Box::default()));
+        // Without a thread the closure is dropped here, and the bytes with it.
+        let _ = std::thread::Builder::new()
+            .name("larder-free".to_owned())
+            .spawn(move || drop(bytes));
     }
 }
 
@@ -60,6 +107,12 @@ impl Deref for HeldValue {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.value[self.range.clone()]
+        &self.whole()[self.range.clone()]
+    }
+}
+
+impl AsRef<[u8]> for HeldValue {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
