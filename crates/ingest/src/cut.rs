@@ -6,8 +6,11 @@
 //! Invariants:
 //! 1. Every chunk begins at a record's begin and ends at a record's end, or at the end of the file.
 //! 2. Chunks are numbered from 0 without gaps, and do not depend on who cuts them.
+//! 3. Of all files together one chunk at a time is longer than `chunk_bytes`: who cuts another one
+//!    waits until the first is parsed. So the longest record counts once, however many threads there are.
 
 use std::io::Read;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use memchr::{memchr, memrchr};
 
@@ -29,6 +32,7 @@ pub(crate) struct Cutter {
     carry: Vec<u8>,
     chunk_bytes: usize,
     record_bytes_max: usize,
+    long_chunk: Arc<LongChunk>,
     pub next_chunk: u64,
     ended: bool,
 }
@@ -36,11 +40,51 @@ pub(crate) struct Cutter {
 pub(crate) struct Cut {
     pub chunk: u64,
     pub has_quotes: bool,
+    /// To be kept until the chunk is parsed.
+    pub turn: Option<Turn>,
+}
+
+/// Who may have a long chunk.
+#[derive(Default)]
+pub(crate) struct LongChunk {
+    taken: Mutex<bool>,
+    returned: Condvar,
+}
+
+/// The right to have the one long chunk.
+pub(crate) struct Turn(Arc<LongChunk>);
+
+impl Turn {
+    /// Waits for it. Who has it takes no file's lock, so it comes.
+    fn take(of: &Arc<LongChunk>) -> Turn {
+        let mut taken = of.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken {
+            taken = of
+                .returned
+                .wait(taken)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken = true;
+        Turn(Arc::clone(of))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        self.0.returned.notify_one();
+    }
 }
 
 impl Cutter {
-    pub fn new(reader: Box<dyn Read + Send>, chunk_bytes: usize, record_bytes_max: usize) -> Self {
+    pub fn new(
+        reader: Box<dyn Read + Send>,
+        chunk_bytes: usize,
+        record_bytes_max: usize,
+        long_chunk: &Arc<LongChunk>,
+    ) -> Self {
         Cutter {
+            long_chunk: Arc::clone(long_chunk),
             reader,
             carry: Vec::new(),
             chunk_bytes,
@@ -66,6 +110,7 @@ impl Cutter {
         buffer.extend_from_slice(&self.carry);
         self.carry.clear();
         let mut target = self.chunk_bytes;
+        let mut turn = None;
         loop {
             self.fill(buffer, target)?;
             if buffer.is_empty() {
@@ -96,11 +141,12 @@ impl Cutter {
                 return Err(Fault::data(
                     At::Line(1),
                     format!(
-                        "a record is longer than {} bytes; is a quote left open, or is this another format?",
+                        "a record is longer than {} bytes; is a quote left open, or is this another format? If not, raise --memory: a record may take a fifth of it",
                         self.record_bytes_max
                     ),
                 ));
             } else {
+                turn.get_or_insert_with(|| Turn::take(&self.long_chunk));
                 target = target.saturating_mul(2).min(self.record_bytes_max);
                 continue;
             }
@@ -109,6 +155,7 @@ impl Cutter {
             return Ok(Some(Cut {
                 chunk,
                 has_quotes: found.has_quotes,
+                turn,
             }));
         }
     }

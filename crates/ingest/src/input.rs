@@ -11,7 +11,7 @@ use larder_remote::Location;
 
 use crate::avro::AvroFile;
 use crate::csv::CsvFile;
-use crate::cut::Cutter;
+use crate::cut::{Cutter, LongChunk};
 use crate::error::{Error, Fault, one_line};
 use crate::ipc::IpcFile;
 use crate::json_lines::JsonLinesFile;
@@ -87,6 +87,7 @@ impl Input {
         &self,
         options: &Arc<InputOptions>,
         bytes_read: &Arc<AtomicU64>,
+        long_chunk: &Arc<LongChunk>,
     ) -> Result<Box<dyn Tasks>, Fault> {
         let mut reader: Box<dyn Read + Send> = match &self.source {
             Source::Stdin => Box::new(std::io::stdin()),
@@ -133,12 +134,12 @@ impl Input {
                 let is_tsv = [".tsv", ".tab"].iter().any(|end| stem.ends_with(end));
                 let delimiter = options.delimiter.or(is_tsv.then_some(b'\t'));
                 Box::new(CsvFile::new(
-                    cutter(text, options),
+                    cutter(text, options, long_chunk),
                     delimiter,
                     Arc::clone(options),
                 ))
             }
-            Format::JsonLines => Box::new(JsonLinesFile::new(cutter(text, options))),
+            Format::JsonLines => Box::new(JsonLinesFile::new(cutter(text, options, long_chunk))),
             Format::Avro => Box::new(AvroFile::new(text)),
             Format::Arrow => Box::new(IpcFile::new(text)),
             Format::Parquet => {
@@ -175,12 +176,17 @@ fn open_parquet(
     ParquetFile::open(file, options)
 }
 
-fn cutter(text: Box<dyn Read + Send>, options: &InputOptions) -> Cutter {
-    // Each thread holds a chunk and each open file a carry; a record may grow to half of the memory.
+fn cutter(
+    text: Box<dyn Read + Send>,
+    options: &InputOptions,
+    long_chunk: &Arc<LongChunk>,
+) -> Cutter {
+    // Each thread holds a chunk and each open file a carry, which takes half of the memory; the one
+    // record at a time that may be longer may take all of it, and a little for its key.
     let share = options.memory.0 / (4 * options.threads.max(1) as u64);
     let chunk_bytes = share.clamp(64 << 10, 4 << 20) as usize;
-    let record_bytes_max = (options.memory.0 / 2).clamp(1 << 20, 1 << 31) as usize;
-    Cutter::new(text, chunk_bytes, record_bytes_max)
+    let record_bytes_max = (options.memory.0.max(1 << 20) + (1 << 20)).min(1 << 31) as usize;
+    Cutter::new(text, chunk_bytes, record_bytes_max, long_chunk)
 }
 
 fn read_head(reader: &mut dyn Read) -> Result<Vec<u8>, Fault> {

@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::csv::{CHUNK_BITS, check_encoding};
-use crate::cut::{Boundary, Cutter};
+use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack, emit_json_value};
 use crate::error::{At, Fault, FaultKind, one_line};
 use crate::options::{InputOptions, ValueSpec};
@@ -44,7 +44,10 @@ impl Tasks for JsonLinesFile {
         Ok(cut.map(|cut| {
             (
                 cut.chunk,
-                Box::new(JsonLinesTask { chunk: cut.chunk }) as Box<dyn Task>,
+                Box::new(JsonLinesTask {
+                    chunk: cut.chunk,
+                    _turn: cut.turn,
+                }) as Box<dyn Task>,
             )
         }))
     }
@@ -56,6 +59,7 @@ impl Tasks for JsonLinesFile {
 
 struct JsonLinesTask {
     chunk: u64,
+    _turn: Option<Turn>,
 }
 
 impl Task for JsonLinesTask {

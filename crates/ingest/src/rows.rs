@@ -65,7 +65,7 @@ impl<'a> Rows<'a> {
             )));
         }
         Err(Fault::file(format!(
-            "the value has {} bytes, at most {} are allowed; raise the limit or choose fewer columns",
+            "the value has {} bytes, at most {} are allowed; split it, or choose fewer columns",
             value.len(),
             self.options.value_bytes_max
         )))

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::cut::LongChunk;
 use crate::error::{At, Error, Fault};
 use crate::guard::guarded;
 use crate::input::{Input, expand};
@@ -39,6 +40,9 @@ pub(crate) trait Tasks: Send {
 pub(crate) trait Task: Send {
     fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault>;
 }
+
+/// A buffer that one long record grew beyond this is given back after it.
+const BUFFER_KEPT_MAX: usize = 16 << 20;
 
 /// Files whose rows fit the sequence number: 20 bits.
 const FILES_MAX: usize = 1 << 20;
@@ -73,6 +77,7 @@ pub fn ingest<'s>(
             .map(|input| Mutex::new(Slot::new(input)))
             .collect(),
         bytes_read: Arc::default(),
+        long_chunk: Arc::default(),
         rows: AtomicU64::new(0),
         skipped: AtomicU64::new(0),
         stop: AtomicBool::new(false),
@@ -117,6 +122,7 @@ struct Run<'a> {
     slots: Vec<Mutex<Slot>>,
     bytes_total: Option<u64>,
     bytes_read: Arc<AtomicU64>,
+    long_chunk: Arc<LongChunk>,
     rows: AtomicU64,
     skipped: AtomicU64,
     stop: AtomicBool,
@@ -152,11 +158,13 @@ impl Slot {
         &mut self,
         options: &Arc<InputOptions>,
         bytes_read: &Arc<AtomicU64>,
+        long_chunk: &Arc<LongChunk>,
         buffer: &mut Vec<u8>,
     ) -> Result<NextTask, (u64, Fault)> {
         if let SlotState::Unopened = self.state {
             let input = &self.input;
-            let tasks = guarded(|| input.open(options, bytes_read)).map_err(|fault| (0, fault))?;
+            let tasks = guarded(|| input.open(options, bytes_read, long_chunk))
+                .map_err(|fault| (0, fault))?;
             self.state = SlotState::Open(tasks);
         }
         let SlotState::Open(tasks) = &mut self.state else {
@@ -192,6 +200,9 @@ impl Run<'_> {
             let (count, skipped) = (rows.count, rows.skipped);
             rows.lines = 0;
             let result = guarded(|| task.run(file as u64, &buffer, &mut rows));
+            if buffer.capacity() > BUFFER_KEPT_MAX {
+                buffer = Vec::new();
+            }
             if rows.lines > 0 {
                 lock(&self.slots[file]).lines.insert(number, rows.lines);
             }
@@ -227,7 +238,7 @@ impl Run<'_> {
                     return None;
                 }
                 if let Ok(mut slot) = self.slots[file].try_lock() {
-                    match slot.next(options, &self.bytes_read, buffer) {
+                    match slot.next(options, &self.bytes_read, &self.long_chunk, buffer) {
                         Ok(Some((number, task))) => return Some((file, number, task)),
                         Ok(None) if file == *first => *first += 1,
                         Ok(None) => {}

@@ -104,7 +104,8 @@ pub struct BuildArgs {
     /// Leave out the filter that answers reads of absent keys without the disk
     #[arg(long, help_heading = "Version")]
     pub no_filter: bool,
-    /// Memory for parsing and sorting together; what does not fit is spilled to disk
+    /// Memory for parsing and sorting together; what does not fit is spilled to disk, but for a single
+    /// row, which may take a fifth of it
     #[arg(
         long,
         value_name = "SIZE",

@@ -19,8 +19,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// A quarter is for parsing, but no more than threads can use; sorting, which spills to disk
-    /// what does not fit, takes the rest.
+    /// Up to a gigabyte, a quarter is for parsing, but no more than threads can use; sorting, which
+    /// spills to disk what does not fit, takes the rest. Who gives more may have long rows: a fifth is
+    /// for parsing then, so that the longest row fits there as well as in a quarter of the rest.
     pub fn share(memory: ByteSize, threads: usize) -> Result<Memory, Failure> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
         const PARSING_PER_THREAD_MAX: u64 = 64 << 20;
@@ -29,7 +30,11 @@ impl Memory {
                 "--memory {memory} is too little; give at least {MEMORY_MIN}"
             )));
         }
-        let parsing = (memory.0 / 4).min(PARSING_PER_THREAD_MAX * threads as u64);
+        let used_by_threads = PARSING_PER_THREAD_MAX * threads as u64;
+        let parsing = match memory.0.saturating_sub(1 << 30) {
+            0 => (memory.0 / 4).min(used_by_threads),
+            beyond => (memory.0 / 5).min(used_by_threads + beyond / 2),
+        };
         Ok(Memory {
             parsing: ByteSize(parsing),
             sorting: ByteSize(memory.0 - parsing),
@@ -52,6 +57,7 @@ pub fn feed(
     };
     let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
         Ok(Box::new(Sink {
+            value_bytes_max: memory.sorting.0 / 4,
             writer: builder.writer(),
             until_check: 0,
         }))
@@ -78,6 +84,8 @@ fn failure(error: larder_ingest::Error) -> Failure {
 }
 
 struct Sink<'a> {
+    /// What the builder takes of one value; it does not know of `--memory` as a whole.
+    value_bytes_max: u64,
     writer: RowWriter<'a>,
     until_check: u32,
 }
@@ -92,12 +100,24 @@ impl RowSink for Sink<'_> {
             }
         }
         self.until_check -= 1;
+        if value.len() as u64 > self.value_bytes_max {
+            return Err(too_long(key, value.len() as u64).into());
+        }
         Ok(self.writer.push(seq, key, value)?)
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
         Ok(self.writer.close()?)
     }
+}
+
+#[cold]
+fn too_long(key: &[u8], size: u64) -> String {
+    let shown: String = String::from_utf8_lossy(key).chars().take(80).collect();
+    let enough = ByteSize((size * 5).next_multiple_of(1 << 20));
+    format!(
+        "the value of key {shown:?} has {size} bytes, and a fifth of --memory is less; give --memory {enough} or more"
+    )
 }
 
 fn input_options(
@@ -164,6 +184,8 @@ mod tests {
             assert_eq!(shares.parsing.0 + shares.sorting.0, memory.0);
             assert!(shares.parsing.0 >= 16 << 20 && shares.sorting >= shares.parsing);
         }
+        let parsing = |mib: u64| Memory::share(ByteSize(mib << 20), 2).unwrap().parsing.0 >> 20;
+        assert_eq!([256, 1024, 1088, 5120].map(parsing), [64, 128, 160, 1024]);
         let error = Memory::share(ByteSize(1 << 20), 1).map(drop).unwrap_err();
         assert_eq!(
             error.message,

@@ -4,6 +4,7 @@ mod cli;
 mod crash;
 mod demo;
 mod fixture;
+mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;
 mod push;

@@ -130,6 +130,10 @@ impl Server {
         AdminClient::new(&self.http).expect("a server's own address")
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends the server as a power cut would: SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("the server was running");

@@ -14,7 +14,7 @@ pub(crate) mod scan;
 use std::sync::Arc;
 
 use crate::csv::parse::{Cells, parse_plain, parse_quoted};
-use crate::cut::{Boundary, Cutter};
+use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault, one_line};
 use crate::options::InputOptions;
@@ -157,6 +157,7 @@ impl Tasks for CsvFile {
             begin: begin.min(buffer.len()),
             has_quotes: cut.has_quotes,
             chunk: cut.chunk,
+            _turn: cut.turn,
         };
         Ok(Some((cut.chunk, Box::new(task))))
     }
@@ -171,6 +172,7 @@ struct CsvTask {
     begin: usize,
     has_quotes: bool,
     chunk: u64,
+    _turn: Option<Turn>,
 }
 
 impl Task for CsvTask {

@@ -1,0 +1,276 @@
+//! Peak memory of whole processes: files that unpack to gigabytes, and the largest values.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::support::{Server, larder, run_ok, spawn_server, spawn_server_with};
+
+const MIB: u64 = 1 << 20;
+/// What a process may take beyond `--memory`.
+const BESIDES: u64 = 128 * MIB;
+
+/// What became of a process that ran to its end.
+struct Measured {
+    exit_code: Option<i32>,
+    stderr: String,
+    peak_bytes: u64,
+}
+
+fn run_measured(command: &mut Command, folder: &Path) -> Measured {
+    let log = folder.join("stderr");
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut status = 0;
+    // SAFETY: `rusage` is plain numbers, for which zeros are a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to locals that live through the call; the child is ours, and nobody
+    // else waits for it, as `child` is not used any more.
+    let waited = unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
+    assert_eq!(waited, child.id() as i32);
+    Measured {
+        exit_code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+        stderr: std::fs::read_to_string(log).unwrap(),
+        peak_bytes: usage.ru_maxrss as u64 * 1024,
+    }
+}
+
+fn build(input: &Path, memory: &str, columns: &[&str], folder: &Path) -> Measured {
+    let mut command = larder();
+    command
+        .args([
+            "build",
+            "--store",
+            "s",
+            "--partitions",
+            "1",
+            "--memory",
+            memory,
+        ])
+        .args(columns)
+        .arg("--out")
+        .arg(folder.join("out"))
+        .arg("--temp")
+        .arg(folder)
+        .arg(input);
+    run_measured(&mut command, folder)
+}
+
+#[test]
+fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
+    let temp = tempfile::tempdir().unwrap();
+    let endless = temp.path().join("endless.csv.zst");
+    let mut packed = zstd::Encoder::new(File::create(&endless).unwrap(), 1).unwrap();
+    packed.write_all(b"arr,value\n1,").unwrap();
+    for _ in 0..3 << 10 {
+        packed.write_all(&[b'x'; 1 << 20]).unwrap();
+    }
+    packed.finish().unwrap();
+    assert!(endless.metadata().unwrap().len() < MIB);
+
+    let mut files = vec![endless];
+    let data = std::env::var_os("LARDER_TEST_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    let map = data.join("ingest/parquet-bad/large_string_map.brotli.parquet");
+    if map.exists() {
+        files.push(map);
+    } else {
+        eprintln!(
+            "skipped: {} is not there; set LARDER_TEST_DATA",
+            map.display()
+        );
+    }
+    for file in files {
+        let built = build(&file, "256MiB", &["--key", "arr"], temp.path());
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert_eq!(built.exit_code, Some(1), "{name}: {}", built.stderr);
+        assert!(built.stderr.contains(name), "{}", built.stderr);
+        let most = 256 * MIB + BESIDES;
+        assert!(
+            built.peak_bytes <= most,
+            "{name}: {} MiB",
+            built.peak_bytes / MIB
+        );
+        eprintln!(
+            "{name}: {} MiB; {}",
+            built.peak_bytes / MIB,
+            built.stderr.trim()
+        );
+    }
+}
+
+/// The byte at `at` of the large value.
+fn byte(at: u64) -> u8 {
+    b'!' + (at % 1_000_003 % 89) as u8
+}
+
+/// Rows `big` of so many bytes and `small`, as a TSV file without quotes.
+fn write_large(path: &Path, size: u64) {
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).unwrap());
+    file.write_all(b"key\tvalue\nbig\t").unwrap();
+    let pattern: Vec<u8> = (0..1_000_003).map(|at| byte(at).max(b'#')).collect();
+    let mut left = size as usize;
+    while left > 0 {
+        let part = left.min(pattern.len());
+        file.write_all(&pattern[..part]).unwrap();
+        left -= part;
+    }
+    file.write_all(b"\nsmall\tv\n").unwrap();
+}
+
+/// Sends a command of one key and reads its bulk reply; every byte is checked, none kept.
+fn check_part(server: &Server, command: &str, from: u64, size: u64) {
+    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    stream
+        .write_all(format!("{command}\r\n").as_bytes())
+        .unwrap();
+    let mut reply = BufReader::with_capacity(1 << 20, stream);
+    let mut line = String::new();
+    reply.read_line(&mut line).unwrap();
+    assert_eq!(line, format!("${size}\r\n"));
+    let mut at = from;
+    while at < from + size {
+        let bytes = reply.fill_buf().unwrap();
+        assert!(
+            !bytes.is_empty(),
+            "the reply ends after {} bytes",
+            at - from
+        );
+        let count = bytes.len().min((from + size - at) as usize);
+        let first_wrong = bytes[..count]
+            .iter()
+            .zip(at..)
+            .find(|(found, at)| **found != byte(*at).max(b'#'));
+        assert_eq!(first_wrong, None);
+        reply.consume(count);
+        at += count as u64;
+    }
+}
+
+#[test]
+fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_refused() {
+    if std::env::var_os("LARDER_SLOW_TESTS").is_none() {
+        eprintln!("skipped: it takes a minute and 3 GiB; LARDER_SLOW_TESTS=1 runs it");
+        return;
+    }
+    const GIB: u64 = 1 << 30;
+    let temp = tempfile::tempdir().unwrap();
+    let input = temp.path().join("large.tsv");
+    let columns = ["--key", "key", "--value", "value"];
+
+    write_large(&input, GIB + 1);
+    let over = build(&input, "6GiB", &columns, temp.path());
+    assert_eq!(over.exit_code, Some(1));
+    assert!(
+        over.stderr.contains("the value has 1073741825 bytes"),
+        "{}",
+        over.stderr
+    );
+    write_large(&input, GIB);
+    let little = build(&input, "1GiB", &columns, temp.path());
+    assert_eq!(little.exit_code, Some(1));
+    assert!(
+        little.stderr.contains("raise --memory"),
+        "{}",
+        little.stderr
+    );
+    assert!(
+        little.peak_bytes <= GIB + BESIDES,
+        "{} MiB",
+        little.peak_bytes / MIB
+    );
+    let built = build(&input, "5GiB", &columns, temp.path());
+    assert_eq!(built.exit_code, Some(0), "{}", built.stderr);
+    assert!(
+        built.peak_bytes <= 5 * GIB + BESIDES,
+        "{} MiB",
+        built.peak_bytes / MIB
+    );
+    std::fs::remove_file(&input).unwrap();
+
+    let data = temp.path().join("data");
+    let out = temp.path().join("out");
+    let server = spawn_server(&data);
+    run_ok([
+        "push",
+        out.to_str().unwrap(),
+        "--store",
+        "s",
+        "--server",
+        &server.http,
+    ]);
+    std::fs::remove_dir_all(&out).unwrap();
+    server.reset_peak();
+    check_part(&server, "GET s:big", 0, GIB);
+    check_part(&server, "GETRANGE s:big 1000 1009", 1000, 10);
+    check_part(
+        &server,
+        "GETRANGE s:big -5000000 -1",
+        GIB - 5_000_000,
+        5_000_000,
+    );
+    let warm = server.peak_anonymous_bytes();
+
+    // All of a value is read to check it, so a read that must go to disk takes the value's size;
+    // what comes after it finds that memory free again.
+    assert!(server.stop().success());
+    let segment = data.join("stores/s/v0000000001/p00000.segment");
+    evict(&segment);
+    let server = spawn_server_with(&data, |command| {
+        command.env("LARDER_FETCH_WARM", "false");
+    });
+    for command in ["GETRANGE s:big 7 16", "GET s:big", "GETRANGE s:big 7 16"] {
+        evict(&segment);
+        let (from, size) = if command.starts_with("GET ") {
+            (0, GIB)
+        } else {
+            (7, 10)
+        };
+        check_part(&server, command, from, size);
+    }
+    let cold = server.peak_anonymous_bytes();
+    eprintln!(
+        "build: {} MiB; server beyond the map: {} MiB warm, {} MiB cold",
+        built.peak_bytes / MIB,
+        warm / MIB,
+        cold / MIB
+    );
+    assert!(warm <= 64 * MIB, "{} MiB", warm / MIB);
+    let expected = GIB..=2 * GIB + BESIDES;
+    assert!(expected.contains(&cold), "{} MiB", cold / MIB);
+}
+
+/// Asks the system to forget what it holds of the file. It keeps what somebody mapped and touched.
+fn evict(path: &Path) {
+    use std::os::fd::AsRawFd;
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    // SAFETY: the descriptor is open; the call only gives advice.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+}
+
+impl Server {
+    fn reset_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
+    }
+
+    /// The highest that its memory has been, without what it maps of files now.
+    fn peak_anonymous_bytes(&self) -> u64 {
+        let mut status = String::new();
+        let mut file = File::open(format!("/proc/{}/status", self.pid())).unwrap();
+        file.read_to_string(&mut status).unwrap();
+        let kib = |name: &str| -> u64 {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        kib("VmHWM:").saturating_sub(kib("RssFile:")) * 1024
+    }
+}
