@@ -1,1 +1,48 @@
-//! Cache joins over ordered tables.
+//! Cache joins over ordered tables: declare how one table follows from others, then read it, always fresh.
+//!
+//! ```text
+//!  put post|bob|17 ─► engine ─► maintain ─► updater lists ─► output rows of each follower
+//!                                  └─ a checked source: a pending entry
+//!  range tline|ann| ─► engine ─► view ─► status ─┬─ filled: settle (pending entries) ─► rows
+//!                                                └─ a gap: fill ─► nested scans, nodes, updaters ─► rows
+//! ```
+//!
+//! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
+//! along the arrows: `maintain` and `updater` for a write; `view`, `status`, `fill`, `node` and `settle` for a read;
+//! `output` with `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
+//!
+//! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
+
+mod aggregate;
+mod auto;
+mod catalog;
+mod definition;
+mod engine;
+mod error;
+mod evict;
+mod explain;
+mod fill;
+pub mod grammar;
+mod hash;
+mod join;
+mod keyrange;
+mod maintain;
+mod node;
+mod number;
+mod output;
+mod pattern;
+mod plan;
+mod ranked;
+mod rows;
+mod settle;
+mod slab;
+mod status;
+mod supply;
+mod updater;
+mod view;
+
+pub use catalog::JoinInfo;
+pub use engine::{Engine, Limits, LogEntry, Outcome, Written};
+pub use error::{DefinitionError, Error};
+pub use join::JoinId;
+pub use keyrange::KeyRange;

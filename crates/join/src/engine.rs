@@ -1,0 +1,458 @@
+//! The tables and joins of one core, and what can be done with them.
+//!
+//! A write goes `engine → maintain → updater`; a read goes `engine → view → status → (fill | settle) → rows`.
+//!
+//! 1. A filled range always equals the join recomputed from its sources, once it is settled; every read settles first.
+//! 2. Time comes in as an argument, in milliseconds, and never goes back.
+//! 3. A join is taken out of its place while something is done to it; joins form no cycle, so nobody asks for it then.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+
+use crate::error::{Error, text};
+use crate::evict::Ring;
+use crate::hash::ByteMap;
+use crate::join::{Join, JoinId, TableId};
+use crate::keyrange::{KeyRange, successor, table_name};
+use crate::rows::{Rows, Value};
+use crate::supply::Supplied;
+
+/// Tables and joins, owned by one core.
+#[derive(Default)]
+pub struct Engine {
+    pub(crate) tables: Vec<TableState>,
+    pub(crate) names: ByteMap<TableId>,
+    pub(crate) joins: Vec<Option<Box<Join>>>,
+    pub(crate) ring: Ring,
+    pub(crate) limit_bytes: Option<usize>,
+    /// How many updater entries the current operation may still visit.
+    pub(crate) budget: usize,
+    /// What a write may visit before the rest waits for [`Engine::step`].
+    pub(crate) step_rows: Option<usize>,
+    pub(crate) work: VecDeque<(JoinId, u8, u32)>,
+    pub(crate) sequence: u64,
+    pub(crate) outstanding: BTreeSet<u64>,
+    pub(crate) missing: Vec<KeyRange>,
+    pub(crate) scratch_lists: Vec<u32>,
+    serial: u32,
+    expiries: BTreeSet<(u64, Box<[u8]>)>,
+    expires_at: BTreeMap<Box<[u8]>, u64>,
+    expiry_bytes: usize,
+    records_changes: bool,
+    changes: Vec<LogEntry>,
+}
+
+pub(crate) struct TableState {
+    pub name: Box<[u8]>,
+    /// Base rows; a computed table's rows are with its joins.
+    pub rows: Rows,
+    /// The joins that compute it, oldest first: of two rows with one key the older join's is seen.
+    pub makers: Vec<JoinId>,
+    /// The joins that read it, with the level of the source.
+    pub readers: Vec<(JoinId, u8)>,
+    /// The parts that are here, of a table whose rows come from elsewhere.
+    pub supplied: Option<Supplied>,
+}
+
+/// What a log must hold to make the tables again: base rows and definitions. Computed rows are never logged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogEntry {
+    Put { key: Vec<u8>, value: Vec<u8> },
+    Remove { key: Vec<u8> },
+    RemoveRange { lo: Vec<u8>, hi: Vec<u8> },
+    /// The row goes at this time, in milliseconds; `None` takes a former expiry back.
+    Expire { key: Vec<u8>, at: Option<u64> },
+    Create { name: String, definition: String },
+    Drop { name: String },
+}
+
+/// What a read came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    Done,
+    /// These ranges must be supplied first (see [`Engine::supply`]); no row was handed out. Ask again then.
+    Missing(Vec<KeyRange>),
+}
+
+/// What a write came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many base rows changed.
+    pub rows: u64,
+    /// Outputs wait for this change: answer the writer once [`Engine::is_done`] says so. `None`: all is done.
+    pub waits_for: Option<u64>,
+}
+
+/// What of a range is wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// At most so many rows.
+    pub limit: Option<u64>,
+    /// From the greatest key down.
+    pub reverse: bool,
+    /// Values are handed out empty.
+    pub keys_only: bool,
+}
+
+impl Engine {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Puts a base row. Outputs that were computed from it are up to date when this returns, or once
+    /// [`Written::waits_for`] is done.
+    ///
+    /// # Errors
+    /// The key names no table or a computed one, or base rows alone fill the memory limit; nothing changed then.
+    pub fn put(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
+        self.begin(now);
+        let table = self.base_table(key)?;
+        self.put_row(table, key, value)
+    }
+
+    /// Puts a base row unless there is one; says by [`Written::rows`] whether it did.
+    ///
+    /// # Errors
+    /// As [`Engine::put`].
+    pub fn put_if_absent(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
+        self.begin(now);
+        let table = self.base_table(key)?;
+        if self.tables[table as usize].rows.get(key).is_some() {
+            return Ok(Written { rows: 0, waits_for: None });
+        }
+        self.put_row(table, key, value)
+    }
+
+    /// Adds to a row that holds an integer; an absent row counts as 0. Returns the sum.
+    ///
+    /// # Errors
+    /// As [`Engine::put`], and if the row holds no integer or the sum leaves 64 bits.
+    pub fn increment(&mut self, key: &[u8], by: i64, now: u64) -> Result<(i64, Written), Error> {
+        self.begin(now);
+        let table = self.base_table(key)?;
+        let before = match self.tables[table as usize].rows.get(key) {
+            None => Some(0),
+            Some(value) => std::str::from_utf8(value).ok().and_then(|v| v.parse::<i64>().ok()),
+        };
+        let sum = before.and_then(|b| b.checked_add(by)).ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
+        let expiry = self.expires_at.get(key).copied();
+        let written = self.put_row(table, key, sum.to_string().as_bytes())?;
+        if let Some(at) = expiry {
+            self.set_expiry(key, Some(at));
+        }
+        Ok((sum, written))
+    }
+
+    /// Removes a base row; says by [`Written::rows`] whether there was one.
+    ///
+    /// # Errors
+    /// The key names no table or a computed one.
+    pub fn remove(&mut self, key: &[u8], now: u64) -> Result<Written, Error> {
+        self.begin(now);
+        let table = self.base_table(key)?;
+        let sequence = self.sequence;
+        let removed = self.remove_row(table, key);
+        self.make_room();
+        Ok(self.written(u64::from(removed), sequence))
+    }
+
+    /// Removes the base rows of a range, at most `rows_max` of them; call it again while it removes that many.
+    ///
+    /// # Errors
+    /// The range is in no table, in several, or in a computed one.
+    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8], rows_max: u64, now: u64) -> Result<Written, Error> {
+        self.begin(now);
+        let (table, range) = self.one_table(lo, hi)?;
+        let Some(table) = table else { return Ok(Written { rows: 0, waits_for: None }) };
+        self.refuse_computed(table)?;
+        let sequence = self.sequence;
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        let _ = self.tables[table as usize].rows.read(&range.lo, &range.hi, false, &mut |key, _| {
+            if keys.len() as u64 == rows_max {
+                return ControlFlow::Break(());
+            }
+            keys.push(key.into());
+            ControlFlow::Continue(())
+        });
+        for key in &keys {
+            self.remove_row(table, key);
+        }
+        self.make_room();
+        Ok(self.written(keys.len() as u64, sequence))
+    }
+
+    /// Lets a base row go at a time, in milliseconds; `None` lets it stay. Says whether there is such a row.
+    ///
+    /// # Errors
+    /// The key names no table or a computed one.
+    pub fn expire(&mut self, key: &[u8], at: Option<u64>, now: u64) -> Result<bool, Error> {
+        self.begin(now);
+        let table = self.base_table(key)?;
+        if self.tables[table as usize].rows.get(key).is_none() {
+            return Ok(false);
+        }
+        self.set_expiry(key, at);
+        self.begin(now);
+        Ok(true)
+    }
+
+    /// When a row will go, in milliseconds.
+    pub fn expires_at(&mut self, key: &[u8], now: u64) -> Option<u64> {
+        self.begin(now);
+        self.expires_at.get(key).copied()
+    }
+
+    /// Lets rows go whose time has come; every operation does so first.
+    pub fn begin(&mut self, now: u64) {
+        self.budget = self.step_rows.unwrap_or(usize::MAX);
+        while let Some((at, _)) = self.expiries.first()
+            && *at <= now
+        {
+            let (_, key) = self.expiries.first().expect("just seen").clone();
+            if let Ok(table) = self.base_table(&key) {
+                self.remove_row(table, &key);
+            }
+            self.set_expiry(&key, None);
+        }
+    }
+
+    fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
+        self.refuse_beyond_limit(key, value)?;
+        if !self.expires_at.is_empty() {
+            self.set_expiry(key, None);
+        }
+        self.record(|| LogEntry::Put { key: key.to_vec(), value: value.to_vec() });
+        let state = &mut self.tables[table as usize];
+        if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
+            return Ok(Written { rows: 1, waits_for: None });
+        }
+        if state.readers.is_empty() {
+            state.rows.put_bytes(key, value);
+            self.make_room();
+            return Ok(Written { rows: 1, waits_for: None });
+        }
+        let sequence = self.sequence;
+        let value = Value::new(value);
+        let old = state.rows.replace(key, &value);
+        self.changed(table, key, old.as_ref(), Some(&value));
+        self.make_room();
+        Ok(self.written(1, sequence))
+    }
+
+    pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
+        let Some(old) = self.tables[table as usize].rows.remove(key) else { return false };
+        if !self.expires_at.is_empty() {
+            self.set_expiry(key, None);
+        }
+        self.record(|| LogEntry::Remove { key: key.to_vec() });
+        self.changed(table, key, Some(&old), None);
+        true
+    }
+
+    fn set_expiry(&mut self, key: &[u8], at: Option<u64>) {
+        let before = self.expires_at.remove(key);
+        if let Some(before) = before {
+            self.expiries.remove(&(before, key.into()));
+            self.expiry_bytes -= 2 * key.len() + 64;
+        }
+        if let Some(at) = at {
+            self.expires_at.insert(key.into(), at);
+            self.expiries.insert((at, key.into()));
+            self.expiry_bytes += 2 * key.len() + 64;
+        }
+        if before.is_some() || at.is_some() {
+            self.record(|| LogEntry::Expire { key: key.to_vec(), at });
+        }
+    }
+
+    fn written(&self, rows: u64, sequence_before: u64) -> Written {
+        let waits = self.sequence > sequence_before && !self.is_done(self.sequence);
+        Written { rows, waits_for: waits.then_some(self.sequence) }
+    }
+
+    /// Whether all outputs reflect a change and those before it.
+    pub fn is_done(&self, change: u64) -> bool {
+        self.outstanding.first().is_none_or(|first| *first > change)
+    }
+
+    /// How many outputs a write may reach before the rest waits for [`Engine::step`]; `None`, as at first, for all.
+    pub fn set_step_rows(&mut self, rows: Option<usize>) {
+        self.step_rows = rows;
+    }
+
+    /// The value of a row, base or computed.
+    ///
+    /// # Errors
+    /// The key names no table, or the row adds up values that are not numbers.
+    pub fn get(&mut self, key: &[u8], now: u64, each: &mut dyn FnMut(&[u8])) -> Result<Outcome, Error> {
+        let mut hi = key.to_vec();
+        hi.push(0);
+        self.range(key, &hi, Limits::default(), now, &mut |_, value| {
+            each(value);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks.
+    ///
+    /// # Errors
+    /// The range is in no table or in several; or one of its rows adds up values that are not numbers (the rows before
+    /// it were handed out).
+    pub fn range(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        now: u64,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<Outcome, Error> {
+        self.begin(now);
+        let (table, range) = self.one_table(lo, hi)?;
+        let Some(table) = table else { return Ok(Outcome::Done) };
+        if range.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let Some(view) = self.view(table, &range, now) else {
+            self.make_room();
+            return Ok(Outcome::Missing(self.take_missing()));
+        };
+        let read = self.hand_out(table, &range, &view, limits, each);
+        self.make_room();
+        read.map(|()| Outcome::Done)
+    }
+
+    /// How many rows a range has.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<(u64, Outcome), Error> {
+        let (table, range) = self.one_table(lo, hi)?;
+        if let Some(table) = table
+            && let state = &self.tables[table as usize]
+            && state.makers.is_empty()
+            && state.supplied.is_none()
+        {
+            self.begin(now);
+            return Ok((self.tables[table as usize].rows.count(&range.lo, &range.hi), Outcome::Done));
+        }
+        let mut count = 0;
+        let outcome = self.range(lo, hi, Limits { keys_only: true, ..Limits::default() }, now, &mut |_, _| {
+            count += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok((count, outcome))
+    }
+
+    fn take_missing(&mut self) -> Vec<KeyRange> {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort();
+        missing.dedup();
+        missing
+    }
+
+    /// The table of a base row's key, made if it is not there.
+    fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
+        let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
+        let table = match self.names.get(name) {
+            Some(&table) => table,
+            None => self.make_table(name),
+        };
+        self.refuse_computed(table)?;
+        Ok(table)
+    }
+
+    pub(crate) fn make_table(&mut self, name: &[u8]) -> TableId {
+        let table = self.tables.len() as TableId;
+        self.tables.push(TableState {
+            name: name.into(),
+            rows: Rows::default(),
+            makers: Vec::new(),
+            readers: Vec::new(),
+            supplied: None,
+        });
+        self.names.insert(name.into(), table);
+        table
+    }
+
+    fn refuse_computed(&self, table: TableId) -> Result<(), Error> {
+        let state = &self.tables[table as usize];
+        match state.makers.first() {
+            None => Ok(()),
+            Some(&maker) => Err(Error::ComputedTable {
+                table: text(&state.name[..state.name.len() - 1]),
+                join: self.joins[maker as usize].as_ref().map_or(String::new(), |j| j.name.clone()),
+            }),
+        }
+    }
+
+    /// The table that a range lies in, if it is known, and the part of the range that is in it.
+    fn one_table(&self, lo: &[u8], hi: &[u8]) -> Result<(Option<TableId>, KeyRange), Error> {
+        let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
+        let end = successor(name);
+        if lo < hi && *hi > *end {
+            return Err(Error::ManyTables { lo: lo.to_vec(), hi: hi.to_vec() });
+        }
+        Ok((self.names.get(name).copied(), KeyRange::new(lo, hi)))
+    }
+
+    pub(crate) fn is_read(&self, table: TableId) -> bool {
+        !self.tables[table as usize].readers.is_empty()
+    }
+
+    pub(crate) fn next_serial(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    /// Whether [`Engine::take_changes`] has anything to tell; off at first.
+    pub fn record_changes(&mut self, on: bool) {
+        self.records_changes = on;
+    }
+
+    pub(crate) fn record(&mut self, entry: impl FnOnce() -> LogEntry) {
+        if self.records_changes {
+            self.changes.push(entry());
+        }
+    }
+
+    /// What happened since it was last asked and must be logged, in order.
+    pub fn take_changes(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// All base rows and definitions, as entries of a log that makes them again.
+    pub fn dump(&self, each: &mut dyn FnMut(LogEntry)) {
+        for state in self.tables.iter().filter(|t| t.makers.is_empty() && t.supplied.is_none()) {
+            let _ = state.rows.read(&state.name, &successor(&state.name), false, &mut |key, value| {
+                each(LogEntry::Put { key: key.to_vec(), value: value.to_vec() });
+                ControlFlow::Continue(())
+            });
+        }
+        for (key, at) in &self.expires_at {
+            each(LogEntry::Expire { key: key.to_vec(), at: Some(*at) });
+        }
+        for join in self.joins.iter().flatten() {
+            each(LogEntry::Create { name: join.name.clone(), definition: join.definition.text.clone() });
+        }
+    }
+
+    /// What all rows and all that keeps them fresh take.
+    pub fn memory_bytes(&self) -> usize {
+        let tables: usize = self.tables.iter().map(|t| t.rows.memory_bytes() + t.supplied_bytes()).sum();
+        let joins: usize = self.joins.iter().flatten().map(|j| j.memory_bytes()).sum();
+        tables + joins + self.ring.memory_bytes() + self.expiry_bytes
+    }
+
+    /// How many base and computed rows there are.
+    pub fn row_count(&self) -> u64 {
+        let base: u64 = self.tables.iter().map(|t| t.rows.len()).sum();
+        base + self.joins.iter().flatten().map(|j| j.output.rows.len()).sum::<u64>()
+    }
+}
+
+impl TableState {
+    fn supplied_bytes(&self) -> usize {
+        self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
+    }
+}

@@ -1,0 +1,89 @@
+//! What can go wrong, and what the caller can do about it.
+
+use std::fmt;
+
+/// A definition that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DefinitionError {
+    /// Where in the definition, counted in characters from 1.
+    pub column: usize,
+    /// What is wrong there, and what to write instead.
+    pub message: String,
+}
+
+impl DefinitionError {
+    pub(crate) fn new(column: usize, message: impl Into<String>) -> Self {
+        Self { column, message: message.into() }
+    }
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "column {}: {}", self.column, self.message)
+    }
+}
+
+impl std::error::Error for DefinitionError {}
+
+/// An operation that did not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// The table is the output of a join: write to the join's sources instead.
+    ComputedTable { table: String, join: String },
+    /// A key names its table before its first `|` or `:`; this one does not.
+    NoTable { key: Vec<u8> },
+    /// A range lies in one table; this one reaches over several. Read them one by one.
+    ManyTables { lo: Vec<u8>, hi: Vec<u8> },
+    /// Base rows alone fill the memory limit. Raise the limit or remove rows.
+    OutOfMemory { memory_bytes: usize, limit_bytes: usize },
+    /// The row to be incremented holds no integer, or the sum leaves 64 bits.
+    NotAnInteger { key: Vec<u8> },
+    /// The row adds up values of which some are no numbers. Correct the source rows.
+    NotANumber { key: Vec<u8>, join: String, values: u64 },
+    /// No join has this name.
+    UnknownJoin { name: String },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::ComputedTable { table, join } => {
+                write!(f, "table {table} is computed by join {join}: write to its sources")
+            }
+            Error::NoTable { key } => write!(
+                f,
+                "key {:?} names no table: a key begins with its table's name and | or :",
+                text(key)
+            ),
+            Error::ManyTables { lo, hi } => write!(
+                f,
+                "range {:?} to {:?} reaches over more than one table: read them one by one",
+                text(lo),
+                text(hi)
+            ),
+            Error::OutOfMemory { memory_bytes, limit_bytes } => write!(
+                f,
+                "OOM base rows need {memory_bytes} bytes and the limit is {limit_bytes}: remove rows or raise the limit"
+            ),
+            Error::NotAnInteger { key } => {
+                write!(f, "value of {:?} is not an integer or out of range", text(key))
+            }
+            Error::NotANumber { key, join, values } => write!(
+                f,
+                "row {:?} of join {join} has {values} source value{} that {} not a number",
+                text(key),
+                if *values == 1 { "" } else { "s" },
+                if *values == 1 { "is" } else { "are" }
+            ),
+            Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Key bytes as a person can read them.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

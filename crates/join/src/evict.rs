@@ -1,0 +1,144 @@
+//! Evict: keeps memory under the limit by forgetting filled ranges, and supplied ones, that were not read for long.
+//!
+//! Ranges stand in a ring. The evictor passes along it: a range that was read since it last came by stays, another goes,
+//! with its rows, nodes and updaters; the next read fills it again. A range that others were computed from stays until
+//! they are gone. When nothing can go and base rows alone fill the memory, a write is refused.
+
+use std::collections::VecDeque;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::join::{JoinId, TableId};
+
+#[derive(Debug, Clone, Copy)]
+pub enum Victim {
+    Fill { join: JoinId, number: u32, serial: u32 },
+    Supplied { table: TableId, number: u32, serial: u32 },
+}
+
+#[derive(Debug, Default)]
+pub struct Ring {
+    victims: VecDeque<Victim>,
+    /// Clean up when there are this many.
+    clean_at: usize,
+}
+
+enum Verdict {
+    Gone,
+    Stays,
+    Goes,
+}
+
+impl Ring {
+    pub fn add(&mut self, victim: Victim) {
+        self.victims.push_back(victim);
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.victims.capacity() * size_of::<Victim>()
+    }
+}
+
+impl Engine {
+    /// Sets how much memory rows and all that keeps them fresh may take. `None`, as at first: any amount.
+    pub fn set_memory_limit(&mut self, bytes: Option<usize>) {
+        self.limit_bytes = bytes;
+        self.make_room();
+    }
+
+    pub(crate) fn remember_fill(&mut self, join: JoinId, number: u32, serial: u32) {
+        if self.ring.victims.len() >= self.ring.clean_at.max(64) {
+            let mut victims = std::mem::take(&mut self.ring.victims);
+            victims.retain(|v| !matches!(self.judge(*v, false), Verdict::Gone) || is_of(*v, join));
+            self.ring.clean_at = victims.len() * 2;
+            self.ring.victims = victims;
+        }
+        self.ring.add(Victim::Fill { join, number, serial });
+    }
+
+    /// Evicts until memory is under the limit, or nothing is left that can go.
+    pub(crate) fn make_room(&mut self) {
+        let Some(limit) = self.limit_bytes else { return };
+        let mut passes = self.ring.victims.len() * 2 + 1;
+        while passes > 0 && self.memory_bytes() > limit {
+            let Some(victim) = self.ring.victims.pop_front() else { return };
+            match self.judge(victim, true) {
+                Verdict::Gone => {}
+                Verdict::Stays => self.ring.victims.push_back(victim),
+                Verdict::Goes => self.evict(victim),
+            }
+            passes -= 1;
+        }
+    }
+
+    /// Forgets all that can be filled again.
+    pub fn evict_all(&mut self) {
+        let limit = self.limit_bytes.replace(0);
+        self.make_room();
+        self.limit_bytes = limit;
+    }
+
+    fn judge(&mut self, victim: Victim, takes_marks: bool) -> Verdict {
+        let (pins, visited) = match victim {
+            Victim::Fill { join, number, serial } => {
+                let Some(Some(join)) = self.joins.get_mut(join as usize) else { return Verdict::Gone };
+                let fill = join.fills.at_mut(number);
+                match fill.filter(|f| f.serial == serial && !f.range.hi.is_empty()) {
+                    None => return Verdict::Gone,
+                    Some(fill) => (fill.pins, &mut fill.visited),
+                }
+            }
+            Victim::Supplied { table, number, serial } => {
+                let Some(supplied) = &mut self.tables[table as usize].supplied else { return Verdict::Gone };
+                let here = supplied.get_mut(number);
+                if here.serial != serial {
+                    return Verdict::Gone;
+                }
+                (here.pins, &mut here.visited)
+            }
+        };
+        if pins > 0 {
+            return Verdict::Stays;
+        }
+        if *visited {
+            *visited = !takes_marks;
+            return Verdict::Stays;
+        }
+        Verdict::Goes
+    }
+
+    fn evict(&mut self, victim: Victim) {
+        match victim {
+            Victim::Fill { join: id, number, .. } => {
+                let Some(mut join) = self.joins[id as usize].take() else { return };
+                self.discard(&mut join, number);
+                join.evicted += 1;
+                self.joins[id as usize] = Some(join);
+            }
+            Victim::Supplied { table, number, .. } => self.evict_supplied(table, number),
+        }
+    }
+
+    /// # Errors
+    /// Base rows alone fill the memory limit.
+    pub(crate) fn refuse_beyond_limit(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let Some(limit) = self.limit_bytes else { return Ok(()) };
+        let more = key.len() + value.len();
+        if self.memory_bytes() + more <= limit {
+            return Ok(());
+        }
+        self.limit_bytes = Some(limit.saturating_sub(more));
+        self.make_room();
+        self.limit_bytes = Some(limit);
+        let memory_bytes = self.memory_bytes() + more;
+        if memory_bytes <= limit {
+            return Ok(());
+        }
+        Err(Error::OutOfMemory { memory_bytes, limit_bytes: limit })
+    }
+}
+
+/// A join that is being filled cannot be asked.
+fn is_of(victim: Victim, id: JoinId) -> bool {
+    matches!(victim, Victim::Fill { join, .. } if join == id)
+}

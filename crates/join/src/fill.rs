@@ -1,0 +1,493 @@
+//! Fill: computes a gap of an output by nested scans of the sources, and leaves an updater on each range it read.
+//!
+//! 1. A fill leaves rows, nodes and updaters all or not at all: when a source range is missing it takes all of them
+//!    back, and the missing ranges are asked for together.
+//! 2. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
+
+use crate::engine::Engine;
+use crate::join::{Fill, Join, NO_NODE, TableId};
+use crate::keyrange::{Flow, KeyRange};
+use crate::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
+use crate::output::{Effects, Output, Row};
+use crate::pattern::{Binding, SlotBounds, ids};
+use crate::rows::{Rows, Value};
+use crate::slab::Vacant;
+use crate::updater::Entry;
+use crate::view::View;
+
+/// One evaluation of a join over a range of its output.
+pub struct Run {
+    pub range: KeyRange,
+    pub bounds: Option<SlotBounds>,
+    /// Elements of the output that the range fixes.
+    pub elements: usize,
+    /// All rows that the fixed slots allow are in the range.
+    pub is_prefix: bool,
+    /// The fill that keeps the rows; without, they go to `taken`.
+    pub fill: Option<u32>,
+    pub leaves_nodes: bool,
+    pub taken: Taken,
+    pub effects: Effects,
+    pub now: u64,
+    /// A source range was missing.
+    pub missing: bool,
+    /// The value's row, where its source is not the last.
+    value: Option<(Box<[u8]>, Value)>,
+    key: Vec<u8>,
+}
+
+/// Where rows go that are not kept.
+pub enum Taken {
+    /// Copies, one to one.
+    Copies(Vec<(Box<[u8]>, Value)>),
+    Output(Output),
+}
+
+impl Taken {
+    pub fn new(join: &Join) -> Self {
+        if join.definition.copies_rows() {
+            Taken::Copies(Vec::new())
+        } else {
+            Taken::Output(Output { rows: Rows::default(), ..Output::default() })
+        }
+    }
+}
+
+impl Run {
+    pub fn of_fill(join: &Join, fill: u32, wanted: bool, now: u64) -> Self {
+        let from = join.fills.get(fill);
+        Run {
+            range: from.range.clone(),
+            bounds: from.bounds.clone(),
+            elements: usize::from(from.elements),
+            is_prefix: from.is_prefix,
+            fill: Some(fill),
+            leaves_nodes: join.definition.is_maintained(),
+            taken: Taken::Copies(Vec::new()),
+            effects: Effects { wanted, ..Effects::default() },
+            now,
+            missing: false,
+            value: None,
+            key: Vec::new(),
+        }
+    }
+
+    /// Computes without keeping. `None` if the join has no rows in the range. Binds what the range fixes.
+    pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
+        let definition = &join.definition;
+        let constraint = definition.output.constrain(range, &definition.slots, binding)?;
+        forget_rank(join, binding);
+        let mut prefix = Vec::new();
+        let elements = definition.output.write_prefix(binding, &mut prefix);
+        Some(Run {
+            is_prefix: *range == KeyRange::prefix(&prefix),
+            range: range.clone(),
+            bounds: constraint.bounds,
+            elements,
+            fill: None,
+            leaves_nodes: false,
+            taken: Taken::new(join),
+            effects: Effects::default(),
+            now,
+            missing: false,
+            value: None,
+            key: Vec::new(),
+        })
+    }
+}
+
+/// A rank is counted, never read from a source.
+fn forget_rank(join: &Join, binding: &mut Binding) {
+    if let Some(rank) = join.definition.rank {
+        binding.bound &= !(1 << rank.slot);
+    }
+}
+
+impl Engine {
+    /// Fills one gap. On `false` a source range is missing, and nothing is filled.
+    pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+        let mut binding = Binding::default();
+        let serial = self.next_serial();
+        let Some(number) = open(join, gap, &mut binding, serial, now) else {
+            if self.is_read(join.table) {
+                // No row can be there, but others may be about to pin the range: it must not be filled otherwise later.
+                let number = open_empty(join, gap, serial);
+                self.remember_fill(join.id, number, serial);
+            }
+            return true;
+        };
+        let mut run = Run::of_fill(join, number, false, now);
+        let root = self.evaluate(join, &mut run, 0, &mut binding);
+        join.fills.get_mut(number).root = root;
+        join.filled += 1;
+        let touched = std::mem::take(&mut run.effects.touched);
+        for (_, group) in touched {
+            join.output.show(&join.definition, &group, &mut run.effects);
+        }
+        if run.missing {
+            self.discard(join, number);
+            return false;
+        }
+        let prefix = join.fills.get(number).prefix.clone();
+        join.fills.get_mut(number).group = join.output.rows.group(&prefix);
+        self.remember_fill(join.id, number, join.fills.get(number).serial);
+        true
+    }
+
+    /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
+    /// Returns the node it left.
+    pub(crate) fn evaluate(&mut self, join: &mut Join, run: &mut Run, level: usize, binding: &mut Binding) -> u32 {
+        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
+        let table = join.tables[level];
+        let view = self.view(table, &range, run.now);
+        let node = if run.leaves_nodes { self.leave_node(join, run, level, binding, &range) } else { NO_NODE };
+        let Some(view) = view else {
+            run.missing = true;
+            return node;
+        };
+        if level == join.last_level() {
+            self.take_rows(join, run, level, binding, &range, &view);
+        } else {
+            self.descend(join, run, level, binding, &range, &view, node);
+        }
+        node
+    }
+
+    /// The last level: every row of the source completes a combination.
+    fn take_rows(&self, join: &mut Join, run: &mut Run, level: usize, binding: &mut Binding, range: &KeyRange, view: &View) {
+        let is_value = join.order[level] == join.definition.value;
+        let table = join.tables[level];
+        self.scan(table, range, view, &mut |key, value| {
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) {
+                if is_value {
+                    complete(join, run, binding, key, Some(value), 1);
+                } else if let Some((source_key, value)) = run.value.take() {
+                    complete(join, run, binding, &source_key, Some(&value), 1);
+                    run.value = Some((source_key, value));
+                }
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn descend(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+        node: u32,
+    ) {
+        let is_value = join.order[level] == join.definition.value;
+        let fresh = join.source(level).pattern.slots & !binding.bound;
+        let mut found: Vec<u8> = Vec::new();
+        let mut ends: Vec<u32> = Vec::new();
+        let mut values: Vec<(Box<[u8]>, Value)> = Vec::new();
+        self.scan(join.tables[level], range, view, &mut |key, value| {
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) && is_possible(join, run, binding) {
+                binding.pack(fresh, &join.definition.slots, &mut found);
+                ends.push(found.len() as u32);
+                if is_value {
+                    values.push((key.into(), value.clone()));
+                }
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+        if run.leaves_nodes {
+            join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
+        }
+        let mut start = 0;
+        for (number, &end) in ends.iter().enumerate() {
+            let packed = &found[start..end as usize];
+            start = end as usize;
+            let mark = binding.mark();
+            binding.unpack(fresh, &join.definition.slots, packed);
+            if is_value {
+                run.value = Some(values[number].clone());
+            }
+            let child = self.evaluate(join, run, level + 1, binding);
+            if run.leaves_nodes {
+                add_child(join, node, packed, child);
+            }
+            binding.reset(mark);
+        }
+    }
+
+    /// Leaves a node and its updater for one level of a kept evaluation.
+    fn leave_node(&mut self, join: &mut Join, run: &Run, level: usize, binding: &Binding, range: &KeyRange) -> u32 {
+        let fill = run.fill.expect("invariant: nodes belong to fills");
+        let definition = &join.definition;
+        let source = join.source(level);
+        let mut prefix = Vec::new();
+        let elements = source.pattern.write_prefix(binding, &mut prefix);
+        let is_last = level == join.last_level();
+        let (node, is_plain) = if is_last {
+            let fixed = join.fills.get(fill).fixed;
+            let told = prefix_slots(join, level, elements);
+            let needed = definition.output.slots | source.pattern.slots;
+            let context = binding.bound & needed & !fixed & !told;
+            let rest = output_slots_from(join, run.elements);
+            let is_plain = context == 0 && rest & !source.pattern.slots == 0 && source.pattern.slots & fixed & !told == 0;
+            let mut packed = Vec::new();
+            binding.pack(context, &definition.slots, &mut packed);
+            let context = if context == 0 {
+                NO_CONTEXT
+            } else {
+                join.held_bytes += packed.len();
+                join.contexts.insert(Context { slots: context, packed: packed.into() })
+            };
+            (join.leaves.insert(Leaf { list: u32::MAX, position: 0, context }), is_plain)
+        } else {
+            let mut packed = Vec::new();
+            binding.pack(binding.bound, &definition.slots, &mut packed);
+            let fresh = source.pattern.slots & !binding.bound;
+            let children = Children::new(fresh, &definition.slots);
+            join.held_bytes += packed.len();
+            let inner = Inner {
+                fill,
+                level: level as u8,
+                list: u32::MAX,
+                position: 0,
+                bound: binding.bound,
+                packed: packed.into(),
+                children,
+            };
+            (join.inner.insert(inner), false)
+        };
+        let list = join.add_updater(level, &prefix, elements, Entry::new(fill, node, is_plain), run.now);
+        if is_last {
+            join.leaves.get_mut(node).list = list;
+        } else {
+            join.inner.get_mut(node).list = list;
+        }
+        self.pin(join.tables[level], range, 1);
+        node
+    }
+
+    /// Takes a node and all below it out of the lists; with `take_back`, its rows out of the output.
+    pub(crate) fn drop_node(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        node: u32,
+        binding: &mut Binding,
+        take_back: bool,
+    ) {
+        if node == NO_NODE {
+            return;
+        }
+        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
+        if level == join.last_level() {
+            let leaf = join.leaves.remove(node);
+            if leaf.context != NO_CONTEXT {
+                join.held_bytes -= join.contexts.remove(leaf.context).packed.len();
+            }
+            join.remove_updater(level, leaf.list, leaf.position);
+            if take_back {
+                let view = View::default();
+                self.scan(join.tables[level], &range, &view, &mut |key, value| {
+                    let mark = binding.mark();
+                    if row_matches(join, level, key, value, binding) {
+                        complete(join, run, binding, key, Some(value), -1);
+                    }
+                    binding.reset(mark);
+                    Flow::Continue(())
+                });
+            }
+        } else {
+            let inner = join.inner.remove(node);
+            join.held_bytes -= inner.packed.len() + inner.children.memory_bytes();
+            join.remove_updater(level, inner.list, inner.position);
+            forget_pending(join, inner.fill, node);
+            let fresh = join.source(level).pattern.slots & !binding.bound;
+            let width = ids(fresh).filter_map(|s| join.definition.slots[s as usize].width).sum();
+            inner.children.drain(width, |packed, child| {
+                let mark = binding.mark();
+                binding.unpack(fresh, &join.definition.slots, packed);
+                self.drop_node(join, run, level + 1, child, binding, take_back);
+                binding.reset(mark);
+            });
+        }
+        self.pin(join.tables[level], &range, -1);
+    }
+
+    /// Forgets a fill: its rows, nodes and updaters.
+    pub(crate) fn discard(&mut self, join: &mut Join, number: u32) {
+        let mut run = Run::of_fill(join, number, false, 0);
+        let fill = join.fills.get(number);
+        let (root, fixed, packed) = (fill.root, fill.fixed, fill.packed.clone());
+        let mut binding = Binding::default();
+        binding.unpack(fixed, &join.definition.slots, &packed);
+        self.drop_node(join, &mut run, 0, root, &mut binding, false);
+        let fill = join.fills.remove(number);
+        join.held_bytes -= fill.held_bytes();
+        join.unsettled.remove(&number);
+        join.status.remove(&fill.range);
+        join.output.remove_range(&fill.range);
+    }
+
+    /// Counts nodes that were computed from filled or supplied ranges of a table.
+    fn pin(&mut self, table: TableId, range: &KeyRange, change: i32) {
+        let state = &mut self.tables[table as usize];
+        if let Some(supplied) = &mut state.supplied {
+            supplied.pin(range, change);
+        }
+        for at in 0..self.tables[table as usize].makers.len() {
+            let maker = self.tables[table as usize].makers[at];
+            let Some(join) = self.joins[maker as usize].as_mut() else { continue };
+            for fill in join.status.overlapping(&range.lo, &range.hi) {
+                let pins = &mut join.fills.get_mut(fill).pins;
+                *pins = pins.checked_add_signed(change).expect("invariant: what is pinned stays");
+            }
+        }
+    }
+}
+
+/// Makes room for a fill of a gap. `None` if the join has no rows there.
+fn open(join: &mut Join, gap: &KeyRange, binding: &mut Binding, serial: u32, now: u64) -> Option<u32> {
+    let definition = &join.definition;
+    let constraint = definition.output.constrain(gap, &definition.slots, binding)?;
+    forget_rank(join, binding);
+    let mut prefix = Vec::new();
+    let elements = definition.output.write_prefix(binding, &mut prefix);
+    let is_prefix = *gap == KeyRange::prefix(&prefix);
+    let mut packed = Vec::new();
+    binding.pack(binding.bound, &definition.slots, &mut packed);
+    let fill = Fill {
+        range: gap.clone(),
+        is_prefix,
+        prefix: prefix.into(),
+        elements: elements as u8,
+        fixed: binding.bound,
+        packed: packed.into(),
+        bounds: constraint.bounds,
+        root: NO_NODE,
+        group: None,
+        unsettled: None,
+        pins: 0,
+        visited: true,
+        serial,
+        filled_at: now,
+        reads: 0,
+        pulled: Vec::new(),
+    };
+    join.held_bytes += fill.held_bytes();
+    let number = join.fills.insert(fill);
+    join.status.insert(gap, number);
+    Some(number)
+}
+
+fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
+    let fill = Fill { range: gap.clone(), serial, visited: true, ..Fill::vacant() };
+    join.held_bytes += fill.held_bytes();
+    let number = join.fills.insert(fill);
+    join.status.insert(gap, number);
+    number
+}
+
+/// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
+pub(crate) fn row_matches(join: &Join, level: usize, key: &[u8], value: &Value, binding: &mut Binding) -> bool {
+    let source = join.source(level);
+    key_matches(join, level, key, binding) && (source.conditions.is_empty() || source.admits(value.as_bytes()))
+}
+
+pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding) -> bool {
+    let source = join.source(level);
+    let mark = binding.mark();
+    if !source.pattern.matches(key, &join.definition.slots, binding) {
+        return false;
+    }
+    let inside = source.conditions.iter().all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
+    if !inside {
+        binding.reset(mark);
+    }
+    inside
+}
+
+/// Whether output rows of the binding can be in the range.
+pub(crate) fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
+    if run.is_prefix && join.definition.output.elements_bound(binding.bound) <= run.elements {
+        return true;
+    }
+    let mut prefix = Vec::with_capacity(32);
+    let elements = join.definition.output.write_prefix(binding, &mut prefix);
+    if elements <= run.elements && elements < join.definition.output.elements.len() {
+        return true;
+    }
+    if elements == join.definition.output.elements.len() {
+        return run.range.contains(&prefix);
+    }
+    *prefix < *run.range.hi && crate::keyrange::successor(&prefix) > run.range.lo.to_vec()
+}
+
+/// One combination is complete: applies it, once or (`sign` below zero) once less.
+fn complete(join: &mut Join, run: &mut Run, binding: &Binding, source_key: &[u8], value: Option<&Value>, sign: i32) {
+    let definition = &join.definition;
+    run.key.clear();
+    match definition.rank {
+        None => definition.output.write(binding, &mut run.key),
+        Some(_) => {
+            definition.output.write_prefix(binding, &mut run.key);
+        }
+    }
+    let is_inside = if run.is_prefix { run.key.starts_with(&run.range.lo) } else { run.range.contains(&run.key) };
+    if !is_inside {
+        return;
+    }
+    let (old, new) = if sign > 0 { (None, value) } else { (value, None) };
+    let row = Row { key: &run.key, source_key, binding, fill: run.fill.unwrap_or(u32::MAX) };
+    if run.fill.is_some() {
+        if !is_set_aside(join, run.fill, row.key) {
+            join.output.apply(&join.definition, row, old, new, &mut run.effects);
+        }
+        return;
+    }
+    match &mut run.taken {
+        Taken::Copies(rows) => rows.extend(new.map(|v| (Box::from(row.key), v.clone()))),
+        Taken::Output(output) => output.apply(definition, row, old, new, &mut run.effects),
+    }
+}
+
+/// Whether a group waits to be read again: what happens to it meanwhile will be found then.
+pub(crate) fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
+    let Some(fill) = fill else { return false };
+    join.fills.get(fill).unsettled.as_ref().is_some_and(|u| u.drained.contains(group))
+}
+
+pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {
+    join.held_bytes += join.inner.get_mut(node).children.insert(packed, child);
+}
+
+fn forget_pending(join: &mut Join, fill: u32, node: u32) {
+    let Some(unsettled) = &mut join.fills.get_mut(fill).unsettled else { return };
+    let from = (node, Box::default());
+    let gone: Vec<_> = unsettled.pending.range(from..(node + 1, Box::default())).map(|(k, _)| k.clone()).collect();
+    for key in gone {
+        unsettled.pending.remove(&key);
+    }
+}
+
+/// The slots in the first elements of a source's pattern.
+fn prefix_slots(join: &Join, level: usize, elements: usize) -> u32 {
+    slots_of(&join.source(level).pattern.elements[..elements])
+}
+
+fn output_slots_from(join: &Join, elements: usize) -> u32 {
+    let end = join.definition.rank.map_or(join.definition.output.elements.len(), |r| r.element);
+    slots_of(&join.definition.output.elements[elements.min(end)..end])
+}
+
+fn slots_of(elements: &[crate::pattern::Element]) -> u32 {
+    elements.iter().fold(0, |set, e| match e {
+        crate::pattern::Element::Slot(id) => set | 1 << id,
+        crate::pattern::Element::Text(_) => set,
+    })
+}

@@ -1,0 +1,215 @@
+//! One join: its definition, the rows it has made, and what keeps them fresh.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::definition::{Definition, Source};
+use crate::keyrange::KeyRange;
+use crate::node::{Context, Inner, Leaf};
+use crate::output::Output;
+use crate::pattern::SlotBounds;
+use crate::rows::{GroupId, Rows, split_of};
+use crate::slab::{Slab, Vacant};
+use crate::status::Status;
+use crate::updater::{Entry, Updaters};
+
+pub type JoinId = u32;
+pub type TableId = u32;
+
+pub struct Join {
+    pub id: JoinId,
+    pub name: String,
+    pub definition: Definition,
+    /// The plan: which source is read at which level.
+    pub order: Vec<usize>,
+    /// The table of each level's source.
+    pub tables: Vec<TableId>,
+    pub table: TableId,
+    /// All joins that this one reads from, directly or through others, each after those that it reads from.
+    pub upstream: Vec<JoinId>,
+    pub output: Output,
+    pub status: Status,
+    pub fills: Slab<Fill>,
+    pub inner: Slab<Inner>,
+    pub leaves: Slab<Leaf>,
+    pub contexts: Slab<Context>,
+    /// By level.
+    pub updaters: Vec<Updaters>,
+    /// Lists with changes that not all entries have seen.
+    pub busy: Vec<(u8, u32)>,
+    /// Fills with pending entries or drained groups.
+    pub unsettled: BTreeSet<u32>,
+    /// What fills and inner nodes hold beside their records.
+    pub held_bytes: usize,
+    /// Counters for whoever operates it.
+    pub filled: u64,
+    pub evicted: u64,
+}
+
+/// A filled range of the output.
+#[derive(Debug)]
+pub struct Fill {
+    pub range: KeyRange,
+    /// What all output keys of the range begin with, in whole elements of the pattern.
+    pub prefix: Box<[u8]>,
+    pub elements: u8,
+    /// The range is that prefix.
+    pub is_prefix: bool,
+    /// The slots that the range fixes, and their values.
+    pub fixed: u32,
+    pub packed: Box<[u8]>,
+    /// Bounds on the first slot that is not fixed.
+    pub bounds: Option<SlotBounds>,
+    /// The node of the first level.
+    pub root: u32,
+    /// The table's group for the prefix, when last looked.
+    pub group: Option<GroupId>,
+    pub unsettled: Option<Box<Unsettled>>,
+    /// How many nodes of other joins were computed from rows of this range: it stays while there are any.
+    pub pins: u32,
+    /// Read since the evictor last came by.
+    pub visited: bool,
+    /// Tells this fill from others that had its number.
+    pub serial: u32,
+    pub filled_at: u64,
+    pub reads: u64,
+    /// Leaves that are copied at reads only (see `auto`).
+    pub pulled: Vec<u32>,
+}
+
+/// What a fill must catch up with before it is read.
+#[derive(Debug, Default)]
+pub struct Unsettled {
+    /// Rows of checked sources that came (`true`) or went, by node and the slots that they bind. A row that came and
+    /// went again is not here.
+    pub pending: BTreeMap<(u32, Box<[u8]>), bool>,
+    /// Groups to be read again.
+    pub drained: BTreeSet<Box<[u8]>>,
+}
+
+impl Vacant for Fill {
+    fn vacant() -> Self {
+        Fill {
+            range: KeyRange::new(&[], &[]),
+            prefix: Box::default(),
+            elements: 0,
+            is_prefix: false,
+            fixed: 0,
+            packed: Box::default(),
+            bounds: None,
+            root: NO_NODE,
+            group: None,
+            unsettled: None,
+            pins: 0,
+            visited: false,
+            serial: 0,
+            filled_at: 0,
+            reads: 0,
+            pulled: Vec::new(),
+        }
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.range.hi.is_empty()
+    }
+}
+
+/// Snapshots have no nodes.
+pub const NO_NODE: u32 = u32::MAX >> 1;
+
+impl Fill {
+    pub fn contains(&self, key: &[u8]) -> bool {
+        if self.is_prefix { key.starts_with(&self.prefix) } else { self.range.contains(key) }
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        self.range.lo.len() + self.range.hi.len() + self.prefix.len() + self.packed.len()
+    }
+}
+
+impl Join {
+    pub fn new(id: JoinId, name: &str, definition: Definition, order: Vec<usize>, table: TableId, tables: Vec<TableId>) -> Self {
+        let updaters = order.iter().map(|_| Updaters::default()).collect();
+        let rows = Rows::new(split_of(&definition.output, &definition.slots));
+        Join {
+            id,
+            name: name.to_string(),
+            definition,
+            order,
+            tables,
+            table,
+            upstream: Vec::new(),
+            output: Output { rows, ..Output::default() },
+            status: Status::default(),
+            fills: Slab::default(),
+            inner: Slab::default(),
+            leaves: Slab::default(),
+            contexts: Slab::default(),
+            updaters,
+            busy: Vec::new(),
+            unsettled: BTreeSet::new(),
+            held_bytes: 0,
+            filled: 0,
+            evicted: 0,
+        }
+    }
+
+    pub fn source(&self, level: usize) -> &Source {
+        &self.definition.sources[self.order[level]]
+    }
+
+    pub fn last_level(&self) -> usize {
+        self.order.len() - 1
+    }
+
+    /// Adds an updater; says which list it is in.
+    pub fn add_updater(&mut self, level: usize, prefix: &[u8], elements: usize, entry: Entry, now: u64) -> u32 {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level].add(prefix, elements, entry, now, |entry, position| {
+            place(leaves, inner, is_last, entry, position);
+        })
+    }
+
+    pub fn remove_updater(&mut self, level: usize, list: u32, position: u32) {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level].remove(list, position, |entry, position| {
+            place(leaves, inner, is_last, entry, position);
+        });
+    }
+
+    /// Lets an entry see one more waiting change of its list; says where it is then.
+    pub fn pass(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level].lists.get_mut(list).pass(at, waiting, &mut |entry, position| {
+            place(leaves, inner, is_last, entry, position);
+        })
+    }
+
+    /// What a fill has yet to catch up with, to be added to.
+    pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
+        self.unsettled.insert(fill);
+        self.fills.get_mut(fill).unsettled.get_or_insert_default()
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.output.memory_bytes()
+            + self.status.memory_bytes()
+            + self.fills.memory_bytes()
+            + self.inner.memory_bytes()
+            + self.leaves.memory_bytes()
+            + self.contexts.memory_bytes()
+            + self.held_bytes
+            + self.updaters.iter().map(Updaters::memory_bytes).sum::<usize>()
+    }
+}
+
+/// Tells a node where its entry is.
+fn place(leaves: &mut Slab<Leaf>, inner: &mut Slab<Inner>, is_last: bool, entry: Entry, position: u32) {
+    if is_last {
+        leaves.get_mut(entry.node()).position = position;
+    } else {
+        inner.get_mut(entry.node()).position = position;
+    }
+}

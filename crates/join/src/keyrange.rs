@@ -1,0 +1,75 @@
+//! Half-open ranges of keys.
+
+use std::ops::ControlFlow;
+
+/// Keys from `lo` up to, not including, `hi`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyRange {
+    pub lo: Box<[u8]>,
+    pub hi: Box<[u8]>,
+}
+
+impl KeyRange {
+    pub fn new(lo: &[u8], hi: &[u8]) -> Self {
+        Self { lo: lo.into(), hi: hi.into() }
+    }
+
+    /// The keys that begin with `prefix`.
+    pub fn prefix(prefix: &[u8]) -> Self {
+        Self { lo: prefix.into(), hi: successor(prefix).into() }
+    }
+
+    /// The range of one key.
+    pub fn point(key: &[u8]) -> Self {
+        let mut hi = key.to_vec();
+        hi.push(0);
+        Self { lo: key.into(), hi: hi.into() }
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        *self.lo <= *key && *key < *self.hi
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lo >= self.hi
+    }
+
+    pub fn overlaps(&self, lo: &[u8], hi: &[u8]) -> bool {
+        *self.lo < *hi && *lo < *self.hi
+    }
+}
+
+/// The least key that is greater than all keys with this prefix. The prefix holds a byte below 0xff: a table's name does.
+pub fn successor(prefix: &[u8]) -> Vec<u8> {
+    let mut next = prefix.to_vec();
+    while let Some(last) = next.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return next;
+        }
+        next.pop();
+    }
+    next
+}
+
+/// The bytes that every key of `lo..hi` begins with, and whether the range is the one key `lo`.
+pub fn common_prefix<'a>(lo: &'a [u8], hi: &[u8]) -> (&'a [u8], bool) {
+    if hi.len() == lo.len() + 1 && hi.starts_with(lo) && hi[lo.len()] == 0 {
+        return (lo, true);
+    }
+    let mut common = lo.iter().zip(hi).take_while(|(a, b)| a == b).count();
+    let steps_up = hi.len() == common + 1 && lo.len() > common && lo[common].checked_add(1) == Some(hi[common]);
+    if steps_up {
+        common += 1;
+    }
+    (&lo[..common], false)
+}
+
+/// The name of a key's table with its separator: the bytes through the first `|` or `:`.
+pub fn table_name(key: &[u8]) -> Option<&[u8]> {
+    let end = key.iter().position(|&b| b == b'|' || b == b':')?;
+    Some(&key[..=end])
+}
+
+/// What a reader of rows answers: go on, or stop.
+pub type Flow = ControlFlow<()>;

@@ -1,0 +1,344 @@
+//! Maintain: applies the change of a source row to what was computed from it.
+//!
+//! ```text
+//! changed ──► updaters of each reading join ──► fan_out ──► (at once)        see
+//!                                                  └─ queue ──► step ──────► see
+//! see:  a row of the value's source    the output rows change at once (Output::apply), and so on down the joins
+//!       a row of a checked source      a pending entry, applied when the range is read (see settle)
+//! ```
+//!
+//! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
+//! what its own entries have not seen, so they are right in between.
+
+use std::rc::Rc;
+
+use crate::engine::Engine;
+use crate::fill::{is_set_aside, key_matches};
+use crate::join::{Join, JoinId, TableId};
+use crate::node::NO_CONTEXT;
+use crate::output::{Effects, Row, Shown};
+use crate::pattern::Binding;
+use crate::rows::Value;
+use crate::updater::{Change, Entry};
+
+/// A change, seen by the source of one level of a join.
+struct Seen<'a> {
+    level: usize,
+    key: &'a [u8],
+    old: Option<&'a Value>,
+    new: Option<&'a Value>,
+}
+
+/// What a run of entries has in common.
+#[derive(Default)]
+struct Common {
+    /// The slots of the source key alone.
+    binding: Binding,
+    /// The output key's end for plain entries whose fills fix this many elements.
+    suffix: Vec<u8>,
+    suffix_elements: Option<u8>,
+    key: Vec<u8>,
+    each: Binding,
+}
+
+impl Engine {
+    /// Tells all joins that read a table that one of its rows changed. The row is in the table already.
+    pub(crate) fn changed(&mut self, table: TableId, key: &[u8], old: Option<&Value>, new: Option<&Value>) {
+        for at in 0..self.tables[table as usize].readers.len() {
+            let (reader, level) = self.tables[table as usize].readers[at];
+            // A join that is being filled has no node on what its own fill changes upstream.
+            let Some(mut join) = self.joins[reader as usize].take() else { continue };
+            self.source_changed(&mut join, usize::from(level), key, old, new);
+            self.joins[reader as usize] = Some(join);
+        }
+    }
+
+    fn source_changed(&mut self, join: &mut Join, level: usize, key: &[u8], old: Option<&Value>, new: Option<&Value>) {
+        let source = join.source(level);
+        let admitted = |v: &&Value| !source.bounds_values() || source.admits(v.as_bytes());
+        let (old, new) = (old.filter(admitted), new.filter(admitted));
+        let is_value = level == join.last_level();
+        if (old.is_none() && new.is_none()) || (!is_value && old.is_some() == new.is_some()) {
+            return;
+        }
+        let mut lists = std::mem::take(&mut self.scratch_lists);
+        let mut found = std::mem::take(&mut lists);
+        join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| found.push(list));
+        for &list in &found {
+            self.fan_out(join, list, &Seen { level, key, old, new });
+        }
+        found.clear();
+        self.scratch_lists = found;
+    }
+
+    fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
+        let list = join.updaters[seen.level].lists.get_mut(number);
+        let len = list.entries.len();
+        if list.queue.is_empty() && len <= self.budget {
+            self.budget -= len;
+            // Nothing that follows from a change adds or removes entries of the same join.
+            let entries = std::mem::take(&mut list.entries);
+            self.see(join, &entries, seen);
+            join.updaters[seen.level].lists.get_mut(number).entries = entries;
+            return;
+        }
+        let change = Change { key: seen.key.into(), old: seen.old.cloned(), new: seen.new.cloned() };
+        self.sequence += 1;
+        self.outstanding.insert(self.sequence);
+        if list.queue.is_empty() {
+            join.busy.push((seen.level as u8, number));
+            self.work.push_back((join.id, seen.level as u8, number));
+        }
+        list.enqueue(Rc::new(change), self.sequence);
+    }
+
+    /// Works on waiting changes until `budget` entries have seen one; says whether any work is left.
+    pub fn step(&mut self, budget: usize) -> bool {
+        self.budget = budget;
+        while self.budget > 0
+            && let Some(&(id, level, number)) = self.work.front()
+        {
+            let Some(mut join) = self.joins[id as usize].take() else {
+                self.work.pop_front();
+                continue;
+            };
+            self.work_on(&mut join, usize::from(level), number);
+            if join.updaters[usize::from(level)].lists.get(number).queue.is_empty() {
+                self.rest(&mut join, level, number);
+            }
+            self.joins[id as usize] = Some(join);
+        }
+        !self.work.is_empty()
+    }
+
+    /// Lets some entries of a list see its oldest waiting change.
+    fn work_on(&mut self, join: &mut Join, level: usize, number: u32) {
+        let list = join.updaters[level].lists.get_mut(number);
+        let chunk = self.budget.min(1024);
+        if let Some((change, range)) = list.advance(chunk) {
+            self.budget -= range.len().max(1).min(self.budget);
+            let entries = list.entries[range].to_vec();
+            let seen = Seen { level, key: &change.key, old: change.old.as_ref(), new: change.new.as_ref() };
+            self.see(join, &entries, &seen);
+        }
+        let list = join.updaters[level].lists.get_mut(number);
+        if let Some(sequence) = list.retire() {
+            self.outstanding.remove(&sequence);
+        }
+    }
+
+    /// A list whose queue is empty is no longer busy.
+    fn rest(&mut self, join: &mut Join, level: u8, number: u32) {
+        join.busy.retain(|b| *b != (level, number));
+        self.work.retain(|w| *w != (join.id, level, number));
+        let updaters = &mut join.updaters[usize::from(level)];
+        if updaters.lists.get(number).entries.is_empty() {
+            updaters.forget(number);
+        }
+    }
+
+    /// Ends all waiting changes of a join's lists.
+    pub(crate) fn finish_lists(&mut self, join: &mut Join) {
+        while let Some(&(level, number)) = join.busy.first() {
+            self.budget = usize::MAX;
+            self.work_on(join, usize::from(level), number);
+            if join.updaters[usize::from(level)].lists.get(number).queue.is_empty() {
+                self.rest(join, level, number);
+            }
+        }
+    }
+
+    /// Lets a fill's own entries see all waiting changes.
+    pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
+        for (level, number) in join.busy.clone() {
+            let level = usize::from(level);
+            let mut at = join.updaters[level].lists.get(number).behind();
+            while at < join.updaters[level].lists.get(number).entries.len() {
+                let list = join.updaters[level].lists.get(number);
+                if list.entries[at].fill != fill || list.unseen(at) == list.queue.len() {
+                    at += 1;
+                    continue;
+                }
+                let entry = list.entries[at];
+                let mut place = at;
+                for waiting in list.unseen(at)..list.queue.len() {
+                    let change = join.updaters[level].lists.get(number).queue[waiting].change.clone();
+                    place = join.pass(level, number, place, waiting);
+                    let seen = Seen { level, key: &change.key, old: change.old.as_ref(), new: change.new.as_ref() };
+                    self.see(join, &[entry], &seen);
+                }
+                // Another entry may have come to this place; it is looked at next unless it was passed already.
+                if place == at {
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Applies a change to entries of one list.
+    fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
+        let mut common = Common::default();
+        if !key_matches(join, seen.level, seen.key, &mut common.binding) {
+            return;
+        }
+        if seen.level < join.last_level() {
+            entries.iter().for_each(|e| note_pending(join, *e, seen, &mut common));
+            return;
+        }
+        let wanted = self.is_read(join.table);
+        let mut effects = Effects { wanted, ..Effects::default() };
+        if join.definition.copies_rows() && !wanted {
+            copy_to_all(join, entries, seen, &mut common);
+        } else {
+            for entry in entries {
+                apply_to_one(join, *entry, seen, &mut common, &mut effects);
+            }
+        }
+        self.conclude(join, effects);
+    }
+
+    /// Shows the groups that changed, and tells the joins that read this one's output.
+    pub(crate) fn conclude(&mut self, join: &mut Join, mut effects: Effects) {
+        for (fill, group) in std::mem::take(&mut effects.touched) {
+            if is_set_aside(join, Some(fill), &group) {
+                continue;
+            }
+            if join.output.is_drained(&join.definition, &group) {
+                join.unsettle(fill).drained.insert(group);
+            } else {
+                join.output.show(&join.definition, &group, &mut effects);
+            }
+        }
+        for change in effects.changes {
+            self.output_changed(join.table, join.id, &change);
+        }
+    }
+
+    /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, readers hear of it.
+    pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
+        let (mut old, mut new) = (change.old.clone(), change.new.clone());
+        if self.tables[table as usize].makers.len() > 1 {
+            let makers = &self.tables[table as usize].makers;
+            let at = makers.iter().position(|m| *m == maker).expect("invariant: the table knows its joins");
+            let holds = |&m: &JoinId| self.joins[m as usize].as_ref().is_some_and(|j| j.output.rows.get(&change.key).is_some());
+            if makers[..at].iter().any(holds) {
+                return;
+            }
+            if let Some(&behind) = makers[at + 1..].iter().find(|m| holds(m)) {
+                let value = self.visible_in(behind, &change.key);
+                old = old.or_else(|| value.clone());
+                new = new.or(value);
+            }
+        }
+        if old.is_some() || new.is_some() {
+            self.changed(table, &change.key, old.as_ref(), new.as_ref());
+        }
+    }
+}
+
+/// Remembers that a row of a checked source came or went. A row that came and went again is forgotten.
+fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+    let inner = join.inner.get(entry.node());
+    common.each.clear();
+    common.each.unpack(inner.bound, &join.definition.slots, &inner.packed);
+    let fresh = join.source(seen.level).pattern.slots & !inner.bound;
+    if !key_matches(join, seen.level, seen.key, &mut common.each) {
+        return;
+    }
+    common.key.clear();
+    common.each.pack(fresh, &join.definition.slots, &mut common.key);
+    let came = seen.new.is_some();
+    let slot = (entry.node(), Box::from(&*common.key));
+    let pending = &mut join.unsettle(entry.fill).pending;
+    match pending.remove(&slot) {
+        Some(before) => debug_assert_ne!(before, came, "a row comes and goes in turn"),
+        None => {
+            pending.insert(slot, came);
+        }
+    }
+}
+
+/// The fast path: copies a row to many outputs, whose keys end alike.
+fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut Common) {
+    const AHEAD: usize = 8;
+    let mut effects = Effects::default();
+    for (number, entry) in entries.iter().enumerate() {
+        if let Some(later) = entries.get(number + AHEAD)
+            && let Some(group) = join.fills.get(later.fill).group
+        {
+            join.output.rows.prefetch(group);
+        }
+        if !entry.is_plain() {
+            apply_to_one(join, *entry, seen, common, &mut effects);
+            continue;
+        }
+        let fill = join.fills.get(entry.fill);
+        if common.suffix_elements != Some(fill.elements) {
+            write_suffix(join, fill.elements, common);
+        }
+        let fill = join.fills.get(entry.fill);
+        let group = fill.group;
+        if let (true, Some(group), Some(value)) = (fill.is_prefix, group, seen.new)
+            && join.output.rows.put_in(group, &common.suffix, value).is_some()
+        {
+            continue;
+        }
+        common.key.clear();
+        common.key.extend_from_slice(&fill.prefix);
+        common.key.extend_from_slice(&common.suffix);
+        if !fill.contains(&common.key) {
+            continue;
+        }
+        match (seen.new, group) {
+            (None, _) => {
+                join.output.rows.remove(&common.key);
+            }
+            (Some(value), Some(group)) if join.output.rows.put_in(group, &common.suffix, value).is_some() => {}
+            (Some(value), _) => {
+                join.output.rows.put(&common.key, value);
+                let prefix_len = fill.prefix.len();
+                let group = join.output.rows.group(&common.key[..prefix_len]);
+                join.fills.get_mut(entry.fill).group = group;
+            }
+        }
+    }
+}
+
+/// The part of the output key that the source key alone tells.
+fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
+    common.suffix.clear();
+    for element in &join.definition.output.elements[usize::from(elements)..] {
+        match element {
+            crate::pattern::Element::Text(text) => common.suffix.extend_from_slice(text),
+            crate::pattern::Element::Slot(id) => common.suffix.extend_from_slice(common.binding.get(*id)),
+        }
+    }
+    common.suffix_elements = Some(elements);
+}
+
+/// Applies a change of the value's row below one leaf.
+fn apply_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common, effects: &mut Effects) {
+    let definition = &join.definition;
+    let fill = join.fills.get(entry.fill);
+    common.each.clear();
+    common.each.unpack(fill.fixed, &definition.slots, &fill.packed);
+    let context = join.leaves.get(entry.node()).context;
+    if context != NO_CONTEXT {
+        let context = join.contexts.get(context);
+        common.each.unpack(context.slots, &definition.slots, &context.packed);
+    }
+    if !key_matches(join, seen.level, seen.key, &mut common.each) {
+        return;
+    }
+    common.key.clear();
+    if definition.rank.is_some() {
+        definition.output.write_prefix(&common.each, &mut common.key);
+    } else {
+        definition.output.write(&common.each, &mut common.key);
+    }
+    if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
+        return;
+    }
+    let row = Row { key: &common.key, source_key: seen.key, binding: &common.each, fill: entry.fill };
+    join.output.apply(&join.definition, row, seen.old, seen.new, effects);
+}

@@ -1,0 +1,154 @@
+//! The rows of one table: the one place that spells out `larder_table`.
+
+use std::ops::Bound;
+
+pub use larder_table::{GroupId, Split, Value};
+use larder_table::{Put, Table};
+
+use crate::keyrange::Flow;
+
+pub struct Rows {
+    table: Table,
+}
+
+/// A value of at most so many bytes costs no more to copy than to share.
+const COPIED_BYTES: usize = 16;
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self::new(Split::None)
+    }
+}
+
+impl Rows {
+    pub fn new(split: Split) -> Self {
+        Self { table: Table::new(split) }
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.table.get(key)
+    }
+
+    pub fn value(&self, key: &[u8]) -> Option<Value> {
+        self.table.value(key)
+    }
+
+    /// Puts a row; says what it held.
+    pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
+        let mut before = None;
+        self.table.put_shared_with(key, value, |old| before = old.map(Value::new));
+        before
+    }
+
+    pub fn put(&mut self, key: &[u8], value: &Value) {
+        self.table.put_shared(key, value);
+    }
+
+    /// Puts a row of a group without a search for the group, if the group still is; says whether it did.
+    pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
+        self.table.put_shared_in(group, suffix, value)
+    }
+
+    /// The group whose keys are those that begin with `prefix`, if the table is split so and the group has rows.
+    pub fn group(&mut self, prefix: &[u8]) -> Option<GroupId> {
+        let is_group = match self.table.split() {
+            Split::None => false,
+            Split::Bytes(len) => len == prefix.len(),
+            Split::Columns(columns) => {
+                let is_separator = |b: &u8| matches!(b, b'|' | b':');
+                prefix.last().is_some_and(is_separator) && prefix.iter().filter(|b| is_separator(b)).count() == columns + 1
+            }
+        };
+        if is_group { self.table.group(prefix) } else { None }
+    }
+
+    pub fn prefetch(&self, group: GroupId) {
+        self.table.prefetch(group);
+    }
+
+    pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
+        self.table.put(key, value);
+    }
+
+    /// Puts a row; says whether it is new.
+    pub fn put_new(&mut self, key: &[u8], value: &[u8], old: impl FnOnce(Option<&[u8]>)) {
+        self.table.put_with(key, value, old);
+    }
+
+    pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
+        self.table.remove(key)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Rows from `lo` up to `hi`, in order or in reverse, with values to keep.
+    pub fn scan(&self, lo: &[u8], hi: &[u8], reverse: bool, each: &mut dyn FnMut(&[u8], &Value) -> Flow) -> Flow {
+        let mut cursor = self.cursor(lo, hi, reverse);
+        let mut copied = Vec::new();
+        loop {
+            let Some((key, value)) = cursor.next() else { return Flow::Continue(()) };
+            if value.len() <= COPIED_BYTES {
+                each(key, &Value::new(value))?;
+            } else {
+                copied.clear();
+                copied.extend_from_slice(key);
+                each(&copied, &cursor.value())?;
+            }
+        }
+    }
+
+    /// Rows from `lo` up to `hi`, in order or in reverse.
+    pub fn read(&self, lo: &[u8], hi: &[u8], reverse: bool, each: &mut dyn FnMut(&[u8], &[u8]) -> Flow) -> Flow {
+        let mut cursor = self.cursor(lo, hi, reverse);
+        while let Some((key, value)) = cursor.next() {
+            each(key, value)?;
+        }
+        Flow::Continue(())
+    }
+
+    pub fn cursor(&self, lo: &[u8], hi: &[u8], reverse: bool) -> larder_table::Cursor<'_> {
+        let bounds = (Bound::Included(lo), Bound::Excluded(hi));
+        if reverse { self.table.range_rev(bounds.0, bounds.1) } else { self.table.range(bounds.0, bounds.1) }
+    }
+
+    pub fn count(&self, lo: &[u8], hi: &[u8]) -> u64 {
+        self.table.count(Bound::Included(lo), Bound::Excluded(hi))
+    }
+
+    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
+        self.table.remove_range(Bound::Included(lo), Bound::Excluded(hi), |_, _| {})
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+}
+
+/// How to split a table whose keys are mostly read by one leading slot.
+pub fn split_of(pattern: &crate::pattern::Pattern, slots: &[crate::pattern::Slot]) -> Split {
+    use crate::pattern::Element;
+    let mut len = 0;
+    for (at, element) in pattern.elements.iter().enumerate() {
+        match element {
+            Element::Text(text) => len += text.len(),
+            Element::Slot(id) => {
+                let last = at + 1 == pattern.elements.len();
+                let Some(width) = slots[*id as usize].width else {
+                    return if last { Split::None } else { Split::Columns(1) };
+                };
+                let text = match pattern.elements.get(at + 1) {
+                    Some(Element::Text(text)) => text.len(),
+                    _ => 0,
+                };
+                return if last { Split::None } else { Split::Bytes(len + width + text) };
+            }
+        }
+    }
+    Split::None
+}

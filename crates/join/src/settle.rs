@@ -1,0 +1,109 @@
+//! Settle: brings a filled range up to date before it is read.
+//!
+//! 1. First the fill's entries see the changes that still wait (see `maintain`).
+//! 2. Then rows of checked sources that came are evaluated from their level on, and what was computed from rows that
+//!    went is taken back. The order does not matter: each node knows what it reflects.
+//! 3. Then groups that were drained are read again.
+
+use crate::engine::Engine;
+use crate::fill::{Run, Taken, add_child, is_possible};
+use crate::join::{Join, JoinId};
+use crate::keyrange::KeyRange;
+use crate::output::Output;
+use crate::pattern::Binding;
+
+type Pending = ((u32, Box<[u8]>), bool);
+
+impl Engine {
+    /// Brings one fill up to date. On `false` a source range is missing; what could be done is done.
+    pub(crate) fn settle(&mut self, join: &mut Join, fill: u32, now: u64) -> bool {
+        if !join.busy.is_empty() {
+            self.catch_up(join, fill);
+        }
+        if join.fills.get(fill).unsettled.is_none() {
+            return true;
+        }
+        let wanted = self.is_read(join.table);
+        let mut run = Run::of_fill(join, fill, wanted, now);
+        let mut kept: Vec<Pending> = Vec::new();
+        while let Some(((node, packed), came)) = next_pending(join, fill) {
+            if !self.apply_pending(join, &mut run, node, &packed, came) {
+                kept.push(((node, packed), came));
+            }
+        }
+        let effects = std::mem::take(&mut run.effects);
+        self.conclude(join, effects);
+        let drained = join.unsettle(fill).drained.clone();
+        for group in drained {
+            self.read_again(join, fill, &group, wanted, now);
+        }
+        let unsettled = join.unsettle(fill);
+        unsettled.pending.extend(kept);
+        let is_settled = unsettled.pending.is_empty() && unsettled.drained.is_empty();
+        if is_settled {
+            join.fills.get_mut(fill).unsettled = None;
+            join.unsettled.remove(&fill);
+        }
+        is_settled
+    }
+
+    fn apply_pending(&mut self, join: &mut Join, run: &mut Run, node: u32, packed: &[u8], came: bool) -> bool {
+        let inner = join.inner.get(node);
+        let level = usize::from(inner.level);
+        let fresh = join.source(level).pattern.slots & !inner.bound;
+        let mut binding = Binding::default();
+        binding.unpack(inner.bound, &join.definition.slots, &inner.packed);
+        binding.unpack(fresh, &join.definition.slots, packed);
+        if came {
+            if !is_possible(join, run, &binding) {
+                return true;
+            }
+            run.missing = false;
+            let child = self.evaluate(join, run, level + 1, &mut binding);
+            if run.missing {
+                self.drop_node(join, run, level + 1, child, &mut binding, true);
+                return false;
+            }
+            add_child(join, node, packed, child);
+        } else if let Some((child, freed)) = join.inner.get_mut(node).children.remove(packed) {
+            join.held_bytes -= freed;
+            self.drop_node(join, run, level + 1, child, &mut binding, true);
+        }
+        true
+    }
+
+    /// Computes one group anew.
+    fn read_again(&mut self, join: &mut Join, fill: u32, group: &[u8], wanted: bool, now: u64) {
+        let range = if join.definition.rank.is_some() { KeyRange::prefix(group) } else { KeyRange::point(group) };
+        let mut binding = Binding::default();
+        let Some(mut run) = Run::taking(join, &range, &mut binding, now) else { return };
+        run.taken = Taken::Output(Output::default());
+        self.evaluate(join, &mut run, 0, &mut binding);
+        if run.missing {
+            return;
+        }
+        let Taken::Output(mut taken) = run.taken else { unreachable!("invariant: it was set above") };
+        join.output.replace(group, taken.groups.remove(group));
+        join.unsettle(fill).drained.remove(group);
+        let mut effects = crate::output::Effects { wanted, ..Default::default() };
+        join.output.show(&join.definition, group, &mut effects);
+        self.conclude(join, effects);
+    }
+
+    /// Brings all that others were computed from up to date, in one join.
+    pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) {
+        let Some(mut join) = self.joins[id as usize].take() else { return };
+        self.finish_lists(&mut join);
+        let fills: Vec<u32> = join.unsettled.iter().copied().collect();
+        for fill in fills {
+            if join.fills.get(fill).pins > 0 {
+                self.settle(&mut join, fill, now);
+            }
+        }
+        self.joins[id as usize] = Some(join);
+    }
+}
+
+fn next_pending(join: &mut Join, fill: u32) -> Option<Pending> {
+    join.fills.get_mut(fill).unsettled.as_mut()?.pending.pop_first()
+}

@@ -1,0 +1,325 @@
+//! View: makes sure that a range can be read, and reads it.
+//!
+//! What is not stored (rows of pulled joins) is computed first and read together with what is: rows of all joins of the
+//! table in key order; of two rows with one key the older join's is seen.
+
+use std::ops::ControlFlow;
+
+use crate::aggregate::Totals;
+use crate::engine::{Engine, Limits};
+use crate::error::Error;
+use crate::fill::{Run, Taken};
+use crate::grammar::Mode;
+use crate::join::{Join, JoinId, TableId};
+use crate::keyrange::{Flow, KeyRange, successor};
+use crate::output::{is_spelled_out, printed};
+use crate::pattern::Binding;
+use crate::rows::{Rows, Value};
+
+type ComputedRows = Vec<(Box<[u8]>, Value)>;
+
+/// Rows that were computed for one read.
+#[derive(Default)]
+pub struct View {
+    computed: Vec<(JoinId, ComputedRows)>,
+}
+
+/// How many status ranges one group may fall into before it is filled whole.
+const RANGES_MAX: usize = 4;
+
+impl Engine {
+    /// Makes sure that a range of a table can be read. `None` if source ranges are missing: they are noted.
+    pub(crate) fn view(&mut self, table: TableId, range: &KeyRange, now: u64) -> Option<View> {
+        let mut view = View::default();
+        let state = &mut self.tables[table as usize];
+        if let Some(supplied) = &mut state.supplied {
+            let gaps = supplied.read(range);
+            let is_here = gaps.is_empty();
+            self.missing.extend(gaps);
+            return is_here.then_some(view);
+        }
+        let mut is_here = true;
+        for at in 0..self.tables[table as usize].makers.len() {
+            let maker = self.tables[table as usize].makers[at];
+            let mut join = self.joins[maker as usize].take().expect("invariant: joins form no cycle");
+            if join.definition.mode == Mode::Pull {
+                match self.compute(&mut join, range, now) {
+                    Some(rows) if rows.is_empty() => {}
+                    Some(rows) => view.computed.push((maker, rows)),
+                    None => is_here = false,
+                }
+            } else if !self.ensure(&mut join, range, now) {
+                is_here = false;
+            } else if join.definition.mode == Mode::Auto {
+                let rows = self.pulled_rows(&mut join, range, now);
+                if !rows.is_empty() {
+                    view.computed.push((maker, rows));
+                }
+            }
+            self.joins[maker as usize] = Some(join);
+        }
+        is_here.then_some(view)
+    }
+
+    /// Fills the gaps of a range and settles what is filled.
+    fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
+        for at in 0..join.upstream.len() {
+            self.settle_pinned(join.upstream[at], now);
+        }
+        if let Some(number) = join.status.covering(&range.lo, &range.hi)
+            && !is_expired(join, number, now)
+        {
+            return self.touch(join, number, now);
+        }
+        let range = match fillable(join, range) {
+            Some(range) => range,
+            None if self.is_read(join.table) => range.clone(),
+            None => return true,
+        };
+        let mut is_here = true;
+        for number in join.status.overlapping(&range.lo, &range.hi) {
+            if is_expired(join, number, now) {
+                self.discard(join, number);
+            } else {
+                is_here &= self.touch(join, number, now);
+            }
+        }
+        for gap in join.status.gaps(&range) {
+            is_here &= self.fill(join, &gap, now);
+        }
+        is_here
+    }
+
+    fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
+        let fill = join.fills.get_mut(number);
+        fill.visited = true;
+        fill.reads += 1;
+        if fill.unsettled.is_none() && join.busy.is_empty() {
+            return true;
+        }
+        self.settle(join, number, now)
+    }
+
+    /// Computes a range without keeping it; in key order.
+    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Option<ComputedRows> {
+        let mut binding = Binding::default();
+        let widened = widened_to_groups(join, range);
+        let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else { return Some(Vec::new()) };
+        self.evaluate(join, &mut run, 0, &mut binding);
+        if run.missing {
+            return None;
+        }
+        let mut rows = match run.taken {
+            Taken::Copies(mut rows) => {
+                rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                rows
+            }
+            Taken::Output(mut output) => {
+                for (_, group) in std::mem::take(&mut run.effects.touched) {
+                    output.show(&join.definition, &group, &mut run.effects);
+                }
+                all_rows(&output.rows, range)
+            }
+        };
+        rows.retain(|(key, _)| range.contains(key));
+        Some(rows)
+    }
+
+    /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
+    pub(crate) fn scan(&self, table: TableId, range: &KeyRange, view: &View, each: &mut dyn FnMut(&[u8], &Value) -> Flow) {
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() {
+            let _ = state.rows.scan(&range.lo, &range.hi, false, each);
+            return;
+        }
+        if let Some(join) = self.only_maker(table, view)
+            && !is_spelled_out(&join.definition)
+        {
+            let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
+            return;
+        }
+        for (key, value, maker) in self.merged(table, range, view, &Limits::default()) {
+            let join = self.maker(maker);
+            let value = match is_spelled_out(&join.definition) {
+                false => Some(value),
+                true => printed(join.definition.operator, &Totals::decode(value.as_bytes())),
+            };
+            if let Some(value) = value
+                && each(&key, &value).is_break()
+            {
+                return;
+            }
+        }
+    }
+
+    /// Answers a client's read.
+    pub(crate) fn hand_out(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        limits: Limits,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let mut left = limits.limit.unwrap_or(u64::MAX);
+        let mut give = |key: &[u8], value: &[u8]| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            each(key, if limits.keys_only { &[] } else { value })
+        };
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() {
+            let _ = state.rows.read(&range.lo, &range.hi, limits.reverse, &mut give);
+            return Ok(());
+        }
+        if let Some(join) = self.only_maker(table, view) {
+            if !is_spelled_out(&join.definition) {
+                let _ = join.output.rows.read(&range.lo, &range.hi, limits.reverse, &mut give);
+                return Ok(());
+            }
+            let mut failed = None;
+            let _ = join.output.rows.read(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
+                spell_out(join, key, value, &mut failed, &mut give)
+            });
+            return failed.map_or(Ok(()), Err);
+        }
+        let mut failed = None;
+        for (key, value, maker) in self.merged(table, range, view, &limits) {
+            let join = self.maker(maker);
+            let flow = match is_spelled_out(&join.definition) {
+                true => spell_out(join, &key, value.as_bytes(), &mut failed, &mut give),
+                false => give(&key, value.as_bytes()),
+            };
+            if flow.is_break() {
+                break;
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The table's join, if it has one alone and nothing was computed.
+    fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
+        match (&*self.tables[table as usize].makers, view.computed.is_empty()) {
+            (&[maker], true) => Some(self.maker(maker)),
+            _ => None,
+        }
+    }
+
+    fn maker(&self, maker: JoinId) -> &Join {
+        self.joins[maker as usize].as_ref().expect("invariant: joins form no cycle")
+    }
+
+    /// The rows of all joins of a table as they are stored, one per key.
+    fn merged(&self, table: TableId, range: &KeyRange, view: &View, limits: &Limits) -> Vec<(Box<[u8]>, Value, JoinId)> {
+        let limit = limits.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
+        let mut rows: Vec<(Box<[u8]>, Value, JoinId)> = Vec::new();
+        for &maker in &self.tables[table as usize].makers {
+            let join = self.maker(maker);
+            if join.definition.mode != Mode::Pull {
+                let mut taken = 0;
+                let _ = join.output.rows.scan(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
+                    if taken == limit {
+                        return ControlFlow::Break(());
+                    }
+                    taken += 1;
+                    rows.push((key.into(), value.clone(), maker));
+                    ControlFlow::Continue(())
+                });
+            }
+            let computed = view.computed.iter().find(|(m, _)| *m == maker);
+            rows.extend(computed.into_iter().flat_map(|(_, rows)| rows.iter().map(|(k, v)| (k.clone(), v.clone(), maker))));
+        }
+        rows.sort_by(|a, b| if limits.reverse { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
+        rows.dedup_by(|later, earlier| later.0 == earlier.0);
+        rows
+    }
+
+    /// A stored row of one join, spelled out.
+    pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
+        let join = self.joins[maker as usize].as_ref()?;
+        let value = join.output.rows.value(key)?;
+        if is_spelled_out(&join.definition) {
+            return printed(join.definition.operator, &Totals::decode(value.as_bytes()));
+        }
+        Some(value)
+    }
+}
+
+fn spell_out(
+    join: &Join,
+    key: &[u8],
+    value: &[u8],
+    failed: &mut Option<Error>,
+    give: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    let mut text = Vec::with_capacity(24);
+    match Totals::decode(value).print(join.definition.operator, &mut text) {
+        Ok(()) => give(key, &text),
+        Err(values) => {
+            *failed = Some(Error::NotANumber { key: key.to_vec(), join: join.name.clone(), values });
+            ControlFlow::Break(())
+        }
+    }
+}
+
+fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
+    match join.definition.mode {
+        Mode::Snapshot { millis } => now.saturating_sub(join.fills.get(fill).filled_at) > millis,
+        _ => false,
+    }
+}
+
+/// What to fill for a read of `range`. `None` if the join has no rows there.
+///
+/// A group is the output keys with the slots that the range fixes. Its tail is filled to the end, since the next read
+/// most likely asks for what came since; and it is filled whole if its next slot has no width, which bounds cannot be
+/// carried over to sources, or if it has come apart into many ranges.
+pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+    let definition = &join.definition;
+    let mut binding = Binding::default();
+    let constraint = definition.output.constrain(range, &definition.slots, &mut binding)?;
+    if definition.rank.is_some() {
+        return Some(widened_to_groups(join, range));
+    }
+    if constraint.point || binding.bound == 0 {
+        return Some(range.clone());
+    }
+    let mut prefix = Vec::new();
+    definition.output.write_prefix(&binding, &mut prefix);
+    let whole = KeyRange { lo: prefix.clone().into(), hi: successor(&prefix).into() };
+    if range.lo < whole.lo || range.hi > whole.hi {
+        return Some(range.clone());
+    }
+    let is_many = || join.status.overlapping(&whole.lo, &whole.hi).len() >= RANGES_MAX;
+    if constraint.unsized_next || is_many() {
+        return Some(whole);
+    }
+    Some(KeyRange { lo: range.lo.clone(), hi: whole.hi })
+}
+
+/// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.
+fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
+    let definition = &join.definition;
+    let Some(rank) = definition.rank else { return range.clone() };
+    let group_len = |key: &[u8]| definition.output.prefix_len(key, rank.element, &definition.slots);
+    let lo = match group_len(&range.lo) {
+        Some(len) => Box::from(&range.lo[..len]),
+        None => range.lo.clone(),
+    };
+    let hi = match group_len(&range.hi) {
+        Some(len) if len < range.hi.len() => successor(&range.hi[..len]).into(),
+        _ => range.hi.clone(),
+    };
+    KeyRange { lo, hi }
+}
+
+fn all_rows(rows: &Rows, range: &KeyRange) -> ComputedRows {
+    let mut all = Vec::new();
+    let _ = rows.scan(&range.lo, &range.hi, false, &mut |key, value| {
+        all.push((key.into(), value.clone()));
+        Flow::Continue(())
+    });
+    all
+}

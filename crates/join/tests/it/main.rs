@@ -1,0 +1,5 @@
+//! Joins against a model that recomputes them.
+
+mod model;
+mod random;
+mod story;
