@@ -3,17 +3,19 @@
 //! Nothing here repeats a request by itself. Asking for a pull of the same source twice gives the
 //! pull that runs, and a swap to a version is the same when done twice, so a caller may.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
 use larder_protocol::base64;
 use larder_protocol::http::{
-    DiffResult, ErrorBody, PullRequest, PullStatus, Record, RollbackRequest, Sample, Settings,
-    SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyRequest, VerifyResult,
+    DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus, Record, RollbackRequest,
+    Sample, Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
+    VerifyRequest, VerifyResult,
 };
 use larder_types::StoreName;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use ureq::http::request::Builder;
 use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
 
@@ -149,9 +151,43 @@ impl AdminClient {
 
     /// Reads and checks every byte of a version, the live one by default. Takes as long as that takes.
     pub fn verify(&self, name: &StoreName, version: Option<u64>) -> Result<VerifyResult, Error> {
+        self.verify_telling(name, version, &|_, _| {})
+    }
+
+    /// As [`AdminClient::verify`]; now and then calls `progress` with the bytes done and those in all.
+    pub fn verify_telling(
+        &self,
+        name: &StoreName,
+        version: Option<u64>,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<VerifyResult, Error> {
         let path = format!("/v1/stores/{name}/verify");
         let body = VerifyRequest { version };
-        self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
+        let request = self
+            .request_to(Method::POST, &path)
+            .header("accept", JSON_LINES);
+        let answer = self.run(&self.patient, request, Some(&body))?;
+        let wrong = |detail: String| Error::Protocol {
+            address: self.base.clone(),
+            detail,
+        };
+        for line in BufReader::new(answer.into_body().into_reader()).lines() {
+            let line = line.map_err(|error| Error::Broken {
+                address: self.base.clone(),
+                detail: error.to_string(),
+            })?;
+            let line = serde_json::from_str(&line)
+                .map_err(|error| wrong(format!("its answer is not the JSON expected: {error}")))?;
+            match line {
+                VerifyLine::Progress {
+                    bytes_done,
+                    bytes_total,
+                } => progress(bytes_done, bytes_total),
+                VerifyLine::Done(result) => return Ok(result),
+                VerifyLine::Error(error) => return Err(refused(error)),
+            }
+        }
+        Err(wrong("its answer ended before the result".to_owned()))
     }
 
     pub fn diff(
@@ -255,6 +291,11 @@ impl AdminClient {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<Response<Body>, Error> {
+        self.run(agent, self.request_to(method, path), body)
+    }
+
+    /// What every request says.
+    fn request_to(&self, method: Method, path: &str) -> Builder {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
@@ -263,8 +304,17 @@ impl AdminClient {
         if let Some(authorization) = &self.authorization {
             request = request.header("authorization", authorization);
         }
+        request
+    }
+
+    fn run(
+        &self,
+        agent: &Agent,
+        request: Builder,
+        body: Option<&impl Serialize>,
+    ) -> Result<Response<Body>, Error> {
         let invalid = |error: ureq::http::Error| Error::BadAddress {
-            address: format!("{}{path}", self.base),
+            address: self.base.clone(),
             detail: error.to_string(),
         };
         let outcome = match body {
@@ -299,11 +349,7 @@ impl AdminClient {
 
     fn decode_error(&self, status: u16, text: &str) -> Error {
         match serde_json::from_str::<ErrorBody>(text) {
-            Ok(ErrorBody { error }) => Error::Refused {
-                code: error.code,
-                message: error.message,
-                retry: error.retry,
-            },
+            Ok(ErrorBody { error }) => refused(error),
             Err(_) => Error::Protocol {
                 address: self.base.clone(),
                 detail: format!(
@@ -338,6 +384,14 @@ impl AdminClient {
                 detail: other.to_string(),
             },
         }
+    }
+}
+
+fn refused(error: ErrorInfo) -> Error {
+    Error::Refused {
+        code: error.code,
+        message: error.message,
+        retry: error.retry,
     }
 }
 

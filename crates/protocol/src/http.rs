@@ -193,6 +193,19 @@ pub struct VerifyResult {
     pub ok: bool,
 }
 
+/// A line of the answer to a verify that was asked for with `Accept: application/x-ndjson`: progress
+/// any number of times, then one of the others.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VerifyLine {
+    Progress { bytes_done: u64, bytes_total: u64 },
+    Done(VerifyResult),
+    Error(ErrorInfo),
+}
+
+/// The media type of lines of JSON.
+pub const JSON_LINES: &str = "application/x-ndjson";
+
 /// `GET /v1/stores/{store}/diff?from=&to=&limit=`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiffResult {

@@ -1,14 +1,15 @@
 //! `larder store get`, `sample`, `dump` and `diff`: the records themselves.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 
 use clap::Args;
-use larder_protocol::http::{ChangeKind, DiffChange, Record};
+use larder_protocol::http::{ChangeKind, DiffChange, Record, StoreStatus, VersionStatus};
 use larder_types::StoreName;
 
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, count};
+use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
@@ -115,15 +116,31 @@ pub fn sample(args: SampleArgs) -> Result<(), Failure> {
 }
 
 pub fn dump(args: DumpArgs) -> Result<(), Failure> {
-    let mut records = args.server.admin()?.dump(&args.store, args.version)?;
+    let admin = args.server.admin()?;
+    // Where the records themselves go to the screen, they are progress enough.
+    let quiet = std::io::stdout().is_terminal();
+    let progress = Progress::new(Unit::Records, "dumping", quiet);
+    let total = record_count(&admin.store(&args.store)?, args.version);
+    let mut records = admin.dump(&args.store, args.version)?;
     let mut buffer = vec![0; 64 * 1024];
+    let mut done = 0;
     loop {
         let broken = "read the dump to its end; what was printed is incomplete";
-        match records.read(&mut buffer).map_err(Failure::io(broken))? {
+        let part = match records.read(&mut buffer).map_err(Failure::io(broken))? {
             0 => return Ok(()),
-            length => output::print_bytes(&buffer[..length])?,
-        }
+            length => &buffer[..length],
+        };
+        output::print_bytes(part)?;
+        done += part.iter().filter(|byte| **byte == b'\n').count() as u64;
+        progress.set("dumping", done, total);
     }
+}
+
+/// Of the version asked for, or else the live one; 0 if it is not there, which the dump will say.
+fn record_count(store: &StoreStatus, version: Option<u64>) -> u64 {
+    let wanted = |kept: &&VersionStatus| version.map_or(kept.live, |id| kept.version == id);
+    let found = store.versions.iter().find(wanted);
+    found.map_or(0, |kept| kept.record_count)
 }
 
 pub fn diff(args: DiffArgs) -> Result<(), Failure> {

@@ -9,6 +9,7 @@ use larder_types::StoreName;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, bytes, count, duration};
+use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
@@ -85,7 +86,11 @@ pub struct RemoveArgs {
 
 pub fn verify(args: VerifyArgs) -> Result<(), Failure> {
     let started = Instant::now();
-    let report = args.server.admin()?.verify(&args.store, args.version)?;
+    let admin = args.server.admin()?;
+    let progress = Progress::new(Unit::Bytes, "verifying", args.json);
+    let tell = |done, total| progress.set("verifying", done, total);
+    let report = admin.verify_telling(&args.store, args.version, &tell)?;
+    drop(progress);
     if args.json {
         return output::print_json(&report);
     }

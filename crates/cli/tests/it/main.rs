@@ -7,6 +7,7 @@ mod fixture;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;
+mod progress;
 mod push;
 mod redis_client;
 mod s3;

@@ -3,18 +3,21 @@
 //! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to
 //! the blocking pool, whole versions to a thread of low priority of their own.
 
+use std::cell::Cell;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
-use axum::http::{Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::diff::Change;
+use larder_batch::version::VerifyReport;
 use larder_protocol::http::{
-    ChangeKind, DiffChange, DiffResult, Record, Sample, VerifyRequest, VerifyResult,
+    ChangeKind, DiffChange, DiffResult, JSON_LINES, Record, Sample, VerifyLine, VerifyRequest,
+    VerifyResult,
 };
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
@@ -33,6 +36,7 @@ const SAMPLE_RECORDS_DEFAULT: usize = 10;
 const SAMPLE_RECORDS_MAX: usize = 10_000;
 const CHANGES_DEFAULT: usize = 100;
 const CHANGES_MAX: usize = 100_000;
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const DUMP_CHUNK_BYTES: usize = 64 << 10;
 
 /// The value of one key of the live version, as it is.
@@ -79,20 +83,61 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
     Ok((version, answer).into_response())
 }
 
-/// Reads all of a version and checks it.
+/// Reads all of a version and checks it. To who accepts lines it tells how far it is.
 pub async fn verify(
     State(shared): Server,
     Path(name): Path<String>,
+    headers: HeaderMap,
     body: Bytes,
-) -> Answer<VerifyResult> {
+) -> Result<Response, Failure> {
     let request: VerifyRequest = decode(&body)?;
     let (id, version) = shared.stores.get(&name)?.version(request.version)?;
-    let report = apart(move |gone| version.verify(&|_| !gone.is_closed())).await??;
-    Ok(Json(VerifyResult {
+    let result = move |report: VerifyReport| VerifyResult {
         version: id.0,
         record_count: report.record_count,
         size_bytes: report.size_bytes,
         ok: true,
+    };
+    let accept = headers.get(header::ACCEPT).map(|value| value.as_bytes());
+    if accept != Some(JSON_LINES.as_bytes()) {
+        let report = apart(move |gone| version.verify(&|_| !gone.is_closed())).await??;
+        return Ok(Json(result(report)).into_response());
+    }
+    let (send, lines) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
+    let work = move || {
+        let bytes_total = version.manifest().size_bytes;
+        let told_at = Cell::new(Instant::now());
+        let report = version.verify(&|bytes_done| {
+            if told_at.get().elapsed() < PROGRESS_EVERY {
+                return !send.is_closed();
+            }
+            told_at.set(Instant::now());
+            let progress = VerifyLine::Progress {
+                bytes_done,
+                bytes_total,
+            };
+            send.blocking_send(Ok(line(&progress))).is_ok()
+        });
+        let last = match report {
+            Ok(report) => VerifyLine::Done(result(report)),
+            Err(error) => VerifyLine::Error(Error::from(error).info()),
+        };
+        // An error means that nobody waits any more.
+        let _ = send.blocking_send(Ok(line(&last)));
+    };
+    spawn_low("larder-read", work).map_err(no_thread)?;
+    Ok(([(header::CONTENT_TYPE, JSON_LINES)], stream(lines)).into_response())
+}
+
+fn line(value: &impl serde::Serialize) -> Bytes {
+    let mut line = serde_json::to_vec(value).expect("plain values become JSON");
+    line.push(b'\n');
+    line.into()
+}
+
+fn stream(mut parts: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Body {
+    Body::from_stream(futures::stream::poll_fn(move |context| {
+        parts.poll_recv(context)
     }))
 }
 
@@ -194,7 +239,7 @@ pub async fn dump(
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let (id, version) = shared.stores.get(&name)?.version(query.version)?;
-    let (send, mut receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
+    let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
     let work = move || {
         let mut lines = Vec::with_capacity(DUMP_CHUNK_BYTES * 2);
         for record in version.iter() {
@@ -218,15 +263,14 @@ pub async fn dump(
         let _ = send.blocking_send(Ok(lines.into()));
     };
     spawn_low("larder-dump", work).map_err(no_thread)?;
-    let chunks = futures::stream::poll_fn(move |context| receive.poll_recv(context));
     let headers = [
-        (header::CONTENT_TYPE, "application/x-ndjson".to_owned()),
+        (header::CONTENT_TYPE, JSON_LINES.to_owned()),
         (
             header::HeaderName::from_static("x-larder-version"),
             id.to_string(),
         ),
     ];
-    Ok((headers, Body::from_stream(chunks)).into_response())
+    Ok((headers, stream(receive)).into_response())
 }
 
 /// Runs `work` on a thread of low priority. The sender it gets is closed when nobody waits any more.

@@ -221,6 +221,22 @@ fn a_flipped_bit_is_found_by_verify_and_is_never_an_absent_key() {
 }
 
 #[test]
+fn a_verify_answers_with_lines_to_who_accepts_them() {
+    let (server, _versions) = server_with(&["one"]);
+    let verify = || {
+        let request = ureq::post(server.url("/v1/stores/pymk/verify"));
+        let request = request.header("Accept", "application/x-ndjson");
+        let mut answer = request.send_json(json!({})).unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        let last = text.lines().last().unwrap();
+        serde_json::from_str::<Value>(last).unwrap()
+    };
+    assert_eq!(verify()["done"]["record_count"], 300);
+    flip_a_bit(&server.store_folder("pymk").join("v0000000001"));
+    assert_eq!(verify()["error"]["code"], "CORRUPTED");
+}
+
+#[test]
 fn a_damaged_live_version_is_said_and_never_replaced_by_an_older_one() {
     let (mut server, versions) = server_with(&["one", "two"]);
     let other = versions.path().join("other");

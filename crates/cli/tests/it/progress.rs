@@ -1,0 +1,139 @@
+//! Bars on a terminal, for what takes over a second.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::fixture::{RECORDS, STORE, build, pull_ok};
+use crate::support::{larder, spawn_server};
+
+/// Far longer than a bar takes to show.
+const PATIENCE: u32 = 2_000;
+const MOMENT: Duration = Duration::from_millis(10);
+
+/// Starts the command with a terminal as its standard error, and sends what appears there.
+fn on_a_terminal(command: &mut Command) -> (Child, Receiver<String>) {
+    let (mut ours, mut theirs) = (0, 0);
+    let size = libc::winsize {
+        ws_row: 24,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the two descriptors are written to locals; no name and no settings are asked for.
+    let opened = unsafe {
+        libc::openpty(
+            &mut ours,
+            &mut theirs,
+            std::ptr::null_mut(),
+            std::ptr::null(),
+            &size,
+        )
+    };
+    assert_eq!(opened, 0);
+    // SAFETY: both are open and nobody else's.
+    let (mut ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(theirs)
+        .env("TERM", "xterm")
+        .spawn()
+        .unwrap();
+    // The command keeps the terminal open too; without this the end would never come.
+    command.stderr(Stdio::null());
+    let (send, shown) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        // The end of a terminal is an error.
+        while let Ok(count @ 1..) = ours.read(&mut bytes) {
+            if send
+                .send(String::from_utf8_lossy(&bytes[..count]).into_owned())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    (child, shown)
+}
+
+#[test]
+fn a_dump_that_takes_long_shows_how_far_it_is() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = spawn_server(&temp.path().join("data"));
+    pull_ok(&server, &build('a', &temp.path().join("a")));
+    let mut dump = larder();
+    dump.args(["store", "dump", STORE, "--server", &server.http]);
+    let (mut child, shown) = on_a_terminal(&mut dump);
+    let mut stdout = child.stdout.take().unwrap();
+    let (mut seen, mut text, mut part) = (String::new(), Vec::new(), [0; 1024]);
+    // Taken slowly until a bar is there, then at once.
+    while !(seen.contains("dumping") && seen.contains("3,000 records")) {
+        match stdout.read(&mut part).unwrap() {
+            0 => panic!("no bar: {seen:?}"),
+            count => text.extend_from_slice(&part[..count]),
+        }
+        seen.extend(shown.recv_timeout(MOMENT));
+    }
+    stdout.read_to_end(&mut text).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(
+        text.iter().filter(|byte| **byte == b'\n').count() as u64,
+        RECORDS
+    );
+}
+
+#[test]
+fn a_verify_that_takes_long_shows_how_far_it_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let mut verify = larder();
+    verify.args(["store", "verify", STORE, "--server", &server]);
+    let (child, shown) = on_a_terminal(&mut verify);
+    let (mut stream, _) = listener.accept().unwrap();
+    let request: Vec<String> = BufReader::new(stream.try_clone().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    assert!(
+        request.contains(&"accept: application/x-ndjson".to_owned()),
+        "{request:?}"
+    );
+    stream
+        .write_all(
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n\r\n",
+        )
+        .unwrap();
+    let mut seen = String::new();
+    for _ in 0..PATIENCE {
+        stream
+            .write_all(b"{\"progress\":{\"bytes_done\":1048576,\"bytes_total\":4194304}}\n")
+            .unwrap();
+        seen.extend(shown.recv_timeout(MOMENT));
+        if seen.contains("1.00 MiB/4.00 MiB") {
+            break;
+        }
+    }
+    assert!(
+        seen.contains("verifying") && seen.contains("1.00 MiB/4.00 MiB"),
+        "{seen:?}"
+    );
+    stream
+        .write_all(
+            b"{\"done\":{\"version\":7,\"record_count\":3,\"size_bytes\":4194304,\"ok\":true}}\n",
+        )
+        .unwrap();
+    drop(stream);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("pymk version 7 is whole: 3 records"),
+        "{said}"
+    );
+}
