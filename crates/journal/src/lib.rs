@@ -1,1 +1,43 @@
-//! An append-only log and snapshots.
+//! Durable base rows: an append-only log with group commit, snapshots, and recovery.
+//!
+//! ```text
+//!  core 0 ─ Producer ─┐  commit           ┌─ log-0000000007      frames of entries; one write and
+//!  core 1 ─ Producer ─┼────────> Writer ──┤                      one sync for all that has gathered
+//!  core 2 ─ Producer ─┘                   └─ wakers: what is durable, or that the journal stopped
+//!  every core ─ SnapshotPart ──> SnapshotMaker ── snapshot-0000000007, then the older files go
+//!
+//!  start: snapshot-0000000007 ──> log-0000000007 ──> ... ──> rows
+//! ```
+//!
+//! A put becoming durable, file by file: `entry` has its bytes; `producer` appends them to the core's
+//! buffer and hands it over; `writer` makes a frame of it (`format`), writes and syncs; the waker
+//! calls the core, whose `Producer::outcome` says that the reply may go. A start is `recover`, which
+//! reads each file by `scan`. `snapshot` keeps both short. `disk` is the outside world, `folder` the
+//! names in it.
+//!
+//! The format is in `docs/formats/journal.md`, with the reasons for one journal for all cores.
+
+mod disk;
+mod entry;
+mod error;
+mod fault;
+mod folder;
+pub mod format;
+mod journal;
+mod producer;
+mod recover;
+mod scan;
+mod shared;
+mod snapshot;
+mod writer;
+
+pub use disk::{Disk, DiskFile, RealDisk};
+pub use entry::Entry;
+pub use error::{Error, Failure};
+pub use fault::FAULT_POINTS;
+pub use journal::{Fsync, Journal, LastSnapshot, Options, Sizes};
+pub use producer::{BATCH_BYTES_MAX, Batch, Outcome, Producer, Ticket};
+pub use recover::{Cut, Recovery, replay};
+pub use scan::{Ending, LogScan, scan_log, scan_snapshot};
+pub use snapshot::{SnapshotMaker, SnapshotNext, SnapshotPart};
+pub use writer::{Next, Writer};

@@ -1,0 +1,303 @@
+//! What a journal holds: entries, and their bytes.
+//!
+//! 1. Entries are absolute: replaying one that is already in the rows changes nothing in the end.
+//!    (An increment is logged as the value that came of it.) Snapshots rely on that.
+//! 2. One entry has one spelling: what decodes encodes to the same bytes.
+//!
+//! An entry is a kind (1 byte), the varint sizes of its one or two strings, its deadline (8 bytes) if
+//! the kind has one, then the strings.
+
+use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use crate::error::Error;
+
+/// One change. Keys of rows are 1 to [`KEY_BYTES_MAX`] bytes, values up to [`VALUE_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// The row has this value and this deadline, whatever it had before.
+    Put {
+        key: &'a [u8],
+        value: &'a [u8],
+        /// Milliseconds since 1970 at which the row ends.
+        deadline_ms: Option<u64>,
+    },
+    /// The row, if there is one, has this deadline and keeps its value.
+    Expire {
+        key: &'a [u8],
+        deadline_ms: Option<u64>,
+    },
+    Remove {
+        key: &'a [u8],
+    },
+    /// No row from `lo` to before `hi`; without `hi`, to the end of all keys.
+    RemoveRange {
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+    },
+    /// A join definition, in the text of its creation.
+    Define {
+        name: &'a [u8],
+        text: &'a [u8],
+    },
+    Drop {
+        name: &'a [u8],
+    },
+    /// How far a source (a database) has been followed. The bytes are the source's own.
+    Position {
+        source: &'a [u8],
+        position: &'a [u8],
+    },
+}
+
+const PUT: u8 = 1;
+const PUT_DEADLINE: u8 = 2;
+const REMOVE: u8 = 3;
+const REMOVE_RANGE: u8 = 4;
+const REMOVE_FROM: u8 = 5;
+const DEFINE: u8 = 6;
+const DROP: u8 = 7;
+const POSITION: u8 = 8;
+const EXPIRE: u8 = 9;
+const PERSIST: u8 = 10;
+
+/// A kind, two varints and a deadline.
+const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
+const VARINT_MAX: usize = 5;
+
+impl<'a> Entry<'a> {
+    /// # Errors
+    /// [`Error::Limit`].
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let (first, second, first_min) = match *self {
+            Entry::Put { key, value, .. } => (key, value, 1),
+            Entry::Expire { key, .. } | Entry::Remove { key } => (key, &b""[..], 1),
+            Entry::RemoveRange { lo, hi } => (lo, hi.unwrap_or_default(), 0),
+            Entry::Define { name, text } => (name, text, 1),
+            Entry::Drop { name } => (name, &b""[..], 1),
+            Entry::Position { source, position } => (source, position, 1),
+        };
+        if (first_min..=KEY_BYTES_MAX).contains(&first.len())
+            && second.len() as u64 <= VALUE_BYTES_MAX
+        {
+            return Ok(());
+        }
+        Err(refused(first.len(), second.len()))
+    }
+
+    #[inline]
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Entry::Put {
+                key,
+                value,
+                deadline_ms: None,
+            } => push(out, PUT, key, Some(value), None),
+            Entry::Put {
+                key,
+                value,
+                deadline_ms,
+            } => push(out, PUT_DEADLINE, key, Some(value), deadline_ms),
+            Entry::Expire {
+                key,
+                deadline_ms: None,
+            } => push(out, PERSIST, key, None, None),
+            Entry::Expire { key, deadline_ms } => push(out, EXPIRE, key, None, deadline_ms),
+            Entry::Remove { key } => push(out, REMOVE, key, None, None),
+            Entry::RemoveRange { lo, hi: None } => push(out, REMOVE_FROM, lo, None, None),
+            Entry::RemoveRange { lo, hi } => push(out, REMOVE_RANGE, lo, hi, None),
+            Entry::Define { name, text } => push(out, DEFINE, name, Some(text), None),
+            Entry::Drop { name } => push(out, DROP, name, None, None),
+            Entry::Position { source, position } => {
+                push(out, POSITION, source, Some(position), None);
+            }
+        }
+    }
+
+    /// The entry at the beginning of `bytes`, and what follows it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<(Entry<'a>, &'a [u8]), &'static str> {
+        const SHORT: &str = "an entry runs over the end of its frame";
+        let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
+        let two = matches!(kind, PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION);
+        let (first_size, rest) = varint(rest)?;
+        let (second_size, rest) = if two { varint(rest)? } else { (0, rest) };
+        let (deadline, rest) = if matches!(kind, PUT_DEADLINE | EXPIRE) {
+            let (bytes, rest) = rest.split_first_chunk::<8>().ok_or(SHORT)?;
+            (Some(u64::from_le_bytes(*bytes)), rest)
+        } else {
+            (None, rest)
+        };
+        let (first, rest) = rest.split_at_checked(first_size).ok_or(SHORT)?;
+        let (second, rest) = rest.split_at_checked(second_size).ok_or(SHORT)?;
+        let entry = match kind {
+            PUT | PUT_DEADLINE => Entry::Put {
+                key: first,
+                value: second,
+                deadline_ms: deadline,
+            },
+            EXPIRE | PERSIST => Entry::Expire {
+                key: first,
+                deadline_ms: deadline,
+            },
+            REMOVE => Entry::Remove { key: first },
+            REMOVE_RANGE => Entry::RemoveRange {
+                lo: first,
+                hi: Some(second),
+            },
+            REMOVE_FROM => Entry::RemoveRange {
+                lo: first,
+                hi: None,
+            },
+            DEFINE => Entry::Define {
+                name: first,
+                text: second,
+            },
+            DROP => Entry::Drop { name: first },
+            POSITION => Entry::Position {
+                source: first,
+                position: second,
+            },
+            _ => return Err("an entry is of a kind that this larder does not know"),
+        };
+        entry
+            .check()
+            .map_err(|_| "an entry's key or value is outside its limits")?;
+        Ok((entry, rest))
+    }
+}
+
+#[inline]
+fn push(out: &mut Vec<u8>, kind: u8, first: &[u8], second: Option<&[u8]>, deadline: Option<u64>) {
+    let mut head = [0; HEAD_MAX];
+    head[0] = kind;
+    let mut size = put_varint(&mut head, 1, first.len());
+    if let Some(second) = second {
+        size = put_varint(&mut head, size, second.len());
+    }
+    if let Some(deadline) = deadline {
+        head[size..size + 8].copy_from_slice(&deadline.to_le_bytes());
+        size += 8;
+    }
+    let second = second.unwrap_or_default();
+    out.reserve(HEAD_MAX + first.len() + second.len());
+    out.extend_from_slice(&head[..size]);
+    out.extend_from_slice(first);
+    out.extend_from_slice(second);
+}
+
+/// LEB128. Sizes are below 2^35 by the limits.
+#[inline]
+fn put_varint(head: &mut [u8; HEAD_MAX], mut at: usize, mut value: usize) -> usize {
+    while value >= 0x80 {
+        head[at] = value as u8 | 0x80;
+        value >>= 7;
+        at += 1;
+    }
+    head[at] = value as u8;
+    at + 1
+}
+
+#[inline]
+fn varint(bytes: &[u8]) -> Result<(usize, &[u8]), &'static str> {
+    let mut value = 0usize;
+    for (index, &byte) in bytes.iter().take(VARINT_MAX).enumerate() {
+        value |= usize::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            if byte == 0 && index > 0 {
+                return Err("a size is not spelled in its shortest form");
+            }
+            return Ok((value, &bytes[index + 1..]));
+        }
+    }
+    Err("a size is longer than any may be, or cut off")
+}
+
+#[cold]
+fn refused(first: usize, second: usize) -> Error {
+    if first == 0 || first > KEY_BYTES_MAX {
+        Error::Limit {
+            what: "key",
+            detail: format!("it has {first} bytes; a key or name has 1 to {KEY_BYTES_MAX}"),
+        }
+    } else {
+        Error::Limit {
+            what: "value",
+            detail: format!("it has {second} bytes; a value has up to {VALUE_BYTES_MAX}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_decodes_to_itself() {
+        let long = vec![b'x'; 300];
+        let entries = [
+            Entry::Put {
+                key: b"k",
+                value: b"",
+                deadline_ms: None,
+            },
+            Entry::Put {
+                key: &long,
+                value: &long,
+                deadline_ms: Some(u64::MAX),
+            },
+            Entry::Expire {
+                key: b"k",
+                deadline_ms: Some(1),
+            },
+            Entry::Expire {
+                key: b"k",
+                deadline_ms: None,
+            },
+            Entry::Remove { key: &long },
+            Entry::RemoveRange { lo: b"", hi: None },
+            Entry::RemoveRange {
+                lo: b"a",
+                hi: Some(b"b"),
+            },
+            Entry::Define {
+                name: b"n",
+                text: b"t = copy s",
+            },
+            Entry::Drop { name: b"n" },
+            Entry::Position {
+                source: b"pg",
+                position: b"\0\x01",
+            },
+        ];
+        let mut bytes = Vec::new();
+        entries.iter().for_each(|entry| entry.encode(&mut bytes));
+        let mut rest = &bytes[..];
+        for entry in entries {
+            let (decoded, after) = Entry::decode(rest).expect("decodes");
+            assert_eq!(decoded, entry);
+            rest = after;
+        }
+        assert!(rest.is_empty());
+        for cut in 0..bytes.len() {
+            let mut rest = &bytes[..cut];
+            while !rest.is_empty() {
+                match Entry::decode(rest) {
+                    Ok((_, after)) => rest = after,
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keys_and_values_have_limits() {
+        let long = vec![0; KEY_BYTES_MAX + 1];
+        assert!(Entry::Remove { key: b"" }.check().is_err());
+        assert!(Entry::Remove { key: &long }.check().is_err());
+        assert!(Entry::RemoveRange { lo: b"", hi: None }.check().is_ok());
+    }
+}

@@ -1,0 +1,52 @@
+//! Fault points: named places at which a test can have the process killed.
+//!
+//! `LARDER_FAULT_POINT=name` kills at the first pass of that point, `name:3` at the third. Release
+//! builds hold no fault points. (The same convention as in `larder-batch`, which this crate does
+//! not link.)
+
+/// The points of this crate, in the order of a journal's life.
+pub const FAULT_POINTS: [&str; 12] = [
+    "journal.written",
+    "journal.synced",
+    "journal.sealed",
+    "journal.created",
+    "journal.rotated",
+    "journal.snapshot_begun",
+    "journal.snapshot_written",
+    "journal.snapshot_synced",
+    "journal.snapshot_renamed",
+    "journal.snapshot_swept",
+    "journal.recovery_cut",
+    "journal.recovery_sealed",
+];
+
+/// Ends the process by SIGKILL, as a crash would, if the environment asks for it here.
+#[cfg(debug_assertions)]
+pub(crate) fn fault_point(name: &str) {
+    use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    struct Wanted {
+        name: String,
+        passes_left: AtomicU64,
+    }
+    static WANTED: OnceLock<Option<Wanted>> = OnceLock::new();
+    debug_assert!(FAULT_POINTS.contains(&name), "{name} is not in the list");
+    let wanted = WANTED.get_or_init(|| {
+        let spec = std::env::var("LARDER_FAULT_POINT").ok()?;
+        let (name, passes) = spec.split_once(':').unwrap_or((&spec, "1"));
+        Some(Wanted {
+            name: name.to_owned(),
+            passes_left: AtomicU64::new(passes.parse().ok()?),
+        })
+    });
+    let Some(wanted) = wanted else { return };
+    if wanted.name == name && wanted.passes_left.fetch_sub(1, Ordering::SeqCst) == 1 {
+        // SAFETY: getpid and kill have no preconditions; the signal goes to this process alone.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    }
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+pub(crate) fn fault_point(_name: &str) {}

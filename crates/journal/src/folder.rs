@@ -1,0 +1,146 @@
+//! The files of a journal and their names.
+//!
+//! ```text
+//! <folder>/log-0000000007          entries from some sequence on
+//! <folder>/snapshot-0000000007     the rows as the logs before log 7 leave them
+//! <folder>/<either>.tmp            being made; means nothing, and is removed at the next start
+//! ```
+//!
+//! 1. A file under its own name has a whole, durable header; a snapshot is whole and durable. Both
+//!    are made under a temporary name and renamed.
+//! 2. Log `n + 1` exists only if log `n` is sealed and durable, and snapshot `n` only if log `n` exists.
+//! 3. Logs before the newest snapshot's number, and older snapshots, mean nothing any more.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::Error;
+use crate::fault::fault_point;
+use crate::format::FileHeader;
+
+pub(crate) const TEMPORARY: &str = ".tmp";
+const LOG: &str = "log-";
+const SNAPSHOT: &str = "snapshot-";
+
+pub(crate) fn log_path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{LOG}{number:010}"))
+}
+
+pub(crate) fn snapshot_path(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("{SNAPSHOT}{number:010}"))
+}
+
+pub(crate) fn temporary(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(TEMPORARY);
+    name.into()
+}
+
+/// What is in a journal's folder; numbers ascend.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub logs: Vec<u64>,
+    pub snapshots: Vec<u64>,
+    pub temporary: Vec<String>,
+}
+
+impl Listing {
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn read(disk: &dyn Disk, folder: &Path) -> Result<Listing, Error> {
+        let mut listing = Listing::default();
+        for name in disk.list(folder).map_err(Error::io("list", folder))? {
+            if name.ends_with(TEMPORARY) {
+                listing.temporary.push(name);
+            } else if let Some(number) = number_of(&name, LOG) {
+                listing.logs.push(number);
+            } else if let Some(number) = number_of(&name, SNAPSHOT) {
+                listing.snapshots.push(number);
+            }
+        }
+        listing.logs.sort_unstable();
+        listing.snapshots.sort_unstable();
+        Ok(listing)
+    }
+}
+
+/// The number in a name that this crate would give; `None` for any other spelling.
+fn number_of(name: &str, prefix: &str) -> Option<u64> {
+    let number: u64 = name.strip_prefix(prefix)?.parse().ok()?;
+    (format!("{prefix}{number:010}") == name).then_some(number)
+}
+
+/// A new, durable log without entries; it replaces a file of its name.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn create_log(
+    disk: &dyn Disk,
+    folder: &Path,
+    header: &FileHeader,
+) -> Result<Box<dyn DiskFile>, Error> {
+    let path = log_path(folder, header.number);
+    let temporary = temporary(&path);
+    let mut file = disk
+        .create(&temporary)
+        .map_err(Error::io("create", &temporary))?;
+    file.write_at(0, &[&header.encode()])
+        .and_then(|()| file.sync())
+        .map_err(Error::io("write", &temporary))?;
+    fault_point("journal.created");
+    disk.rename(&temporary, &path)
+        .map_err(Error::io("rename to its place", &path))?;
+    disk.sync_folder(folder)
+        .map_err(Error::io("sync folder", folder))?;
+    Ok(file)
+}
+
+/// Removes what invariant 3 gives up, and temporary files if none can be in use.
+///
+/// # Errors
+/// [`Error::Io`]; what is left is removed at the next try.
+pub(crate) fn sweep(
+    disk: &dyn Disk,
+    folder: &Path,
+    newest_snapshot: Option<u64>,
+    temporary_too: bool,
+) -> Result<(), Error> {
+    let listing = Listing::read(disk, folder)?;
+    let mut gone: Vec<PathBuf> = Vec::new();
+    if temporary_too {
+        gone.extend(listing.temporary.iter().map(|name| folder.join(name)));
+    }
+    if let Some(newest) = newest_snapshot {
+        let older = |numbers: Vec<u64>| numbers.into_iter().filter(move |number| *number < newest);
+        gone.extend(older(listing.snapshots).map(|number| snapshot_path(folder, number)));
+        gone.extend(older(listing.logs).map(|number| log_path(folder, number)));
+    }
+    for path in &gone {
+        disk.remove(path).map_err(Error::io("remove", path))?;
+    }
+    if gone.is_empty() {
+        return Ok(());
+    }
+    disk.sync_folder(folder)
+        .map_err(Error::io("sync folder", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_have_numbers() {
+        assert_eq!(number_of("log-0000000007", LOG), Some(7));
+        assert_eq!(number_of("log-12345678901", LOG), Some(12_345_678_901));
+        for name in [
+            "log-7",
+            "log-+000000007",
+            "log-00000000007",
+            "log-",
+            "Log-0000000007",
+        ] {
+            assert_eq!(number_of(name, LOG), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! From the files in a folder to the rows: the newest snapshot, then the logs from its number on.
+//!
+//! ```text
+//!   list ──> snapshot n ──> log n ──> log n+1 ──> ... ──> last log ──(torn tail cut)──> sealed ──> new log
+//!            `replay` reads, changes nothing              `repair` writes, after all was read
+//! ```
+//!
+//! 1. Only the last log may have a torn tail.
+//! 2. Every other gap or damage is an error, before anything on disk is changed.
+//! 3. What was replayed is durable before the journal opens: a process may have been killed with
+//!    frames in the kernel's memory alone.
+//! 4. Nothing is ever appended to a log of an earlier start, so bytes behind a cut cannot be
+//!    taken for new ones.
+
+use std::path::{Path, PathBuf};
+
+use crate::disk::Disk;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::fault::fault_point;
+use crate::folder::{Listing, log_path, snapshot_path};
+use crate::format::{FileHeader, FileKind, FrameHeader, FrameKind};
+use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
+
+/// What a start found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recovery {
+    /// Whether the folder held no journal.
+    pub new: bool,
+    /// Rows that came from the snapshot.
+    pub snapshot_rows: u64,
+    /// Entries that came from logs.
+    pub log_entries: u64,
+    /// Size of the snapshot's file.
+    pub snapshot_bytes: u64,
+    /// Sizes of the logs.
+    pub log_bytes: u64,
+    /// Logs that were read.
+    pub logs: u64,
+    /// The torn tail that was cut off, if there was one.
+    pub cut: Option<Cut>,
+}
+
+/// A torn tail: nothing in it was acknowledged as durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cut {
+    pub path: PathBuf,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// What `replay` learnt that a writer needs to go on.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub recovery: Recovery,
+    pub journal: Option<u64>,
+    pub next_sequence: u64,
+    pub snapshot: Option<u64>,
+    pub last_log: Option<LogScan>,
+}
+
+/// Gives everything in the journal to `visit`, in order, and changes nothing.
+///
+/// After an error the entries that were given are worth nothing.
+///
+/// # Errors
+/// [`Error::Corrupted`] with the file and offset; [`Error::Io`].
+pub fn replay(
+    disk: &dyn Disk,
+    folder: &Path,
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<Recovery, Error> {
+    Ok(find(disk, folder, visit)?.recovery)
+}
+
+pub(crate) fn find(
+    disk: &dyn Disk,
+    folder: &Path,
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<Found, Error> {
+    let listing = Listing::read(disk, folder)?;
+    let snapshot = listing.snapshots.last().copied();
+    let first_log = snapshot.unwrap_or(1);
+    let logs: Vec<u64> = listing
+        .logs
+        .iter()
+        .copied()
+        .filter(|number| *number >= first_log)
+        .collect();
+    let mut found = Found {
+        recovery: Recovery::default(),
+        journal: None,
+        next_sequence: 1,
+        snapshot,
+        last_log: None,
+    };
+    if logs.is_empty() && snapshot.is_none() {
+        found.recovery.new = true;
+        return Ok(found);
+    }
+    for (expected, number) in (first_log..).zip(&logs) {
+        if *number != expected {
+            return Err(missing(folder, expected));
+        }
+    }
+    if logs.is_empty() {
+        return Err(missing(folder, first_log));
+    }
+
+    let mut seen_sequence = 0;
+    if let Some(number) = snapshot {
+        let path = snapshot_path(folder, number);
+        let file = disk.open(&path).map_err(Error::io("open", &path))?;
+        let (header, totals) = scan_snapshot(&path, file.as_ref(), visit)
+            .map_err(|error| advise(error, &listing, number))?;
+        found.check_file(&path, &header, number)?;
+        found.recovery.snapshot_rows = totals.rows;
+        found.recovery.snapshot_bytes = file.size().map_err(Error::io("read", &path))?;
+        found.next_sequence = totals.log_first_sequence;
+        seen_sequence = totals.seen_sequence;
+    }
+    for (index, number) in logs.iter().enumerate() {
+        let path = log_path(folder, *number);
+        let file = disk.open(&path).map_err(Error::io("open", &path))?;
+        let scan = scan_log(&path, file.as_ref(), visit)?;
+        found.check_file(&path, &scan.header, *number)?;
+        if scan.header.first_sequence != found.next_sequence {
+            return Err(Error::corrupted(
+                &path,
+                32,
+                format!(
+                    "it begins with sequence {}, and {} should come",
+                    scan.header.first_sequence, found.next_sequence
+                ),
+            ));
+        }
+        let last = index + 1 == logs.len();
+        match scan.ending {
+            Ending::Sealed => {}
+            _ if !last => {
+                return Err(Error::corrupted(
+                    &path,
+                    scan.end,
+                    "its end is missing, though another log follows",
+                ));
+            }
+            Ending::Open => {}
+            Ending::Torn { bytes } => {
+                found.recovery.cut = Some(Cut {
+                    path: path.clone(),
+                    offset: scan.end,
+                    bytes,
+                });
+            }
+        }
+        found.recovery.logs += 1;
+        found.recovery.log_bytes += scan.end;
+        found.recovery.log_entries += scan.entries;
+        found.next_sequence = scan.next_sequence;
+        found.last_log = Some(scan);
+    }
+    if found.next_sequence <= seen_sequence {
+        let last = found.last_log.expect("there is a log");
+        return Err(Error::corrupted(
+            &log_path(folder, last.header.number),
+            last.end,
+            format!(
+                "the log ends before sequence {}, and the snapshot was made when {seen_sequence} was durable",
+                found.next_sequence
+            ),
+        ));
+    }
+    Ok(found)
+}
+
+impl Found {
+    fn check_file(&mut self, path: &Path, header: &FileHeader, number: u64) -> Result<(), Error> {
+        if header.number != number {
+            return Err(Error::corrupted(
+                path,
+                24,
+                format!("it is number {}, under another's name", header.number),
+            ));
+        }
+        if *self.journal.get_or_insert(header.journal) != header.journal {
+            return Err(Error::corrupted(path, 16, "it belongs to another journal"));
+        }
+        Ok(())
+    }
+
+    /// Makes the last log end where its whole frames end, and durable (invariants 3 and 4). Gives
+    /// the number of the log to write next.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) fn repair(&self, disk: &dyn Disk, folder: &Path) -> Result<u64, Error> {
+        // Names that a killed process left in the kernel's memory, before any of them is relied on.
+        disk.sync_folder(folder)
+            .map_err(Error::io("sync folder", folder))?;
+        let Some(last) = &self.last_log else {
+            return Ok(1);
+        };
+        let number = last.header.number;
+        if last.entries == 0 {
+            // It is replaced, so that starts without writes do not pile up logs.
+            return Ok(number);
+        }
+        let path = log_path(folder, number);
+        let mut file = disk.open(&path).map_err(Error::io("open", &path))?;
+        if matches!(last.ending, Ending::Torn { .. }) {
+            file.truncate(last.end)
+                .map_err(Error::io("cut the torn tail of", &path))?;
+        }
+        // Before the end frame: or that might stand, after a crash, before bytes of the tail.
+        file.sync().map_err(Error::io("sync", &path))?;
+        fault_point("journal.recovery_cut");
+        if last.ending != Ending::Sealed {
+            let end = end_frame(&last.header, self.next_sequence, last.end);
+            file.write_at(last.end, &[&end])
+                .and_then(|()| file.sync())
+                .map_err(Error::io("write", &path))?;
+            fault_point("journal.recovery_sealed");
+        }
+        Ok(number + 1)
+    }
+}
+
+/// The frame that seals a log whose bytes before `at` are durable.
+pub(crate) fn end_frame(
+    header: &FileHeader,
+    next_sequence: u64,
+    at: u64,
+) -> [u8; crate::format::FRAME_HEADER_SIZE] {
+    debug_assert_eq!(header.kind, FileKind::Log);
+    FrameHeader::of(FrameKind::End, next_sequence, 0, at, b"", header.id, at).encode(header.id, at)
+}
+
+fn missing(folder: &Path, number: u64) -> Error {
+    Error::corrupted(&log_path(folder, number), 0, "the file is missing")
+}
+
+/// Says so where an older snapshot and all the logs since then still hold the same rows.
+fn advise(error: Error, listing: &Listing, damaged: u64) -> Error {
+    let Error::Corrupted {
+        path,
+        offset,
+        detail,
+    } = error
+    else {
+        return error;
+    };
+    let older = listing.snapshots.iter().rev().nth(1).copied();
+    let from = older.unwrap_or(1);
+    let whole = (from..=damaged).all(|number| listing.logs.binary_search(&number).is_ok());
+    let detail = if whole {
+        format!(
+            "{detail}; the logs from {from} on{} are still here and hold the same rows: move this \
+             file away and start again",
+            if older.is_some() {
+                " and the snapshot before them"
+            } else {
+                ""
+            }
+        )
+    } else {
+        detail
+    };
+    Error::Corrupted {
+        path,
+        offset,
+        detail,
+    }
+}

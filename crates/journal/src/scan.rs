@@ -1,0 +1,296 @@
+//! Reading one file of a journal: its frames in order, and what its end says.
+//!
+//! A log that a crash cut short ends in a *torn tail*: frames of which not all bytes reached the
+//! disk. Nothing in a torn tail was ever acknowledged as durable. Damage is something else: bytes
+//! that were durable and are no longer what they were. The two are told apart thus:
+//!
+//! 1. A frame says how many bytes of its file were durable when it was written. If any whole frame
+//!    behind a broken one says that the broken one's beginning was durable, it is damage.
+//! 2. A log that has an end frame, or a successor, has no torn tail; nor has a snapshot.
+//!
+//! What cannot be told apart is damage to the very last frames of a log that was not closed: it
+//! looks like a torn tail, and is reported as one, with its size.
+
+use std::io;
+use std::path::Path;
+
+use crate::disk::DiskFile;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::format::{
+    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind, Totals,
+};
+
+/// What a whole, or almost whole, log was found to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogScan {
+    pub header: FileHeader,
+    pub entries: u64,
+    /// The sequence that the entry behind this log's last one has.
+    pub next_sequence: u64,
+    /// Where the last whole frame ends.
+    pub end: u64,
+    pub ending: Ending,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By an end frame.
+    Sealed,
+    /// Behind a whole frame, without an end frame: the writer did not close it.
+    Open,
+    /// In so many bytes that are no whole frame.
+    Torn { bytes: u64 },
+}
+
+/// Gives every entry of a log to `visit`, each after its frame was verified.
+///
+/// # Errors
+/// [`Error::Corrupted`] for anything but a whole log with or without a torn tail; [`Error::Io`].
+pub fn scan_log(
+    path: &Path,
+    file: &dyn DiskFile,
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<LogScan, Error> {
+    let mut window = Window::open(path, file)?;
+    let header = window.file_header(FileKind::Log)?;
+    let mut scan = LogScan {
+        header,
+        entries: 0,
+        next_sequence: header.first_sequence,
+        end: FILE_HEADER_SIZE as u64,
+        ending: Ending::Open,
+    };
+    while scan.end < window.size {
+        let at = scan.end;
+        let Some((frame, body)) = window.frame(header.id, at)? else {
+            if let Some(proof) = window.proof_of_durability(&scan)? {
+                return Err(Error::corrupted(
+                    path,
+                    at,
+                    format!(
+                        "the frame there is broken, and the one at byte {proof} says that it was durable"
+                    ),
+                ));
+            }
+            scan.ending = Ending::Torn {
+                bytes: window.size - at,
+            };
+            return Ok(scan);
+        };
+        if frame.first_sequence != scan.next_sequence {
+            return Err(Error::corrupted(
+                path,
+                at,
+                format!(
+                    "the entry there has sequence {}, and {} should come",
+                    frame.first_sequence, scan.next_sequence
+                ),
+            ));
+        }
+        match frame.kind {
+            FrameKind::Entries => {
+                visit_entries(path, at, &frame, body, visit)?;
+                scan.entries += u64::from(frame.entries);
+                scan.next_sequence = scan
+                    .next_sequence
+                    .checked_add(u64::from(frame.entries))
+                    .ok_or_else(|| Error::corrupted(path, at, "its sequences overflow"))?;
+                scan.end += frame.frame_size();
+            }
+            FrameKind::End => {
+                scan.end += frame.frame_size();
+                if frame.body_size != 0 || frame.entries != 0 || scan.end != window.size {
+                    return Err(Error::corrupted(
+                        path,
+                        at,
+                        "there are bytes behind the log's end",
+                    ));
+                }
+                scan.ending = Ending::Sealed;
+            }
+        }
+    }
+    Ok(scan)
+}
+
+/// Gives every entry of a snapshot to `visit`, each after its frame was verified.
+///
+/// # Errors
+/// [`Error::Corrupted`] for anything but a whole snapshot, possibly after some entries were given;
+/// [`Error::Io`].
+pub fn scan_snapshot(
+    path: &Path,
+    file: &dyn DiskFile,
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<(FileHeader, Totals), Error> {
+    let mut window = Window::open(path, file)?;
+    let header = window.file_header(FileKind::Snapshot)?;
+    let mut seen = Totals::default();
+    let mut at = FILE_HEADER_SIZE as u64;
+    loop {
+        let Some((frame, body)) = window.frame(header.id, at)? else {
+            return Err(Error::corrupted(path, at, "no whole frame is there"));
+        };
+        if frame.first_sequence != seen.entries {
+            return Err(Error::corrupted(path, at, "a frame is missing before it"));
+        }
+        if frame.kind == FrameKind::End {
+            let totals = Totals::decode(body)
+                .filter(|totals| {
+                    (
+                        totals.entries,
+                        totals.rows,
+                        totals.key_bytes,
+                        totals.value_bytes,
+                    ) == (seen.entries, seen.rows, seen.key_bytes, seen.value_bytes)
+                })
+                .ok_or_else(|| {
+                    Error::corrupted(path, at, "its totals are not those of its rows")
+                })?;
+            if at + frame.frame_size() != window.size || frame.entries != 0 {
+                return Err(Error::corrupted(path, at, "there are bytes behind its end"));
+            }
+            return Ok((header, totals));
+        }
+        visit_entries(path, at, &frame, body, &mut |entry| {
+            if let Entry::Put { key, value, .. } = entry {
+                seen.rows += 1;
+                seen.key_bytes += key.len() as u64;
+                seen.value_bytes += value.len() as u64;
+            }
+            visit(entry);
+        })?;
+        seen.entries += u64::from(frame.entries);
+        at += frame.frame_size();
+    }
+}
+
+fn visit_entries(
+    path: &Path,
+    at: u64,
+    frame: &FrameHeader,
+    body: &[u8],
+    visit: &mut dyn FnMut(Entry<'_>),
+) -> Result<(), Error> {
+    let mut rest = body;
+    let mut count = 0u32;
+    while !rest.is_empty() {
+        let (entry, after) =
+            Entry::decode(rest).map_err(|detail| Error::corrupted(path, at, detail))?;
+        visit(entry);
+        rest = after;
+        // As many as the body has bytes at most, which fit 32 bits.
+        count += 1;
+    }
+    if count != frame.entries || count == 0 {
+        return Err(Error::corrupted(
+            path,
+            at,
+            format!("the frame holds {count} entries and says {}", frame.entries),
+        ));
+    }
+    Ok(())
+}
+
+/// A file seen through a buffer, so that reading it takes no memory of its size.
+struct Window<'a> {
+    path: &'a Path,
+    file: &'a dyn DiskFile,
+    size: u64,
+    start: u64,
+    buffer: Vec<u8>,
+}
+
+const WINDOW_BYTES: usize = 1 << 20;
+
+impl<'a> Window<'a> {
+    fn open(path: &'a Path, file: &'a dyn DiskFile) -> Result<Window<'a>, Error> {
+        let size = file.size().map_err(Error::io("read", path))?;
+        Ok(Window {
+            path,
+            file,
+            size,
+            start: 0,
+            buffer: Vec::new(),
+        })
+    }
+
+    fn file_header(&mut self, kind: FileKind) -> Result<FileHeader, Error> {
+        let size = self.size.min(FILE_HEADER_SIZE as u64) as usize;
+        let path = self.path;
+        let bytes = self.bytes(0, size)?.unwrap_or_default();
+        FileHeader::decode(path, kind, bytes)
+    }
+
+    /// The whole frame at `at`, or `None` where there is none.
+    fn frame(&mut self, file: u64, at: u64) -> Result<Option<(FrameHeader, &[u8])>, Error> {
+        let Some(bytes) = self.bytes(at, FRAME_HEADER_SIZE)? else {
+            return Ok(None);
+        };
+        let Some(frame) = FrameHeader::decode(bytes, file, at) else {
+            return Ok(None);
+        };
+        let body_at = at + FRAME_HEADER_SIZE as u64;
+        let Some(body) = self.bytes(body_at, frame.body_size as usize)? else {
+            return Ok(None);
+        };
+        Ok(frame.fits(body, file, at).then_some((frame, body)))
+    }
+
+    /// Where behind the broken frame at `scan.end` a whole one says that the broken one was durable.
+    fn proof_of_durability(&mut self, scan: &LogScan) -> Result<Option<u64>, Error> {
+        let broken = scan.end;
+        for at in broken + 1..self.size.saturating_sub(FRAME_HEADER_SIZE as u64 - 1) {
+            let Some(bytes) = self.bytes(at, FRAME_HEADER_SIZE)? else {
+                return Ok(None);
+            };
+            // First what costs little: almost every place fails here.
+            let synced = crate::format::u64_at(bytes, 24);
+            if synced <= broken || synced > at {
+                continue;
+            }
+            let plausible = FrameHeader::decode(bytes, scan.header.id, at)
+                .is_some_and(|frame| frame.first_sequence >= scan.next_sequence);
+            if plausible && self.frame(scan.header.id, at)?.is_some() {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// `size` bytes from `at`, or `None` where the file does not have them.
+    #[inline]
+    fn bytes(&mut self, at: u64, size: usize) -> Result<Option<&[u8]>, Error> {
+        let held = at >= self.start && at + size as u64 <= self.start + self.buffer.len() as u64;
+        if !held {
+            if at
+                .checked_add(size as u64)
+                .is_none_or(|end| end > self.size)
+            {
+                return Ok(None);
+            }
+            self.fill(at, size)?;
+        }
+        let from = (at - self.start) as usize;
+        Ok(Some(&self.buffer[from..from + size]))
+    }
+
+    #[cold]
+    fn fill(&mut self, at: u64, size: usize) -> Result<(), Error> {
+        let wanted = (size.max(WINDOW_BYTES) as u64).min(self.size - at) as usize;
+        self.start = at;
+        self.buffer.resize(wanted, 0);
+        let got = self
+            .file
+            .read_at(at, &mut self.buffer)
+            .map_err(Error::io("read", self.path))?;
+        if got < wanted {
+            self.buffer.clear();
+            return Err(Error::io("read", self.path)(
+                io::ErrorKind::UnexpectedEof.into(),
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! What producers, the writer and a snapshot's maker have in common.
+//!
+//! One lock, held for moments: to hand a buffer over, to take what was handed over, to say what is
+//! durable. Nobody does I/O under it.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::disk::Disk;
+use crate::error::{Error, Failure};
+use crate::journal::{LastSnapshot, Options};
+
+pub(crate) struct Shared {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub options: Options,
+    pub journal_id: u64,
+    /// Set once, when the journal stops; `State::failure` says why.
+    pub stopped: AtomicBool,
+    /// Bytes handed over and not yet written.
+    pub backlog_bytes: AtomicU64,
+    /// When the oldest entry that is not durable was handed over: nanoseconds plus 1, or 0 for none.
+    pub unsynced_since: AtomicU64,
+    /// A producer was told that there is no room, and waits for a call.
+    pub pressed: AtomicBool,
+    /// Bytes of the logs since the newest snapshot.
+    pub log_bytes: AtomicU64,
+    /// How many of them are before the newest rotation.
+    pub rotated_bytes: AtomicU64,
+    pub logs: AtomicU64,
+    pub snapshot_bytes: AtomicU64,
+    /// After a snapshot failed: ask again when the logs have this size.
+    pub retry_at_bytes: AtomicU64,
+    state: Mutex<State>,
+    /// Something for the writer to do.
+    pub work: Condvar,
+    /// Something has become durable, or the journal has stopped.
+    pub progress: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub queue: VecDeque<Item>,
+    /// When the oldest group of the queue was handed over.
+    pub queue_since: Option<Duration>,
+    /// Buffers to use again.
+    pub spare: Vec<Vec<u8>>,
+    pub rest: Rest,
+    pub closing: bool,
+    pub failure: Option<Arc<Failure>>,
+    pub syncs_requested: u64,
+    pub syncs_done: u64,
+    /// The number of the log that the last rotation asked for makes.
+    pub requested_log: u64,
+    /// The log that is being written, and the sequence that it begins with.
+    pub newest_log: u64,
+    pub newest_log_first: u64,
+    /// The last sequence that is durable.
+    pub durable_sequence: u64,
+    pub snapshot_running: bool,
+    pub last_snapshot: Option<LastSnapshot>,
+    pub producers: Vec<Arc<ProducerMark>>,
+    /// Threads in a blocking wait for `progress`.
+    pub waiting: u32,
+}
+
+/// What the writer is waiting for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    #[default]
+    Working,
+    /// Anything at all.
+    Asleep,
+    /// For entries to gather: only a full buffer or a request calls it.
+    Gathering,
+}
+
+pub(crate) enum Item {
+    Group(Group),
+    /// End this log and begin the next one.
+    Rotate,
+    /// Make everything before this durable, whatever the policy; requests are numbered.
+    Sync(u64),
+}
+
+/// Entries that make one frame.
+pub(crate) struct Group {
+    pub body: Vec<u8>,
+    pub entries: u32,
+    /// The last ticket of each producer that has entries in it.
+    pub marks: Vec<(Arc<ProducerMark>, u64)>,
+}
+
+/// How far a producer's entries have come.
+pub(crate) struct ProducerMark {
+    /// Up to this ticket they are durable.
+    pub durable: AtomicU64,
+    /// Behind this ticket no write was tried.
+    pub attempted: AtomicU64,
+    pub waker: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Shared {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller, which has just learnt all of it"
+    )]
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        folder: PathBuf,
+        options: Options,
+        journal_id: u64,
+        log_bytes: u64,
+        logs: u64,
+        snapshot_bytes: u64,
+        state: State,
+    ) -> Shared {
+        Shared {
+            disk,
+            folder,
+            options,
+            journal_id,
+            stopped: AtomicBool::new(false),
+            backlog_bytes: AtomicU64::new(0),
+            unsynced_since: AtomicU64::new(0),
+            pressed: AtomicBool::new(false),
+            log_bytes: AtomicU64::new(log_bytes),
+            rotated_bytes: AtomicU64::new(0),
+            logs: AtomicU64::new(logs),
+            snapshot_bytes: AtomicU64::new(snapshot_bytes),
+            retry_at_bytes: AtomicU64::new(0),
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            progress: Condvar::new(),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        // No holder leaves it half changed; a thread that panics elsewhere stops the journal.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a request behind everything that was handed over.
+    pub fn request(&self, state: &mut State, item: Item) {
+        state.queue.push_back(item);
+        self.call_writer(state);
+    }
+
+    /// Asks for everything handed over so far to become durable, and gives the request's number.
+    pub fn request_sync(&self, state: &mut State) -> u64 {
+        state.syncs_requested += 1;
+        let number = state.syncs_requested;
+        self.request(state, Item::Sync(number));
+        number
+    }
+
+    pub fn call_writer(&self, state: &mut State) {
+        if state.rest != Rest::Working {
+            state.rest = Rest::Working;
+            self.work.notify_one();
+        }
+    }
+
+    pub fn set_unsynced_since(&self, since: Option<Duration>) {
+        let value = since.map_or(0, |since| since.as_nanos() as u64 + 1);
+        self.unsynced_since.store(value, Ordering::Relaxed);
+    }
+
+    /// Stops the journal for good. The first reason stays.
+    pub fn stop(&self, failure: Failure) {
+        let mut state = self.state();
+        if state.failure.is_none() {
+            state.failure = Some(Arc::new(failure));
+        }
+        // Groups that were not tried are not done.
+        state.queue.clear();
+        self.backlog_bytes.store(0, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Release);
+        self.work.notify_all();
+        self.progress.notify_all();
+        drop(state);
+        self.wake_all();
+    }
+
+    /// Why the journal has stopped, as an error.
+    pub fn stopped_error(&self) -> Error {
+        let failure = self.state().failure.clone();
+        Error::Stopped(failure.unwrap_or_else(|| Arc::new(Failure::Closed)))
+    }
+
+    /// Calls every producer's waker.
+    pub fn wake_all(&self) {
+        let producers = self.state().producers.clone();
+        for producer in producers {
+            (producer.waker)();
+        }
+    }
+
+    /// Calls the producers that were told to wait for room.
+    pub fn room_again(&self) {
+        if self.pressed.swap(false, Ordering::AcqRel) {
+            self.wake_all();
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Snapshots: the rows, taken while they change, in place of the logs before.
+//!
+//! ```text
+//! begin_snapshot ── rotates: log n begins
+//!   parts give their rows ──> snapshot-n.tmp           writes go on, into log n
+//!   every part has finished ──> log n is synced ──> totals, sync, rename, sync folder ──> older files go
+//! ```
+//!
+//! 1. A row of the snapshot is as it was at some moment after log `n` began. Every later change of it is
+//!    in log `n`; replaying a change that the row already shows leaves it as the last change has it.
+//! 2. The snapshot gets its name only when the log is durable up to every change that a row may
+//!    show: or a crash could leave half of a batch. It says up to where that is, and a start checks
+//!    that the logs reach so far.
+//! 3. What fails here costs the snapshot, not the journal.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::disk::DiskFile;
+use crate::entry::Entry;
+use crate::error::Error;
+use crate::fault::fault_point;
+use crate::folder::{snapshot_path, sweep, temporary};
+use crate::format::{
+    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind, Totals,
+};
+use crate::journal::LastSnapshot;
+use crate::producer::Producer;
+use crate::shared::Shared;
+
+/// A frame of a snapshot has about this size.
+const CHUNK_BYTES: usize = 256 << 10;
+/// So much may wait to be written.
+const BACKLOG_BYTES_MAX: u64 = 4 << 20;
+/// A snapshot is synced in pieces of this size, so that the log's syncs do not wait long for it.
+const SYNC_BYTES: u64 = 16 << 20;
+
+pub(crate) struct SnapshotShared {
+    queue: Mutex<Queue>,
+    /// Chunks, the end of a part, or nothing more.
+    work: Condvar,
+    backlog_bytes: AtomicU64,
+    ended: AtomicBool,
+}
+
+#[derive(Default)]
+struct Queue {
+    chunks: VecDeque<Chunk>,
+    parts_left: usize,
+    /// A part was dropped before it was finished.
+    abandoned: bool,
+    /// Set by the last part: the sync of the log that must be done first.
+    sync_request: u64,
+}
+
+#[derive(Default)]
+struct Chunk {
+    body: Vec<u8>,
+    entries: u32,
+    rows: u64,
+    key_bytes: u64,
+    value_bytes: u64,
+}
+
+impl SnapshotShared {
+    pub(crate) fn new(parts: usize) -> SnapshotShared {
+        SnapshotShared {
+            queue: Mutex::new(Queue {
+                parts_left: parts,
+                ..Queue::default()
+            }),
+            work: Condvar::new(),
+            backlog_bytes: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no holder of the lock panics")
+    }
+}
+
+/// One core's share of a snapshot: its rows, definitions and positions, each once, rows in the
+/// order of their keys. Dropped before [`SnapshotPart::finish`], it gives the whole snapshot up.
+pub struct SnapshotPart {
+    journal: Arc<Shared>,
+    shared: Arc<SnapshotShared>,
+    chunk: Chunk,
+    finished: bool,
+}
+
+impl SnapshotPart {
+    pub(crate) fn new(journal: Arc<Shared>, shared: Arc<SnapshotShared>) -> SnapshotPart {
+        SnapshotPart {
+            journal,
+            shared,
+            chunk: Chunk::default(),
+            finished: false,
+        }
+    }
+
+    /// Adds a row ([`Entry::Put`]), a definition or a position, as it is now. It does not wait;
+    /// between chunks of rows the caller asks [`SnapshotPart::has_room`].
+    ///
+    /// # Errors
+    /// [`Error::Limit`]; [`Error::State`] once the snapshot has failed: drop the part then.
+    pub fn add(&mut self, entry: Entry<'_>) -> Result<(), Error> {
+        entry.check()?;
+        if self.shared.ended.load(Ordering::Relaxed) {
+            return Err(Error::state("this snapshot was given up"));
+        }
+        match entry {
+            Entry::Put { key, value, .. } => {
+                self.chunk.rows += 1;
+                self.chunk.key_bytes += key.len() as u64;
+                self.chunk.value_bytes += value.len() as u64;
+            }
+            Entry::Define { .. } | Entry::Position { .. } => {}
+            _ => {
+                return Err(Error::state(
+                    "a snapshot holds what is there: rows, definitions and positions",
+                ));
+            }
+        }
+        entry.encode(&mut self.chunk.body);
+        self.chunk.entries += 1;
+        if self.chunk.body.len() >= CHUNK_BYTES {
+            self.hand_over();
+        }
+        Ok(())
+    }
+
+    /// Whether the snapshot's file keeps up. When it does not, the producers' wakers are called as
+    /// soon as it does again.
+    pub fn has_room(&self) -> bool {
+        let full = || {
+            self.shared.backlog_bytes.load(Ordering::Acquire) > BACKLOG_BYTES_MAX
+                && !self.shared.ended.load(Ordering::Acquire)
+        };
+        if full() {
+            self.journal.pressed.store(true, Ordering::Release);
+            return !full();
+        }
+        true
+    }
+
+    /// Says that all rows of this part are in. `producer` is the one that logs changes to them.
+    pub fn finish(mut self, producer: &mut Producer) {
+        assert!(
+            producer.is_of(&self.journal),
+            "the producer belongs to the snapshot's journal"
+        );
+        // What the rows show is handed over before the sync is asked for (invariant 2).
+        producer.commit();
+        self.hand_over();
+        self.finished = true;
+        let mut queue = self.shared.queue();
+        queue.parts_left -= 1;
+        if queue.parts_left == 0 {
+            queue.sync_request = self.journal.request_sync(&mut self.journal.state());
+        }
+        self.shared.work.notify_one();
+    }
+
+    fn hand_over(&mut self) {
+        if self.chunk.entries == 0 {
+            return;
+        }
+        let chunk = std::mem::take(&mut self.chunk);
+        self.shared
+            .backlog_bytes
+            .fetch_add(chunk.body.len() as u64, Ordering::AcqRel);
+        self.shared.queue().chunks.push_back(chunk);
+        self.shared.work.notify_one();
+    }
+}
+
+impl Drop for SnapshotPart {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.shared.queue().abandoned = true;
+            self.shared.work.notify_one();
+        }
+    }
+}
+
+/// Makes a snapshot's file in steps. [`crate::Journal::begin_snapshot`] gives it a thread; a
+/// simulation takes the steps itself.
+pub struct SnapshotMaker {
+    journal: Arc<Shared>,
+    shared: Arc<SnapshotShared>,
+    number: u64,
+    path: PathBuf,
+    file: Option<(Box<dyn DiskFile>, FileHeader)>,
+    end: u64,
+    synced: u64,
+    totals: Totals,
+    ended: bool,
+}
+
+/// When [`SnapshotMaker::step`] has more to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotNext {
+    /// At once.
+    Again,
+    /// When a part gives more.
+    WaitForParts,
+    /// When the log was synced.
+    WaitForLog,
+    /// Never: the snapshot is there, or was given up.
+    Ended,
+}
+
+impl SnapshotMaker {
+    pub(crate) fn new(
+        journal: Arc<Shared>,
+        shared: Arc<SnapshotShared>,
+        number: u64,
+    ) -> SnapshotMaker {
+        SnapshotMaker {
+            path: snapshot_path(&journal.folder, number),
+            journal,
+            shared,
+            number,
+            file: None,
+            end: 0,
+            synced: 0,
+            totals: Totals::default(),
+            ended: false,
+        }
+    }
+
+    /// Writes what the parts have given; publishes the snapshot when they have given all.
+    pub fn step(&mut self) -> SnapshotNext {
+        if self.ended {
+            return SnapshotNext::Ended;
+        }
+        let next = self.try_step();
+        let result = match next {
+            Ok(SnapshotNext::Ended) => LastSnapshot::Made {
+                rows: self.totals.rows,
+                bytes: self.end,
+            },
+            Ok(next) => return next,
+            Err(error) => {
+                self.file = None;
+                // What cannot be removed now is removed by the next start.
+                let _ = self.journal.disk.remove(&temporary(&self.path));
+                LastSnapshot::Failed(Arc::new(error))
+            }
+        };
+        self.finish(result);
+        SnapshotNext::Ended
+    }
+
+    fn finish(&mut self, result: LastSnapshot) {
+        self.ended = true;
+        self.shared.ended.store(true, Ordering::Release);
+        self.shared.queue().chunks.clear();
+        self.shared.backlog_bytes.store(0, Ordering::Release);
+        let journal = &*self.journal;
+        if matches!(result, LastSnapshot::Failed(_)) {
+            // Not at once again: when the logs have grown by half.
+            let bytes = journal.log_bytes.load(Ordering::Relaxed);
+            journal
+                .retry_at_bytes
+                .store(bytes + bytes / 2, Ordering::Relaxed);
+        }
+        {
+            let mut state = journal.state();
+            state.snapshot_running = false;
+            state.last_snapshot = Some(result);
+            if state.waiting > 0 {
+                journal.progress.notify_all();
+            }
+        }
+        journal.pressed.store(false, Ordering::Release);
+        journal.wake_all();
+    }
+
+    fn try_step(&mut self) -> Result<SnapshotNext, Error> {
+        if self.journal.stopped.load(Ordering::Acquire) {
+            return Err(self.journal.stopped_error());
+        }
+        let (chunks, sync_request) = {
+            let mut queue = self.shared.queue();
+            if queue.abandoned {
+                return Err(Error::state("the snapshot was given up by a part of it"));
+            }
+            let all_in = queue.parts_left == 0;
+            (
+                std::mem::take(&mut queue.chunks),
+                all_in.then_some(queue.sync_request),
+            )
+        };
+        if self.file.is_none() {
+            self.create()?;
+        }
+        if !chunks.is_empty() {
+            for chunk in chunks {
+                self.write(FrameKind::Entries, &chunk)?;
+                self.shared
+                    .backlog_bytes
+                    .fetch_sub(chunk.body.len() as u64, Ordering::AcqRel);
+            }
+            fault_point("journal.snapshot_written");
+            self.journal.room_again();
+            if self.end - self.synced >= SYNC_BYTES {
+                self.sync()?;
+            }
+            return Ok(SnapshotNext::Again);
+        }
+        let Some(sync_request) = sync_request else {
+            return Ok(SnapshotNext::WaitForParts);
+        };
+        {
+            let state = self.journal.state();
+            if state.syncs_done < sync_request {
+                return Ok(SnapshotNext::WaitForLog);
+            }
+            if state.newest_log != self.number {
+                return Err(Error::state(
+                    "another log follows this snapshot; this is a bug",
+                ));
+            }
+            self.totals.seen_sequence = state.durable_sequence;
+            self.totals.log_first_sequence = state.newest_log_first;
+        }
+        self.publish()?;
+        Ok(SnapshotNext::Ended)
+    }
+
+    fn create(&mut self) -> Result<(), Error> {
+        let temporary = temporary(&self.path);
+        let disk = &self.journal.disk;
+        let header = FileHeader {
+            kind: FileKind::Snapshot,
+            journal: self.journal.journal_id,
+            number: self.number,
+            first_sequence: 0,
+            id: disk
+                .new_id()
+                .map_err(Error::io("get a random number for", &temporary))?,
+        };
+        let mut file = disk
+            .create(&temporary)
+            .map_err(Error::io("create", &temporary))?;
+        file.write_at(0, &[&header.encode()])
+            .map_err(Error::io("write", &temporary))?;
+        self.end = FILE_HEADER_SIZE as u64;
+        self.file = Some((file, header));
+        fault_point("journal.snapshot_begun");
+        Ok(())
+    }
+
+    fn write(&mut self, kind: FrameKind, chunk: &Chunk) -> Result<(), Error> {
+        let (file, header) = self.file.as_mut().expect("the file was created");
+        let frame = FrameHeader::of(
+            kind,
+            self.totals.entries,
+            chunk.entries,
+            self.synced,
+            &chunk.body,
+            header.id,
+            self.end,
+        );
+        let head: [u8; FRAME_HEADER_SIZE] = frame.encode(header.id, self.end);
+        file.write_at(self.end, &[&head, &chunk.body])
+            .map_err(Error::io("write", &self.path))?;
+        self.end += frame.frame_size();
+        self.totals.entries += u64::from(chunk.entries);
+        self.totals.rows += chunk.rows;
+        self.totals.key_bytes += chunk.key_bytes;
+        self.totals.value_bytes += chunk.value_bytes;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        let (file, _) = self.file.as_mut().expect("the file was created");
+        file.sync().map_err(Error::io("sync", &self.path))?;
+        self.synced = self.end;
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), Error> {
+        let end = Chunk {
+            body: self.totals.encode().to_vec(),
+            ..Chunk::default()
+        };
+        self.write(FrameKind::End, &end)?;
+        self.sync()?;
+        fault_point("journal.snapshot_synced");
+        let journal = &*self.journal;
+        let disk = journal.disk.as_ref();
+        disk.rename(&temporary(&self.path), &self.path)
+            .map_err(Error::io("rename to its place", &self.path))?;
+        fault_point("journal.snapshot_renamed");
+        disk.sync_folder(&journal.folder)
+            .map_err(Error::io("sync folder", &journal.folder))?;
+        let old = journal.rotated_bytes.load(Ordering::Relaxed);
+        journal.log_bytes.fetch_sub(old, Ordering::Relaxed);
+        journal.logs.store(1, Ordering::Relaxed);
+        journal.snapshot_bytes.store(self.end, Ordering::Relaxed);
+        journal.retry_at_bytes.store(0, Ordering::Relaxed);
+        // The snapshot stands. Old files that cannot be removed now go after the next one.
+        let _ = sweep(disk, &journal.folder, Some(self.number), false);
+        fault_point("journal.snapshot_swept");
+        Ok(())
+    }
+
+    /// Steps until the snapshot has ended.
+    pub(crate) fn run(mut self) {
+        /// How often the end of the journal is looked for.
+        const LOOK: Duration = Duration::from_millis(50);
+        loop {
+            match self.step() {
+                SnapshotNext::Again => {}
+                SnapshotNext::Ended => break,
+                SnapshotNext::WaitForParts => {
+                    let queue = self.shared.queue();
+                    if queue.chunks.is_empty() && queue.parts_left > 0 && !queue.abandoned {
+                        drop(self.shared.work.wait_timeout(queue, LOOK));
+                    }
+                }
+                SnapshotNext::WaitForLog => {
+                    let request = self.shared.queue().sync_request;
+                    let mut state = self.journal.state();
+                    state.waiting += 1;
+                    while state.syncs_done < request && state.failure.is_none() {
+                        state = self
+                            .journal
+                            .progress
+                            .wait(state)
+                            .expect("no holder of the lock panics");
+                    }
+                    state.waiting -= 1;
+                }
+            }
+        }
+    }
+}

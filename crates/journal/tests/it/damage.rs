@@ -1,0 +1,282 @@
+//! Bytes that are not what was written, and files that are not there: an error that names the
+//! place, and never fewer rows in silence.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use larder_journal::{Entry, Error, Fsync, Journal, Options, replay};
+
+use crate::golden::example;
+use crate::model_disk::ModelDisk;
+use crate::rows::Rows;
+
+fn path(name: &str) -> PathBuf {
+    Path::new("j").join(name)
+}
+
+/// A log of a process that was killed: `puts` in frames of their own, under `fsync`.
+fn killed_log(puts: u32, fsync: Fsync) -> (ModelDisk, PathBuf) {
+    let disk = ModelDisk::new(7);
+    let options = Options {
+        fsync,
+        ..Options::default()
+    };
+    let (journal, mut writer, _) =
+        Journal::open_stepped(Arc::new(disk.clone()), Path::new("j"), options, &mut |_| ())
+            .unwrap();
+    let mut producer = journal.producer(|| ());
+    for n in 0..puts {
+        let key = n.to_le_bytes();
+        producer
+            .append(Entry::Put {
+                key: &key,
+                value: b"value",
+                deadline_ms: None,
+            })
+            .unwrap();
+        producer.commit();
+        writer.step();
+    }
+    std::mem::forget(journal);
+    (disk, path("log-0000000001"))
+}
+
+fn check_corrupted(disk: &ModelDisk, file: &Path, words: &str) {
+    match Rows::replayed(disk, Path::new("j")) {
+        Err(error @ Error::Corrupted { .. }) => {
+            let told = error.to_string();
+            assert!(
+                told.contains(file.to_str().unwrap())
+                    && told.contains("at byte")
+                    && told.contains(words),
+                "{told}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_closed_journal_is_found() {
+    let (disk, rows) = example();
+    let end_frame = disk.contents(&path("log-0000000002")).len() - 40;
+    for name in disk.names() {
+        let whole = disk.contents(&path(&name));
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << (at % 8);
+            disk.put(&path(&name), &bytes);
+            match Rows::replayed(&disk, Path::new("j")) {
+                Err(Error::Corrupted { path: named, .. }) => {
+                    assert_eq!(named, path(&name), "byte {at}");
+                }
+                // The mark of an orderly end covers nothing; broken, it is as if the process had
+                // been killed. It is told, and no row is missing.
+                Ok((read, recovery)) if name.starts_with("log") && at >= end_frame => {
+                    assert_eq!(read, rows);
+                    assert_eq!(recovery.cut.map(|cut| cut.bytes), Some(40));
+                }
+                other => panic!("{name}, byte {at}: {other:?}"),
+            }
+        }
+        disk.put(&path(&name), &whole);
+    }
+    Rows::replayed(&disk, Path::new("j")).unwrap();
+}
+
+#[test]
+fn a_flipped_bit_in_a_killed_log_is_damage_before_the_last_frame_and_a_told_cut_in_it() {
+    let (disk, log) = killed_log(10, Fsync::Always);
+    let whole = disk.contents(&log);
+    let frame = (whole.len() - 64) / 10;
+    for at in 0..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        disk.put(&log, &bytes);
+        match Rows::replayed(&disk, Path::new("j")) {
+            Err(Error::Corrupted { .. }) => assert!(at < whole.len() - frame),
+            Ok((rows, recovery)) => {
+                assert!(at >= whole.len() - frame, "byte {at} was acknowledged");
+                assert_eq!(rows.rows.len(), 9);
+                assert_eq!(recovery.cut.unwrap().bytes, frame as u64);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_log_cut_at_any_byte_keeps_its_whole_frames_and_goes_on() {
+    let (disk, log) = killed_log(10, Fsync::No);
+    let whole = disk.contents(&log);
+    let frame = (whole.len() - 64) / 10;
+    for size in 64..whole.len() {
+        let disk = ModelDisk::new(3);
+        disk.put(&log, &whole[..size]);
+        let mut rows = Rows::default();
+        let disk = Arc::new(disk);
+        let options = Options::default();
+        let (journal, mut writer, recovery) =
+            Journal::open_stepped(disk.clone(), Path::new("j"), options, &mut |entry| {
+                rows.apply(entry);
+            })
+            .unwrap();
+        assert_eq!(rows.rows.len(), (size - 64) / frame);
+        let torn = (size - 64) % frame;
+        assert_eq!(recovery.cut.map_or(0, |cut| cut.bytes), torn as u64);
+        journal.close_stepped(&mut writer).unwrap();
+        let (again, recovery) = Rows::replayed(disk.as_ref(), Path::new("j")).unwrap();
+        assert_eq!(
+            (again, recovery.cut),
+            (rows, None),
+            "what was cut stays cut"
+        );
+    }
+}
+
+#[test]
+fn a_hole_in_what_was_never_synced_is_a_torn_tail() {
+    // No sync came between these frames: the disk may write the second and not the first.
+    let (disk, log) = killed_log(10, Fsync::No);
+    let mut bytes = disk.contents(&log);
+    let frame = (bytes.len() - 64) / 10;
+    bytes[64 + 4 * frame..64 + 5 * frame].fill(0);
+    disk.put(&log, &bytes);
+    let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert_eq!(rows.rows.len(), 4);
+    assert_eq!(recovery.cut.unwrap().bytes, 6 * frame as u64);
+}
+
+#[test]
+fn blocks_of_an_older_file_do_not_come_back_to_life() {
+    // A file in used blocks: a younger log's bytes, then those of an older and longer one, whose
+    // frames have the right sequence, size and place.
+    let (old, log) = killed_log(10, Fsync::Always);
+    let old = old.contents(&log);
+    let frame = (old.len() - 64) / 10;
+    let disk = ModelDisk::new(8);
+    let (journal, mut writer, _) = Journal::open_stepped(
+        Arc::new(disk.clone()),
+        Path::new("j"),
+        Options::default(),
+        &mut |_| (),
+    )
+    .unwrap();
+    let mut producer = journal.producer(|| ());
+    producer
+        .append(Entry::Put {
+            key: b"new!",
+            value: b"value",
+            deadline_ms: None,
+        })
+        .unwrap();
+    producer.commit();
+    writer.step();
+    std::mem::forget(journal);
+    let mut bytes = disk.contents(&log);
+    assert_eq!(bytes.len(), 64 + frame);
+    bytes.extend_from_slice(&old[64 + frame..]);
+    disk.put(&log, &bytes);
+    let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert_eq!(rows.rows.keys().collect::<Vec<_>>(), [&b"new!".to_vec()]);
+    assert_eq!(recovery.cut.unwrap().bytes, 9 * frame as u64);
+}
+
+#[test]
+fn frames_that_have_moved_are_no_frames() {
+    let (disk, log) = killed_log(10, Fsync::Always);
+    let mut bytes = disk.contents(&log);
+    let frame = (bytes.len() - 64) / 10;
+    bytes.drain(64 + 3 * frame..64 + 4 * frame);
+    disk.put(&log, &bytes);
+    // The frames behind are not at their place: they prove nothing, and are told as cut.
+    let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert_eq!(rows.rows.len(), 3);
+    assert_eq!(recovery.cut.unwrap().bytes, 6 * frame as u64);
+}
+
+#[test]
+fn missing_and_foreign_files_are_named() {
+    let (disk, _) = example();
+    let log = path("log-0000000002");
+    let snapshot = path("snapshot-0000000002");
+    let (log_bytes, snapshot_bytes) = (disk.contents(&log), disk.contents(&snapshot));
+
+    disk.delete(&log);
+    check_corrupted(&disk, &log, "missing");
+    disk.put(&log, &log_bytes);
+
+    disk.delete(&snapshot);
+    check_corrupted(&disk, &path("log-0000000001"), "missing");
+    disk.put(&snapshot, &snapshot_bytes);
+
+    // Another journal's log under this one's name.
+    let (other, other_log) = killed_log(3, Fsync::Always);
+    disk.put(&log, &other.contents(&other_log));
+    check_corrupted(&disk, &log, "under another's name");
+    disk.put(&log, &log_bytes);
+
+    disk.put(&path("log-0000000004"), &log_bytes);
+    check_corrupted(&disk, &path("log-0000000003"), "missing");
+    disk.delete(&path("log-0000000004"));
+
+    // A log that ends before what its snapshot was made of.
+    disk.put(&log, &log_bytes[..64]);
+    Rows::replayed(&disk, Path::new("j")).expect("the snapshot saw nothing of this log");
+    disk.put(&log, &log_bytes);
+    Rows::replayed(&disk, Path::new("j")).unwrap();
+}
+
+#[test]
+fn a_snapshot_whose_log_ends_too_early_is_damage() {
+    let disk = ModelDisk::new(5);
+    let options = Options {
+        fsync: Fsync::Always,
+        ..Options::default()
+    };
+    let (journal, mut writer, _) =
+        Journal::open_stepped(Arc::new(disk.clone()), Path::new("j"), options, &mut |_| ())
+            .unwrap();
+    let mut producer = journal.producer(|| ());
+    let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+    let put = Entry::Put {
+        key: b"k",
+        value: b"v",
+        deadline_ms: None,
+    };
+    for mut part in parts {
+        producer.append(put).unwrap();
+        part.add(put).unwrap();
+        part.finish(&mut producer);
+    }
+    writer.step();
+    while maker.step() != larder_journal::SnapshotNext::Ended {}
+    std::mem::forget(journal);
+    let log = path("log-0000000002");
+    let bytes = disk.contents(&log);
+    disk.put(&log, &bytes[..bytes.len() - 1]);
+    check_corrupted(&disk, &log, "the snapshot was made when");
+}
+
+#[test]
+fn a_damaged_snapshot_says_where_the_same_rows_still_are() {
+    let (disk, _) = example();
+    // As after a crash between a snapshot's rename and the removal of what it replaces.
+    let (older, log) = killed_log(1, Fsync::Always);
+    disk.put(&log, &older.contents(&log));
+    let snapshot = path("snapshot-0000000002");
+    let mut bytes = disk.contents(&snapshot);
+    bytes[100] ^= 1;
+    disk.put(&snapshot, &bytes);
+    check_corrupted(&disk, &snapshot, "move this file away and start again");
+}
+
+#[test]
+fn nothing_is_changed_by_reading() {
+    let (disk, log) = killed_log(3, Fsync::Always);
+    let bytes = disk.contents(&log);
+    disk.put(&log, &bytes[..bytes.len() - 1]);
+    let operations = disk.operations();
+    replay(&disk, Path::new("j"), &mut |_| ()).unwrap();
+    assert_eq!(disk.operations(), operations);
+}

@@ -1,0 +1,322 @@
+//! Disks that fail and go on: the journal stops for good, and says of every append what became of
+//! it; and disks that are slow.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use larder_journal::{
+    Entry, Error, Failure, Fsync, Journal, LastSnapshot, Next, Options, Outcome, Producer,
+    SnapshotNext, Writer,
+};
+
+use crate::model_disk::{ModelDisk, Random};
+use crate::rows::Rows;
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+
+fn open(disk: &ModelDisk, fsync: Fsync) -> (Journal, Writer, Producer) {
+    let options = Options {
+        fsync,
+        backlog_bytes_max: 1000,
+        snapshot_log_bytes_min: 2000,
+        ..Options::default()
+    };
+    let (journal, writer, _) =
+        Journal::open_stepped(Arc::new(disk.clone()), Path::new("j"), options, &mut |_| ())
+            .unwrap();
+    let producer = journal.producer(|| ());
+    (journal, writer, producer)
+}
+
+fn put(key: &[u8]) -> Entry<'_> {
+    Entry::Put {
+        key,
+        value: b"value",
+        deadline_ms: None,
+    }
+}
+
+#[test]
+fn a_failed_write_or_sync_stops_the_journal_and_is_never_tried_again() {
+    // The first operation of a step is the write, the second the sync.
+    for (operation, errno, words) in [
+        (1, EIO, "cannot write j/log-0000000001"),
+        (2, EIO, "cannot sync j/log-0000000001"),
+        (1, ENOSPC, "the disk is full; free space there"),
+    ] {
+        let disk = ModelDisk::new(1);
+        let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+        let done = producer.append(put(b"done")).unwrap();
+        producer.commit();
+        writer.step();
+        let unknown = producer.append(put(b"unknown")).unwrap();
+        producer.commit();
+        assert_eq!(producer.outcome(done), Outcome::Done);
+        assert_eq!(producer.outcome(unknown), Outcome::Pending);
+
+        disk.fail_at(operation, errno);
+        let not_done = {
+            assert_eq!(writer.step(), Next::Stop);
+            producer.append(put(b"not done")).unwrap_err()
+        };
+        assert_eq!(producer.outcome(done), Outcome::Done);
+        assert_eq!(producer.outcome(unknown), Outcome::Unknown);
+        assert!(matches!(not_done, Error::Stopped(_)));
+        assert_eq!(not_done.is_disk_full(), errno == ENOSPC);
+        let told = not_done.to_string();
+        assert!(told.contains(words), "{told}");
+        assert!(
+            told.contains("writes are refused until a restart"),
+            "{told}"
+        );
+
+        let operations = disk.operations();
+        assert_eq!(writer.step(), Next::Stop);
+        producer.commit();
+        assert!(journal.begin_snapshot_stepped(1).is_err());
+        assert!(journal.close_stepped(&mut writer).is_err());
+        assert_eq!(disk.operations(), operations, "nothing is tried again");
+
+        // The machine goes down: what was acknowledged is there.
+        disk.restart(&mut Random::new(3));
+        let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+        assert!(rows.rows.contains_key(&b"done"[..]));
+        assert!(!rows.rows.contains_key(&b"not done"[..]));
+    }
+}
+
+#[test]
+fn what_was_handed_over_and_not_tried_is_not_done() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+    let large = vec![0; 2 << 20];
+    let first = producer
+        .append(Entry::Put {
+            key: b"k",
+            value: &large,
+            deadline_ms: None,
+        })
+        .unwrap();
+    // A rotation between the two: the first is written before it fails, the second is not tried.
+    let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+    let second = producer.append(put(b"k")).unwrap();
+    producer.commit();
+    disk.fail_at(4, EIO);
+    assert_eq!(writer.step(), Next::Stop);
+    assert_eq!(producer.outcome(first), Outcome::Done);
+    assert_eq!(producer.outcome(second), Outcome::NotDone);
+    drop(parts);
+    assert_eq!(maker.step(), SnapshotNext::Ended);
+    assert!(matches!(
+        journal.last_snapshot(),
+        Some(LastSnapshot::Failed(_))
+    ));
+}
+
+#[test]
+fn a_failure_at_any_operation_loses_nothing_acknowledged() {
+    let mut stopped = 0;
+    for operation in 1..200 {
+        for errno in [EIO, ENOSPC] {
+            let disk = ModelDisk::new(operation);
+            let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+            disk.fail_at(operation, errno);
+            let mut tickets = Vec::new();
+            let mut snapshot = None;
+            for n in 0u32..60 {
+                let key = n.to_be_bytes();
+                let Ok(ticket) = producer.append(put(&key)) else {
+                    break;
+                };
+                tickets.push(ticket);
+                producer.commit();
+                writer.step();
+                if n % 20 == 10
+                    && let Ok((parts, maker)) = journal.begin_snapshot_stepped(1)
+                {
+                    for mut part in parts {
+                        for n in 0..=n {
+                            part.add(put(&n.to_be_bytes())).unwrap();
+                        }
+                        part.finish(&mut producer);
+                    }
+                    snapshot = Some(maker);
+                }
+                if let Some(maker) = &mut snapshot {
+                    maker.step();
+                }
+            }
+            stopped += u64::from(journal.failure().is_some());
+            let acknowledged = tickets
+                .iter()
+                .filter(|ticket| producer.outcome(**ticket) == Outcome::Done)
+                .count();
+            std::mem::forget(journal);
+            disk.restart(&mut Random::new(operation));
+            let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+            for n in 0..acknowledged {
+                let key = (n as u32).to_be_bytes();
+                assert!(
+                    rows.rows.contains_key(&key[..]),
+                    "operation {operation}: {n} of {acknowledged} acknowledged"
+                );
+            }
+        }
+    }
+    assert!(stopped > 100, "{stopped} runs met the failure in the log");
+}
+
+#[test]
+fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+    let fill = |producer: &mut Producer, writer: &mut Writer, bytes: usize| {
+        for _ in 0..bytes / 8 {
+            producer.append(put(b"k")).unwrap();
+        }
+        producer.commit();
+        writer.step();
+    };
+    assert!(!journal.wants_snapshot());
+    fill(&mut producer, &mut writer, 4000);
+    assert!(journal.wants_snapshot());
+    let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+    assert!(!journal.wants_snapshot(), "one is being made");
+    assert!(journal.begin_snapshot_stepped(1).is_err());
+    for mut part in parts {
+        part.add(put(b"k")).unwrap();
+        part.finish(&mut producer);
+    }
+    writer.step();
+    disk.fail_at(1, ENOSPC);
+    assert_eq!(maker.step(), SnapshotNext::Ended);
+    match journal.last_snapshot() {
+        Some(LastSnapshot::Failed(error)) => assert!(error.is_disk_full(), "{error}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(!disk.names().iter().any(|name| name.ends_with(".tmp")));
+    assert!(journal.failure().is_none());
+    assert!(!journal.wants_snapshot(), "not at once again");
+    fill(&mut producer, &mut writer, 4000);
+    assert!(journal.wants_snapshot());
+    let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+    for mut part in parts {
+        part.add(put(b"k")).unwrap();
+        part.finish(&mut producer);
+    }
+    writer.step();
+    while maker.step() != SnapshotNext::Ended {}
+    assert!(matches!(
+        journal.last_snapshot(),
+        Some(LastSnapshot::Made { rows: 1, .. })
+    ));
+    assert_eq!(disk.names(), ["log-0000000003", "snapshot-0000000003"]);
+    assert_eq!(journal.sizes().log_bytes, 0, "the new log has no entries");
+}
+
+#[test]
+fn a_slow_disk_presses_back_and_calls_when_there_is_room() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, _) = open(&disk, Fsync::Always);
+    let calls = Arc::new(AtomicU64::new(0));
+    let counted = calls.clone();
+    let mut producer = journal.producer(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let mut appended = 0;
+    while producer.has_room() {
+        producer.append(put(b"key")).unwrap();
+        producer.commit();
+        appended += 1;
+    }
+    assert!((50..200).contains(&appended), "{appended}");
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    writer.step();
+    assert!(calls.load(Ordering::Relaxed) > 0);
+    assert!(producer.has_room());
+}
+
+#[test]
+fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() {
+    let disk = ModelDisk::new(1);
+    let (_journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+    let ticket = producer.append(put(b"key")).unwrap();
+    producer.commit();
+    assert_eq!(producer.outcome(ticket), Outcome::Done, "accepted at once");
+    assert_eq!(writer.step(), Next::WaitUntil(Duration::from_millis(500)));
+    assert_eq!(producer.durable().0, 0);
+    let syncs = disk.syncs();
+    disk.advance(Duration::from_millis(499));
+    writer.step();
+    assert_eq!(disk.syncs(), syncs);
+    // The writer is held up by its disk; the core goes on until a second is over.
+    assert!(producer.has_room());
+    disk.advance(Duration::from_millis(501));
+    assert!(!producer.has_room());
+    writer.step();
+    assert_eq!(producer.durable(), ticket);
+    assert!(producer.has_room());
+    assert_eq!(disk.syncs(), syncs + 1);
+}
+
+#[test]
+fn one_sync_serves_all_that_has_gathered() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut first) = open(&disk, Fsync::Always);
+    let mut second = journal.producer(|| ());
+    let mut tickets = Vec::new();
+    let syncs = disk.syncs();
+    let operations = disk.operations();
+    for _ in 0..100 {
+        tickets.push(first.append(put(b"a")).unwrap());
+        first.commit();
+        second.append(put(b"b")).unwrap();
+        second.commit();
+    }
+    writer.step();
+    assert_eq!(disk.operations() - operations, 2, "one write and one sync");
+    assert_eq!(disk.syncs() - syncs, 1);
+    assert!(tickets.iter().all(|t| first.outcome(*t) == Outcome::Done));
+    assert_eq!(second.durable(), second.last());
+}
+
+#[test]
+fn a_batch_that_is_not_ended_leaves_nothing() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+    producer.append(put(b"before")).unwrap();
+    {
+        let mut batch = producer.batch();
+        batch.add(put(b"in it")).unwrap();
+        assert!(batch.add(put(b"")).is_err(), "an empty key");
+    }
+    assert!(
+        producer
+            .append_all(&[put(b"neither"), Entry::Remove { key: b"" }])
+            .is_err()
+    );
+    let ticket = producer.append(put(b"after")).unwrap();
+    assert_eq!(ticket.0, 2);
+    producer.commit();
+    drop(producer);
+    journal.close_stepped(&mut writer).unwrap();
+    let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    let keys: Vec<_> = rows.rows.keys().map(Vec::as_slice).collect();
+    assert_eq!(keys, [&b"after"[..], b"before"]);
+}
+
+#[test]
+fn a_closed_journal_refuses() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::No);
+    producer.append(put(b"k")).unwrap();
+    producer.commit();
+    journal.close_stepped(&mut writer).unwrap();
+    match producer.append(put(b"k")) {
+        Err(Error::Stopped(why)) => assert!(matches!(*why, Failure::Closed)),
+        other => panic!("{other:?}"),
+    }
+}

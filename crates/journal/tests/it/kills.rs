@@ -1,0 +1,158 @@
+//! A process under load, killed by SIGKILL at any moment and at every fault point. What it printed
+//! as acknowledged must be there.
+//!
+//! The child is this test binary, told by an environment variable to run `child` alone.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use larder_journal::{Entry, FAULT_POINTS, Fsync, Journal, Options, RealDisk};
+
+use crate::model_disk::Random;
+use crate::rows::Rows;
+
+const FOLDER: &str = "LARDER_JOURNAL_TEST_FOLDER";
+
+/// The child's rows: put number `n` is of this key, and a batch of two.
+fn keys(n: u64) -> [Vec<u8>; 2] {
+    [
+        format!("a{n:08}").into_bytes(),
+        format!("b{n:08}").into_bytes(),
+    ]
+}
+
+/// Not a test of its own: it does something in a child process only. Writes, acknowledges on its
+/// output, and makes snapshots all the while.
+#[test]
+fn child() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let options = Options {
+        fsync: Fsync::Always,
+        snapshot_log_bytes_min: 3000,
+        snapshot_growth_percent: 10,
+        ..Options::default()
+    };
+    let mut rows = Rows::default();
+    let (journal, _) =
+        Journal::open(Path::new(&folder), options, &mut |entry| rows.apply(entry)).unwrap();
+    let mut producer = journal.producer(|| ());
+    let mut out = std::io::stdout();
+    let first = rows.rows.len() as u64 / 2;
+    for n in first..first + 600 {
+        let keys = keys(n);
+        let entries = [0, 1].map(|index| Entry::Put {
+            key: &keys[index],
+            value: b"value",
+            deadline_ms: None,
+        });
+        entries.iter().for_each(|entry| rows.apply(*entry));
+        let ticket = producer.append_all(&entries).unwrap();
+        if n % 3 == 0 {
+            producer.commit();
+            continue;
+        }
+        producer.wait_durable(ticket).unwrap();
+        writeln!(out, "done {n}").unwrap();
+        if journal.wants_snapshot() {
+            for mut part in journal.begin_snapshot(1).unwrap() {
+                for (key, (value, deadline_ms)) in &rows.rows {
+                    let deadline_ms = *deadline_ms;
+                    part.add(Entry::Put {
+                        key,
+                        value,
+                        deadline_ms,
+                    })
+                    .unwrap();
+                }
+                part.finish(&mut producer);
+            }
+        }
+    }
+    drop(producer);
+    // Long enough for a snapshot's last steps to be killed in.
+    journal.wait_for_snapshot();
+    journal.close().unwrap();
+}
+
+/// Runs a child until it is killed: by `fault`, or after `time`. Gives the last put it acknowledged
+/// and whether it was killed.
+fn run(folder: &Path, fault: Option<&str>, time: Option<Duration>) -> (Option<u64>, bool) {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "kills::child", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, folder)
+        .env_remove("LARDER_FAULT_POINT")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    if let Some(fault) = fault {
+        command.env("LARDER_FAULT_POINT", fault);
+    }
+    let mut child = command.spawn().unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let mut last = None;
+    let begun = std::time::Instant::now();
+    for line in out.lines() {
+        let Ok(line) = line else { break };
+        if let Some(n) = line.rsplit_once("done ") {
+            last = n.1.parse().ok().or(last);
+        }
+        if time.is_some_and(|time| begun.elapsed() >= time) {
+            // What it has said by now and we have not read counts too: the loop reads on.
+            child.kill().unwrap();
+        }
+    }
+    let status = child.wait().unwrap();
+    (last, !status.success())
+}
+
+fn check(folder: &Path, acknowledged: Option<u64>) -> u64 {
+    let (rows, _) = Rows::replayed(&RealDisk, folder).unwrap();
+    let found = rows.rows.len() as u64;
+    assert!(found.is_multiple_of(2), "half a batch");
+    for n in 0..found / 2 {
+        for key in keys(n) {
+            assert!(rows.rows.contains_key(&key), "{n} of {found} is missing");
+        }
+    }
+    assert!(acknowledged.is_none_or(|n| n < found / 2));
+    found / 2
+}
+
+#[test]
+fn a_process_killed_under_load_loses_nothing_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut random = Random::new(11);
+    let mut killed = 0;
+    for _ in 0..12 {
+        let time = Duration::from_millis(5 + random.below(60) as u64);
+        let (last, was_killed) = run(folder.path(), None, Some(time));
+        killed += u64::from(was_killed);
+        check(folder.path(), last);
+    }
+    assert!(killed > 6, "{killed} of 12 were killed");
+}
+
+#[test]
+fn a_process_killed_at_any_fault_point_loses_nothing_acknowledged() {
+    for point in FAULT_POINTS {
+        let mut killed = 0;
+        let folder = tempfile::tempdir().unwrap();
+        for pass in ["1", "3"] {
+            let (last, was_killed) = run(folder.path(), Some(&format!("{point}:{pass}")), None);
+            killed += u64::from(was_killed);
+            check(folder.path(), last);
+        }
+        // A start passes the points of recovery once, and only where there is something to do.
+        if point.contains("recovery") {
+            run(folder.path(), Some("journal.written:5"), None);
+            let (last, was_killed) = run(folder.path(), Some(point), None);
+            killed += u64::from(was_killed);
+            check(folder.path(), last);
+        }
+        assert!(killed > 0, "{point} is never passed");
+    }
+}

@@ -1,0 +1,439 @@
+//! A disk that keeps what it must and no more.
+//!
+//! Bytes that were not synced may survive a crash or not, piece by piece, in any order; so may
+//! changes of names before their folder's sync, each whole or not at all. Operations can be made
+//! to fail: once (an I/O error; then what a failed sync should have written is lost for good, and
+//! the next sync says nothing of it), or for ever (the machine has crashed).
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use larder_journal::{Disk, DiskFile};
+
+/// xorshift64*: the tests' only source of chance.
+#[derive(Clone)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() >> 33) as usize % bound
+    }
+
+    pub fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Clone)]
+pub struct ModelDisk(Arc<Mutex<Model>>);
+
+#[derive(Default)]
+struct Model {
+    inodes: Vec<Inode>,
+    /// Names as processes see them, and as they are on the medium.
+    names: BTreeMap<PathBuf, usize>,
+    durable_names: BTreeMap<PathBuf, usize>,
+    /// Changes of names since the folder's sync, each atomic.
+    name_changes: Vec<Vec<(PathBuf, Option<usize>)>>,
+    now: Duration,
+    ids: u64,
+    operations: u64,
+    crash_at: Option<u64>,
+    fail_at: Option<(u64, i32)>,
+    /// Operations before the last crash go on failing for those who hold files from then.
+    generation: u64,
+    crashed: bool,
+    pub syncs: u64,
+}
+
+#[derive(Default, Clone)]
+struct Inode {
+    durable: Vec<u8>,
+    seen: Vec<u8>,
+    unsynced: Vec<Change>,
+}
+
+#[derive(Clone)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Truncate(u64),
+}
+
+fn apply(bytes: &mut Vec<u8>, change: &Change) {
+    match change {
+        Change::Write(offset, new) => {
+            let (from, to) = (*offset as usize, *offset as usize + new.len());
+            if bytes.len() < to {
+                bytes.resize(to, 0);
+            }
+            bytes[from..to].copy_from_slice(new);
+        }
+        Change::Truncate(size) => bytes.resize(*size as usize, 0),
+    }
+}
+
+impl ModelDisk {
+    pub fn new(seed: u64) -> ModelDisk {
+        ModelDisk(Arc::new(Mutex::new(Model {
+            ids: seed.wrapping_mul(0xd134_2543_de82_ef95),
+            ..Model::default()
+        })))
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.0.lock().unwrap()
+    }
+
+    /// The machine crashes at the so-manieth operation that changes something, counted from now.
+    pub fn crash_at(&self, operation: Option<u64>) {
+        let mut model = self.model();
+        model.crash_at = operation.map(|operation| model.operations + operation);
+    }
+
+    /// That operation fails with this error, and the machine goes on.
+    pub fn fail_at(&self, operation: u64, errno: i32) {
+        let mut model = self.model();
+        model.fail_at = Some((model.operations + operation, errno));
+    }
+
+    pub fn operations(&self) -> u64 {
+        self.model().operations
+    }
+
+    pub fn syncs(&self) -> u64 {
+        self.model().syncs
+    }
+
+    pub fn crashed(&self) -> bool {
+        self.model().crashed
+    }
+
+    pub fn advance(&self, time: Duration) {
+        self.model().now += time;
+    }
+
+    /// The machine starts again with what chance left of what was not synced.
+    pub fn restart(&self, random: &mut Random) {
+        let mut model = self.model();
+        let changes = std::mem::take(&mut model.name_changes);
+        // All kept, none, or each as it comes.
+        let kept = random.below(3);
+        for change in changes {
+            if kept == 0 || (kept == 1 && random.one_in(2)) {
+                set_names(&mut model.durable_names, &change);
+            }
+        }
+        model.names = model.durable_names.clone();
+        for inode in &mut model.inodes {
+            let mut changes = std::mem::take(&mut inode.unsynced);
+            for index in (1..changes.len()).rev() {
+                if random.one_in(2) {
+                    changes.swap(index, random.below(index + 1));
+                }
+            }
+            let kept = random.below(3);
+            for change in changes {
+                survive(&mut inode.durable, &change, kept, random);
+            }
+            inode.seen = inode.durable.clone();
+        }
+        model.begin_again();
+    }
+
+    /// The process starts again on a machine that went on: the kernel has all that was written.
+    pub fn restart_process(&self) {
+        self.model().begin_again();
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        let model = self.model();
+        let names = model.names.keys();
+        names
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    pub fn contents(&self, path: &Path) -> Vec<u8> {
+        let model = self.model();
+        model.inodes[model.names[path]].seen.clone()
+    }
+
+    /// Puts a file there, durably.
+    pub fn put(&self, path: &Path, bytes: &[u8]) {
+        let mut model = self.model();
+        let number = model.inodes.len();
+        model.inodes.push(Inode {
+            durable: bytes.to_vec(),
+            seen: bytes.to_vec(),
+            unsynced: Vec::new(),
+        });
+        model.names.insert(path.to_owned(), number);
+        model.durable_names.insert(path.to_owned(), number);
+    }
+
+    pub fn delete(&self, path: &Path) {
+        let mut model = self.model();
+        model.names.remove(path);
+        model.durable_names.remove(path);
+    }
+}
+
+fn survive(durable: &mut Vec<u8>, change: &Change, kept: usize, random: &mut Random) {
+    match (kept, change) {
+        (0, change) => apply(durable, change),
+        (1, Change::Write(offset, bytes)) => {
+            // Cut into pieces at any byte; each is there, or not, or only as zeros.
+            let mut at = 0;
+            while at < bytes.len() {
+                let size = (1 + random.below(bytes.len())).min(bytes.len() - at);
+                let piece = match random.below(4) {
+                    0 | 1 => Some(bytes[at..at + size].to_vec()),
+                    2 => Some(vec![0; size]),
+                    _ => None,
+                };
+                if let Some(piece) = piece {
+                    // Zeros stand for space that was given and not filled: never over old bytes.
+                    let place = offset + at as u64;
+                    let over_old = (place as usize) < durable.len();
+                    if !(over_old && piece.iter().all(|byte| *byte == 0)) {
+                        apply(durable, &Change::Write(place, piece));
+                    }
+                }
+                at += size;
+            }
+        }
+        (1, change) if random.one_in(2) => apply(durable, change),
+        _ => {}
+    }
+}
+
+fn set_names(names: &mut BTreeMap<PathBuf, usize>, change: &[(PathBuf, Option<usize>)]) {
+    for (path, inode) in change {
+        match inode {
+            Some(inode) => names.insert(path.clone(), *inode),
+            None => names.remove(path),
+        };
+    }
+}
+
+enum Passed {
+    Done,
+    /// The operation is to fail with this error, having done part of its work.
+    Failed(io::Error),
+}
+
+impl Model {
+    fn begin_again(&mut self) {
+        self.generation += 1;
+        self.crashed = false;
+        self.crash_at = None;
+        self.fail_at = None;
+    }
+
+    /// Counts an operation that changes something.
+    fn pass(&mut self, generation: u64) -> Result<Passed, io::Error> {
+        if self.crashed || generation != self.generation {
+            return Err(io::Error::other("the machine has crashed"));
+        }
+        self.operations += 1;
+        if self.crash_at.is_some_and(|at| self.operations >= at) {
+            self.crashed = true;
+            return Ok(Passed::Failed(io::Error::other("the machine has crashed")));
+        }
+        if let Some((at, errno)) = self.fail_at
+            && self.operations == at
+        {
+            return Ok(Passed::Failed(io::Error::from_raw_os_error(errno)));
+        }
+        Ok(Passed::Done)
+    }
+
+    fn change_names(
+        &mut self,
+        generation: u64,
+        change: Vec<(PathBuf, Option<usize>)>,
+    ) -> io::Result<()> {
+        let passed = self.pass(generation)?;
+        // At the moment of a crash the change may have been made; when it just fails it was not.
+        if matches!(passed, Passed::Done) || self.crashed {
+            set_names(&mut self.names, &change);
+            self.name_changes.push(change);
+        }
+        match passed {
+            Passed::Done => Ok(()),
+            Passed::Failed(error) => Err(error),
+        }
+    }
+}
+
+struct ModelFile {
+    disk: ModelDisk,
+    inode: usize,
+    generation: u64,
+}
+
+impl Disk for ModelDisk {
+    fn create_folder(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, _folder: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {
+        Ok(Box::new(()))
+    }
+
+    fn list(&self, _folder: &Path) -> io::Result<Vec<String>> {
+        Ok(self.names())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let mut model = self.model();
+        let generation = model.generation;
+        // A file that is emptied and a new one differ in nothing that a journal relies on.
+        let inode = model.inodes.len();
+        model.inodes.push(Inode::default());
+        model.change_names(generation, vec![(path.to_owned(), Some(inode))])?;
+        Ok(Box::new(ModelFile {
+            disk: self.clone(),
+            inode,
+            generation,
+        }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let model = self.model();
+        let inode = *model.names.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(ModelFile {
+            disk: self.clone(),
+            inode,
+            generation: model.generation,
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut model = self.model();
+        let inode = *model.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        let generation = model.generation;
+        let change = vec![(from.to_owned(), None), (to.to_owned(), Some(inode))];
+        model.change_names(generation, change)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut model = self.model();
+        if !model.names.contains_key(path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let generation = model.generation;
+        model.change_names(generation, vec![(path.to_owned(), None)])
+    }
+
+    fn sync_folder(&self, _folder: &Path) -> io::Result<()> {
+        let mut model = self.model();
+        let generation = model.generation;
+        match model.pass(generation)? {
+            Passed::Failed(error) => Err(error),
+            Passed::Done => {
+                for change in std::mem::take(&mut model.name_changes) {
+                    set_names(&mut model.durable_names, &change);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.model().now
+    }
+
+    fn new_id(&self) -> io::Result<u64> {
+        let mut model = self.model();
+        model.ids = model.ids.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        Ok(model
+            .ids
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            .rotate_left(31))
+    }
+}
+
+impl ModelFile {
+    fn change(&mut self, change: Change) -> io::Result<()> {
+        let mut model = self.disk.model();
+        let passed = model.pass(self.generation)?;
+        let change = match (&passed, change) {
+            // A write that fails may have written any beginning of its bytes.
+            (Passed::Failed(_), Change::Write(offset, mut bytes)) => {
+                bytes.truncate(model.operations as usize * 7919 % (bytes.len() + 1));
+                Change::Write(offset, bytes)
+            }
+            (_, change) => change,
+        };
+        let inode = &mut model.inodes[self.inode];
+        apply(&mut inode.seen, &change);
+        inode.unsynced.push(change);
+        match passed {
+            Passed::Done => Ok(()),
+            Passed::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl DiskFile for ModelFile {
+    fn write_at(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        self.change(Change::Write(offset, parts.concat()))
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let model = self.disk.model();
+        let bytes = &model.inodes[self.inode].seen;
+        let from = (offset as usize).min(bytes.len());
+        let size = into.len().min(bytes.len() - from);
+        into[..size].copy_from_slice(&bytes[from..from + size]);
+        Ok(size)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.disk.model().inodes[self.inode].seen.len() as u64)
+    }
+
+    fn truncate(&mut self, size: u64) -> io::Result<()> {
+        self.change(Change::Truncate(size))
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let mut model = self.disk.model();
+        model.syncs += 1;
+        let passed = model.pass(self.generation)?;
+        let crashed = model.crashed;
+        let inode = &mut model.inodes[self.inode];
+        match passed {
+            Passed::Done => {
+                for change in std::mem::take(&mut inode.unsynced) {
+                    apply(&mut inode.durable, &change);
+                }
+                Ok(())
+            }
+            Passed::Failed(error) => {
+                if !crashed {
+                    // What could not be written is dropped and counts as clean: the next sync is
+                    // well, the bytes are seen, and they are not on the medium.
+                    inode.unsynced.clear();
+                }
+                Err(error)
+            }
+        }
+    }
+}

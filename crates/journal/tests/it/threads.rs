@@ -1,0 +1,310 @@
+//! The journal as a server has it: with threads, on real files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use larder_journal::{
+    Entry, Fsync, Journal, LastSnapshot, Options, Outcome, Producer, RealDisk, SnapshotPart, Ticket,
+};
+
+use crate::rows::Rows;
+
+fn options(fsync: Fsync) -> Options {
+    Options {
+        fsync,
+        snapshot_log_bytes_min: 200_000,
+        ..Options::default()
+    }
+}
+
+fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Entry<'a> {
+    Entry::Put {
+        key,
+        value,
+        deadline_ms: None,
+    }
+}
+
+fn read(folder: &Path) -> Rows {
+    Rows::replayed(&RealDisk, folder).unwrap().0
+}
+
+/// Three cores write and give their rows to snapshots at once; nothing is lost over restarts.
+#[test]
+fn cores_write_while_snapshots_are_made_and_every_start_finds_all() {
+    for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all = Rows::default();
+        for start in 0..3u64 {
+            let mut found = Rows::default();
+            let (journal, recovery) = Journal::open(folder.path(), options(fsync), &mut |entry| {
+                found.apply(entry)
+            })
+            .unwrap();
+            assert!(found == all, "{fsync:?}, start {start}");
+            assert_eq!(recovery.cut, None);
+            assert!(recovery.log_bytes < 4_000_000, "logs stay bounded");
+            let slots = Slots::default();
+            let cores: Vec<Rows> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..3u8)
+                    .map(|name| {
+                        let (journal, rows, slots) = (&journal, found.of(name), &slots);
+                        scope.spawn(move || core(journal, slots, name, start, rows))
+                    })
+                    .collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            all = Rows::default();
+            cores
+                .into_iter()
+                .for_each(|core| all.rows.extend(core.rows));
+            journal.close().unwrap();
+        }
+        assert!(read(folder.path()) == all);
+        let files = fs::read_dir(folder.path()).unwrap().count();
+        assert!(files <= 8, "{files} files");
+    }
+}
+
+/// One core: writes its rows, and gives them to each snapshot that the first core begins.
+fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) -> Rows {
+    let mut producer = journal.producer(|| ());
+    for n in 0..4000u64 {
+        let key = [&[name][..], &(n * 7919 % 500).to_be_bytes()].concat();
+        let value = [&n.to_be_bytes()[..], &start.to_be_bytes(), &[7; 100]].concat();
+        let entry = if n % 9 == 0 {
+            Entry::Remove { key: &key }
+        } else {
+            put(&key, &value)
+        };
+        rows.apply(entry);
+        producer.append(entry).unwrap();
+        if n % 8 == 0 {
+            producer.commit();
+        }
+        if n % 1000 == 500 && name == 0 {
+            let begun = journal.begin_snapshot(slots.len()).unwrap();
+            for (slot, part) in slots.iter().zip(begun) {
+                *slot.lock().unwrap() = Some(part);
+            }
+        }
+        if n % 1000 == 900 {
+            let part = loop {
+                if let Some(part) = slots[usize::from(name)].lock().unwrap().take() {
+                    break part;
+                }
+                std::thread::yield_now();
+            };
+            give(part, &rows, &mut producer);
+            if name == 0 {
+                // The next one may not begin before this one has ended.
+                match journal.wait_for_snapshot() {
+                    Some(LastSnapshot::Made { .. }) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    }
+    let last = producer.last();
+    producer.wait_durable(last).unwrap();
+    assert_eq!(producer.outcome(last), Outcome::Done);
+    rows
+}
+
+/// Where the first core leaves each core's part.
+type Slots = [Mutex<Option<SnapshotPart>>; 3];
+
+fn give(mut part: SnapshotPart, rows: &Rows, producer: &mut Producer) {
+    for (key, (value, _)) in &rows.rows {
+        part.add(put(key, value)).unwrap();
+    }
+    part.finish(producer);
+}
+
+#[test]
+fn under_always_the_waker_is_called_when_a_reply_may_go() {
+    let folder = tempfile::tempdir().unwrap();
+    let (journal, recovery) =
+        Journal::open(folder.path(), options(Fsync::Always), &mut |_| ()).unwrap();
+    assert!(recovery.new);
+    let (called, calls) = std::sync::mpsc::channel();
+    let mut producer = journal.producer(move || {
+        let _ = called.send(());
+    });
+    for n in 0..100u64 {
+        let ticket = producer.append(put(&n.to_be_bytes(), b"v")).unwrap();
+        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        producer.commit();
+        while producer.outcome(ticket) == Outcome::Pending {
+            calls.recv().unwrap();
+        }
+        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        // Another process would find it: a copy of the folder is enough of one.
+        if n % 25 == 0 {
+            assert_eq!(read(folder.path()).rows.len() as u64, n + 1);
+        }
+    }
+    drop(producer);
+    journal.close().unwrap();
+}
+
+#[test]
+fn a_folder_is_open_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Journal::open(folder.path(), options(Fsync::No), &mut |_| ());
+    let first = open().unwrap();
+    let told = open().err().unwrap().to_string();
+    assert!(told.contains("open in another process"), "{told}");
+    drop(first);
+    open().unwrap();
+}
+
+#[test]
+fn starts_without_writes_leave_one_log_and_starts_with_writes_ask_for_a_snapshot() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Journal::open(folder.path(), options(Fsync::No), &mut |_| ()).unwrap();
+    for _ in 0..5 {
+        open().0.close().unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    for _ in 0..70 {
+        let (journal, _) = open();
+        let mut producer = journal.producer(|| ());
+        producer.append(put(b"k", b"v")).unwrap();
+        producer.commit();
+        journal.close().unwrap();
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 70);
+    let (journal, _) = open();
+    assert!(journal.wants_snapshot());
+    let mut producer = journal.producer(|| ());
+    for mut part in journal.begin_snapshot(1).unwrap() {
+        part.add(put(b"k", b"v")).unwrap();
+        part.finish(&mut producer);
+    }
+    match journal.wait_for_snapshot() {
+        Some(LastSnapshot::Made { rows: 1, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(!journal.wants_snapshot());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    journal.close().unwrap();
+    assert_eq!(read(folder.path()).rows.len(), 1);
+}
+
+/// Needs to mount a small file system, so root.
+#[test]
+fn a_full_disk_stops_the_journal_and_a_start_with_room_finds_what_was_acknowledged() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(folder.path().join("disk"), "size=2m") else {
+        eprintln!("skipped: cannot mount a small file system here");
+        return;
+    };
+    let journal_folder = disk.path.join("journal");
+    let (journal, _) = Journal::open(&journal_folder, options(Fsync::Always), &mut |_| ()).unwrap();
+    let mut producer = journal.producer(|| ());
+    let mut acknowledged = 0u64;
+    let mut tickets: Vec<Ticket> = Vec::new();
+    let error = loop {
+        let n = tickets.len() as u64;
+        match producer.append(put(&n.to_be_bytes(), &[7; 1000])) {
+            Ok(ticket) => {
+                tickets.push(ticket);
+                if producer.wait_durable(ticket).is_ok() {
+                    acknowledged += 1;
+                }
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_disk_full(), "{error}");
+    assert!((1500..2100).contains(&acknowledged), "{acknowledged}");
+    assert_eq!(
+        producer.outcome(tickets[tickets.len() - 1]),
+        Outcome::Unknown
+    );
+    drop(producer);
+    assert!(journal.close().is_err());
+
+    // Not even a new log fits: the start says so, and changes nothing that is acknowledged.
+    fs::write(disk.path.join("filler"), vec![0; 1 << 20]).unwrap_err();
+    let told = Journal::open(&journal_folder, options(Fsync::Always), &mut |_| ());
+    if let Err(error) = told {
+        assert!(error.is_disk_full(), "{error}");
+    }
+    assert!(read(&journal_folder).rows.len() as u64 >= acknowledged);
+    disk.resize("size=8m");
+    let (journal, _) = Journal::open(&journal_folder, options(Fsync::Always), &mut |_| ()).unwrap();
+    let mut producer = journal.producer(|| ());
+    let ticket = producer.append(put(b"again", b"v")).unwrap();
+    producer.wait_durable(ticket).unwrap();
+    drop((producer, journal));
+    assert!(read(&journal_folder).rows.len() as u64 > acknowledged);
+}
+
+/// A file system of its own in memory, unmounted when dropped.
+struct SmallDisk {
+    path: std::path::PathBuf,
+}
+
+impl SmallDisk {
+    fn mount(path: std::path::PathBuf, size: &str) -> Option<SmallDisk> {
+        fs::create_dir(&path).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", size, "larder-test"])
+            .arg(&path)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then_some(SmallDisk { path })
+    }
+
+    fn resize(&self, size: &str) {
+        let remounted = Command::new("mount")
+            .args(["-o", &format!("remount,{size}")])
+            .arg(&self.path)
+            .status();
+        assert!(remounted.unwrap().success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(&self.path)
+            .status();
+    }
+}
+
+#[test]
+fn a_slow_core_is_called_for_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        backlog_bytes_max: 100_000,
+        ..options(Fsync::EverySecond)
+    };
+    let (journal, _) = Journal::open(folder.path(), options, &mut |_| ()).unwrap();
+    let calls = Arc::new(AtomicU64::new(0));
+    let (room, rooms) = std::sync::mpsc::channel();
+    let counted = calls.clone();
+    let mut producer = journal.producer(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        let _ = room.send(());
+    });
+    let value = [7; 1000];
+    for n in 0..20_000u64 {
+        while !producer.has_room() {
+            rooms.recv().unwrap();
+        }
+        producer.append(put(&n.to_be_bytes(), &value)).unwrap();
+        producer.commit();
+        assert!(journal.sizes().backlog_bytes <= 102_000);
+    }
+    assert!(calls.load(Ordering::Relaxed) > 0, "it never had to wait");
+}
