@@ -1,0 +1,131 @@
+//! The rules that a key's type cannot say.
+
+use std::fmt;
+
+use super::{ConfigError, ServerConfig};
+
+impl ServerConfig {
+    /// # Errors
+    /// The first rule that is broken: the key, its value, and what it must be.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let rule = |holds: bool, key: &str, value: &dyn fmt::Display, expected: &str| {
+            if holds {
+                Ok(())
+            } else {
+                Err(ConfigError(format!(
+                    "{key} is {value}; it must be {expected}"
+                )))
+            }
+        };
+        for (key, address) in [
+            ("server.resp", &self.server.resp),
+            ("server.http", &self.server.http),
+        ] {
+            let port = address.rsplit_once(':').and_then(|(host, port)| {
+                (!host.is_empty())
+                    .then(|| port.parse::<u16>().ok())
+                    .flatten()
+            });
+            rule(
+                port.is_some(),
+                key,
+                address,
+                "an address and a port, such as 127.0.0.1:7379",
+            )?;
+        }
+        rule(
+            self.server.threads <= 1024,
+            "server.threads",
+            &self.server.threads,
+            "at most 1024",
+        )?;
+        rule(
+            (1..=1024).contains(&self.server.disk_threads),
+            "server.disk_threads",
+            &self.server.disk_threads,
+            "from 1 to 1024",
+        )?;
+        rule(
+            self.server.max_connections > 0,
+            "server.max_connections",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            self.server.max_http_connections > 0,
+            "server.max_http_connections",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            self.server.max_arguments > 0,
+            "server.max_arguments",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            (1024..=(4 << 30)).contains(&self.server.max_argument_bytes.0),
+            "server.max_argument_bytes",
+            &self.server.max_argument_bytes,
+            "from 1KiB to 4GiB",
+        )?;
+        rule(
+            self.server.output_buffer_bytes.0 >= 4096,
+            "server.output_buffer_bytes",
+            &self.server.output_buffer_bytes,
+            "at least 4KiB",
+        )?;
+        rule(
+            (1..=256).contains(&self.fetch.parallel),
+            "fetch.parallel",
+            &self.fetch.parallel,
+            "from 1 to 256",
+        )?;
+        rule(
+            self.fetch.stall_timeout_seconds > 0,
+            "fetch.stall_timeout_seconds",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            self.stores.retain_versions > 0,
+            "stores.retain_versions",
+            &0,
+            "at least 1",
+        )?;
+        rule(
+            self.stores.max_shrink_percent <= 100.0,
+            "stores.max_shrink_percent",
+            &self.stores.max_shrink_percent,
+            "from 0 to 100",
+        )?;
+        rule(
+            ["text", "json"].contains(&self.log.format.as_str()),
+            "log.format",
+            &self.log.format,
+            "text or json",
+        )?;
+        rule(
+            self.slowlog.length <= 1_000_000,
+            "slowlog.length",
+            &self.slowlog.length,
+            "at most 1000000",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_breaks_a_rule_is_named_with_what_it_must_be() {
+        let mut config = ServerConfig::default();
+        config.server.resp = "localhost".to_owned();
+        assert_eq!(
+            config.check().unwrap_err().to_string(),
+            "server.resp is localhost; it must be an address and a port, such as 127.0.0.1:7379"
+        );
+        ServerConfig::default().check().unwrap();
+    }
+}
