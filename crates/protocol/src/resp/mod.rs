@@ -1,10 +1,13 @@
 //! The Redis serialization protocol, versions 2 and 3: requests in, replies out.
 //!
-//! `decode` finds requests in a connection's bytes without copying them, `encode` appends replies
-//! to a buffer. Neither reads or writes a socket.
+//! `decode` finds requests (`request`) in a connection's bytes without copying them, or on lines that
+//! people typed (`inline`); `encode` appends replies to a buffer. None reads or writes a socket.
 
 pub mod decode;
 pub mod encode;
+mod inline;
+mod request;
 
-pub use decode::{Decoder, Limits, ProtocolError, Request, Span, Step};
+pub use decode::{Decoder, ProtocolError, Step};
 pub use encode::{Encoder, Proto};
+pub use request::{Limits, Request, Span};
