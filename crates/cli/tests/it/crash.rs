@@ -15,11 +15,10 @@ use larder_batch::{Manifest, Version};
 use larder_protocol::http::{Gates, PullState};
 
 use crate::fixture::{
-    RECORDS, STORE, build, leftovers, pull, pull_ok, pull_through, served, store, value,
+    RECORDS, STORE, build, build_command, leftovers, pull, pull_ok, pull_through, served, store,
+    succeed, value,
 };
-use crate::support::{
-    larder, run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv,
-};
+use crate::support::{run_failing, run_ok, show, spawn_server, spawn_server_with, write_csv};
 
 const SIGKILL: i32 = 9;
 
@@ -212,20 +211,7 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
     let input = write_csv(temp.path(), "rows.csv", rows);
     for point in BUILD_FAULT_POINTS {
         let out = temp.path().join(point);
-        let arguments = [
-            "build",
-            input.to_str().unwrap(),
-            "--store",
-            STORE,
-            "--key",
-            "key",
-            "--value",
-            "value",
-            "--out",
-        ];
-        let output = larder()
-            .args(arguments)
-            .arg(&out)
+        let output = build_command(&input, &out)
             .env("LARDER_FAULT_POINT", point)
             .output()
             .unwrap();
@@ -248,12 +234,7 @@ fn a_build_killed_at_any_step_leaves_a_whole_version_or_none() {
         );
         assert!(Version::open(&out).is_err(), "{point}");
         let again = temp.path().join(format!("{point}-again"));
-        run_ok(
-            arguments
-                .iter()
-                .map(|text| text.as_ref())
-                .chain([again.as_os_str()]),
-        );
+        succeed(&mut build_command(&input, &again));
         assert_eq!(
             Version::open(&again).unwrap().manifest().record_count,
             RECORDS
@@ -278,29 +259,13 @@ fn a_full_disk_fails_a_pull_and_a_build_and_nothing_else() {
     let input = write_csv(temp.path(), "big.csv", rows);
 
     let out = disk.path.join("out");
-    let arguments = [
-        "build",
-        input.to_str().unwrap(),
-        "--store",
-        STORE,
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--out",
-    ];
-    let output = larder().args(arguments).arg(&out).output().unwrap();
+    let output = build_command(&input, &out).output().unwrap();
     assert!(!output.status.success(), "{}", show(&output));
     assert!(show(&output).contains("disk is full"), "{}", show(&output));
     let left = fs::read_dir(&out).map_or(0, Iterator::count);
     assert_eq!(left, 0, "a failed build left files in its folder");
     let big = temp.path().join("big");
-    run_ok(
-        arguments
-            .iter()
-            .map(|text| text.as_ref())
-            .chain([big.as_os_str()]),
-    );
+    succeed(&mut build_command(&input, &big));
 
     let data = disk.path.join("data");
     let server = spawn_server(&data);

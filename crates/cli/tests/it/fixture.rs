@@ -3,14 +3,16 @@
 //! A data set is told by its *letter*: every value begins with it. So one read says which version
 //! answered, and a read of everything says whether it was one version alone.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use larder_batch::{BuildOptions, Builder};
 use larder_client::Error;
 use larder_protocol::http::{Gates, PullRequest, PullState, PullStatus};
 use larder_types::StoreName;
 
-use crate::support::Server;
+use crate::support::{Server, larder, show};
 
 pub const STORE: &str = "pymk";
 pub const RECORDS: u64 = 3_000;
@@ -44,6 +46,27 @@ pub fn build(letter: char, folder: &Path) -> PathBuf {
     rows.close().unwrap();
     builder.finish(&|_| {}).unwrap();
     folder.to_owned()
+}
+
+/// `larder build` of a file that `write_csv` wrote into the store, to the path or URL `out`.
+pub fn build_command(input: &Path, out: impl AsRef<OsStr>) -> Command {
+    let mut command = larder();
+    command
+        .args([
+            "build", "--store", STORE, "--key", "key", "--value", "value",
+        ])
+        .arg("--out")
+        .arg(out)
+        .arg(input)
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the command to its end, which must be a good one.
+#[track_caller]
+pub fn succeed(command: &mut Command) {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", show(&output));
 }
 
 /// Pulls `source` and waits for its end; `Err` if the server went away meanwhile.

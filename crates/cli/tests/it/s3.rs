@@ -2,9 +2,9 @@
 
 use larder_protocol::http::PullState;
 
-use crate::fixture::{RECORDS, STORE, pull, served, value};
+use crate::fixture::{RECORDS, build_command, pull, served, succeed, value};
 use crate::moto::S3;
-use crate::support::{larder, run_ok, show, spawn_server_with, write_csv};
+use crate::support::{larder, run_ok, spawn_server_with, write_csv};
 
 #[test]
 fn a_version_built_into_s3_is_pulled_from_there() {
@@ -13,20 +13,7 @@ fn a_version_built_into_s3_is_pulled_from_there() {
     let rows = (0..RECORDS).map(|number| (format!("key{number}"), value('s', number)));
     let input = write_csv(temp.path(), "rows.csv", rows);
     let url = "s3://larder/versions/1";
-    let arguments = [
-        "build",
-        input.to_str().unwrap(),
-        "--store",
-        STORE,
-        "--key",
-        "key",
-        "--value",
-        "value",
-        "--out",
-        url,
-    ];
-    let output = s3.adjust(larder().args(arguments)).output().unwrap();
-    assert!(output.status.success(), "{}", show(&output));
+    succeed(s3.adjust(&mut build_command(&input, url)));
 
     let server = spawn_server_with(&temp.path().join("data"), |command| {
         s3.adjust(command);
@@ -55,8 +42,7 @@ fn a_push_through_a_bucket_leaves_nothing_in_it() {
         .arg(&input)
         .args(["--store", "s", "--key", "key", "--value", "value"]);
     push.args(["--via", "s3://larder/staging", "--server", &server.http]);
-    let output = s3.adjust(&mut push).output().unwrap();
-    assert!(output.status.success(), "{}", show(&output));
+    succeed(s3.adjust(&mut push));
     assert_eq!(
         run_ok(["store", "get", "s", "k", "--server", &server.http]),
         "v\n"
