@@ -258,7 +258,7 @@ mod tests {
         };
         let mut next = 0;
         let mut events = 0;
-        for _ in 0..20_000 {
+        for _ in 0..2_000 {
             match random(5) {
                 0 | 1 => {
                     list.push(Entry::new(next, 0, false), |_, _| {});

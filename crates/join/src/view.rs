@@ -41,6 +41,7 @@ impl Engine {
         let mut is_here = true;
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
+            self.settle_upstream(maker, now);
             let mut join = self.joins[maker as usize].take().expect("invariant: joins form no cycle");
             if join.definition.mode == Mode::Pull {
                 match self.compute(&mut join, range, now) {
@@ -61,11 +62,18 @@ impl Engine {
         is_here.then_some(view)
     }
 
+    /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
+    fn settle_upstream(&mut self, maker: JoinId, now: u64) {
+        let upstream = |engine: &Self, at: usize| engine.joins[maker as usize].as_ref().and_then(|j| j.upstream.get(at).copied());
+        let mut at = 0;
+        while let Some(id) = upstream(self, at) {
+            self.settle_pinned(id, now);
+            at += 1;
+        }
+    }
+
     /// Fills the gaps of a range and settles what is filled.
     fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
-        for at in 0..join.upstream.len() {
-            self.settle_pinned(join.upstream[at], now);
-        }
         if let Some(number) = join.status.covering(&range.lo, &range.hi)
             && !is_expired(join, number, now)
         {

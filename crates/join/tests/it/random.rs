@@ -403,6 +403,6 @@ fn the_engine_answers_as_the_model() {
         let steps = std::env::var("LARDER_STEPS").map_or(80, |s| s.parse().unwrap());
         return run_seeds(seed..seed + 1, steps);
     }
-    let seeds = if std::env::var("LARDER_SLOW_TESTS").is_ok() { 20_000 } else { 600 };
+    let seeds = if std::env::var("LARDER_SLOW_TESTS").is_ok() { 20_000 } else { 2_000 };
     run_seeds(0..seeds, 80);
 }
