@@ -1,37 +1,159 @@
-//! Range reads: rows of a half-open range in key order, or against it.
+//! Range reads: rows of a range in key order, or against it.
 
-use std::collections::btree_map;
+use std::ops::Bound;
 
+use crate::groups::Groups;
+use crate::key_buffer::KeyBuffer;
+use crate::page::Page;
+use crate::spans::{Span, Spans};
+use crate::tree::{Place, Tree};
 use crate::value::Value;
 
-/// Reads rows one after the other, without an allocation per row. What `next` returns is valid until it is called
-/// again.
+/// Reads rows one after the other, without an allocation per row: keys are put together in a buffer of the cursor's,
+/// values are read where they lie. What `next` returns is valid until it is called again.
 pub struct Cursor<'t> {
-    pub(crate) rows: Option<btree_map::Range<'t, Box<[u8]>, Value>>,
-    pub(crate) reverse: bool,
-    pub(crate) at: Option<&'t Value>,
+    groups: &'t Groups,
+    spans: Spans,
+    /// The group being read.
+    span: Option<(Span, &'t Tree)>,
+    /// The far end lies in this group: rows are compared to it.
+    bounded: bool,
+    next: Next,
+    shown: Option<Place>,
+    key: KeyBuffer,
+    group_len: usize,
+    /// The leaf whose prefix is in the key buffer, behind the group's.
+    leaf: Option<Page>,
+    /// The length of both prefixes.
+    fixed: usize,
 }
 
-impl Cursor<'_> {
-    /// The next row, if any is left.
-    #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let rows = self.rows.as_mut()?;
-        let (key, value) = if self.reverse {
-            rows.next_back()?
-        } else {
-            rows.next()?
-        };
-        self.at = Some(value);
-        Some((key, value))
+enum Next {
+    Beyond(Place),
+    Group,
+}
+
+impl<'t> Cursor<'t> {
+    pub(crate) fn new(groups: &'t Groups, spans: Spans) -> Cursor<'t> {
+        Cursor {
+            groups,
+            spans,
+            span: None,
+            bounded: false,
+            next: Next::Group,
+            shown: None,
+            key: KeyBuffer::from(&[]),
+            group_len: 0,
+            leaf: None,
+            fixed: 0,
+        }
     }
 
-    /// The value of the row that `next` returned last: a handle if the row holds one, else a copy.
+    /// The next row, if any is left.
+    #[allow(clippy::should_implement_trait)]
+    #[inline]
+    pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
+        let place = self.step()?;
+        Some((self.key.bytes(), place.leaf.record(place.index).value()))
+    }
+
+    /// The value of the row that `next` returned last, to keep: a handle if the row holds one, else a copy.
     ///
     /// # Panics
     ///
-    /// If `next` has not returned a row, or has come to the end.
+    /// If `next` has not returned a row yet, or has returned `None`.
     pub fn value(&self) -> Value {
-        self.at.expect("a row was read").clone()
+        let place = self.shown.expect("a row was read");
+        place.leaf.share(place.index)
+    }
+
+    #[inline]
+    fn step(&mut self) -> Option<Place> {
+        loop {
+            let place = match self.next {
+                Next::Beyond(place) => {
+                    let (_, tree) = self.span.expect("a row was read from a group");
+                    if self.spans.reverse {
+                        tree.previous(place)
+                    } else {
+                        tree.next(place)
+                    }
+                }
+                Next::Group => {
+                    self.shown = None;
+                    self.enter()?
+                }
+            };
+            let Some(place) = place else {
+                self.next = Next::Group;
+                continue;
+            };
+            self.read_key(place);
+            if self.bounded && self.is_beyond() {
+                self.next = Next::Group;
+                continue;
+            }
+            self.next = Next::Beyond(place);
+            self.shown = Some(place);
+            return Some(place);
+        }
+    }
+
+    /// Goes to the next group's first row. `None` if no group is left; `Some(None)` if it has no such row.
+    fn enter(&mut self) -> Option<Option<Place>> {
+        let span = self.spans.next(self.groups)?;
+        let group = self.groups.get(span.group);
+        let tree = group.tree();
+        let prefix = group.prefix();
+        self.key.resize(0, prefix.len()).copy_from_slice(prefix);
+        self.group_len = prefix.len();
+        self.leaf = None;
+        self.span = Some((span, tree));
+        let (near, far) = if self.spans.reverse {
+            (self.spans.to(span), self.spans.from(span))
+        } else {
+            (self.spans.from(span), self.spans.to(span))
+        };
+        self.bounded = far != Bound::Unbounded;
+        Some(match (near, self.spans.reverse) {
+            (Bound::Unbounded, false) => Some(tree.first()),
+            (Bound::Included(key), false) => tree.at_or_after(key, false),
+            (Bound::Excluded(key), false) => tree.at_or_after(key, true),
+            (Bound::Unbounded, true) => Some(tree.last()),
+            (Bound::Included(key), true) => tree.at_or_before(key, false),
+            (Bound::Excluded(key), true) => tree.at_or_before(key, true),
+        })
+    }
+
+    #[inline]
+    fn read_key(&mut self, place: Place) {
+        if self.leaf != Some(place.leaf) {
+            let prefix = place.leaf.prefix();
+            self.fixed = self.group_len + prefix.len();
+            self.key.resize(self.group_len, self.fixed)[self.group_len..].copy_from_slice(prefix);
+            self.leaf = Some(place.leaf);
+        }
+        let record = place.leaf.record(place.index);
+        let key = self.key.resize(self.fixed, self.fixed + record.key_len());
+        place.leaf.write_rest(place.index, &record, key, self.fixed);
+    }
+
+    /// Whether the row just read lies beyond the far end.
+    fn is_beyond(&self) -> bool {
+        let (span, _) = self.span.expect("a row was read from a group");
+        let suffix = &self.key.bytes()[self.group_len..];
+        if self.spans.reverse {
+            match self.spans.from(span) {
+                Bound::Unbounded => false,
+                Bound::Included(lo) => suffix < lo,
+                Bound::Excluded(lo) => suffix <= lo,
+            }
+        } else {
+            match self.spans.to(span) {
+                Bound::Unbounded => false,
+                Bound::Included(hi) => suffix > hi,
+                Bound::Excluded(hi) => suffix >= hi,
+            }
+        }
     }
 }

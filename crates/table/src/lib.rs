@@ -1,20 +1,32 @@
 //! Ordered in-memory tables: byte-string keys to values, owned by one core.
 //!
 //! ```text
-//!  table (what callers use) ── split (which leading bytes of a key name its group)
-//!    │                         value (a counted handle: a copied value is stored once)
-//!    └── cursor (range reads)
+//!  key    tline|ann|0000000100|bob          split: the leading bytes that name the group
+//!           group     suffix
+//!
+//!  Table ──> groups ──> index   (hash of a group's prefix -> its record)
+//!    │         │    └─> tree    (the groups in order, for ranges that cross them)
+//!    │         └─ one tree per group: suffix -> value
+//!    │                  tree ──> page: a packed, sorted block, as large as its rows
+//!    └─ cursor ──> spans (which groups a range touches)
 //! ```
 //!
-//! Read `table` first.
+//! Read `table` first: the calls, and what each touches in memory. Then `split` (why groups and keys have one order),
+//! `groups`, `tree` and `page`. `value` is how a copied value is stored once.
 
 mod cursor;
+mod groups;
+mod index;
+mod key_buffer;
+mod page;
+mod spans;
 mod split;
 mod table;
-#[allow(dead_code)]
+mod tree;
 mod value;
 
 pub use cursor::Cursor;
+pub use groups::GroupId;
 pub use split::Split;
-pub use table::{GroupId, Put, Table};
+pub use table::{Put, Table};
 pub use value::Value;

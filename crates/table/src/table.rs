@@ -1,11 +1,33 @@
 //! The table: one ordered map of byte strings.
+//!
+//! What an operation touches in memory, when nothing of it is cached:
+//!
+//! ```text
+//!  get        index slot, group record, leaf header, leaf slots, one or two records        5 lines
+//!  put at end index slot, group record, leaf header, leaf end (slot, record and the free
+//!             bytes between them lie together)                                             4 lines + the row
+//!  put_in     group record, leaf header, leaf end: prefetched in three steps               3 lines + the row
+//!  range      index slot, group record, leaf header and slots, then rows in a line         4 lines + the rows
+//! ```
+//!
+//! A group of more than one leaf adds its inner page, two levels from some 5,000 rows on. A put copies the row once; a
+//! page grows by an eighth, so a row is copied about eight more times while its page fills. A row costs six bytes
+//! beside what is left of its key after the group's and the page's prefix, and its value.
+//!
+//! 1. `rows` is the sum of the rows of all groups.
+//! 2. `account` knows the bytes of every allocation but those of shared values, which the ledger knows.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use crate::cursor::Cursor;
+use crate::groups::{GroupId, Groups};
+use crate::page::build::Account;
+use crate::page::{Cell, INLINE_MAX};
+use crate::spans::Spans;
 use crate::split::Split;
-use crate::value::Value;
+use crate::tree::{Place, Tree};
+use crate::value::{Ledger, SMALL, Shared, Value};
 
 /// What a put did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,30 +38,33 @@ pub enum Put {
     Replaced,
 }
 
-/// Names a group that had rows when [`Table::group`] was asked. A row put by it needs no search for the group.
-/// It outlives anything: once the group's last row is gone it names nothing, for ever.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GroupId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-/// An ordered map of byte strings, owned by one core. Keys have up to 64 KiB and values less than 4 GiB, of any
-/// bytes; callers refuse longer ones.
+/// An ordered map of byte strings, owned by one core. Keys and values may be any bytes, of less than 4 GiB each;
+/// callers refuse what is longer than they allow.
 pub struct Table {
     split: Split,
-    rows: BTreeMap<Box<[u8]>, Value>,
-    bytes: usize,
-    groups: Vec<Box<[u8]>>,
+    groups: Groups,
+    rows: u64,
+    account: Account,
+    ledger: Arc<Ledger>,
 }
+
+// SAFETY: pages are reached from their table alone, and values are `Send`.
+unsafe impl Send for Table {}
 
 impl Table {
     pub fn new(split: Split) -> Table {
+        Table::with_seed(split, 0)
+    }
+
+    /// A table whose hash of groups is seeded. Where strangers choose keys, draw the seed at random: else they can choose
+    /// keys that collide.
+    pub fn with_seed(split: Split, seed: u64) -> Table {
         Table {
             split,
-            rows: BTreeMap::new(),
-            bytes: 0,
-            groups: Vec::new(),
+            groups: Groups::new(seed),
+            rows: 0,
+            account: Account::default(),
+            ledger: Arc::default(),
         }
     }
 
@@ -49,36 +74,50 @@ impl Table {
 
     /// The number of rows.
     pub fn len(&self) -> u64 {
-        self.rows.len() as u64
+        self.rows
     }
 
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.rows == 0
     }
 
-    /// What the allocator was asked for: all rows and what finds them. A shared value is counted once, by the
-    /// table that stored it first, until its last handle goes.
+    /// What the allocator was asked for, and has not been given back: all rows and what finds them. A shared value is
+    /// counted once, by the table that stored it first, until its last handle goes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes
+        self.account.bytes + self.ledger.bytes() + Ledger::ALLOCATED
     }
 
     /// The value of the key's row.
+    #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.rows.get(key).map(Value::as_bytes)
+        self.find(key).map(|place| place.leaf.value(place.index))
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
-        self.rows.contains_key(key)
+        self.find(key).is_some()
     }
 
     /// The value of the key's row, to keep: a handle if the row holds one, else a copy.
     pub fn value(&self, key: &[u8]) -> Option<Value> {
-        self.rows.get(key).cloned()
+        self.find(key).map(|place| place.leaf.share(place.index))
     }
 
-    /// As [`Table::value`]; the row holds the same handle from now on, so that copies of it cost no bytes.
+    /// As [`Table::value`]; the row holds the same handle from now on, so that further rows cost no bytes for it.
     pub fn share(&mut self, key: &[u8]) -> Option<Value> {
-        self.value(key)
+        let value = self.value(key)?;
+        if value.len() > SMALL {
+            self.put_shared(key, &value);
+        }
+        Some(value)
+    }
+
+    #[inline]
+    fn find(&self, key: &[u8]) -> Option<Place> {
+        let (prefix, suffix) = key.split_at(self.split.group_len(key));
+        self.groups
+            .get(self.groups.find(prefix)?)
+            .tree()
+            .get(suffix)
     }
 
     /// Copies the value into the key's row.
@@ -88,7 +127,8 @@ impl Table {
 
     /// As [`Table::put`]; `old` is shown the value that goes, or `None` if the row is new.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], old: impl FnOnce(Option<&[u8]>)) -> Put {
-        self.put_shared_with(key, &Value::new(value), old)
+        let cell = self.cell(value);
+        self.put_cell(key, cell, old)
     }
 
     /// Puts a value that other rows, here or in other tables, may hold too: its bytes are stored once.
@@ -103,135 +143,261 @@ impl Table {
         value: &Value,
         old: impl FnOnce(Option<&[u8]>),
     ) -> Put {
-        let gone = self.rows.insert(key.into(), value.clone());
-        old(gone.as_deref());
-        self.bytes += value.len();
-        match gone {
+        let cell = self.shared_cell(value);
+        self.put_cell(key, cell, old)
+    }
+
+    #[inline]
+    fn put_cell(&mut self, key: &[u8], cell: Cell<'_>, old: impl FnOnce(Option<&[u8]>)) -> Put {
+        let (prefix, suffix) = key.split_at(self.split.group_len(key));
+        match self.groups.find(prefix) {
+            Some(group) => self.put_at(group, suffix, cell, old),
             None => {
-                self.bytes += key.len() + 48;
+                old(None);
+                self.groups.insert(&mut self.account, prefix, suffix, cell);
+                self.rows += 1;
                 Put::New
             }
-            Some(gone) => {
-                self.bytes -= gone.len();
-                Put::Replaced
+        }
+    }
+
+    #[inline]
+    fn put_at(
+        &mut self,
+        group: u32,
+        suffix: &[u8],
+        cell: Cell<'_>,
+        old: impl FnOnce(Option<&[u8]>),
+    ) -> Put {
+        if self
+            .groups
+            .get_mut(group)
+            .tree_mut()
+            .put(&mut self.account, suffix, cell, old)
+        {
+            self.rows += 1;
+            Put::New
+        } else {
+            Put::Replaced
+        }
+    }
+
+    #[inline]
+    fn cell<'v>(&self, value: &'v [u8]) -> Cell<'v> {
+        if value.len() <= INLINE_MAX {
+            return Cell::Inline(value);
+        }
+        let shared = Shared::new(value);
+        shared.charge(&self.ledger);
+        Cell::Out(shared.into_address())
+    }
+
+    #[inline]
+    fn shared_cell<'v>(&self, value: &'v Value) -> Cell<'v> {
+        match value.shared() {
+            None => Cell::Inline(value.as_bytes()),
+            Some(shared) => {
+                shared.charge(&self.ledger);
+                Cell::Out(shared.clone().into_address())
             }
         }
     }
 
     /// Removes the key's row, and returns its value.
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
-        let value = self.rows.remove(key)?;
-        self.bytes -= key.len() + 48 + value.len();
-        Some(value)
+        let mut value = None;
+        self.remove_place(key, |place| value = Some(place.leaf.share(place.index)));
+        value
     }
 
     /// As [`Table::remove`], without a copy: `old` is shown the value, if there was a row. Says whether there was.
     pub fn remove_with(&mut self, key: &[u8], old: impl FnOnce(&[u8])) -> bool {
-        match self.remove(key) {
-            Some(value) => {
-                old(&value);
-                true
-            }
+        self.remove_place(key, |place| old(place.leaf.value(place.index)))
+    }
+
+    fn remove_place(&mut self, key: &[u8], old: impl FnOnce(Place)) -> bool {
+        let (prefix, suffix) = key.split_at(self.split.group_len(key));
+        match self.groups.find(prefix) {
+            Some(group) => self.remove_at(group, suffix, old),
             None => false,
         }
     }
 
+    fn remove_at(&mut self, group: u32, suffix: &[u8], old: impl FnOnce(Place)) -> bool {
+        let Some(left) =
+            self.groups
+                .get_mut(group)
+                .tree_mut()
+                .remove(&mut self.account, suffix, old)
+        else {
+            return false;
+        };
+        self.rows -= 1;
+        if !left {
+            self.groups.remove(&mut self.account, group, false);
+        }
+        true
+    }
+
     /// Removes every row.
     pub fn clear(&mut self) {
-        self.rows.clear();
-        self.bytes = 0;
+        self.groups.clear(&mut self.account);
+        self.rows = 0;
     }
 
     /// The rows between two keys, in key order.
     pub fn range(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Cursor<'_> {
-        let rows = (!is_empty(lo, hi)).then(|| self.rows.range::<[u8], _>((lo, hi)));
-        Cursor {
-            rows,
-            reverse: false,
-            at: None,
-        }
+        Cursor::new(&self.groups, Spans::new(self.split, lo, hi, false))
     }
 
     /// The rows between two keys, greatest key first.
     pub fn range_rev(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Cursor<'_> {
-        Cursor {
-            reverse: true,
-            ..self.range(lo, hi)
-        }
+        Cursor::new(&self.groups, Spans::new(self.split, lo, hi, true))
     }
 
-    /// How many rows lie between two keys.
+    /// How many rows lie between two keys. Leaves, and groups, that lie inside are counted without a look at their rows.
     pub fn count(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> u64 {
-        let mut rows = self.range(lo, hi);
+        let mut spans = Spans::new(self.split, lo, hi, false);
         let mut count = 0;
-        while rows.next().is_some() {
-            count += 1;
+        while let Some(span) = spans.next(&self.groups) {
+            let tree = self.groups.get(span.group).tree();
+            count += match (spans.from(span), spans.to(span)) {
+                (Bound::Unbounded, Bound::Unbounded) => tree.rows(),
+                (from, to) => match first_in(tree, from) {
+                    Some(from) => tree.count(from, first_beyond(tree, to)),
+                    None => 0,
+                },
+            };
         }
         count
     }
 
     /// Removes the rows between two keys, and says how many there were. `each` is shown every row before it goes.
+    /// Groups that lie inside go whole, which is cheap.
     pub fn remove_range(
         &mut self,
         lo: Bound<&[u8]>,
         hi: Bound<&[u8]>,
         mut each: impl FnMut(&[u8], &[u8]),
     ) -> u64 {
-        let mut keys = Vec::new();
-        let mut rows = self.range(lo, hi);
-        while let Some((key, value)) = rows.next() {
-            each(key, value);
-            keys.push(key.to_vec());
+        let mut spans = Spans::new(self.split, lo, hi, false);
+        let mut touched = Vec::new();
+        while let Some(span) = spans.next(&self.groups) {
+            touched.push(span);
         }
-        for key in &keys {
-            self.remove(key);
+        let before = self.rows;
+        let mut suffixes = Suffixes::default();
+        for span in touched {
+            let group = span.group;
+            let prefix_len = self.groups.get(group).prefix().len();
+            let whole = (spans.from(span), spans.to(span)) == (Bound::Unbounded, Bound::Unbounded);
+            let mut rows = Cursor::new(&self.groups, spans.only(span));
+            while let Some((key, value)) = rows.next() {
+                each(key, value);
+                if !whole {
+                    suffixes.push(&key[prefix_len..]);
+                }
+            }
+            if whole {
+                self.rows -= self.groups.get(group).tree().rows();
+                self.groups.remove(&mut self.account, group, true);
+            }
+            suffixes.drain(|suffix| {
+                self.remove_at(group, suffix, |_| ());
+            });
         }
-        keys.len() as u64
+        before - self.rows
     }
 
     /// The group that the key's row lies in or would lie in. `None` if that group has no rows, and for a key that
     /// lacks a leading column. `key` may be the group's prefix alone.
-    pub fn group(&mut self, key: &[u8]) -> Option<GroupId> {
+    pub fn group(&self, key: &[u8]) -> Option<GroupId> {
         let prefix = &key[..self.split.whole(key)?];
-        let mut end = prefix.to_vec();
-        self.range(Bound::Included(prefix), Bound::Unbounded)
-            .next()
-            .filter(|(k, _)| k.starts_with(prefix))?;
-        let found = self.groups.iter().position(|g| **g == *prefix);
-        let index = found.unwrap_or_else(|| {
-            self.groups.push(std::mem::take(&mut end).into());
-            self.groups.len() - 1
-        });
-        Some(GroupId {
-            index: index as u32,
-            generation: 0,
-        })
+        self.groups.find(prefix).map(|group| self.groups.id(group))
     }
 
     /// As [`Table::put`] of the group's prefix followed by `suffix`, without a search for the group. `None`, and
     /// nothing is put, if the group has lost its last row since the id was made: put by the whole key then.
+    #[inline]
     pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &[u8]) -> Option<Put> {
-        self.put_shared_in(group, suffix, &Value::new(value))
+        let group = self.groups.resolve(group)?;
+        let cell = self.cell(value);
+        Some(self.put_at(group, suffix, cell, |_| ()))
     }
 
     /// As [`Table::put_in`], of a value that other rows may hold too.
+    #[inline]
     pub fn put_shared_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
-        let prefix = self.groups[group.index as usize].clone();
-        self.group(&prefix)?;
-        let key = [&prefix, suffix].concat();
-        Some(self.put_shared(&key, value))
+        let group = self.groups.resolve(group)?;
+        let cell = self.shared_cell(value);
+        Some(self.put_at(group, suffix, cell, |_| ()))
     }
 
-    /// Asks the processor to fetch what a put into the group will touch first. Call it some puts ahead.
-    pub fn prefetch(&self, _group: GroupId) {}
+    /// Asks the processor to fetch the group's record, the first thing that a put into it touches. In a loop over groups,
+    /// call this some 24 puts ahead, [`Table::prefetch_leaf`] 16 and [`Table::prefetch_end`] 8: each reads what
+    /// the one before has fetched.
+    #[inline]
+    pub fn prefetch(&self, group: GroupId) {
+        self.groups.prefetch(group, false);
+    }
+
+    /// Asks for the header of the group's last leaf. See [`Table::prefetch`].
+    #[inline]
+    pub fn prefetch_leaf(&self, group: GroupId) {
+        self.groups.prefetch(group, true);
+    }
+
+    /// Asks for the end of the group's last leaf, where a row with a greater key goes. See [`Table::prefetch`].
+    #[inline]
+    pub fn prefetch_end(&self, group: GroupId) {
+        self.groups.prefetch_tail(group);
+    }
 }
 
-fn is_empty(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
-    match (lo, hi) {
-        (Bound::Included(lo), Bound::Included(hi)) => lo > hi,
-        (Bound::Included(lo) | Bound::Excluded(lo), Bound::Included(hi) | Bound::Excluded(hi)) => {
-            lo >= hi
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// The first row of a tree in a range that begins there.
+fn first_in(tree: &Tree, from: Bound<&[u8]>) -> Option<Place> {
+    match from {
+        Bound::Unbounded => Some(tree.first()),
+        Bound::Included(key) => tree.at_or_after(key, false),
+        Bound::Excluded(key) => tree.at_or_after(key, true),
+    }
+}
+
+/// The first row of a tree after a range that ends there. `None` if there is none.
+fn first_beyond(tree: &Tree, to: Bound<&[u8]>) -> Option<Place> {
+    match to {
+        Bound::Unbounded => None,
+        Bound::Included(key) => tree.at_or_after(key, true),
+        Bound::Excluded(key) => tree.at_or_after(key, false),
+    }
+}
+
+/// Suffixes to be removed, one behind the other.
+#[derive(Default)]
+struct Suffixes {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Suffixes {
+    fn push(&mut self, suffix: &[u8]) {
+        self.bytes.extend_from_slice(suffix);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn drain(&mut self, mut each: impl FnMut(&[u8])) {
+        let mut start = 0;
+        for &end in &self.ends {
+            each(&self.bytes[start..end]);
+            start = end;
         }
-        _ => false,
+        self.bytes.clear();
+        self.ends.clear();
     }
 }

@@ -1,0 +1,334 @@
+//! The groups of a table: records in chunks, found by hash of the prefix, by id, or in order.
+//!
+//! 1. A group is here exactly as long as it has rows.
+//! 2. A record's generation goes up by one when its group goes, and a record whose generation is spent is not used
+//!    again. When the last group goes and all chunks are freed, the next ones begin above every generation seen. So no
+//!    two groups ever have the same id.
+//! 3. `order` holds every group's prefix with its number.
+
+use crate::index::{Index, hash};
+use crate::page::build::Account;
+use crate::page::{Cell, fetch};
+use crate::tree::{Place, Tree};
+
+/// Names a group that had rows when [`Table::group`](crate::Table::group) was asked. A row put by it needs no search
+/// for the group. It may be kept for ever: once the group's last row is gone, it names nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct GroupId {
+    index: u32,
+    generation: u32,
+}
+
+const CHUNK: usize = 1024;
+const NONE: u32 = u32::MAX;
+/// The longest prefix that a record holds in itself.
+const PREFIX_INLINE: usize = 24;
+
+pub(crate) struct Group {
+    /// `None` for a free record; `next_free` is the next one then.
+    tree: Option<Tree>,
+    generation: u32,
+    next_free: u32,
+    prefix: Prefix,
+}
+
+enum Prefix {
+    Inline(u8, [u8; PREFIX_INLINE]),
+    Out(Box<[u8]>),
+}
+
+pub(crate) struct Groups {
+    chunks: Vec<Vec<Group>>,
+    index: Index,
+    order: Option<Tree>,
+    live: u32,
+    used: u32,
+    free: u32,
+    generation: u32,
+    generation_max: u32,
+    seed: u64,
+}
+
+impl Prefix {
+    fn new(account: &mut Account, bytes: &[u8]) -> Prefix {
+        if bytes.len() > PREFIX_INLINE {
+            account.bytes += bytes.len();
+            return Prefix::Out(bytes.into());
+        }
+        let mut inline = [0; PREFIX_INLINE];
+        inline[..bytes.len()].copy_from_slice(bytes);
+        Prefix::Inline(bytes.len() as u8, inline)
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Prefix::Inline(len, bytes) => &bytes[..usize::from(*len)],
+            Prefix::Out(bytes) => bytes,
+        }
+    }
+}
+
+impl Group {
+    #[inline]
+    pub(crate) fn prefix(&self) -> &[u8] {
+        self.prefix.bytes()
+    }
+
+    #[inline]
+    pub(crate) fn tree(&self) -> &Tree {
+        self.tree.as_ref().expect("a group that is found has rows")
+    }
+
+    #[inline]
+    pub(crate) fn tree_mut(&mut self) -> &mut Tree {
+        self.tree.as_mut().expect("a group that is found has rows")
+    }
+}
+
+impl Groups {
+    pub(crate) fn new(seed: u64) -> Groups {
+        Groups {
+            chunks: Vec::new(),
+            index: Index::new(),
+            order: None,
+            live: 0,
+            used: 0,
+            free: NONE,
+            generation: 0,
+            generation_max: 0,
+            seed,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: u32) -> &Group {
+        &self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, number: u32) -> &mut Group {
+        &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
+    }
+
+    /// The number of the group with this prefix.
+    #[inline]
+    pub(crate) fn find(&self, prefix: &[u8]) -> Option<u32> {
+        self.find_hashed(hash(self.seed, prefix), prefix)
+    }
+
+    #[inline]
+    fn find_hashed(&self, hash: u32, prefix: &[u8]) -> Option<u32> {
+        self.index
+            .find(hash, |number| self.get(number).prefix() == prefix)
+    }
+
+    pub(crate) fn id(&self, number: u32) -> GroupId {
+        GroupId {
+            index: number,
+            generation: self.get(number).generation,
+        }
+    }
+
+    /// The number of a group that still has rows.
+    #[inline]
+    pub(crate) fn resolve(&self, id: GroupId) -> Option<u32> {
+        let group = self
+            .chunks
+            .get(id.index as usize / CHUNK)?
+            .get(id.index as usize % CHUNK)?;
+        (group.generation == id.generation && group.tree.is_some()).then_some(id.index)
+    }
+
+    /// Starts to fetch a group's record; with `deep`, what a put at its end touches, which waits for the record.
+    #[inline]
+    pub(crate) fn prefetch(&self, id: GroupId, deep: bool) {
+        let Some(group) = self
+            .chunks
+            .get(id.index as usize / CHUNK)
+            .and_then(|c| c.get(id.index as usize % CHUNK))
+        else {
+            return;
+        };
+        if !deep {
+            let at: *const u8 = std::ptr::from_ref(group).cast();
+            fetch(at);
+            fetch(at.wrapping_add(size_of::<Group>() - 1));
+        } else if let Some(tree) = group.tree {
+            tree.tail().prefetch(false);
+        }
+    }
+
+    /// Asks for the lines behind the header of the group's last leaf, which waits for the header.
+    #[inline]
+    pub(crate) fn prefetch_tail(&self, id: GroupId) {
+        if let Some(tree) = self.resolve(id).and_then(|number| self.get(number).tree) {
+            tree.tail().prefetch(true);
+        }
+    }
+
+    /// Makes a group of one row.
+    pub(crate) fn insert(
+        &mut self,
+        account: &mut Account,
+        prefix: &[u8],
+        suffix: &[u8],
+        cell: Cell<'_>,
+    ) -> u32 {
+        let tree = Some(Tree::new(account, suffix, cell));
+        let number = self.free_record(account);
+        let prefix_held = Prefix::new(account, prefix);
+        let group = self.get_mut(number);
+        group.tree = tree;
+        group.prefix = prefix_held;
+        let cell = number.to_ne_bytes();
+        match &mut self.order {
+            None => self.order = Some(Tree::new(account, prefix, Cell::Inline(&cell))),
+            Some(order) => {
+                order.put(account, prefix, Cell::Inline(&cell), |_| ());
+            }
+        }
+        self.index.insert(account, hash(self.seed, prefix), number);
+        self.live += 1;
+        number
+    }
+
+    fn free_record(&mut self, account: &mut Account) -> u32 {
+        if self.free != NONE {
+            let number = self.free;
+            self.free = self.get(number).next_free;
+            return number;
+        }
+        let number = self.used;
+        assert!(number < NONE, "a table has less than 2^32 - 1 groups");
+        let at = number as usize / CHUNK;
+        let outer = self.chunks.capacity();
+        if at == self.chunks.len() {
+            // Small tables grow into their first chunk; the others are made whole and never move.
+            self.chunks.push(if at == 0 {
+                Vec::new()
+            } else {
+                Vec::with_capacity(CHUNK)
+            });
+            account.bytes += (self.chunks.capacity() - outer) * size_of::<Vec<Group>>();
+            account.bytes += self.chunks[at].capacity() * size_of::<Group>();
+        }
+        let generation = self.generation;
+        let chunk = &mut self.chunks[at];
+        let before = chunk.capacity();
+        if chunk.len() == before {
+            chunk.reserve_exact(before.max(1).min(CHUNK - before));
+        }
+        chunk.push(Group {
+            tree: None,
+            generation,
+            next_free: NONE,
+            prefix: Prefix::Inline(0, [0; PREFIX_INLINE]),
+        });
+        account.bytes += (chunk.capacity() - before) * size_of::<Group>();
+        self.used += 1;
+        number
+    }
+
+    /// Forgets a group. Its tree has no rows left and is freed already, or is freed here with `free_tree`.
+    pub(crate) fn remove(&mut self, account: &mut Account, number: u32, free_tree: bool) {
+        let group = self.get_mut(number);
+        let tree = group.tree.take().expect("a group that is removed is there");
+        let prefix = std::mem::replace(&mut group.prefix, Prefix::Inline(0, [0; PREFIX_INLINE]));
+        group.generation += 1;
+        let generation = group.generation;
+        if free_tree {
+            tree.free(account);
+        }
+        if let Prefix::Out(bytes) = &prefix {
+            account.bytes -= bytes.len();
+        }
+        self.generation_max = self.generation_max.max(generation);
+        self.live -= 1;
+        if self.live == 0 && self.generation_max < u32::MAX {
+            if let Some(order) = self.order.take() {
+                order.free(account);
+            }
+            return self.clear_records(account);
+        }
+        if generation < u32::MAX {
+            let next = self.free;
+            self.get_mut(number).next_free = next;
+            self.free = number;
+        }
+        let order = self.order.as_mut().expect("it holds every group");
+        if !order
+            .remove(account, prefix.bytes(), |_| ())
+            .expect("it holds every group")
+        {
+            self.order = None;
+        }
+        self.index.remove(hash(self.seed, prefix.bytes()), number);
+    }
+
+    /// Gives back what holds the records, all of which are free.
+    fn clear_records(&mut self, account: &mut Account) {
+        let records: usize = self
+            .chunks
+            .iter()
+            .map(|chunk| chunk.capacity() * size_of::<Group>())
+            .sum();
+        account.bytes -= records + self.chunks.capacity() * size_of::<Vec<Group>>();
+        self.chunks = Vec::new();
+        self.index.clear(account);
+        self.used = 0;
+        self.free = NONE;
+        self.generation = self.generation_max;
+    }
+
+    /// Forgets all groups and their rows.
+    pub(crate) fn clear(&mut self, account: &mut Account) {
+        let spent = self.generation_max >= u32::MAX - 1;
+        for number in 0..self.used {
+            // The last one takes the order and the index with it, so that the others need not be taken out of them.
+            if self.get(number).tree.is_some() {
+                if self.live == 1 || spent {
+                    self.remove(account, number, true);
+                    if self.live == 0 {
+                        return;
+                    }
+                } else {
+                    self.forget(account, number);
+                }
+            }
+        }
+    }
+
+    /// Takes a group's tree and prefix, and frees the tree. The order and the index still have the group.
+    fn forget(&mut self, account: &mut Account, number: u32) {
+        let group = self.get_mut(number);
+        if let Some(tree) = group.tree.take() {
+            tree.free(account);
+        }
+        if let Prefix::Out(bytes) =
+            std::mem::replace(&mut group.prefix, Prefix::Inline(0, [0; PREFIX_INLINE]))
+        {
+            account.bytes -= bytes.len();
+        }
+        group.generation += 1;
+        let generation = group.generation;
+        self.generation_max = self.generation_max.max(generation);
+        self.live -= 1;
+    }
+
+    pub(crate) fn order(&self) -> Option<&Tree> {
+        self.order.as_ref()
+    }
+}
+
+/// The number that a place of `order` holds.
+#[inline]
+pub(crate) fn group_at(place: Place) -> u32 {
+    u32::from_ne_bytes(
+        place
+            .leaf
+            .value(place.index)
+            .try_into()
+            .expect("a group's number is four bytes"),
+    )
+}

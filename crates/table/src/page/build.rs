@@ -1,0 +1,364 @@
+//! Pages made from rows of other pages and new rows: growing, splitting, merging and shrinking are all this.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+
+use super::{
+    CODE_OUT, CODE_U16, Cell, HEADER, Header, INLINE_MAX, PAGE_MAX, PREFIX_MAX, Page, SLOT,
+    Scratch, head_of,
+};
+
+/// Bytes asked of the allocator, and not given back.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) bytes: usize,
+}
+
+/// Rows of a page to be, in order.
+#[derive(Clone, Copy)]
+pub(crate) enum Span<'a> {
+    /// Rows `from..to` of a page; what they hold out of line moves along.
+    Rows(Page, usize, usize),
+    New(&'a [u8], Cell<'a>),
+}
+
+impl Span<'_> {
+    fn rows(&self) -> usize {
+        match self {
+            Span::Rows(_, from, to) => to - from,
+            Span::New(..) => 1,
+        }
+    }
+}
+
+/// Makes a page of all rows of the spans, with room to grow of `slack` bytes (as far as a page's limit allows).
+/// `None` if they do not fit. The pages that the rows came from are to be released with `free_block` afterwards.
+pub(crate) fn build(
+    account: &mut Account,
+    level: u8,
+    spans: &[Span<'_>],
+    slack: Slack,
+) -> Option<Page> {
+    let rows: usize = spans.iter().map(Span::rows).sum();
+    let first = usize::from(level > 0);
+    let (mut low, mut high) = (Scratch::new(), Scratch::new());
+    let mut prefix: &[u8] = &[];
+    if rows >= first + 2 {
+        let low = key_at(spans, first, &mut low);
+        prefix = &low[..common(low, key_at(spans, rows - 1, &mut high)).min(PREFIX_MAX)];
+    }
+    let mut need = HEADER + prefix.len() + rows * SLOT;
+    let mut index = 0;
+    for span in spans {
+        match *span {
+            Span::New(key, cell) => {
+                need += record_size(
+                    key,
+                    if index < first {
+                        key.len()
+                    } else {
+                        prefix.len()
+                    },
+                    cell,
+                );
+                index += 1;
+            }
+            Span::Rows(page, from, to) if same_shape(page, prefix, index, from, first) => {
+                need += if (from, to) == (0, page.rows()) {
+                    page.used() - HEADER - prefix.len() - page.rows() * SLOT
+                } else {
+                    (from..to).map(|row| page.record(row).size).sum()
+                };
+                index += to - from;
+            }
+            Span::Rows(page, from, to) => {
+                for row in from..to {
+                    let mut scratch = Scratch::new();
+                    let key = page.key(row, &mut scratch);
+                    need += record_size(
+                        key,
+                        if index < first {
+                            key.len()
+                        } else {
+                            prefix.len()
+                        },
+                        page.record(row).cell(),
+                    );
+                    index += 1;
+                }
+            }
+        }
+    }
+    if need > PAGE_MAX {
+        return None;
+    }
+    let size = match slack {
+        Slack::None => need,
+        Slack::Some => (need + need / 8).min(PAGE_MAX),
+    };
+    let mut page = alloc_block(account, size, level, prefix);
+    let mut index = 0;
+    for span in spans {
+        match *span {
+            Span::New(key, cell) => {
+                let key = if index < first { &[] } else { key };
+                page.append(
+                    account,
+                    key,
+                    None,
+                    cell,
+                    if index < first { 0 } else { prefix.len() },
+                );
+                index += 1;
+            }
+            Span::Rows(from_page, from, to)
+                if same_shape(from_page, prefix, index, from, first) =>
+            {
+                page.append_rows(from_page, from, to);
+                index += to - from;
+            }
+            Span::Rows(from_page, from, to) => {
+                for row in from..to {
+                    let mut scratch = Scratch::new();
+                    let record = from_page.record(row);
+                    let key = from_page.key(row, &mut scratch);
+                    let out = record.key_out.then(|| record.key_address());
+                    if index < first {
+                        if let Some(out) = out {
+                            free_out_key(account, out);
+                        }
+                        page.append(account, &[], None, record.cell(), 0);
+                    } else {
+                        page.append(account, key, out, record.cell(), prefix.len());
+                    }
+                    index += 1;
+                }
+            }
+        }
+    }
+    Some(page)
+}
+
+/// Whether a page has room to grow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slack {
+    None,
+    Some,
+}
+
+/// Whether rows can be copied as they are: cut by the same prefix, and an inner page's first row stays the first.
+fn same_shape(page: Page, prefix: &[u8], index: usize, from: usize, first: usize) -> bool {
+    page.prefix().len() == prefix.len() && (first == 0 || (index == 0) == (from == 0))
+}
+
+fn key_at<'s>(spans: &[Span<'s>], mut index: usize, scratch: &'s mut Scratch) -> &'s [u8] {
+    for span in spans {
+        if index < span.rows() {
+            return match *span {
+                Span::New(key, _) => key,
+                Span::Rows(page, from, _) => page.key(from + index, scratch),
+            };
+        }
+        index -= span.rows();
+    }
+    unreachable!("the spans have fewer rows than they say")
+}
+
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The bytes of a record whose key is cut by a prefix of that length.
+pub(super) fn record_size(key: &[u8], prefix: usize, cell: Cell<'_>) -> usize {
+    let value = match cell {
+        Cell::Inline(bytes) => bytes.len() + if bytes.len() >= CODE_U16.into() { 2 } else { 0 },
+        Cell::Out(_) => 8,
+    };
+    let key_len = key.len() - prefix;
+    let key = if key.len() > INLINE_MAX && key_len > 0 {
+        8
+    } else {
+        key_len - key_len.min(2) + if key_len >= CODE_U16.into() { 2 } else { 0 }
+    };
+    2 + key + value
+}
+
+fn block_layout(size: usize) -> Layout {
+    Layout::from_size_align(size, align_of::<Header>()).expect("a page is small")
+}
+
+fn alloc_block(account: &mut Account, size: usize, level: u8, prefix: &[u8]) -> Page {
+    let layout = block_layout(size.next_multiple_of(align_of::<Header>()));
+    account.bytes += layout.size();
+    // SAFETY: the size is not zero: it has room for a header.
+    let at = unsafe { alloc(layout) };
+    let Some(header) = NonNull::new(at.cast::<Header>()) else {
+        handle_alloc_error(layout)
+    };
+    let heap = HEADER + prefix.len();
+    // SAFETY: the block is new, aligned, and has room for the header and the prefix.
+    unsafe {
+        header.write(Header {
+            rows: 0,
+            prefix: prefix.len() as u16,
+            heap_end: heap as u16,
+            dead: 0,
+            size: layout.size() as u16,
+            level,
+            out: 0,
+            unused: 0,
+        });
+        ptr::copy_nonoverlapping(prefix.as_ptr(), at.add(HEADER), prefix.len());
+    }
+    Page(header)
+}
+
+/// Gives a page's block back, without what its rows hold out of line: that has moved.
+pub(crate) fn free_block(account: &mut Account, page: Page) {
+    let layout = block_layout(page.header().size as usize);
+    account.bytes -= layout.size();
+    // SAFETY: the block was allocated with this layout, and its owner lets go of it.
+    unsafe { dealloc(page.base(), layout) };
+}
+
+impl Page {
+    /// Writes a record and the last slot. There is room. A key that is out of line already is not copied.
+    pub(super) fn append(
+        &mut self,
+        account: &mut Account,
+        key: &[u8],
+        out: Option<usize>,
+        cell: Cell<'_>,
+        prefix: usize,
+    ) {
+        let at = self.write_record(account, key, out, cell, prefix);
+        let rows = self.rows();
+        let slot = u32::from(head_of(&key[prefix..])) << 16 | at as u32;
+        // SAFETY: there is room for one more slot.
+        unsafe { self.slot_at(rows).write(slot) };
+        self.header_mut().rows += 1;
+    }
+
+    /// Writes a record at the end of the heap, and returns its offset. There is room.
+    pub(super) fn write_record(
+        &mut self,
+        account: &mut Account,
+        key: &[u8],
+        out: Option<usize>,
+        cell: Cell<'_>,
+        prefix: usize,
+    ) -> usize {
+        let at = self.header().heap_end as usize;
+        let key_len = key.len() - prefix;
+        let is_out = key.len() > INLINE_MAX && key_len > 0;
+        // SAFETY: the caller has seen to it that `record_size` bytes are free at the heap's end.
+        let end = unsafe {
+            let start = self.base().add(at);
+            let mut next = start.add(2);
+            start.write(if is_out {
+                CODE_OUT
+            } else if key_len >= CODE_U16.into() {
+                next.cast::<u16>().write_unaligned(key_len as u16);
+                next = next.add(2);
+                CODE_U16
+            } else {
+                key_len as u8
+            });
+            start.add(1).write(match cell {
+                Cell::Out(_) => CODE_OUT,
+                Cell::Inline(bytes) if bytes.len() >= CODE_U16.into() => {
+                    next.cast::<u16>().write_unaligned(bytes.len() as u16);
+                    next = next.add(2);
+                    CODE_U16
+                }
+                Cell::Inline(bytes) => bytes.len() as u8,
+            });
+            if is_out {
+                let address = out.unwrap_or_else(|| new_out_key(account, key));
+                next.cast::<usize>().write_unaligned(address);
+                next = next.add(8);
+            } else {
+                let rest = &key[prefix + key_len.min(2)..];
+                ptr::copy_nonoverlapping(rest.as_ptr(), next, rest.len());
+                next = next.add(rest.len());
+            }
+            match cell {
+                Cell::Out(address) => {
+                    next.cast::<usize>().write_unaligned(address);
+                    next = next.add(8);
+                }
+                Cell::Inline(bytes) => {
+                    ptr::copy_nonoverlapping(bytes.as_ptr(), next, bytes.len());
+                    next = next.add(bytes.len());
+                }
+            }
+            next.offset_from_unsigned(self.base())
+        };
+        let header = self.header_mut();
+        debug_assert!(end + header.rows as usize * SLOT <= header.size as usize);
+        header.heap_end = end as u16;
+        if is_out || matches!(cell, Cell::Out(_)) {
+            header.out = 1;
+        }
+        at
+    }
+
+    /// Copies rows of a page that has the same prefix. There is room.
+    fn append_rows(&mut self, page: Page, from: usize, to: usize) {
+        for row in from..to {
+            let record = page.record(row);
+            let at = self.header().heap_end as usize;
+            let rows = self.rows();
+            let slot = page.slot(row) & 0xffff_0000 | at as u32;
+            // SAFETY: there is room for the record and one more slot.
+            unsafe {
+                ptr::copy_nonoverlapping(record.at, self.base().add(at), record.size);
+                self.slot_at(rows).write(slot);
+            }
+            let header = self.header_mut();
+            header.heap_end += record.size as u16;
+            header.rows += 1;
+        }
+        self.header_mut().out |= page.header().out;
+    }
+}
+
+/// An out-of-line key's allocation: its length in four bytes, then its bytes.
+fn out_key_layout(len: usize) -> Layout {
+    Layout::from_size_align(4 + len, 4).expect("a key has less than 4 GiB")
+}
+
+fn new_out_key(account: &mut Account, key: &[u8]) -> usize {
+    let len = u32::try_from(key.len()).expect("a key has less than 4 GiB");
+    let layout = out_key_layout(key.len());
+    account.bytes += layout.size();
+    // SAFETY: the size is at least four.
+    let at = unsafe { alloc(layout) };
+    if at.is_null() {
+        handle_alloc_error(layout);
+    }
+    // SAFETY: the allocation is new and has room for the length and the bytes.
+    unsafe {
+        at.cast::<u32>().write(len);
+        ptr::copy_nonoverlapping(key.as_ptr(), at.add(4), key.len());
+    }
+    at.expose_provenance()
+}
+
+/// # Safety
+///
+/// The address is that of an out-of-line key which is not freed while the bytes are used.
+#[inline]
+pub(super) unsafe fn out_key<'k>(address: usize) -> &'k [u8] {
+    let at = ptr::with_exposed_provenance::<u8>(address);
+    // SAFETY: by the caller; the length stands before the bytes.
+    unsafe { std::slice::from_raw_parts(at.add(4), at.cast::<u32>().read() as usize) }
+}
+
+pub(super) fn free_out_key(account: &mut Account, address: usize) {
+    // SAFETY: the record that owned the key has let go of it.
+    let layout = out_key_layout(unsafe { out_key(address) }.len());
+    account.bytes -= layout.size();
+    // SAFETY: it was allocated with this layout.
+    unsafe { dealloc(ptr::with_exposed_provenance_mut(address), layout) };
+}

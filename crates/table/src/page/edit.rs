@@ -1,0 +1,282 @@
+//! Changes of a page: rows put, replaced and removed.
+
+use super::build::{self, Account, Slack, Span, build, free_block, record_size};
+use super::{Cell, HEADER, Page, SLOT, Scratch};
+use crate::value::Shared;
+
+/// What became of a page when a row was put into it.
+pub(crate) enum Placed {
+    Same,
+    /// It is another block now.
+    Moved(Page),
+    /// It is two pages now, and the key between them.
+    Split(Page, Box<[u8]>, Page),
+}
+
+impl Page {
+    /// Puts a row at its place, as `search` found it.
+    pub(crate) fn insert(
+        mut self,
+        account: &mut Account,
+        index: usize,
+        key: &[u8],
+        cell: Cell<'_>,
+    ) -> Placed {
+        let rows = self.rows();
+        let fits = key.strip_prefix(self.prefix()).is_some();
+        if fits {
+            let prefix = self.prefix().len();
+            let header = self.header();
+            let free = header.size as usize - header.heap_end as usize - rows * SLOT;
+            if record_size(key, prefix, cell) + SLOT <= free {
+                let at = self.write_record(account, key, None, cell, prefix);
+                let slot = u32::from(super::head_of(&key[prefix..])) << 16 | at as u32;
+                let low = self.slot_at(rows);
+                // SAFETY: there is room for one slot below the last one; the slots from `index` on move down by one.
+                unsafe {
+                    std::ptr::copy(low.add(1), low, rows - index);
+                    low.add(rows - index).write(slot);
+                }
+                self.header_mut().rows += 1;
+                return Placed::Same;
+            }
+        }
+        let new = Span::New(key, cell);
+        let spans = [
+            Span::Rows(self, 0, index),
+            new,
+            Span::Rows(self, index, rows),
+        ];
+        if let Some(page) = build(account, self.level(), &spans, Slack::Some) {
+            free_block(account, self);
+            return Placed::Moved(page);
+        }
+        self.split(account, index, key, cell, fits)
+    }
+
+    /// Puts a row into a page that is too full for it.
+    fn split(
+        self,
+        account: &mut Account,
+        index: usize,
+        key: &[u8],
+        cell: Cell<'_>,
+        fits: bool,
+    ) -> Placed {
+        let (rows, level) = (self.rows(), self.level());
+        let new = Span::New(key, cell);
+        // Rows that come in order fill pages: the row begins a page of its own.
+        if index == rows {
+            let between = if level > 0 {
+                key.into()
+            } else {
+                separator(self.key(rows - 1, &mut Scratch::new()), key)
+            };
+            let right =
+                build(account, level, &[new], Slack::None).expect("a page has room for one row");
+            return Placed::Split(self, between, right);
+        }
+        // The row comes first, or has not the others' prefix: then it comes before them all.
+        let first = usize::from(level > 0);
+        let cut = if !fits || index == 0 {
+            index + 1
+        } else {
+            self.middle(index, record_size(key, self.prefix().len(), cell))
+        };
+        let (left, right) = if cut <= index {
+            (
+                [
+                    Span::Rows(self, 0, cut),
+                    Span::Rows(self, 0, 0),
+                    Span::Rows(self, 0, 0),
+                ],
+                [
+                    Span::Rows(self, cut, index),
+                    new,
+                    Span::Rows(self, index, rows),
+                ],
+            )
+        } else {
+            let cut = cut - 1;
+            (
+                [
+                    Span::Rows(self, 0, index),
+                    new,
+                    Span::Rows(self, index, cut),
+                ],
+                [
+                    Span::Rows(self, cut, rows),
+                    Span::Rows(self, 0, 0),
+                    Span::Rows(self, 0, 0),
+                ],
+            )
+        };
+        debug_assert!(cut > first || !fits);
+        let (mut low, mut high) = (Scratch::new(), Scratch::new());
+        let row_before = |cut: usize| if cut <= index { cut - 1 } else { cut - 2 };
+        let left_last = if cut == index + 1 {
+            key
+        } else {
+            self.key(row_before(cut), &mut low)
+        };
+        let right_first = if cut == index {
+            key
+        } else {
+            self.key(if cut < index { cut } else { cut - 1 }, &mut high)
+        };
+        let between = if level > 0 {
+            right_first.into()
+        } else {
+            separator(left_last, right_first)
+        };
+        let left = build(account, level, &left, Slack::Some).expect("half a page fits a page");
+        let right = build(account, level, &right, Slack::Some).expect("half a page fits a page");
+        free_block(account, self);
+        Placed::Split(left, between, right)
+    }
+
+    /// How many rows the left half has, counting the new row at `index`.
+    fn middle(self, index: usize, new_size: usize) -> usize {
+        let rows = self.rows();
+        let half = (self.used() - HEADER - self.prefix().len() + new_size + SLOT) / 2;
+        let (mut bytes, mut count) = (0, 0);
+        while bytes < half && count < rows {
+            bytes += SLOT
+                + if count == index {
+                    new_size
+                } else {
+                    self.record(if count < index { count } else { count - 1 })
+                        .size
+                };
+            count += 1;
+        }
+        count.max(1)
+    }
+
+    /// Replaces a row's value where the new one takes the same room, and says whether it did.
+    pub(crate) fn replace(self, index: usize, cell: Cell<'_>) -> bool {
+        let record = self.record(index);
+        let at = record.value.cast_mut();
+        match cell {
+            Cell::Inline(bytes) if !record.value_out && bytes.len() == record.value_len => {
+                // SAFETY: the record's value has this length; the new bytes are not in the page.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
+                true
+            }
+            Cell::Out(address) if record.value_out => {
+                // SAFETY: the row gives its count away, and holds the new address, which has one.
+                unsafe {
+                    drop(Shared::from_address(record.out_address()));
+                    at.cast::<usize>().write_unaligned(address);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Removes a row and what it holds out of line. The block stays; see `shrink`.
+    pub(crate) fn erase(&mut self, account: &mut Account, index: usize) {
+        let record = self.record(index);
+        if record.value_out {
+            // SAFETY: the row's count is taken back, and the row goes.
+            drop(unsafe { Shared::from_address(record.out_address()) });
+        }
+        if record.key_out {
+            build::free_out_key(account, record.key_address());
+        }
+        let rows = self.rows();
+        let low = self.slot_at(rows - 1);
+        // SAFETY: the slots after `index` move up by one.
+        unsafe { std::ptr::copy(low, low.add(1), rows - 1 - index) };
+        let base = self.base();
+        let header = self.header_mut();
+        header.rows -= 1;
+        // SAFETY: the record is in the page.
+        if unsafe { record.at.offset_from_unsigned(base) } + record.size == header.heap_end as usize
+        {
+            header.heap_end -= record.size as u16;
+        } else {
+            header.dead += record.size as u16;
+        }
+    }
+
+    /// The page in a smaller block, if much of this one is free. It has rows.
+    pub(crate) fn shrink(self, account: &mut Account) -> Page {
+        let free = self.header().size as usize - self.used();
+        if free <= self.header().size as usize / 4 + 16 {
+            return self;
+        }
+        let page = build(
+            account,
+            self.level(),
+            &[Span::Rows(self, 0, self.rows())],
+            Slack::None,
+        )
+        .expect("fewer rows fit");
+        free_block(account, self);
+        page
+    }
+
+    /// Two neighbours in one page, if they are small enough together. `between` is the key between them.
+    pub(crate) fn merge(self, account: &mut Account, between: &[u8], right: Page) -> Option<Page> {
+        if self.used() + right.used() > super::PAGE_MAX * 3 / 4 {
+            return None;
+        }
+        let left = Span::Rows(self, 0, self.rows());
+        let page = if self.is_leaf() {
+            build(
+                account,
+                0,
+                &[left, Span::Rows(right, 0, right.rows())],
+                Slack::None,
+            )?
+        } else {
+            let first = Span::New(between, right.record(0).cell());
+            build(
+                account,
+                self.level(),
+                &[left, first, Span::Rows(right, 1, right.rows())],
+                Slack::None,
+            )?
+        };
+        free_block(account, self);
+        free_block(account, right);
+        Some(page)
+    }
+
+    /// Points to another child.
+    pub(crate) fn set_child(self, index: usize, child: Page) {
+        let at = self.record(index).value.cast_mut();
+        // SAFETY: an inner page's value is an address.
+        unsafe { at.cast::<usize>().write_unaligned(child.address()) };
+    }
+
+    /// Frees the page, all below it, and all that they hold out of line.
+    pub(crate) fn free(self, account: &mut Account) {
+        if !self.is_leaf() {
+            for index in 0..self.rows() {
+                self.child(index).free(account);
+            }
+        }
+        if self.header().out != 0 {
+            for index in 0..self.rows() {
+                let record = self.record(index);
+                if record.value_out {
+                    // SAFETY: the row's count is taken back, and the page goes.
+                    drop(unsafe { Shared::from_address(record.out_address()) });
+                }
+                if record.key_out {
+                    build::free_out_key(account, record.key_address());
+                }
+            }
+        }
+        free_block(account, self);
+    }
+}
+
+/// The shortest key that is greater than `low` and not greater than `high`.
+fn separator(low: &[u8], high: &[u8]) -> Box<[u8]> {
+    debug_assert!(low < high);
+    high[..build::common(low, high) + 1].into()
+}

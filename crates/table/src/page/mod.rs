@@ -1,0 +1,407 @@
+//! A page: a sorted run of rows packed into one block of at most 4 KiB. Leaves and inner nodes alike are pages.
+//!
+//! ```text
+//!  0        16             16+prefix            heap_end             size - 4*rows            size
+//!  | header | prefix bytes | records, as put .. | free               | slot n-1 .. slot 1, 0  |
+//!
+//!  slot    head << 16 | offset of the record       head: the first two bytes of the key after the prefix, zero padded
+//!  record  key code, value code, [u16 key length], [u16 value length], key after prefix and head, value
+//!            code 0..=253: the length; 254: a u16 has it; 255: an address (8 bytes) of what is out of line
+//! ```
+//!
+//! This is the slotted page of every database with Graefe's prefix truncation and "poor man's normalized keys" (Modern
+//! B-Tree Techniques, 2011, sections 3.5 and 3.6). We differ in that a block is as large as what it holds and an
+//! eighth, so that a page of one row costs that row; and that the head is not stored a second time.
+//!
+//! 1. Slots are in key order: by prefix, head, rest, and last by length (which tells padding from zero bytes).
+//! 2. Every key of a leaf begins with the prefix. In an inner page this holds from the second row on; the first row's
+//!    key is empty and stands for "less than anything".
+//! 3. An inner page's values are the addresses of its children; all keys under child i are at least key i and less
+//!    than key i + 1.
+//! 4. A key of more than 512 bytes is out of line (whole, not cut by the prefix), and so is a shared value and a value
+//!    of more than 512 bytes. So every page has room for at least three rows.
+//! 5. A page owns its out-of-line keys and one count per shared value. `Page` itself is a plain pointer; the tree
+//!    that holds it frees it.
+
+pub(crate) mod build;
+mod edit;
+
+pub(crate) use edit::Placed;
+
+use std::cmp::Ordering;
+use std::ptr::NonNull;
+
+use crate::value::{Shared, Value};
+
+pub(crate) const PAGE_MAX: usize = 4096;
+const HEADER: usize = size_of::<Header>();
+const SLOT: usize = 4;
+const PREFIX_MAX: usize = 255;
+/// The longest key and the longest value held inside a page.
+pub(crate) const INLINE_MAX: usize = 512;
+const CODE_U16: u8 = 254;
+const CODE_OUT: u8 = 255;
+
+#[repr(C, align(8))]
+struct Header {
+    rows: u16,
+    prefix: u16,
+    heap_end: u16,
+    /// Bytes of removed records between the prefix and `heap_end`.
+    dead: u16,
+    size: u16,
+    level: u8,
+    /// Whether any record may hold something out of line.
+    out: u8,
+    unused: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Page(NonNull<Header>);
+
+/// A value on its way into a page.
+#[derive(Clone, Copy)]
+pub(crate) enum Cell<'a> {
+    Inline(&'a [u8]),
+    /// The address of a shared value, with its count.
+    Out(usize),
+}
+
+/// One record, taken apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Record {
+    /// The bytes of the key after the prefix, with the head.
+    key_len: usize,
+    rest: *const u8,
+    rest_len: usize,
+    key_out: bool,
+    value: *const u8,
+    value_len: usize,
+    value_out: bool,
+    at: *const u8,
+    size: usize,
+}
+
+/// Where a key is put together: as long as any key that is held in a page.
+pub(crate) struct Scratch([u8; INLINE_MAX]);
+
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch([0; INLINE_MAX])
+    }
+}
+
+impl Page {
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: whoever holds a page keeps its block allocated, and its header was written when it was built.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline]
+    fn header_mut(&mut self) -> &mut Header {
+        // SAFETY: as in `header`; edits happen under `&mut Table`, so nobody else reads it now.
+        unsafe { self.0.as_mut() }
+    }
+
+    #[inline]
+    fn base(self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    #[inline]
+    pub(crate) fn address(self) -> usize {
+        self.0.as_ptr().expose_provenance()
+    }
+
+    /// # Safety
+    ///
+    /// The address came from `address` of a page that is still allocated.
+    #[inline]
+    unsafe fn from_address(address: usize) -> Page {
+        // SAFETY: by the caller; a page's address is not zero.
+        Page(unsafe { NonNull::new_unchecked(std::ptr::with_exposed_provenance_mut(address)) })
+    }
+
+    #[inline]
+    pub(crate) fn rows(self) -> usize {
+        self.header().rows as usize
+    }
+
+    #[inline]
+    pub(crate) fn is_leaf(self) -> bool {
+        self.header().level == 0
+    }
+
+    #[inline]
+    pub(crate) fn level(self) -> u8 {
+        self.header().level
+    }
+
+    #[inline]
+    pub(crate) fn prefix<'p>(self) -> &'p [u8] {
+        // SAFETY: the prefix follows the header.
+        unsafe {
+            std::slice::from_raw_parts(self.base().add(HEADER), self.header().prefix as usize)
+        }
+    }
+
+    /// The bytes in use, were the block exact.
+    pub(crate) fn used(self) -> usize {
+        let header = self.header();
+        (header.heap_end - header.dead) as usize + header.rows as usize * SLOT
+    }
+
+    #[inline]
+    fn slot_at(self, index: usize) -> *mut u32 {
+        debug_assert!(index <= self.rows());
+        // SAFETY: there are `rows` slots before the end of the block (and room for one more where one is written).
+        unsafe {
+            self.base()
+                .add(self.header().size as usize - (index + 1) * SLOT)
+                .cast()
+        }
+    }
+
+    #[inline]
+    fn slot(self, index: usize) -> u32 {
+        debug_assert!(index < self.rows());
+        // SAFETY: the slot exists; the block's size is a multiple of 8, so it is aligned.
+        unsafe { self.slot_at(index).read() }
+    }
+
+    #[inline]
+    pub(crate) fn record(self, index: usize) -> Record {
+        let at = (self.slot(index) & 0xffff) as usize;
+        // SAFETY: a slot's offset is that of a record which was written whole, and `key_out` says that an address of
+        // an out-of-line key was written.
+        unsafe {
+            let start = self.base().add(at).cast_const();
+            let (key_code, value_code) = (*start, *start.add(1));
+            let mut next = start.add(2);
+            let mut key_len = key_code as usize;
+            let mut value_len = value_code as usize;
+            if key_code == CODE_U16 {
+                key_len = next.cast::<u16>().read_unaligned() as usize;
+                next = next.add(2);
+            }
+            if value_code >= CODE_U16 {
+                if value_code == CODE_U16 {
+                    value_len = next.cast::<u16>().read_unaligned() as usize;
+                    next = next.add(2);
+                } else {
+                    value_len = 8;
+                }
+            }
+            let (rest, rest_len, value);
+            if key_code == CODE_OUT {
+                let bytes = build::out_key(next.cast::<usize>().read_unaligned());
+                let bytes = &bytes[self.prefix().len()..];
+                key_len = bytes.len();
+                rest = bytes.as_ptr().add(key_len.min(2));
+                rest_len = key_len - key_len.min(2);
+                value = next.add(8);
+            } else {
+                rest = next;
+                rest_len = key_len - key_len.min(2);
+                value = next.add(rest_len);
+            }
+            Record {
+                key_len,
+                rest,
+                rest_len,
+                key_out: key_code == CODE_OUT,
+                value,
+                value_len,
+                value_out: value_code == CODE_OUT,
+                at: start,
+                size: value.add(value_len).offset_from_unsigned(start),
+            }
+        }
+    }
+
+    /// The value of a row.
+    #[inline]
+    pub(crate) fn value<'p>(self, index: usize) -> &'p [u8] {
+        self.record(index).value()
+    }
+
+    /// The value of a row, to keep.
+    pub(crate) fn share(self, index: usize) -> Value {
+        let record = self.record(index);
+        if record.value_out {
+            // SAFETY: the row owns a count; the second one made here is the caller's, and the row's is not dropped.
+            let shared =
+                std::mem::ManuallyDrop::new(unsafe { Shared::from_address(record.out_address()) });
+            Value::from_shared((*shared).clone())
+        } else {
+            Value::new(record.value())
+        }
+    }
+
+    /// An inner page's child.
+    #[inline]
+    pub(crate) fn child(self, index: usize) -> Page {
+        debug_assert!(!self.is_leaf());
+        // SAFETY: by invariant 3 the value is an address of a page which this page keeps.
+        unsafe { Page::from_address(self.record(index).value.cast::<usize>().read_unaligned()) }
+    }
+
+    /// Puts a row's key, without its group's prefix, at `into[at..]`, and returns its end. `into` is called with the
+    /// needed length first.
+    #[inline]
+    pub(crate) fn write_rest(self, index: usize, record: &Record, into: &mut [u8], at: usize) {
+        let head = (self.slot(index) >> 16) as u16;
+        let head = head.to_be_bytes();
+        let into = &mut into[at..at + record.key_len];
+        if let [a, b, rest @ ..] = into {
+            (*a, *b) = (head[0], head[1]);
+            // SAFETY: a record's rest is `rest_len` bytes long, which is `key_len` less two here.
+            unsafe { std::ptr::copy_nonoverlapping(record.rest, rest.as_mut_ptr(), rest.len()) };
+        } else if let [a] = into {
+            *a = head[0];
+        }
+    }
+
+    /// A row's whole key (without its group's prefix).
+    pub(crate) fn key(self, index: usize, scratch: &mut Scratch) -> &[u8] {
+        if !self.is_leaf() && index == 0 {
+            return &[];
+        }
+        let record = self.record(index);
+        if record.key_out {
+            // SAFETY: the row owns its key, which the caller does not outlive: nothing is edited while it is read.
+            return unsafe { build::out_key(record.key_address()) };
+        }
+        let prefix = self.prefix();
+        scratch.0[..prefix.len()].copy_from_slice(prefix);
+        self.write_rest(index, &record, &mut scratch.0, prefix.len());
+        &scratch.0[..prefix.len() + record.key_len]
+    }
+
+    /// Where the key is, or where it would be put. In an inner page the first row is less than any key.
+    #[inline]
+    pub(crate) fn search(self, key: &[u8]) -> Result<usize, usize> {
+        let first = usize::from(!self.is_leaf());
+        let prefix = self.prefix();
+        let Some(key) = key.strip_prefix(prefix) else {
+            return Err(if key < prefix { first } else { self.rows() });
+        };
+        let head = head_of(key);
+        let (mut lo, mut hi) = (first, self.rows());
+        while lo < hi {
+            let mid = lo + (hi - lo) / 2;
+            match self.compare(mid, head, key) {
+                Ordering::Less => lo = mid + 1,
+                Ordering::Equal => return Ok(mid),
+                Ordering::Greater => hi = mid,
+            }
+        }
+        Err(lo)
+    }
+
+    /// Whether the key is greater than all keys here. The page is a leaf with rows.
+    #[inline]
+    pub(crate) fn is_after(self, key: &[u8]) -> bool {
+        match key.strip_prefix(self.prefix()) {
+            None => key > self.prefix(),
+            Some(key) => self.compare(self.rows() - 1, head_of(key), key) == Ordering::Less,
+        }
+    }
+
+    #[inline]
+    fn compare(self, index: usize, head: u16, key: &[u8]) -> Ordering {
+        let found = (self.slot(index) >> 16) as u16;
+        if found != head {
+            return found.cmp(&head);
+        }
+        let record = self.record(index);
+        // SAFETY: a record's rest is `rest_len` bytes long.
+        let rest = unsafe { std::slice::from_raw_parts(record.rest, record.rest_len) };
+        rest.cmp(&key[key.len().min(2)..])
+            .then(record.key_len.cmp(&key.len()))
+    }
+
+    /// The child that a key belongs under.
+    #[inline]
+    pub(crate) fn child_index(self, key: &[u8]) -> usize {
+        match self.search(key) {
+            Ok(index) => index,
+            Err(index) => index - 1,
+        }
+    }
+
+    /// Asks the processor to fetch the header, and the slots if `deep`, which reads the header.
+    #[inline]
+    pub(crate) fn prefetch(self, deep: bool) {
+        fetch(self.base());
+        if deep {
+            let header = self.header();
+            fetch(self.base().wrapping_add(header.heap_end as usize));
+            fetch(
+                self.base()
+                    .wrapping_add(header.size as usize - header.rows as usize * SLOT),
+            );
+        }
+    }
+}
+
+impl Record {
+    #[inline]
+    pub(crate) fn key_len(&self) -> usize {
+        self.key_len
+    }
+
+    #[inline]
+    pub(crate) fn value<'p>(&self) -> &'p [u8] {
+        // SAFETY: a record's value is `value_len` bytes long; an address in its place has a count, so its bytes live.
+        unsafe {
+            if self.value_out {
+                let shared = std::mem::ManuallyDrop::new(Shared::from_address(self.out_address()));
+                let bytes = shared.bytes();
+                return std::slice::from_raw_parts(bytes.as_ptr(), bytes.len());
+            }
+            std::slice::from_raw_parts(self.value, self.value_len)
+        }
+    }
+
+    fn out_address(&self) -> usize {
+        debug_assert!(self.value_out);
+        // SAFETY: eight bytes of address are the value.
+        unsafe { self.value.cast::<usize>().read_unaligned() }
+    }
+
+    fn key_address(&self) -> usize {
+        debug_assert!(self.key_out);
+        // SAFETY: eight bytes of address stand before the value.
+        unsafe { self.value.sub(8).cast::<usize>().read_unaligned() }
+    }
+
+    fn cell<'p>(&self) -> Cell<'p> {
+        if self.value_out {
+            return Cell::Out(self.out_address());
+        }
+        // SAFETY: a record's value is `value_len` bytes long.
+        Cell::Inline(unsafe { std::slice::from_raw_parts(self.value, self.value_len) })
+    }
+}
+
+#[inline]
+fn head_of(key: &[u8]) -> u16 {
+    match *key {
+        [] => 0,
+        [a] => u16::from_be_bytes([a, 0]),
+        [a, b, ..] => u16::from_be_bytes([a, b]),
+    }
+}
+
+#[inline]
+pub(crate) fn fetch(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}

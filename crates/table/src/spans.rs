@@ -1,0 +1,206 @@
+//! Which groups a range of keys touches, and which part of each.
+//!
+//! A range that stays inside one group, as a timeline's does, is seen to from its bounds alone, and the order of the
+//! groups is not looked at. That is so if both bounds begin with the group's prefix, and also if the far one is the least
+//! key after all of them (`tline|ann|` to `tline|ann}`).
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+
+use crate::groups::{Groups, group_at};
+use crate::key_buffer::KeyBuffer;
+use crate::split::Split;
+use crate::tree::Place;
+
+pub(crate) struct Spans {
+    lo: End,
+    hi: End,
+    pub(crate) reverse: bool,
+    /// No group but the low end's can have rows in the range.
+    single: bool,
+    started: bool,
+    done: bool,
+    /// Where the last group stands in the order.
+    at: Option<Place>,
+    only: Option<Span>,
+}
+
+/// A group that the range touches, and which of the range's ends lie in it.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) group: u32,
+    lo_inside: bool,
+    hi_inside: bool,
+}
+
+/// One end of the range.
+struct End {
+    key: KeyBuffer,
+    kind: Kind,
+    /// The length of the key's group.
+    group_len: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Open,
+    Included,
+    Excluded,
+}
+
+impl End {
+    fn new(split: Split, bound: Bound<&[u8]>) -> End {
+        let (key, kind): (&[u8], _) = match bound {
+            Bound::Unbounded => (&[], Kind::Open),
+            Bound::Included(key) => (key, Kind::Included),
+            Bound::Excluded(key) => (key, Kind::Excluded),
+        };
+        End {
+            key: KeyBuffer::from(key),
+            kind,
+            group_len: split.group_len(key),
+        }
+    }
+
+    fn group(&self) -> &[u8] {
+        &self.key.bytes()[..self.group_len]
+    }
+
+    fn within(&self, inside: bool) -> Bound<&[u8]> {
+        let suffix = &self.key.bytes()[self.group_len..];
+        match self.kind {
+            Kind::Included if inside => Bound::Included(suffix),
+            Kind::Excluded if inside => Bound::Excluded(suffix),
+            _ => Bound::Unbounded,
+        }
+    }
+
+    /// How a group stands to this end's, if there is an end; `open` if there is none.
+    fn compare(&self, prefix: &[u8], open: Ordering) -> Ordering {
+        if self.kind == Kind::Open {
+            open
+        } else {
+            prefix.cmp(self.group())
+        }
+    }
+}
+
+impl Spans {
+    pub(crate) fn new(split: Split, lo: Bound<&[u8]>, hi: Bound<&[u8]>, reverse: bool) -> Spans {
+        Spans {
+            lo: End::new(split, lo),
+            hi: End::new(split, hi),
+            reverse,
+            single: is_single(split, lo, hi),
+            started: false,
+            done: is_empty(lo, hi),
+            at: None,
+            only: None,
+        }
+    }
+
+    /// The next group, in order or against it.
+    pub(crate) fn next(&mut self, groups: &Groups) -> Option<Span> {
+        if self.done {
+            return None;
+        }
+        if let Some(span) = self.only {
+            self.done = true;
+            return Some(span);
+        }
+        if self.single {
+            self.done = true;
+            let group = groups.find(self.lo.group())?;
+            let hi_inside = self.hi.group() == self.lo.group();
+            return Some(Span {
+                group,
+                lo_inside: true,
+                hi_inside,
+            });
+        }
+        let order = groups.order()?;
+        let started = std::mem::replace(&mut self.started, true);
+        self.at = match (self.at, self.reverse) {
+            (None, _) if started => None,
+            (Some(at), false) => order.next(at),
+            (Some(at), true) => order.previous(at),
+            (None, false) if self.lo.kind == Kind::Open => Some(order.first()),
+            (None, false) => order.at_or_after(self.lo.group(), false),
+            (None, true) if self.hi.kind == Kind::Open => Some(order.last()),
+            (None, true) => order.at_or_before(self.hi.group(), false),
+        };
+        let group = group_at(self.at?);
+        let prefix = groups.get(group).prefix();
+        let lo = self.lo.compare(prefix, Ordering::Greater);
+        let hi = self.hi.compare(prefix, Ordering::Less);
+        if lo == Ordering::Less || hi == Ordering::Greater {
+            self.done = true;
+            return None;
+        }
+        Some(Span {
+            group,
+            lo_inside: lo == Ordering::Equal,
+            hi_inside: hi == Ordering::Equal,
+        })
+    }
+
+    /// The part of the range that lies in one of its groups.
+    pub(crate) fn only(&self, span: Span) -> Spans {
+        let end = |end: &End| End {
+            key: KeyBuffer::from(end.key.bytes()),
+            ..*end
+        };
+        Spans {
+            lo: end(&self.lo),
+            hi: end(&self.hi),
+            done: false,
+            only: Some(span),
+            ..*self
+        }
+    }
+
+    /// The least suffix of a group's rows in the range.
+    pub(crate) fn from(&self, span: Span) -> Bound<&[u8]> {
+        self.lo.within(span.lo_inside)
+    }
+
+    /// The greatest suffix of a group's rows in the range.
+    pub(crate) fn to(&self, span: Span) -> Bound<&[u8]> {
+        self.hi.within(span.hi_inside)
+    }
+}
+
+fn is_empty(lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
+    match (lo, hi) {
+        (Bound::Included(lo), Bound::Included(hi)) => lo > hi,
+        (Bound::Included(lo) | Bound::Excluded(lo), Bound::Included(hi) | Bound::Excluded(hi)) => {
+            lo >= hi
+        }
+        _ => false,
+    }
+}
+
+fn is_single(split: Split, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> bool {
+    if split == Split::None {
+        return true;
+    }
+    let (Bound::Included(lo) | Bound::Excluded(lo), Bound::Included(end) | Bound::Excluded(end)) =
+        (lo, hi)
+    else {
+        return false;
+    };
+    let Some(prefix) = split.whole(lo).map(|len| &lo[..len]) else {
+        return false;
+    };
+    end.starts_with(prefix) || matches!(hi, Bound::Excluded(_)) && is_successor(prefix, end)
+}
+
+/// Whether `key` is the least key after all that begin with the prefix (whose last byte is not 0xff).
+fn is_successor(prefix: &[u8], key: &[u8]) -> bool {
+    match (prefix, key) {
+        ([start @ .., last], [key_start @ .., key_last]) => {
+            start == key_start && last.checked_add(1) == Some(*key_last)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,426 @@
+//! A tree of pages: the rows of one group, by their suffixes; and the groups of a table, by their prefixes.
+//!
+//! A B+tree after Bayer and McCreight, with separators cut short (Bayer and Unterauer, Prefix B-Trees, 1977). Pages have
+//! no links to their neighbours, because they move when they grow: whoever walks finds the next leaf from the root,
+//! by the last key of the one that ends, which costs the two or three inner pages once per leaf.
+//!
+//! 1. `tail` is the last leaf. A key greater than all others goes there without a look at the inner pages.
+//! 2. No page is empty. A root with one child is replaced by it.
+
+use crate::page::build::{Account, Slack, Span, build, free_block};
+use crate::page::{Cell, Page, Placed, Scratch};
+
+/// More levels than 2^64 bytes of pages can have.
+const LEVELS_MAX: usize = 32;
+
+#[derive(Clone, Copy)]
+pub(crate) struct Tree {
+    root: Page,
+    tail: Page,
+    rows: u64,
+}
+
+/// A row's place.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) leaf: Page,
+    pub(crate) index: usize,
+}
+
+/// The inner pages above a leaf, root first, each with the index of the child taken.
+struct Path {
+    steps: [std::mem::MaybeUninit<(Page, usize)>; LEVELS_MAX],
+    len: usize,
+}
+
+impl Path {
+    fn new() -> Path {
+        Path {
+            steps: [const { std::mem::MaybeUninit::uninit() }; LEVELS_MAX],
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, page: Page, index: usize) {
+        self.steps[self.len].write((page, index));
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<(Page, usize)> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: the steps below `len` were written by `push`.
+        Some(unsafe { self.steps[self.len].assume_init() })
+    }
+}
+
+impl Tree {
+    /// A tree of one row.
+    pub(crate) fn new(account: &mut Account, key: &[u8], cell: Cell<'_>) -> Tree {
+        let page = build(account, 0, &[Span::New(key, cell)], Slack::None)
+            .expect("a page has room for one row");
+        Tree {
+            root: page,
+            tail: page,
+            rows: 1,
+        }
+    }
+
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    pub(crate) fn tail(&self) -> Page {
+        self.tail
+    }
+
+    /// The place of a key, or the one it would take.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> (Place, bool) {
+        let mut page = self.root;
+        while !page.is_leaf() {
+            page = page.child(page.child_index(key));
+        }
+        match page.search(key) {
+            Ok(index) => (Place { leaf: page, index }, true),
+            Err(index) => (Place { leaf: page, index }, false),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Place> {
+        let (place, found) = self.find(key);
+        found.then_some(place)
+    }
+
+    /// Puts a row; `old` is shown the value that goes, if there is one. Says whether the row is new.
+    pub(crate) fn put(
+        &mut self,
+        account: &mut Account,
+        key: &[u8],
+        cell: Cell<'_>,
+        old: impl FnOnce(Option<&[u8]>),
+    ) -> bool {
+        if self.tail.is_after(key) {
+            old(None);
+            self.rows += 1;
+            let path = Path::new();
+            match self.tail.insert(account, self.tail.rows(), key, cell) {
+                Placed::Same => {}
+                placed if self.root == self.tail => self.settle(account, path, placed),
+                placed => {
+                    let path = self.path_to_tail();
+                    self.settle(account, path, placed);
+                }
+            }
+            return true;
+        }
+        let mut path = Path::new();
+        let mut page = self.root;
+        while !page.is_leaf() {
+            let index = page.child_index(key);
+            path.push(page, index);
+            page = page.child(index);
+        }
+        let (index, new) = match page.search(key) {
+            Ok(index) => {
+                old(Some(page.value(index)));
+                if page.replace(index, cell) {
+                    return false;
+                }
+                page.erase(account, index);
+                (index, false)
+            }
+            Err(index) => {
+                old(None);
+                (index, true)
+            }
+        };
+        self.rows += u64::from(new);
+        let placed = page.insert(account, index, key, cell);
+        self.settle(account, path, placed);
+        new
+    }
+
+    /// The inner pages above the tail, without a look at the tail: it may be freed already. The root is an inner page.
+    fn path_to_tail(&self) -> Path {
+        let mut path = Path::new();
+        let mut page = self.root;
+        loop {
+            let index = page.rows() - 1;
+            path.push(page, index);
+            if page.level() == 1 {
+                return path;
+            }
+            page = page.child(index);
+        }
+    }
+
+    /// Makes the pages above a changed one right.
+    fn settle(&mut self, account: &mut Account, mut path: Path, mut placed: Placed) {
+        use Placed::{Moved, Same, Split};
+        loop {
+            placed = match (placed, path.pop()) {
+                (Same, _) => return self.find_tail(),
+                (Moved(page), None) => {
+                    self.root = page;
+                    return self.find_tail();
+                }
+                (Moved(page), Some((parent, index))) => {
+                    parent.set_child(index, page);
+                    return self.find_tail();
+                }
+                (Split(left, between, right), None) => {
+                    let (low, high) = (left.address().to_ne_bytes(), right.address().to_ne_bytes());
+                    let rows = [
+                        Span::New(&[], Cell::Inline(&low)),
+                        Span::New(&between, Cell::Inline(&high)),
+                    ];
+                    self.root = build(account, left.level() + 1, &rows, Slack::Some)
+                        .expect("a page has room for two rows");
+                    return self.find_tail();
+                }
+                (Split(left, between, right), Some((parent, index))) => {
+                    parent.set_child(index, left);
+                    parent.insert(
+                        account,
+                        index + 1,
+                        &between,
+                        Cell::Inline(&right.address().to_ne_bytes()),
+                    )
+                }
+            };
+        }
+    }
+
+    fn find_tail(&mut self) {
+        self.tail = last_leaf(self.root);
+    }
+
+    /// Removes a row; `old` is shown it first. `None` if there is none; else whether rows are left: if none are, the
+    /// tree has no pages and must be forgotten.
+    pub(crate) fn remove(
+        &mut self,
+        account: &mut Account,
+        key: &[u8],
+        old: impl FnOnce(Place),
+    ) -> Option<bool> {
+        let mut path = Path::new();
+        let mut page = self.root;
+        while !page.is_leaf() {
+            let index = page.child_index(key);
+            path.push(page, index);
+            page = page.child(index);
+        }
+        let index = page.search(key).ok()?;
+        old(Place { leaf: page, index });
+        self.rows -= 1;
+        page.erase(account, index);
+        let whole = path.len == 0;
+        loop {
+            if page.rows() == 0 {
+                free_block(account, page);
+                let Some((mut parent, index)) = path.pop() else {
+                    return Some(false);
+                };
+                erase_child(account, &mut parent, index);
+                page = parent;
+                continue;
+            }
+            let shrunk = page.shrink(account);
+            let Some((mut parent, index)) = path.pop() else {
+                self.root = shrunk;
+                break;
+            };
+            if shrunk != page {
+                parent.set_child(index, shrunk);
+            }
+            if !merge_child(account, &mut parent, index) {
+                break;
+            }
+            page = parent;
+        }
+        while !self.root.is_leaf() && self.root.rows() == 1 {
+            let child = self.root.child(0);
+            free_block(account, self.root);
+            self.root = child;
+        }
+        if whole {
+            self.tail = self.root
+        } else {
+            self.find_tail()
+        }
+        Some(true)
+    }
+
+    pub(crate) fn free(self, account: &mut Account) {
+        self.root.free(account);
+    }
+
+    /// The first row.
+    pub(crate) fn first(&self) -> Place {
+        Place {
+            leaf: first_leaf(self.root),
+            index: 0,
+        }
+    }
+
+    /// The last row.
+    pub(crate) fn last(&self) -> Place {
+        Place {
+            leaf: self.tail,
+            index: self.tail.rows() - 1,
+        }
+    }
+
+    /// The first row at a key or after it; strictly after it if `after`.
+    pub(crate) fn at_or_after(&self, key: &[u8], after: bool) -> Option<Place> {
+        let (mut place, found) = self.find(key);
+        place.index += usize::from(found && after);
+        if place.index == place.leaf.rows() {
+            self.next_leaf(place.leaf)
+                .map(|leaf| Place { leaf, index: 0 })
+        } else {
+            Some(place)
+        }
+    }
+
+    /// The last row at a key or before it; strictly before it if `before`.
+    pub(crate) fn at_or_before(&self, key: &[u8], before: bool) -> Option<Place> {
+        let (mut place, found) = self.find(key);
+        if found && !before {
+            return Some(place);
+        }
+        if place.index > 0 {
+            place.index -= 1;
+            return Some(place);
+        }
+        self.previous_leaf(place.leaf)
+    }
+
+    /// The row after a place.
+    #[inline]
+    pub(crate) fn next(&self, place: Place) -> Option<Place> {
+        if place.index + 1 < place.leaf.rows() {
+            return Some(Place {
+                leaf: place.leaf,
+                index: place.index + 1,
+            });
+        }
+        self.next_leaf(place.leaf)
+            .map(|leaf| Place { leaf, index: 0 })
+    }
+
+    /// The row before a place.
+    #[inline]
+    pub(crate) fn previous(&self, place: Place) -> Option<Place> {
+        if place.index > 0 {
+            return Some(Place {
+                leaf: place.leaf,
+                index: place.index - 1,
+            });
+        }
+        self.previous_leaf(place.leaf)
+    }
+
+    pub(crate) fn next_leaf(&self, leaf: Page) -> Option<Page> {
+        if leaf == self.tail {
+            return None;
+        }
+        let mut scratch = Scratch::new();
+        let key = leaf.key(leaf.rows() - 1, &mut scratch);
+        let mut next = None;
+        let mut page = self.root;
+        while !page.is_leaf() {
+            let index = page.child_index(key);
+            if index + 1 < page.rows() {
+                next = Some((page, index + 1));
+            }
+            page = page.child(index);
+        }
+        next.map(|(page, index)| first_leaf(page.child(index)))
+    }
+
+    fn previous_leaf(&self, leaf: Page) -> Option<Place> {
+        let mut scratch = Scratch::new();
+        let key = leaf.key(0, &mut scratch);
+        let mut previous = None;
+        let mut page = self.root;
+        while !page.is_leaf() {
+            let index = page.child_index(key);
+            if index > 0 {
+                previous = Some((page, index - 1));
+            }
+            page = page.child(index);
+        }
+        let leaf = previous.map(|(page, index)| last_leaf(page.child(index)))?;
+        Some(Place {
+            leaf,
+            index: leaf.rows() - 1,
+        })
+    }
+
+    /// How many rows lie at or after one place and before another.
+    pub(crate) fn count(&self, from: Place, to: Option<Place>) -> u64 {
+        let mut place = from;
+        let mut count = 0;
+        loop {
+            match to {
+                Some(to) if to.leaf == place.leaf => {
+                    return count + to.index.saturating_sub(place.index) as u64;
+                }
+                _ => count += (place.leaf.rows() - place.index) as u64,
+            }
+            match self.next_leaf(place.leaf) {
+                Some(leaf) => place = Place { leaf, index: 0 },
+                None => return count,
+            }
+        }
+    }
+}
+
+/// Removes a child from an inner page. The first row's key stands for "less than anything": it stays, and the second
+/// row's child takes its place.
+fn erase_child(account: &mut Account, parent: &mut Page, mut index: usize) {
+    if index == 0 && parent.rows() > 1 {
+        parent.set_child(0, parent.child(1));
+        index = 1;
+    }
+    parent.erase(account, index);
+}
+
+/// Merges a child with a neighbour, if they are small. Says whether it did.
+fn merge_child(account: &mut Account, parent: &mut Page, index: usize) -> bool {
+    if parent.child(index).used() > crate::page::PAGE_MAX / 4 {
+        return false;
+    }
+    for left in [index, index.wrapping_sub(1)] {
+        if left == usize::MAX || left + 1 >= parent.rows() {
+            continue;
+        }
+        let mut scratch = Scratch::new();
+        let between = parent.key(left + 1, &mut scratch);
+        if let Some(page) = parent
+            .child(left)
+            .merge(account, between, parent.child(left + 1))
+        {
+            parent.set_child(left, page);
+            parent.erase(account, left + 1);
+            return true;
+        }
+    }
+    false
+}
+
+fn first_leaf(mut page: Page) -> Page {
+    while !page.is_leaf() {
+        page = page.child(0);
+    }
+    page
+}
+
+fn last_leaf(mut page: Page) -> Page {
+    while !page.is_leaf() {
+        page = page.child(page.rows() - 1);
+    }
+    page
+}
