@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
 use larder_batch::{Compression, Manifest, SegmentDigest, SegmentEntry};
+use larder_journal::Entry;
+use larder_journal::format::{FileHeader, FileKind, Totals};
 use larder_types::{PartitionId, key_hash};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     segments()?;
     manifests()?;
     resp()?;
+    journals()?;
     Ok(())
 }
 
@@ -105,6 +108,79 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
         )?;
     }
     Ok(())
+}
+
+/// Every kind of entry, in logs with each kind of end, and a snapshot.
+fn journals() -> std::io::Result<()> {
+    let folder = folder("journal")?;
+    let entries = [
+        Entry::Put {
+            key: b"post|bob|1",
+            value: &[b'v'; 200],
+            deadline_ms: None,
+        },
+        Entry::Put {
+            key: b"post|bob|2",
+            value: b"",
+            deadline_ms: Some(1_700_000_000_000),
+        },
+        Entry::Expire {
+            key: b"post|bob|1",
+            deadline_ms: Some(1),
+        },
+        Entry::Expire {
+            key: b"post|bob|2",
+            deadline_ms: None,
+        },
+        Entry::Remove { key: b"post|bob|3" },
+        Entry::RemoveRange {
+            lo: b"post|a",
+            hi: Some(b"post|b"),
+        },
+        Entry::RemoveRange { lo: b"z", hi: None },
+        Entry::Define {
+            name: b"n",
+            text: b"n|<p> = count post|<p>|<t>",
+        },
+        Entry::Drop { name: b"n" },
+        Entry::Position {
+            source: b"pg",
+            position: b"0/16B3748",
+        },
+    ];
+    let body = |entries: &[Entry<'_>]| {
+        let mut body = Vec::new();
+        entries.iter().for_each(|entry| entry.encode(&mut body));
+        body
+    };
+    let (all, first) = (body(&entries), body(&entries[..2]));
+    let header = |kind| FileHeader {
+        kind,
+        journal: 0x1234_5678_9abc_def0,
+        number: 7,
+        first_sequence: if kind == FileKind::Log { 100 } else { 0 },
+        id: 0x0fed_cba9_8765_4321,
+    };
+    let log = header(FileKind::Log);
+    let open = fuzz::journal_file(&log, &[(false, 64, &first), (false, 64, &all)]);
+    let sealed = fuzz::journal_file(&log, &[(false, 64, &all), (true, 200, b"")]);
+    let totals = Totals {
+        log_first_sequence: 100,
+        seen_sequence: 99,
+        ..Totals::default()
+    };
+    let snapshot = fuzz::journal_file(
+        &header(FileKind::Snapshot),
+        &[
+            (false, 64, &first),
+            (false, 64, &body(&entries[7..8])),
+            (true, 64, &totals.encode()),
+        ],
+    );
+    fs::write(folder.join("log-torn-1.seed"), &open[..open.len() - 20])?;
+    fs::write(folder.join("log-open-1.seed"), open)?;
+    fs::write(folder.join("log-sealed-1.seed"), sealed)?;
+    fs::write(folder.join("snapshot-1.seed"), snapshot)
 }
 
 fn resp() -> std::io::Result<()> {

@@ -33,7 +33,7 @@ const MAY_USE: [(&str, &[&str]); 14] = [
             "types", "batch", "protocol", "remote", "ingest", "client", "server",
         ],
     ),
-    ("fuzz", &["types", "batch", "protocol", "server"]),
+    ("fuzz", &["types", "batch", "journal", "protocol", "server"]),
     ("xtask", &["protocol"]),
 ];
 

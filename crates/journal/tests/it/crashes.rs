@@ -248,7 +248,7 @@ impl Run {
     }
 
     /// The machine (or just the process) goes down and comes up again, perhaps not at the first try.
-    fn crash(&mut self, machine: bool) {
+    fn crash(&mut self, mut machine: bool) {
         self.forget();
         self.stats.crashes += 1;
         std::mem::forget(self.journal.take());
@@ -261,6 +261,8 @@ impl Run {
             } else {
                 self.disk.restart_process();
             }
+            // A start that a kill follows may be followed by one that the power ends.
+            machine |= self.random.one_in(2);
             tries += 1;
             if tries < 4 && self.random.one_in(2) {
                 self.disk.crash_at(Some(1 + self.random.below(12) as u64));
@@ -325,7 +327,7 @@ fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
                     break;
                 }
             }
-            let machine = run.disk.crashed() || !run.random.one_in(3);
+            let machine = !run.random.one_in(3);
             run.crash(machine);
         }
         all.crashes += run.stats.crashes;
