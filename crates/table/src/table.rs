@@ -90,7 +90,7 @@ impl Table {
     /// The value of the key's row.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
-        self.find(key).map(|place| place.leaf.value(place.index))
+        self.find(key).map(value_at)
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -128,7 +128,7 @@ impl Table {
     /// As [`Table::put`]; `old` is shown the value that goes, or `None` if the row is new.
     pub fn put_with(&mut self, key: &[u8], value: &[u8], old: impl FnOnce(Option<&[u8]>)) -> Put {
         let cell = self.cell(value);
-        self.put_cell(key, cell, old)
+        self.put_cell(key, cell, |place| old(place.map(value_at)))
     }
 
     /// Puts a value that other rows, here or in other tables, may hold too: its bytes are stored once.
@@ -144,11 +144,21 @@ impl Table {
         old: impl FnOnce(Option<&[u8]>),
     ) -> Put {
         let cell = self.shared_cell(value);
-        self.put_cell(key, cell, old)
+        self.put_cell(key, cell, |place| old(place.map(value_at)))
+    }
+
+    /// Puts a shared value, and returns the one that goes: a handle if the row held one, else a copy.
+    pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
+        let cell = self.shared_cell(value);
+        let mut gone = None;
+        self.put_cell(key, cell, |old| {
+            gone = old.map(|place| place.leaf.share(place.index))
+        });
+        gone
     }
 
     #[inline]
-    fn put_cell(&mut self, key: &[u8], cell: Cell<'_>, old: impl FnOnce(Option<&[u8]>)) -> Put {
+    fn put_cell(&mut self, key: &[u8], cell: Cell<'_>, old: impl FnOnce(Option<Place>)) -> Put {
         let (prefix, suffix) = key.split_at(self.split.group_len(key));
         match self.groups.find(prefix) {
             Some(group) => self.put_at(group, suffix, cell, old),
@@ -167,7 +177,7 @@ impl Table {
         group: u32,
         suffix: &[u8],
         cell: Cell<'_>,
-        old: impl FnOnce(Option<&[u8]>),
+        old: impl FnOnce(Option<Place>),
     ) -> Put {
         if self
             .groups
@@ -212,7 +222,7 @@ impl Table {
 
     /// As [`Table::remove`], without a copy: `old` is shown the value, if there was a row. Says whether there was.
     pub fn remove_with(&mut self, key: &[u8], old: impl FnOnce(&[u8])) -> bool {
-        self.remove_place(key, |place| old(place.leaf.value(place.index)))
+        self.remove_place(key, |place| old(value_at(place)))
     }
 
     fn remove_place(&mut self, key: &[u8], old: impl FnOnce(Place)) -> bool {
@@ -358,6 +368,11 @@ impl Drop for Table {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+#[inline]
+fn value_at<'t>(place: Place) -> &'t [u8] {
+    place.leaf.value(place.index)
 }
 
 /// The first row of a tree in a range that begins there.

@@ -92,13 +92,13 @@ impl Tree {
         found.then_some(place)
     }
 
-    /// Puts a row; `old` is shown the value that goes, if there is one. Says whether the row is new.
+    /// Puts a row; `old` is shown the row as it was, if there was one. Says whether the row is new.
     pub(crate) fn put(
         &mut self,
         account: &mut Account,
         key: &[u8],
         cell: Cell<'_>,
-        old: impl FnOnce(Option<&[u8]>),
+        old: impl FnOnce(Option<Place>),
     ) -> bool {
         if self.tail.is_after(key) {
             old(None);
@@ -123,7 +123,7 @@ impl Tree {
         }
         let (index, new) = match page.search(key) {
             Ok(index) => {
-                old(Some(page.value(index)));
+                old(Some(Place { leaf: page, index }));
                 if page.replace(index, cell) {
                     return false;
                 }

@@ -73,6 +73,7 @@ fn memory_bytes_is_what_the_allocator_was_asked_for() {
                 3 => drop(table.put(row.as_bytes(), &[2; 700])),
                 _ => drop(table.put(row.as_bytes(), &[3; 20])),
             }
+            drop(row);
             assert_eq!(
                 table.memory_bytes(),
                 asked(before),
