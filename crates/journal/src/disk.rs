@@ -18,6 +18,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub trait Disk: Send + Sync {
+    /// A folder and those around it, durably; nothing happens where it is there.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Keeps other processes out of a folder until the result is dropped.
@@ -68,13 +69,14 @@ struct RealFile(File);
 
 impl Disk for RealDisk {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        if !path.exists() {
-            fs::create_dir_all(path)?;
-            if let Some(parent) = path.parent() {
-                self.sync_folder(parent)?;
-            }
+        if path.as_os_str().is_empty() || path.exists() {
+            return Ok(());
         }
-        Ok(())
+        // Each name is durable before another is put into it.
+        let parent = path.parent().unwrap_or(Path::new(""));
+        self.create_folder(parent)?;
+        fs::create_dir(path)?;
+        self.sync_folder(parent)
     }
 
     fn lock(&self, folder: &Path) -> io::Result<Box<dyn Any + Send + Sync>> {

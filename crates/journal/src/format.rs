@@ -63,7 +63,7 @@ impl FileHeader {
     }
 
     /// # Errors
-    /// [`Error::Corrupted`], also for a file of a later format: it is named as such.
+    /// [`Error::Corrupted`]; [`Error::State`] for a whole header of another format.
     pub fn decode(path: &Path, kind: FileKind, bytes: &[u8]) -> Result<FileHeader, Error> {
         let refuse = |detail: String| Err(Error::corrupted(path, 0, detail));
         if bytes.len() < FILE_HEADER_SIZE {
@@ -77,9 +77,10 @@ impl FileHeader {
         }
         let format = u32_at(bytes, 8);
         if format != FORMAT {
-            return refuse(format!(
-                "its format is {format}, and this larder reads {FORMAT}; use a newer larder"
-            ));
+            return Err(Error::state(format!(
+                "{} has format {format}, and this larder reads {FORMAT}; start the larder that wrote it, or a newer one",
+                path.display()
+            )));
         }
         if u32_at(bytes, 12) != 0 || u64_at(bytes, 48) != 0 {
             return refuse("bytes that must be zero are not".into());
@@ -263,6 +264,31 @@ mod tests {
         for (file, offset) in [(12, 640), (11, 641)] {
             assert_eq!(FrameHeader::decode(&bytes, file, offset), None);
             assert!(!header.fits(body, file, offset));
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_later_format_is_told_from_a_damaged_one() {
+        let path = Path::new("log");
+        let mut bytes = FileHeader {
+            kind: FileKind::Log,
+            journal: 1,
+            number: 2,
+            first_sequence: 3,
+            id: 4,
+        }
+        .encode();
+        FileHeader::decode(path, FileKind::Log, &bytes).expect("as it was written");
+        bytes[8] = 2;
+        let damaged = FileHeader::decode(path, FileKind::Log, &bytes);
+        assert!(matches!(damaged, Err(Error::Corrupted { .. })));
+        let sum = xxh3_64(&bytes[..56]);
+        bytes[56..].copy_from_slice(&sum.to_le_bytes());
+        match FileHeader::decode(path, FileKind::Log, &bytes) {
+            Err(error @ Error::State { .. }) => {
+                assert!(error.to_string().contains("has format 2"), "{error}");
+            }
+            other => panic!("{other:?}"),
         }
     }
 

@@ -354,7 +354,7 @@ impl Drop for Told {
 
 fn runs() -> u64 {
     if std::env::var_os("LARDER_SLOW_TESTS").is_some() {
-        50_000
+        10_000
     } else {
         700
     }

@@ -54,6 +54,8 @@ fn a_failed_write_or_sync_stops_the_journal_and_is_never_tried_again() {
         writer.step();
         let unknown = producer.append(put(b"unknown")).unwrap();
         producer.commit();
+        let uncommitted = journal.producer(|| ()).append(put(b"not done")).unwrap();
+        assert_eq!(uncommitted.0, 1);
         assert_eq!(producer.outcome(done), Outcome::Done);
         assert_eq!(producer.outcome(unknown), Outcome::Pending);
 
@@ -76,6 +78,11 @@ fn a_failed_write_or_sync_stops_the_journal_and_is_never_tried_again() {
         let operations = disk.operations();
         assert_eq!(writer.step(), Next::Stop);
         producer.commit();
+        assert_eq!(
+            journal.sizes().backlog_bytes,
+            0,
+            "nothing is kept for later"
+        );
         assert!(journal.begin_snapshot_stepped(1).is_err());
         assert!(journal.close_stepped(&mut writer).is_err());
         assert_eq!(disk.operations(), operations, "nothing is tried again");
@@ -215,6 +222,51 @@ fn a_snapshot_that_fails_leaves_the_journal_going_and_waits_before_the_next() {
     ));
     assert_eq!(disk.names(), ["log-0000000003", "snapshot-0000000003"]);
     assert_eq!(journal.sizes().log_bytes, 0, "the new log has no entries");
+}
+
+/// Restart time and disk space follow the rows that are there, not the writes that there were.
+#[test]
+fn logs_and_snapshots_stay_in_proportion_to_the_rows() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::No);
+    const KEYS: u64 = 100;
+    let put = |n: u64, add: &mut dyn FnMut(Entry<'_>)| {
+        add(Entry::Put {
+            key: &n.to_be_bytes(),
+            value: &[7; 92],
+            deadline_ms: None,
+        });
+    };
+    let row_bytes = 100 * KEYS;
+    let (mut snapshots, mut most) = (0, 0);
+    for _ in 0..2000 {
+        for n in 0..KEYS {
+            put(n, &mut |entry| {
+                producer.append(entry).unwrap();
+            });
+        }
+        producer.commit();
+        writer.step();
+        if journal.wants_snapshot() {
+            let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+            for mut part in parts {
+                for n in 0..KEYS {
+                    put(n, &mut |entry| part.add(entry).unwrap());
+                }
+                part.finish(&mut producer);
+            }
+            writer.step();
+            while maker.step() != SnapshotNext::Ended {}
+            snapshots += 1;
+        }
+        let sizes = journal.sizes();
+        most = most.max(sizes.log_bytes + sizes.snapshot_bytes);
+        assert!(disk.names().len() <= 2);
+    }
+    // A log up to the size of the snapshot, and the turn in which it passes that.
+    assert!(most < 3 * row_bytes, "{most} bytes for {row_bytes} of rows");
+    // And no more often than each time the log has grown so large.
+    assert!((500..=1001).contains(&snapshots), "{snapshots} snapshots");
 }
 
 #[test]
