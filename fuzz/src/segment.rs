@@ -49,13 +49,14 @@ pub fn read_segment(bytes: &[u8]) -> Result<u64, Error> {
                 let Some(extent) = extent else {
                     return Err(Error::corrupted("fuzz", "an extent lies outside its block"));
                 };
-                large.decode("fuzz", number, extent, &index.codec)?;
+                large.open("fuzz", number, extent, &index.codec)?;
             }
             if let Some(found) = index.locate(key_hash(record.key)) {
                 let stored = &bytes[found.start as usize..found.end as usize];
                 Block::open("fuzz", stored, found.index, &index.codec)?.find(
                     "fuzz",
                     found.index,
+                    key_hash(record.key),
                     record.key,
                 )?;
             }

@@ -3,16 +3,18 @@
 //! Nothing here does I/O. Read `slot` for how a key finds its partition, and `hash` for how it
 //! finds its block inside one.
 
+mod checksum;
 mod date;
 mod hash;
 mod names;
 mod slot;
 mod units;
 
+pub use checksum::checksum32;
 pub use date::civil_date;
-pub use hash::{checksum32, key_hash};
+pub use hash::key_hash;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
-pub use slot::{SLOTS, slot_of, slot_of_parts};
+pub use slot::{SLOTS, SlotPrefix, slot_of};
 pub use units::{ByteSize, ByteSizeError};
 
 /// The longest key, in bytes. The shortest is one byte.

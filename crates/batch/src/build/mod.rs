@@ -20,13 +20,12 @@ mod bucket;
 mod spill;
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use larder_types::{
-    ByteSize, KEY_BYTES_MAX, PartitionId, StoreName, VALUE_BYTES_MAX, key_hash, slot_of_parts,
+    ByteSize, KEY_BYTES_MAX, PartitionId, SlotPrefix, StoreName, VALUE_BYTES_MAX, key_hash,
 };
 use serde::{Deserialize, Serialize};
 
@@ -157,7 +156,7 @@ pub struct BuildProgress {
 /// See the module.
 pub struct Builder {
     options: BuildOptions,
-    prefix: Vec<u8>,
+    slots: SlotPrefix,
     buckets_per_partition: u32,
     out: OutFolder,
     buckets: Vec<Mutex<Bucket>>,
@@ -182,7 +181,7 @@ impl Builder {
         let buckets_per_partition = (BUCKETS / options.partitions).max(1);
         let bucket_count = options.partitions * buckets_per_partition;
         Ok(Builder {
-            prefix: format!("{}:", options.store).into_bytes(),
+            slots: SlotPrefix::new(format!("{}:", options.store).as_bytes()),
             buckets_per_partition,
             out: folder,
             buckets: (0..bucket_count).map(|_| Mutex::default()).collect(),
@@ -356,9 +355,8 @@ impl Builder {
                 return Err(Error::Cancelled);
             }
         }
-        let (mut file, summary) = writer.finish().map_err(io())?;
-        file.flush().map_err(io())?;
-        file.sync(&path)?;
+        let (file, summary) = writer.finish().map_err(io())?;
+        file.finish(&path)?;
         work.bytes_written
             .fetch_add(summary.size_bytes, Ordering::Relaxed);
         fault_point("build.segment");
@@ -423,7 +421,7 @@ impl RowWriter<'_> {
         let slot = if options.partitions == 1 {
             0
         } else {
-            slot_of_parts(&self.builder.prefix, key)
+            self.builder.slots.slot(key)
         };
         let partition = partition_of(slot, options.partitions);
         let hash = key_hash(key);

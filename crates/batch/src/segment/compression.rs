@@ -91,7 +91,7 @@ impl Compression {
     /// it, larger where more context makes it smaller.
     pub(crate) fn block_size(self) -> u32 {
         match self {
-            Compression::None => 640,
+            Compression::None => 560,
             Compression::Lz4 | Compression::Zstd { .. } => 4096,
         }
     }

@@ -116,25 +116,34 @@ impl Directory {
     }
 
     /// Where block `index` begins; the next one's position is its end.
-    #[inline]
+    #[inline(always)]
     pub fn position(&self, index: usize) -> u64 {
         let (base, offset) = self.parts(index);
         base + offset
     }
 
-    #[inline]
+    #[inline(always)]
     fn parts(&self, index: usize) -> (u64, u64) {
         let bytes = &*self.bytes;
+        if self.kind != Kind::Narrow {
+            return self.wider_parts(index);
+        }
+        let start = index / GROUP * NARROW_SIZE;
+        let group: &[u8; NARROW_SIZE] = bytes[start..start + NARROW_SIZE]
+            .try_into()
+            .expect("a group's size");
+        let at = 8 + index % GROUP * 2;
+        (
+            word(group),
+            u64::from(u16::from_le_bytes([group[at], group[at + 1]])),
+        )
+    }
+
+    #[inline(never)]
+    fn wider_parts(&self, index: usize) -> (u64, u64) {
+        let bytes = &*self.bytes;
         match self.kind {
-            Kind::Narrow => {
-                let group = &bytes[index / GROUP * NARROW_SIZE..][..NARROW_SIZE];
-                let at = 8 + index % GROUP * 2;
-                (
-                    word(group),
-                    u64::from(u16::from_le_bytes([group[at], group[at + 1]])),
-                )
-            }
-            Kind::Medium => {
+            Kind::Narrow | Kind::Medium => {
                 let group = &bytes[index / GROUP * MEDIUM_SIZE..][..MEDIUM_SIZE];
                 let at = 8 + index % GROUP * 4;
                 (

@@ -83,18 +83,21 @@ impl SegmentIndex {
     /// The block that would hold a key of this hash; `None` if the key is certainly absent.
     #[inline]
     pub fn locate(&self, hash: u64) -> Option<BlockRange> {
-        if self
-            .filter
-            .as_ref()
-            .is_some_and(|filter| !filter.may_contain(hash))
-        {
+        if !self.may_contain(hash) {
             return None;
         }
         self.block(self.block_index(hash))
     }
 
-    /// Block `index`, or `None` if it has no records.
+    /// False only if no key of this hash is in the segment.
     #[inline]
+    pub fn may_contain(&self, hash: u64) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_none_or(|filter| filter.may_contain(hash))
+    }
+
+    /// Block `index`, or `None` if it has no records.
+    #[inline(always)]
     pub fn block(&self, index: u64) -> Option<BlockRange> {
         let start = self.directory.position(index as usize);
         let end = self.directory.position(index as usize + 1);
@@ -102,17 +105,22 @@ impl SegmentIndex {
     }
 
     /// Which of the equal ranges of the hash space `hash` falls in.
-    #[inline]
+    #[inline(always)]
     pub fn block_index(&self, hash: u64) -> u64 {
         block_index(hash, self.footer.block_count)
     }
 
-    /// Asks the processor to fetch what [`SegmentIndex::locate`] will read.
+    /// Asks the processor to fetch what [`SegmentIndex::may_contain`] will read.
     #[inline]
-    pub fn prefetch(&self, hash: u64) {
+    pub fn prefetch_filter(&self, hash: u64) {
         if let Some(filter) = &self.filter {
             filter.prefetch(hash);
         }
+    }
+
+    /// Asks the processor to fetch what [`SegmentIndex::block`] will read.
+    #[inline]
+    pub fn prefetch_directory(&self, hash: u64) {
         self.directory.prefetch(self.block_index(hash) as usize);
     }
 

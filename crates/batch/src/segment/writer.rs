@@ -137,7 +137,7 @@ impl<W: Write> SegmentWriter<W> {
             self.end_block()?;
             self.current_index = index;
         }
-        self.current.push(key, value);
+        self.current.push(hash, key, value);
         if let Some(filter) = &mut self.filter {
             filter.insert(hash);
         }
@@ -193,7 +193,7 @@ impl<W: Write> SegmentWriter<W> {
             return Ok(());
         }
         if let EncoderState::Training { blocks, bytes } = &mut self.encoder {
-            *bytes += self.current.records().len();
+            *bytes += self.current.bytes().len();
             blocks.push((self.current_index, std::mem::take(&mut self.current)));
             return if *bytes >= TRAINING_BYTES {
                 self.end_training()
@@ -234,7 +234,7 @@ impl<W: Write> SegmentWriter<W> {
         let dictionary = if *bytes < TRAINING_BYTES_MIN {
             Vec::new()
         } else {
-            let samples: Vec<&[u8]> = blocks.iter().map(|(_, block)| block.records()).collect();
+            let samples: Vec<&[u8]> = blocks.iter().map(|(_, block)| block.bytes()).collect();
             // Data without anything in common trains to an error; then there is no dictionary.
             zstd::dict::from_samples(&samples, DICTIONARY_BYTES).unwrap_or_default()
         };
@@ -254,23 +254,17 @@ fn new_encoder(compression: Compression, dictionary: &[u8]) -> io::Result<Encode
     Encoder::new(compression, dictionary).map_err(|error| io::Error::other(error.to_string()))
 }
 
-/// As many blocks as give each `block_size` bytes on average, but not many more blocks than
-/// records: where records are long, each is nearly alone in its block.
+/// As many blocks as give each `block_size` bytes on average, but no more than four for each
+/// record: a directory of entries for empty blocks would not be small beside short records.
 fn block_count(options: &SegmentOptions, plan: &SegmentPlan) -> u64 {
-    const LONG_RECORD_BYTES: u64 = 4096;
-    const BLOCKS_PER_LONG_RECORD: u64 = 4;
+    const BLOCKS_PER_RECORD_MAX: u64 = 4;
     let records = plan.record_count.max(1);
-    // Each record carries two or three bytes of sizes.
+    // Each record carries a tag, and two or three bytes more if it is not as long as the others.
     let bytes = plan.inline_bytes + records * 2;
     let per_block = u64::from(options.block_size)
         .saturating_sub(BLOCK_OVERHEAD / 2)
         .max(1);
-    let most = if bytes / records >= LONG_RECORD_BYTES {
-        records * BLOCKS_PER_LONG_RECORD
-    } else {
-        records
-    };
-    (bytes / per_block).clamp(1, most)
+    (bytes / per_block).clamp(1, records * BLOCKS_PER_RECORD_MAX)
 }
 
 /// Counts and digests what passes to the writer behind it.

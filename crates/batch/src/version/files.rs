@@ -47,14 +47,21 @@ pub fn sync_file(path: &Path) -> Result<(), Error> {
         .map_err(Error::io("sync", path))
 }
 
-/// A new file that is written front to back, and sent on its way to disk as it grows, so that the
-/// last sync has little left to do.
+/// A file that is written front to back: gathered into pieces of 2 MiB at multiples of 2 MiB, and
+/// sent on its way to disk as it grows, so that the last sync has little left to do.
+///
+/// A piece of that size and place is one huge page in the page cache, where the file system can
+/// (ext4 since Linux 6.16, XFS, tmpfs): a map of the file then needs one entry in the page table
+/// for it instead of 512, and a random read misses the TLB far less. [`StreamingFile::finish`]
+/// writes what is left; without it the end of the file is missing.
 pub struct StreamingFile {
     file: File,
+    gathered: Vec<u8>,
     written: u64,
     started: u64,
 }
 
+const PIECE_BYTES: usize = 2 << 20;
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl StreamingFile {
@@ -66,42 +73,93 @@ impl StreamingFile {
             .create_new(true)
             .open(path)
             .map_err(Error::io("create", path))?;
-        Ok(StreamingFile {
-            file,
-            written: 0,
-            started: 0,
-        })
+        Ok(StreamingFile::at(file, 0))
     }
 
+    /// Writes on from `offset` of an open file, whose cursor stands there.
+    pub fn at(file: File, offset: u64) -> StreamingFile {
+        StreamingFile {
+            file,
+            gathered: Vec::with_capacity(PIECE_BYTES),
+            written: offset,
+            started: offset,
+        }
+    }
+
+    /// Writes what is left and makes all of it durable.
+    ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn sync(&self, path: &Path) -> Result<(), Error> {
-        self.file.sync_all().map_err(Error::io("sync", path))
+    pub fn finish(mut self, path: &Path) -> Result<(), Error> {
+        self.flush()
+            .and_then(|()| self.file.sync_all())
+            .map_err(Error::io("write", path))
+    }
+
+    /// How many bytes are missing to the next multiple of [`PIECE_BYTES`].
+    fn room(&self) -> usize {
+        let end = self.written + self.gathered.len() as u64;
+        PIECE_BYTES - (end % PIECE_BYTES as u64) as usize
+    }
+
+    fn write_back(&mut self) {
+        if self.written - self.started < WRITEBACK_BYTES {
+            return;
+        }
+        let (offset, size) = (self.started as i64, (self.written - self.started) as i64);
+        // SAFETY: the descriptor is open; the call starts writing dirty pages and changes no
+        // bytes. Its failure costs only the head start.
+        unsafe {
+            libc::sync_file_range(
+                self.file.as_raw_fd(),
+                offset,
+                size,
+                libc::SYNC_FILE_RANGE_WRITE,
+            )
+        };
+        self.started = self.written;
     }
 }
 
 impl Write for StreamingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.file.write(bytes)?;
-        self.written += count as u64;
-        if self.written - self.started >= WRITEBACK_BYTES {
-            let (offset, size) = (self.started as i64, (self.written - self.started) as i64);
-            // SAFETY: the descriptor is open; the call starts writing dirty pages and changes no
-            // bytes. Its failure costs only the head start.
-            unsafe {
-                libc::sync_file_range(
-                    self.file.as_raw_fd(),
-                    offset,
-                    size,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                )
-            };
-            self.started = self.written;
+        let room = self.room();
+        let taken = &bytes[..bytes.len().min(room)];
+        self.gathered.extend_from_slice(taken);
+        if taken.len() == room {
+            self.flush()?;
         }
-        Ok(count)
+        Ok(taken.len())
     }
 
+    /// Writes what has been gathered.
     fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all(&self.gathered)?;
+        self.written += self.gathered.len() as u64;
+        self.gathered.clear();
+        self.write_back();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_pieces_give_the_same_bytes_from_any_offset() {
+        let folder = tempfile::tempdir().expect("folder");
+        let bytes: Vec<u8> = (0..3 * PIECE_BYTES + 17).map(|i| (i / 7) as u8).collect();
+        for (name, start) in [("new", 0), ("resumed", 1_000_003)] {
+            let path = folder.path().join(name);
+            let mut file = File::create(&path).expect("create");
+            file.write_all(&bytes[..start]).expect("write");
+            let mut file = StreamingFile::at(file, start as u64);
+            for part in bytes[start..].chunks(777_777) {
+                file.write_all(part).expect("write");
+            }
+            file.finish(&path).expect("finish");
+            assert!(fs::read(&path).expect("read") == bytes, "{name}");
+        }
     }
 }

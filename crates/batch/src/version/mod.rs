@@ -12,6 +12,7 @@
 //! and a damaged block are different answers.
 
 pub mod files;
+mod memory;
 mod publish;
 mod segment_file;
 mod tools;
@@ -22,11 +23,11 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use larder_types::{key_hash, slot_of_parts};
+use larder_types::{SlotPrefix, key_hash};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, partition_of};
-use crate::segment::{BlockRange, IndexArena, IndexBytes, prefetch_block};
+use crate::segment::{IndexArena, IndexBytes};
 pub use publish::StoreDir;
 pub use segment_file::Attempt;
 use segment_file::{OpenedSegment, SegmentFile};
@@ -67,7 +68,7 @@ pub struct Residency {
 pub struct Version {
     manifest: Manifest,
     path: PathBuf,
-    prefix: Vec<u8>,
+    slots: SlotPrefix,
     segments: Vec<SegmentFile>,
     resident: AtomicBool,
     resident_bytes: AtomicU64,
@@ -102,7 +103,7 @@ impl Version {
             .map(|(segment, range)| segment.map(IndexBytes::new(&arena, range)));
         let segments = mapped.collect::<Result<Vec<_>, Error>>()?;
         Ok(Version {
-            prefix: format!("{}:", manifest.store).into_bytes(),
+            slots: SlotPrefix::new(format!("{}:", manifest.store).as_bytes()),
             manifest,
             path: path.to_owned(),
             segments,
@@ -141,13 +142,15 @@ impl Version {
     /// [`Error::Corrupted`] if the block that would hold the key is damaged.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
-        let Some((segment, range)) = self.locate(key) else {
-            return Ok(None);
-        };
+        let hash = key_hash(key);
+        let segment = &self.segments[self.segment_index(key)];
         if self.is_resident() {
-            return segment.find_mapped(range, key);
+            return memory::find(segment, hash, key);
         }
-        segment.read(range, key)
+        match segment.index.locate(hash) {
+            None => Ok(None),
+            Some(range) => segment.read(range, hash, key),
+        }
     }
 
     /// As [`Version::get`], but never waits for the disk: then it answers
@@ -157,13 +160,15 @@ impl Version {
     /// As [`Version::get`].
     #[inline]
     pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
-        let Some((segment, range)) = self.locate(key) else {
-            return Ok(Attempt::Ready(None));
-        };
+        let hash = key_hash(key);
+        let segment = &self.segments[self.segment_index(key)];
         if self.is_resident() {
-            return segment.find_mapped(range, key).map(Attempt::Ready);
+            return memory::find(segment, hash, key).map(Attempt::Ready);
         }
-        segment.try_read(range, key)
+        match segment.index.locate(hash) {
+            None => Ok(Attempt::Ready(None)),
+            Some(range) => segment.try_read(range, hash, key),
+        }
     }
 
     /// Looks up many keys, appending an answer for each, in order. Memory is fetched ahead, so that
@@ -173,40 +178,13 @@ impl Version {
             out.extend(keys.iter().map(|key| self.get(key)));
             return;
         }
-        for batch in keys.chunks(BATCH) {
-            self.get_batch(batch, out);
-        }
-    }
-
-    fn get_batch<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
-        let mut hashes = [(0u32, 0u64); BATCH];
-        for (key, slot) in keys.iter().zip(&mut hashes) {
-            let hash = key_hash(key);
-            let segment = self.segment_index(key);
-            self.segments[segment].index.prefetch(hash);
-            *slot = (segment as u32, hash);
-        }
-        let mut ranges = [None; BATCH];
-        for (&(segment, hash), range) in hashes[..keys.len()].iter().zip(&mut ranges) {
-            let segment = &self.segments[segment as usize];
-            *range = segment.index.locate(hash);
-            if let Some(range) = range {
-                prefetch_block(segment.mapped(*range));
+        for batch in keys.chunks(memory::BATCH) {
+            let mut segments = [&self.segments[0]; memory::BATCH];
+            for (segment, key) in segments.iter_mut().zip(batch) {
+                *segment = &self.segments[self.segment_index(key)];
             }
+            memory::find_batch(&segments[..batch.len()], batch, out);
         }
-        for ((key, &(segment, _)), range) in keys.iter().zip(&hashes).zip(&ranges) {
-            out.push(match range {
-                None => Ok(None),
-                Some(range) => self.segments[segment as usize].find_mapped(*range, key),
-            });
-        }
-    }
-
-    #[inline]
-    fn locate(&self, key: &[u8]) -> Option<(&SegmentFile, BlockRange)> {
-        let hash = key_hash(key);
-        let segment = &self.segments[self.segment_index(key)];
-        Some((segment, segment.index.locate(hash)?))
     }
 
     #[inline]
@@ -214,7 +192,7 @@ impl Version {
         if self.segments.len() == 1 {
             return 0;
         }
-        partition_of(slot_of_parts(&self.prefix, key), self.segments.len() as u32) as usize
+        partition_of(self.slots.slot(key), self.segments.len() as u32) as usize
     }
 
     /// Whether all of it was in the page cache when last looked: then `get` will not wait.
@@ -244,7 +222,3 @@ impl Version {
         self.residency()
     }
 }
-
-/// Lookups that [`Version::get_many`] has under way at once: enough to keep the memory busy, few
-/// enough that what is fetched ahead stays in the second-level cache.
-const BATCH: usize = 16;

@@ -11,9 +11,9 @@ use memmap2::{Advice, Mmap, MmapOptions};
 use super::Value;
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
-use crate::segment::block::{Block, BlockValue};
+use crate::segment::block::{Block, BlockValue, find_plain};
 use crate::segment::format::{FOOTER_SIZE, HEADER_SIZE, check_header};
-use crate::segment::{BlockRange, Codec, Footer, IndexBytes, SegmentIndex, prefetch_block};
+use crate::segment::{BlockRange, Codec, Footer, IndexBytes, SegmentIndex};
 
 /// The answer of a lookup that must not wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,27 +135,51 @@ impl SegmentFile {
     }
 
     #[inline]
-    pub fn find_mapped(&self, range: BlockRange, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
+    pub fn find_mapped(
+        &self,
+        range: BlockRange,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, Error> {
         let bytes = self.mapped(range);
-        prefetch_block(bytes);
+        match find_plain(bytes, range.index, hash, key) {
+            Some(found) => Ok(found.map(|value| Value(Cow::Borrowed(value)))),
+            None => self.find_any(range, hash, key),
+        }
+    }
+
+    /// As `find_mapped`, in blocks of every kind.
+    #[inline(never)]
+    fn find_any(
+        &self,
+        range: BlockRange,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Value<'_>>, Error> {
+        let bytes = self.mapped(range);
         let block = Block::open(&self.place, bytes, range.index, &self.index.codec)?;
         Ok(Some(Value(
-            match block.find(&self.place, range.index, key)? {
+            match block.find(&self.place, range.index, hash, key)? {
                 None => return Ok(None),
                 Some(BlockValue::Borrowed(value)) => Cow::Borrowed(value),
                 Some(BlockValue::Owned(value)) => Cow::Owned(value),
                 Some(BlockValue::Large(large)) => {
                     let stored = extent(bytes, large.offset, large.stored_size)
                         .ok_or_else(|| self.cut_off(range))?;
-                    large.decode(&self.place, range.index, stored, &self.index.codec)?
+                    large.open(&self.place, range.index, stored, &self.index.codec)?
                 }
             },
         )))
     }
 
     /// Finds `key` by reading the block with one positioned read, which may wait for the disk.
-    pub fn read(&self, range: BlockRange, key: &[u8]) -> Result<Option<Value<'static>>, Error> {
-        match self.find_by(range, key, &|offset, bytes| {
+    pub fn read(
+        &self,
+        range: BlockRange,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Option<Value<'static>>, Error> {
+        match self.find_by(range, hash, key, &|offset, bytes| {
             self.file
                 .read_exact_at(bytes, offset)
                 .map_err(Error::io("read", &self.path))?;
@@ -167,8 +191,13 @@ impl SegmentFile {
     }
 
     /// Finds `key` if that takes no waiting for the disk.
-    pub fn try_read(&self, range: BlockRange, key: &[u8]) -> Result<Attempt<'static>, Error> {
-        self.find_by(range, key, &|offset, bytes| {
+    pub fn try_read(
+        &self,
+        range: BlockRange,
+        hash: u64,
+        key: &[u8],
+    ) -> Result<Attempt<'static>, Error> {
+        self.find_by(range, hash, key, &|offset, bytes| {
             self.read_without_waiting(offset, bytes)
         })
     }
@@ -176,6 +205,7 @@ impl SegmentFile {
     fn find_by(
         &self,
         range: BlockRange,
+        hash: u64,
         key: &[u8],
         read: &ReadAt<'_>,
     ) -> Result<Attempt<'static>, Error> {
@@ -199,7 +229,7 @@ impl SegmentFile {
             }
         }
         let block = Block::open(&self.place, &bytes, range.index, &self.index.codec)?;
-        let value = match block.find(&self.place, range.index, key)? {
+        let value = match block.find(&self.place, range.index, hash, key)? {
             None => return Ok(Attempt::Ready(None)),
             Some(BlockValue::Borrowed(value)) => value.to_vec(),
             Some(BlockValue::Owned(value)) => value,
@@ -207,7 +237,7 @@ impl SegmentFile {
                 let codec = &self.index.codec;
                 if let Some(stored) = extent(&bytes, large.offset, large.stored_size) {
                     large
-                        .decode(&self.place, range.index, stored, codec)?
+                        .open(&self.place, range.index, stored, codec)?
                         .into_owned()
                 } else {
                     let end = large
@@ -221,7 +251,7 @@ impl SegmentFile {
                     if !read(range.start + large.offset, &mut stored)? {
                         return Ok(Attempt::WouldBlock);
                     }
-                    match large.decode(&self.place, range.index, &stored, codec)? {
+                    match large.open(&self.place, range.index, &stored, codec)? {
                         Cow::Owned(value) => value,
                         Cow::Borrowed(_) => stored,
                     }

@@ -5,7 +5,7 @@
 
 use std::os::unix::fs::FileExt;
 
-use larder_types::{KEY_BYTES_MAX, key_hash, slot_of_parts};
+use larder_types::{KEY_BYTES_MAX, key_hash};
 
 use super::Version;
 use super::segment_file::{SegmentFile, extent};
@@ -90,7 +90,7 @@ impl Version {
                 {
                     return Err(wrong("a lookup would not find it where it is"));
                 }
-                let slot = slot_of_parts(&self.prefix, key);
+                let slot = self.slots.slot(key);
                 if footer.partitions > 1 && !(first_slot..=last_slot).contains(&slot) {
                     return Err(wrong("it belongs to another partition"));
                 }
@@ -243,7 +243,7 @@ fn each_record(
                 })?;
                 each(
                     record.key,
-                    &large.decode(place, range.index, stored, segment.codec())?,
+                    &large.open(place, range.index, stored, segment.codec())?,
                 )?;
             }
         }

@@ -9,16 +9,16 @@
 //! ```
 //!
 //! Invariants:
-//! 1. `digest` covers exactly the first `at` bytes of the file, and `at` is the file's length.
+//! 1. `digest` covers exactly the first `at` bytes of the file, which are written once it is flushed.
 //! 2. A segment is reported fetched only if its digest is the manifest's.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
 use futures::StreamExt;
+use larder_batch::version::files::StreamingFile;
 use larder_batch::{SegmentDigest, SegmentEntry};
 use larder_remote::Location;
 
@@ -37,8 +37,6 @@ pub struct Patience {
 
 const BACK_OFF_FIRST: Duration = Duration::from_millis(50);
 const BACK_OFF_MAX: Duration = Duration::from_secs(10);
-/// Writing back early keeps the final sync short, and readers' disk requests from queueing behind it.
-const WRITE_BACK_BYTES: u64 = 8 << 20;
 
 pub struct Fetch<'a> {
     pub pull: &'a Pull,
@@ -48,10 +46,9 @@ pub struct Fetch<'a> {
 
 /// A segment's file and how far it is.
 struct Partial {
-    file: File,
+    file: StreamingFile,
     digest: SegmentDigest,
     at: u64,
-    written_back: u64,
 }
 
 impl Fetch<'_> {
@@ -63,14 +60,27 @@ impl Fetch<'_> {
         path: &Path,
     ) -> Result<(), Error> {
         let mut partial = self.reopen(entry, path)?;
+        let fetched = self.matching(source, entry, path, &mut partial).await;
+        // After a fault too: the next pull goes on from there.
+        let flushed = partial.file.flush().map_err(Error::io("write", path));
+        fetched.and(flushed)
+    }
+
+    async fn matching(
+        &self,
+        source: &Location,
+        entry: &SegmentEntry,
+        path: &Path,
+        partial: &mut Partial,
+    ) -> Result<(), Error> {
         let mut restarted = false;
         loop {
-            self.complete(source, entry, path, &mut partial).await?;
+            self.complete(source, entry, path, partial).await?;
             let got = partial.digest.finish_hex();
             if got == entry.digest {
                 return Ok(());
             }
-            self.restart(path, &mut partial)?;
+            self.restart(path, partial)?;
             if restarted {
                 return Err(Error::Source {
                     message: format!(
@@ -162,55 +172,45 @@ impl Fetch<'_> {
 
     /// Opens the file and hashes what an earlier attempt left; what is too long starts anew.
     fn reopen(&self, entry: &SegmentEntry, path: &Path) -> Result<Partial, Error> {
-        let file = File::options()
+        let mut file = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(path)
             .map_err(Error::io("open", path))?;
-        let mut partial = Partial {
-            file,
-            digest: SegmentDigest::new(),
-            at: 0,
-            written_back: 0,
-        };
-        let length = partial
-            .file
-            .metadata()
-            .map_err(Error::io("look at", path))?
-            .len();
+        let mut digest = SegmentDigest::new();
+        let mut at = 0;
+        let length = file.metadata().map_err(Error::io("look at", path))?.len();
         if length > entry.size_bytes {
-            self.restart(path, &mut partial)?;
+            file.set_len(0).map_err(Error::io("empty", path))?;
         }
         let mut buffer = vec![0; 256 << 10];
         loop {
-            let count = partial
-                .file
-                .read(&mut buffer)
-                .map_err(Error::io("read", path))?;
+            let count = file.read(&mut buffer).map_err(Error::io("read", path))?;
             if count == 0 {
                 break;
             }
-            partial.digest.update(&buffer[..count]);
-            partial.at += count as u64;
+            digest.update(&buffer[..count]);
+            at += count as u64;
             self.pull.resumed(count as u64);
             self.pull.check_cancelled()?;
         }
-        partial.written_back = partial.at;
-        Ok(partial)
+        Ok(Partial {
+            file: StreamingFile::at(file, at),
+            digest,
+            at,
+        })
     }
 
     fn restart(&self, path: &Path, partial: &mut Partial) -> Result<(), Error> {
         self.pull.discarded(partial.at);
-        partial.file.set_len(0).map_err(Error::io("empty", path))?;
-        partial
-            .file
-            .seek(SeekFrom::Start(0))
-            .map_err(Error::io("empty", path))?;
-        partial.digest = SegmentDigest::new();
-        partial.at = 0;
-        partial.written_back = 0;
+        let file = File::create(path).map_err(Error::io("empty", path))?;
+        *partial = Partial {
+            file: StreamingFile::at(file, 0),
+            digest: SegmentDigest::new(),
+            at: 0,
+        };
         Ok(())
     }
 }
@@ -220,19 +220,6 @@ impl Partial {
         self.file.write_all(chunk)?;
         self.digest.update(chunk);
         self.at += chunk.len() as u64;
-        if self.at - self.written_back >= WRITE_BACK_BYTES {
-            // SAFETY: the descriptor is open for as long as `self.file` lives; the call reads no
-            // memory of ours. It is a hint: the sync at publishing is what makes data durable.
-            unsafe {
-                libc::sync_file_range(
-                    self.file.as_raw_fd(),
-                    self.written_back as libc::off64_t,
-                    (self.at - self.written_back) as libc::off64_t,
-                    libc::SYNC_FILE_RANGE_WRITE,
-                );
-            }
-            self.written_back = self.at;
-        }
         Ok(())
     }
 }

@@ -1,0 +1,250 @@
+//! What a block holds, as bytes: finding a key in it, and stepping over its records.
+//!
+//! The bytes come from disk. A position that they give is checked before it is used, so whatever
+//! they are, the worst answer is "impossible".
+
+use std::ops::Range;
+
+use super::{
+    FLAG_UNIFORM, FLAG_WIDE, FoundValue, LARGE_REF_SIZE, LargeRef, NARROW_UNIFORM, NARROW_VARIED,
+    RecordRef, WIDE_UNIFORM, WIDE_VARIED,
+};
+use crate::segment::format::take_varint;
+
+/// The parts of a block's contents.
+pub(super) struct Contents<'a> {
+    bytes: &'a [u8],
+    flags: u8,
+    count: usize,
+    /// Where the tags begin.
+    tags: usize,
+    /// Of all records, when they are uniform.
+    key_size: usize,
+    value_size: usize,
+}
+
+/// Where in the contents a value, or the reference to a large one, stands.
+pub(super) enum Place {
+    Inline(Range<usize>),
+    Large(Range<usize>),
+}
+
+/// Tags compared at once.
+const GROUP: usize = 16;
+
+// Everything below waits for the block's bytes. So there are few operations in it, and none of
+// their places depends on more of the bytes than it must.
+impl<'a> Contents<'a> {
+    /// `None` if the parts do not fit into `bytes`.
+    #[inline(always)]
+    pub fn parse(bytes: &'a [u8], flags: u8) -> Option<Contents<'a>> {
+        let uniform = flags & FLAG_UNIFORM != 0;
+        let (header, count, key_size, value_size) = if flags & FLAG_WIDE == 0 {
+            let header = if uniform {
+                NARROW_UNIFORM
+            } else {
+                NARROW_VARIED
+            };
+            let &[count, ref sizes @ ..] = bytes.get(..header)? else {
+                return None;
+            };
+            match *sizes {
+                [key, low, high] => (
+                    header,
+                    usize::from(count),
+                    usize::from(key),
+                    usize::from(u16::from_le_bytes([low, high])),
+                ),
+                _ => (header, usize::from(count), 0, 0),
+            }
+        } else {
+            let header = if uniform { WIDE_UNIFORM } else { WIDE_VARIED };
+            let words = bytes.get(..header)?.as_chunks::<4>().0;
+            let word = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
+            (header, word(0) as usize, word(1) as usize, word(2) as usize)
+        };
+        Some(Contents {
+            bytes,
+            flags,
+            count,
+            tags: header,
+            key_size,
+            value_size,
+        })
+    }
+
+    /// The value of `key`; `None` within `Some` if it is not here, `None` alone if the contents
+    /// are impossible.
+    #[inline(always)]
+    pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<Place>> {
+        let tags = self.bytes.get(self.tags..)?;
+        let mut first = 0;
+        while first < self.count {
+            let present = u32::MAX.unbounded_shl((self.count - first) as u32);
+            let mut matches = equal_tags(tags.get(first..)?, tag) & !present;
+            while matches != 0 {
+                let index = first + matches.trailing_zeros() as usize;
+                let (found, place) = self.record(index)?;
+                if same(found, key) {
+                    return Some(Some(place));
+                }
+                matches &= matches - 1;
+            }
+            first += GROUP;
+        }
+        Some(None)
+    }
+
+    #[inline(always)]
+    fn record(&self, index: usize) -> Option<(&'a [u8], Place)> {
+        if self.flags & FLAG_UNIFORM != 0 {
+            let stride = self.key_size + self.value_size;
+            let start = self.tags + self.count + index.checked_mul(stride)?;
+            let record = self.bytes.get(start..start.checked_add(stride)?)?;
+            let value = start + self.key_size..start + stride;
+            Some((&record[..self.key_size], Place::Inline(value)))
+        } else {
+            self.varied(index)
+        }
+    }
+
+    #[inline]
+    fn varied(&self, index: usize) -> Option<(&'a [u8], Place)> {
+        let ends = self.tags + self.count;
+        let end_size = if self.flags & FLAG_WIDE == 0 { 2 } else { 4 };
+        let records = ends.checked_add((self.count - 1).checked_mul(end_size)?)?;
+        let end_of = |index: usize| {
+            let at = ends + index * end_size;
+            let end = match self.bytes.get(at..at + end_size)? {
+                [low, high] => usize::from(u16::from_le_bytes([*low, *high])),
+                bytes => u32::from_le_bytes(*bytes.first_chunk()?) as usize,
+            };
+            records.checked_add(end)
+        };
+        let start = match index {
+            0 => records,
+            _ => end_of(index - 1)?,
+        };
+        let end = match index + 1 == self.count {
+            true => self.bytes.len(),
+            false => end_of(index)?,
+        };
+        let mut rest = self.bytes.get(start..end)?;
+        let sizes = take_varint(&mut rest)?;
+        let key_size = usize::try_from(sizes >> 1).ok()?;
+        let key = rest.get(..key_size)?;
+        let value = end - (rest.len() - key_size)..end;
+        if sizes & 1 == 0 {
+            Some((key, Place::Inline(value)))
+        } else if value.len() == LARGE_REF_SIZE {
+            Some((key, Place::Large(value)))
+        } else {
+            None
+        }
+    }
+
+    /// Whether the records end where the contents do.
+    fn is_filled(&self) -> bool {
+        let stride = self.key_size + self.value_size;
+        let Some(size) = stride.checked_mul(self.count) else {
+            return false;
+        };
+        self.flags & FLAG_UNIFORM == 0
+            || (self.tags + self.count).checked_add(size) == Some(self.bytes.len())
+    }
+}
+
+/// A bit for each of the first [`GROUP`] tags that equals `tag`.
+#[inline(always)]
+fn equal_tags(tags: &[u8], tag: u8) -> u32 {
+    let Some(group) = tags.first_chunk::<GROUP>() else {
+        let mut group = [0; GROUP];
+        group[..tags.len()].copy_from_slice(tags);
+        return equal_bytes(&group, tag);
+    };
+    equal_bytes(group, tag)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
+    use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
+    // SAFETY: the load reads the 16 bytes of `bytes` and needs no alignment; SSE2 is part of every
+    // x86-64.
+    unsafe {
+        let group = _mm_loadu_si128(bytes.as_ptr().cast());
+        _mm_movemask_epi8(_mm_cmpeq_epi8(group, _mm_set1_epi8(byte as i8))) as u32
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
+    let bits = bytes.iter().enumerate();
+    bits.fold(0, |bits, (at, other)| {
+        bits | u32::from(*other == byte) << at
+    })
+}
+
+/// `a == b`, for keys: mostly short, so that calling a function for it would cost more than it does.
+#[inline(always)]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    if (8..=16).contains(&a.len()) {
+        let ends = |bytes: &[u8]| {
+            let first = u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes"));
+            let last = u64::from_le_bytes(*bytes.last_chunk().expect("8 bytes"));
+            (first, last)
+        };
+        let ((a, b), (c, d)) = (ends(a), ends(b));
+        return (a ^ c) | (b ^ d) == 0;
+    }
+    a == b
+}
+
+/// Steps over a block's records.
+pub struct Records<'a> {
+    contents: Option<Contents<'a>>,
+    next: usize,
+    block_size: u64,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn new(bytes: &'a [u8], flags: u8, block_size: u64) -> Records<'a> {
+        Records {
+            contents: Contents::parse(bytes, flags),
+            next: 0,
+            block_size,
+        }
+    }
+
+    /// Whether all there are have come, each of them possible.
+    pub fn is_whole(&self) -> bool {
+        self.contents
+            .as_ref()
+            .is_some_and(|contents| self.next == contents.count && contents.is_filled())
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = RecordRef<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<RecordRef<'a>> {
+        let contents = self.contents.as_ref()?;
+        if self.next == contents.count {
+            return None;
+        }
+        let (key, place) = contents.record(self.next)?;
+        let value = match place {
+            Place::Inline(at) => FoundValue::Inline(&contents.bytes[at]),
+            Place::Large(at) => {
+                FoundValue::Large(LargeRef::decode(&contents.bytes[at], self.block_size)?)
+            }
+        };
+        self.next += 1;
+        Some(RecordRef { key, value })
+    }
+}
