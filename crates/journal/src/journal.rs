@@ -24,10 +24,13 @@ use crate::writer::{Next, Writer};
 pub enum Fsync {
     /// Before it is acknowledged: nothing acknowledged is lost.
     Always,
-    /// Within a second: a crash of the machine loses the last second at most.
+    /// Within a second: a crash of the machine loses the last second at most, as long as
+    /// [`Producer::has_room`] is heeded. A killed process loses what was not yet written: some
+    /// milliseconds, and within the same second what came while a sync was on its way.
     #[default]
     EverySecond,
-    /// When the kernel does it.
+    /// When the kernel does it. The order in which it does is its own, so a crash of the machine
+    /// may cut the log at any frame since the last snapshot began.
     No,
 }
 
