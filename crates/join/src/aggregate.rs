@@ -15,12 +15,20 @@ pub struct Totals {
 
 impl Totals {
     pub fn decode(bytes: &[u8]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         if bytes.len() == 8 {
-            return Totals { rows: word(0), ..Totals::default() };
+            return Totals {
+                rows: word(0),
+                ..Totals::default()
+            };
         }
         let sum = i128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes"));
-        Totals { rows: word(0), texts: word(8), sum }
+        Totals {
+            rows: word(0),
+            texts: word(8),
+            sum,
+        }
     }
 
     pub fn encode(&self, operator: Operator, out: &mut [u8; 32]) -> usize {
@@ -89,5 +97,8 @@ fn is_added(operator: Operator) -> bool {
 
 /// Whether the rows of the output are totals.
 pub fn is_totals(operator: Operator) -> bool {
-    matches!(operator, Operator::Count | Operator::Sum | Operator::Avg | Operator::Distinct)
+    matches!(
+        operator,
+        Operator::Count | Operator::Sum | Operator::Avg | Operator::Distinct
+    )
 }

@@ -13,7 +13,12 @@ use crate::rows::Value;
 
 impl Engine {
     /// The rows of a range whose source ranges are pulled.
-    pub(crate) fn pulled_rows(&mut self, _join: &mut Join, _range: &KeyRange, _now: u64) -> Vec<(Box<[u8]>, Value)> {
+    pub(crate) fn pulled_rows(
+        &mut self,
+        _join: &mut Join,
+        _range: &KeyRange,
+        _now: u64,
+    ) -> Vec<(Box<[u8]>, Value)> {
         Vec::new()
     }
 }

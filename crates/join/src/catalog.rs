@@ -31,24 +31,44 @@ impl Engine {
     ///
     /// # Errors
     /// Where and why the definition cannot be used, by itself or beside what is there.
-    pub fn create(&mut self, name: &str, definition: &str, now: u64) -> Result<JoinId, DefinitionError> {
+    pub fn create(
+        &mut self,
+        name: &str,
+        definition: &str,
+        now: u64,
+    ) -> Result<JoinId, DefinitionError> {
         self.begin(now);
         let definition = Definition::parse(definition)?;
         if self.find(name).is_some() {
-            return Err(DefinitionError::new(1, format!("a join named {name:?} is there already: drop it first")));
+            return Err(DefinitionError::new(
+                1,
+                format!("a join named {name:?} is there already: drop it first"),
+            ));
         }
         self.refuse_occupied(&definition)?;
         self.refuse_cycle(&definition)?;
         self.refuse_unheard(&definition)?;
         let table = self.table_for(&definition.output, &definition);
         let order = plan::order(&definition);
-        let tables: Vec<TableId> =
-            order.iter().map(|&s| self.table_for(&definition.sources[s].pattern.clone(), &definition)).collect();
+        let tables: Vec<TableId> = order
+            .iter()
+            .map(|&s| self.table_for(&definition.sources[s].pattern.clone(), &definition))
+            .collect();
         self.discard_downstream(table);
         let id = self.joins.len() as JoinId;
-        self.record(|| LogEntry::Create { name: name.to_string(), definition: definition.text.clone() });
+        self.record(|| LogEntry::Create {
+            name: name.to_string(),
+            definition: definition.text.clone(),
+        });
         let is_maintained = definition.is_maintained();
-        self.joins.push(Some(Box::new(Join::new(id, name, definition, order, table, tables.clone()))));
+        self.joins.push(Some(Box::new(Join::new(
+            id,
+            name,
+            definition,
+            order,
+            table,
+            tables.clone(),
+        ))));
         self.tables[table as usize].makers.push(id);
         if is_maintained {
             for (level, &source) in tables.iter().enumerate() {
@@ -64,7 +84,9 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn drop_join(&mut self, name: &str) -> Result<(), Error> {
-        let id = self.find(name).ok_or_else(|| Error::UnknownJoin { name: name.to_string() })?;
+        let id = self.find(name).ok_or_else(|| Error::UnknownJoin {
+            name: name.to_string(),
+        })?;
         let join = self.joins[id as usize].as_ref().expect("found");
         let (table, sources) = (join.table, join.tables.clone());
         self.discard_downstream(table);
@@ -72,15 +94,23 @@ impl Engine {
         self.joins[id as usize] = None;
         self.tables[table as usize].makers.retain(|&m| m != id);
         for source in sources {
-            self.tables[source as usize].readers.retain(|(r, _)| *r != id);
+            self.tables[source as usize]
+                .readers
+                .retain(|(r, _)| *r != id);
         }
         self.order_upstream();
-        self.record(|| LogEntry::Drop { name: name.to_string() });
+        self.record(|| LogEntry::Drop {
+            name: name.to_string(),
+        });
         Ok(())
     }
 
     pub(crate) fn find(&self, name: &str) -> Option<JoinId> {
-        self.joins.iter().flatten().find(|j| j.name == name).map(|j| j.id)
+        self.joins
+            .iter()
+            .flatten()
+            .find(|j| j.name == name)
+            .map(|j| j.id)
     }
 
     /// All joins, oldest first.
@@ -104,18 +134,24 @@ impl Engine {
     /// No join has this name.
     pub fn info(&self, name: &str) -> Result<JoinInfo, Error> {
         let found = self.list().into_iter().find(|j| j.name == name);
-        found.ok_or_else(|| Error::UnknownJoin { name: name.to_string() })
+        found.ok_or_else(|| Error::UnknownJoin {
+            name: name.to_string(),
+        })
     }
 
     /// An output cannot share a table with base rows.
     fn refuse_occupied(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let Some(&table) = self.names.get(table_of(&definition.output)) else { return Ok(()) };
+        let Some(&table) = self.names.get(table_of(&definition.output)) else {
+            return Ok(());
+        };
         let state = &self.tables[table as usize];
         if state.makers.is_empty() && (!state.rows.is_empty() || state.supplied.is_some()) {
             let name = text(&state.name[..state.name.len() - 1]);
             return Err(DefinitionError::new(
                 definition.output_column,
-                format!("table {name} holds rows of its own: give the output another table, or remove the rows"),
+                format!(
+                    "table {name} holds rows of its own: give the output another table, or remove the rows"
+                ),
             ));
         }
         Ok(())
@@ -130,7 +166,10 @@ impl Engine {
                 path.reverse();
                 return Err(DefinitionError::new(
                     source.column,
-                    format!("this join would never end: its output leads back to its source ({})", path.join(" <- ")),
+                    format!(
+                        "this join would never end: its output leads back to its source ({})",
+                        path.join(" <- ")
+                    ),
                 ));
             }
         }
@@ -145,7 +184,9 @@ impl Engine {
         }
         if let Some(&number) = self.names.get(table) {
             for &maker in &self.tables[number as usize].makers {
-                let Some(join) = &self.joins[maker as usize] else { continue };
+                let Some(join) = &self.joins[maker as usize] else {
+                    continue;
+                };
                 for &source in &join.tables {
                     if self.leads_to(&self.tables[source as usize].name.clone(), output, path) {
                         return true;
@@ -161,8 +202,13 @@ impl Engine {
     fn refuse_unheard(&self, definition: &Definition) -> Result<(), DefinitionError> {
         if definition.is_maintained() {
             for source in &definition.sources {
-                let Some(&table) = self.names.get(table_of(&source.pattern)) else { continue };
-                let makers = self.tables[table as usize].makers.iter().filter_map(|&m| self.joins[m as usize].as_ref());
+                let Some(&table) = self.names.get(table_of(&source.pattern)) else {
+                    continue;
+                };
+                let makers = self.tables[table as usize]
+                    .makers
+                    .iter()
+                    .filter_map(|&m| self.joins[m as usize].as_ref());
                 for join in makers.filter(|j| j.definition.mode != Mode::Push) {
                     return Err(DefinitionError::new(
                         source.column,
@@ -220,14 +266,22 @@ impl Engine {
             }
         }
         // Those that read most joins come first: what they were computed from is pinned by them.
-        joins.sort_by_key(|&id| std::cmp::Reverse(self.joins[id as usize].as_ref().map_or(0, |j| j.upstream.len())));
+        joins.sort_by_key(|&id| {
+            std::cmp::Reverse(
+                self.joins[id as usize]
+                    .as_ref()
+                    .map_or(0, |j| j.upstream.len()),
+            )
+        });
         for id in joins {
             self.discard_fills(id);
         }
     }
 
     fn discard_fills(&mut self, id: JoinId) {
-        let Some(mut join) = self.joins[id as usize].take() else { return };
+        let Some(mut join) = self.joins[id as usize].take() else {
+            return;
+        };
         self.finish_lists(&mut join);
         let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();
         for fill in fills {
@@ -256,7 +310,9 @@ impl Engine {
             if upstream.contains(&maker) {
                 continue;
             }
-            let Some(join) = &self.joins[maker as usize] else { continue };
+            let Some(join) = &self.joins[maker as usize] else {
+                continue;
+            };
             for &source in &join.tables {
                 self.add_upstream(source, upstream);
             }
@@ -275,7 +331,9 @@ pub(crate) fn mode_name(mode: Mode) -> &'static str {
 }
 
 fn table_of(pattern: &Pattern) -> &[u8] {
-    let Some(Element::Text(start)) = pattern.elements.first() else { unreachable!("invariant 2 of patterns") };
+    let Some(Element::Text(start)) = pattern.elements.first() else {
+        unreachable!("invariant 2 of patterns")
+    };
     table_name(start).expect("invariant 2 of patterns")
 }
 

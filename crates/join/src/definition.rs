@@ -69,7 +69,9 @@ impl Bound {
 impl Source {
     /// Whether a row with this value is inside the bounds on values.
     pub fn admits(&self, value: &[u8]) -> bool {
-        self.conditions.iter().all(|c| c.slot.is_some() || c.holds(value))
+        self.conditions
+            .iter()
+            .all(|c| c.slot.is_some() || c.holds(value))
     }
 
     pub fn bounds_values(&self) -> bool {
@@ -94,7 +96,12 @@ impl Definition {
                 .iter()
                 .map(|c| bound(c, &names, &source))
                 .collect::<Result<_, _>>()?;
-            sources.push(Source { operator: clause.operator, pattern: source, conditions, column: clause.source.column });
+            sources.push(Source {
+                operator: clause.operator,
+                pattern: source,
+                conditions,
+                column: clause.source.column,
+            });
         }
         let value = value_source(&syntax)?;
         let operator = syntax.clauses[value].operator;
@@ -103,7 +110,10 @@ impl Definition {
         if syntax.mode == Mode::Auto && operator != Operator::Copy {
             return Err(DefinitionError::new(
                 syntax.clauses[value].column,
-                format!("auto chooses for each source range whether to copy; with {} write push or pull", operator.name()),
+                format!(
+                    "auto chooses for each source range whether to copy; with {} write push or pull",
+                    operator.name()
+                ),
             ));
         }
         let all = sources.iter().fold(0, |all, s| all | s.pattern.slots);
@@ -136,18 +146,38 @@ impl Definition {
 fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut names = Names::default();
-    let patterns = || syntax.clauses.iter().map(|c| &c.source).chain([&syntax.output]);
+    let patterns = || {
+        syntax
+            .clauses
+            .iter()
+            .map(|c| &c.source)
+            .chain([&syntax.output])
+    };
     for pattern in patterns() {
         for part in &pattern.parts {
-            let Part::Slot { name, width, column } = part else { continue };
+            let Part::Slot {
+                name,
+                width,
+                column,
+            } = part
+            else {
+                continue;
+            };
             let id = match names.get(name) {
                 Some(&id) => id,
                 None => {
                     if slots.len() == SLOTS_MAX {
-                        return Err(DefinitionError::new(*column, format!("a join has at most {SLOTS_MAX} slots")));
+                        return Err(DefinitionError::new(
+                            *column,
+                            format!("a join has at most {SLOTS_MAX} slots"),
+                        ));
                     }
                     names.insert(name.clone(), slots.len() as SlotId);
-                    slots.push(Slot { name: name.clone(), width: None, stops: [false; 256] });
+                    slots.push(Slot {
+                        name: name.clone(),
+                        width: None,
+                        stops: [false; 256],
+                    });
                     slots.len() as SlotId - 1
                 }
             };
@@ -156,7 +186,9 @@ fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
                 (Some(was), Some(is)) if was != *is => {
                     return Err(DefinitionError::new(
                         *column,
-                        format!("<{name}> is {is} bytes wide here and {was} elsewhere: a slot has one width"),
+                        format!(
+                            "<{name}> is {is} bytes wide here and {was} elsewhere: a slot has one width"
+                        ),
                     ));
                 }
                 (None, Some(width)) => slot.width = Some(*width),
@@ -166,7 +198,9 @@ fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
     }
     for pattern in patterns() {
         for pair in pattern.parts.windows(2) {
-            let Part::Slot { name, column, .. } = &pair[0] else { continue };
+            let Part::Slot { name, column, .. } = &pair[0] else {
+                continue;
+            };
             let slot = &mut slots[names[name] as usize];
             if slot.width.is_some() {
                 continue;
@@ -176,7 +210,9 @@ fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
                 Part::Slot { name: next, .. } => {
                     return Err(DefinitionError::new(
                         *column,
-                        format!("nothing tells where <{name}> ends and <{next}> begins: give <{name}> a width, such as <{name}:10>, or put text between them"),
+                        format!(
+                            "nothing tells where <{name}> ends and <{next}> begins: give <{name}> a width, such as <{name}:10>, or put text between them"
+                        ),
                     ));
                 }
             }
@@ -202,7 +238,10 @@ fn pattern(text: &PatternText, names: &Names, slots: &[Slot]) -> Result<Pattern,
         _ => {
             return Err(DefinitionError::new(
                 text.column,
-                format!("{:?} names no table: a pattern begins with a table's name and | or :, such as post|<author>", text.text),
+                format!(
+                    "{:?} names no table: a pattern begins with a table's name and | or :, such as post|<author>",
+                    text.text
+                ),
             ));
         }
     }
@@ -214,29 +253,53 @@ fn pattern(text: &PatternText, names: &Names, slots: &[Slot]) -> Result<Pattern,
         Element::Text(text) => Some(len + text.len()),
         Element::Slot(id) => slots[*id as usize].width.map(|w| len + w),
     });
-    Ok(Pattern { elements, text: text.text.clone(), key_len, slots: used })
+    Ok(Pattern {
+        elements,
+        text: text.text.clone(),
+        key_len,
+        slots: used,
+    })
 }
 
 fn bound(condition: &Condition, names: &Names, source: &Pattern) -> Result<Bound, DefinitionError> {
     let slot = match &condition.slot {
         None => None,
         Some(name) => {
-            let id = names.get(name).copied().filter(|id| source.slots & (1 << id) != 0);
+            let id = names
+                .get(name)
+                .copied()
+                .filter(|id| source.slots & (1 << id) != 0);
             Some(id.ok_or_else(|| {
                 DefinitionError::new(
                     condition.column,
-                    format!("the source before this condition, {}, has no slot <{name}>", source.text),
+                    format!(
+                        "the source before this condition, {}, has no slot <{name}>",
+                        source.text
+                    ),
                 )
             })?)
         }
     };
-    let number = if slot.is_none() { number::parse(&condition.literal) } else { None };
-    Ok(Bound { slot, test: condition.test, literal: condition.literal.clone(), number })
+    let number = if slot.is_none() {
+        number::parse(&condition.literal)
+    } else {
+        None
+    };
+    Ok(Bound {
+        slot,
+        test: condition.test,
+        literal: condition.literal.clone(),
+        number,
+    })
 }
 
 /// The one clause that is not a `check`.
 fn value_source(syntax: &Syntax) -> Result<usize, DefinitionError> {
-    let mut values = syntax.clauses.iter().enumerate().filter(|(_, c)| c.operator != Operator::Check);
+    let mut values = syntax
+        .clauses
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.operator != Operator::Check);
     let Some((value, first)) = values.next() else {
         return Err(DefinitionError::new(
             syntax.clauses[0].column,
@@ -263,8 +326,13 @@ fn rank(
     names: &Names,
     slots: &[Slot],
 ) -> Result<Option<Rank>, DefinitionError> {
-    let Operator::Top { k, .. } = operator else { return Ok(None) };
-    let slot = names.get("rank").copied().filter(|id| output.slots & (1 << id) != 0);
+    let Operator::Top { k, .. } = operator else {
+        return Ok(None);
+    };
+    let slot = names
+        .get("rank")
+        .copied()
+        .filter(|id| output.slots & (1 << id) != 0);
     let Some(slot) = slot else {
         return Err(DefinitionError::new(
             syntax.output.column,
@@ -272,28 +340,57 @@ fn rank(
         ));
     };
     let digits = k.to_string().len();
-    let width = slots[slot as usize].width.filter(|w| (digits..=20).contains(w)).ok_or_else(|| {
-        DefinitionError::new(syntax.output.column, format!("top {k} needs a <rank:{digits}> of {digits} to 20 digits"))
-    })?;
+    let width = slots[slot as usize]
+        .width
+        .filter(|w| (digits..=20).contains(w))
+        .ok_or_else(|| {
+            DefinitionError::new(
+                syntax.output.column,
+                format!("top {k} needs a <rank:{digits}> of {digits} to 20 digits"),
+            )
+        })?;
     for clause in &syntax.clauses {
         for part in &clause.source.parts {
             if let Part::Slot { name, column, .. } = part
                 && name == "rank"
             {
-                return Err(DefinitionError::new(*column, "<rank> is counted by top; a source cannot hold it"));
+                return Err(DefinitionError::new(
+                    *column,
+                    "<rank> is counted by top; a source cannot hold it",
+                ));
             }
         }
     }
-    let element =
-        output.elements.iter().position(|e| *e == Element::Slot(slot)).expect("invariant: the output has the slot");
-    let repeats = output.elements.iter().filter(|e| **e == Element::Slot(slot)).count() > 1;
+    let element = output
+        .elements
+        .iter()
+        .position(|e| *e == Element::Slot(slot))
+        .expect("invariant: the output has the slot");
+    let repeats = output
+        .elements
+        .iter()
+        .filter(|e| **e == Element::Slot(slot))
+        .count()
+        > 1;
     if repeats {
-        return Err(DefinitionError::new(syntax.output.column, "<rank> stands once in the output"));
+        return Err(DefinitionError::new(
+            syntax.output.column,
+            "<rank> stands once in the output",
+        ));
     }
-    Ok(Some(Rank { slot, width, element }))
+    Ok(Some(Rank {
+        slot,
+        width,
+        element,
+    }))
 }
 
-fn undefined_slots(syntax: &Syntax, names: &Names, sources: &[Source], rank: Option<Rank>) -> Result<(), DefinitionError> {
+fn undefined_slots(
+    syntax: &Syntax,
+    names: &Names,
+    sources: &[Source],
+    rank: Option<Rank>,
+) -> Result<(), DefinitionError> {
     let mut defined = sources.iter().fold(0_u32, |all, s| all | s.pattern.slots);
     if let Some(rank) = rank {
         defined |= 1 << rank.slot;
@@ -304,7 +401,9 @@ fn undefined_slots(syntax: &Syntax, names: &Names, sources: &[Source], rank: Opt
         {
             return Err(DefinitionError::new(
                 *column,
-                format!("no source says what <{name}> is: it must stand in one of the source patterns too"),
+                format!(
+                    "no source says what <{name}> is: it must stand in one of the source patterns too"
+                ),
             ));
         }
     }
@@ -319,7 +418,11 @@ mod tests {
     #[track_caller]
     fn refused(text: &str, column: usize, message: &str) {
         let error = Definition::parse(text).expect_err(text);
-        assert_eq!((error.column, error.message.contains(message)), (column, true), "{error}");
+        assert_eq!(
+            (error.column, error.message.contains(message)),
+            (column, true),
+            "{error}"
+        );
     }
 
     #[test]
@@ -331,15 +434,31 @@ mod tests {
         refused("t|<a> = copy", 13, "source's pattern");
         refused("t|<a> = copy p|<b>", 3, "no source says what <a> is");
         refused("t|<a:3> = copy p|<a:4>", 3, "one width");
-        refused("t|<a><b> = copy p|<a>|<b>", 3, "nothing tells where <a> ends");
+        refused(
+            "t|<a><b> = copy p|<a>|<b>",
+            3,
+            "nothing tells where <a> ends",
+        );
         refused("t|<a = copy p|<a>", 3, "no closing >");
         refused("t|<a:x> = copy p|<a>", 3, "not a width");
         refused("t|<a> = check p|<a>", 9, "nothing says what the value is");
-        refused("t|<a> = copy p|<a> count q|<a>", 20, "comes from copy p|<a> already");
+        refused(
+            "t|<a> = copy p|<a> count q|<a>",
+            20,
+            "comes from copy p|<a> already",
+        );
         refused("<a> = copy p|<a>", 1, "names no table");
-        refused("t|<a> = snapshot x copy p|<a>", 18, "not a number of seconds");
+        refused(
+            "t|<a> = snapshot x copy p|<a>",
+            18,
+            "not a number of seconds",
+        );
         refused("t|<a> = pull push copy p|<a>", 14, "stands once");
-        refused("t|<a> = copy p|<a> where size > 3", 26, "begins with value or a <slot>");
+        refused(
+            "t|<a> = copy p|<a> where size > 3",
+            26,
+            "begins with value or a <slot>",
+        );
         refused("t|<a> = copy p|<a> where value ~ 3", 32, "no comparison");
         refused("t|<a> = copy p|<a> where <b> > 3", 26, "has no slot <b>");
         refused("t|<a> = top 10 p|<a>|<b>", 1, "<rank:width>");
@@ -349,7 +468,9 @@ mod tests {
 
     #[test]
     fn a_width_said_once_holds_everywhere() {
-        let join = Definition::parse("t|<user:3>|<time:2> = check s|<user>|<who> copy p|<who>|<time>").unwrap();
+        let join =
+            Definition::parse("t|<user:3>|<time:2> = check s|<user>|<who> copy p|<who>|<time>")
+                .unwrap();
         assert_eq!(join.sources[0].pattern.key_len, None);
         assert_eq!(join.output.key_len, Some(8));
         assert!(!join.one_to_one);

@@ -57,13 +57,29 @@ pub(crate) struct TableState {
 /// What a log must hold to make the tables again: base rows and definitions. Computed rows are never logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogEntry {
-    Put { key: Vec<u8>, value: Vec<u8> },
-    Remove { key: Vec<u8> },
-    RemoveRange { lo: Vec<u8>, hi: Vec<u8> },
+    Put {
+        key: Vec<u8>,
+        value: Vec<u8>,
+    },
+    Remove {
+        key: Vec<u8>,
+    },
+    RemoveRange {
+        lo: Vec<u8>,
+        hi: Vec<u8>,
+    },
     /// The row goes at this time, in milliseconds; `None` takes a former expiry back.
-    Expire { key: Vec<u8>, at: Option<u64> },
-    Create { name: String, definition: String },
-    Drop { name: String },
+    Expire {
+        key: Vec<u8>,
+        at: Option<u64>,
+    },
+    Create {
+        name: String,
+        definition: String,
+    },
+    Drop {
+        name: String,
+    },
 }
 
 /// What a read came to.
@@ -119,7 +135,10 @@ impl Engine {
         self.begin(now);
         let table = self.base_table(key)?;
         if self.tables[table as usize].rows.get(key).is_some() {
-            return Ok(Written { rows: 0, waits_for: None });
+            return Ok(Written {
+                rows: 0,
+                waits_for: None,
+            });
         }
         self.put_row(table, key, value)
     }
@@ -133,9 +152,13 @@ impl Engine {
         let table = self.base_table(key)?;
         let before = match self.tables[table as usize].rows.get(key) {
             None => Some(0),
-            Some(value) => std::str::from_utf8(value).ok().and_then(|v| v.parse::<i64>().ok()),
+            Some(value) => std::str::from_utf8(value)
+                .ok()
+                .and_then(|v| v.parse::<i64>().ok()),
         };
-        let sum = before.and_then(|b| b.checked_add(by)).ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
+        let sum = before
+            .and_then(|b| b.checked_add(by))
+            .ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
         let expiry = self.expires_at.get(key).copied();
         let written = self.put_row(table, key, sum.to_string().as_bytes())?;
         if let Some(at) = expiry {
@@ -161,20 +184,34 @@ impl Engine {
     ///
     /// # Errors
     /// The range is in no table, in several, or in a computed one.
-    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8], rows_max: u64, now: u64) -> Result<Written, Error> {
+    pub fn remove_range(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        rows_max: u64,
+        now: u64,
+    ) -> Result<Written, Error> {
         self.begin(now);
         let (table, range) = self.one_table(lo, hi)?;
-        let Some(table) = table else { return Ok(Written { rows: 0, waits_for: None }) };
+        let Some(table) = table else {
+            return Ok(Written {
+                rows: 0,
+                waits_for: None,
+            });
+        };
         self.refuse_computed(table)?;
         let sequence = self.sequence;
         let mut keys: Vec<Box<[u8]>> = Vec::new();
-        let _ = self.tables[table as usize].rows.read(&range.lo, &range.hi, false, &mut |key, _| {
-            if keys.len() as u64 == rows_max {
-                return ControlFlow::Break(());
-            }
-            keys.push(key.into());
-            ControlFlow::Continue(())
-        });
+        let _ =
+            self.tables[table as usize]
+                .rows
+                .read(&range.lo, &range.hi, false, &mut |key, _| {
+                    if keys.len() as u64 == rows_max {
+                        return ControlFlow::Break(());
+                    }
+                    keys.push(key.into());
+                    ControlFlow::Continue(())
+                });
         for key in &keys {
             self.remove_row(table, key);
         }
@@ -222,15 +259,24 @@ impl Engine {
         if !self.expires_at.is_empty() {
             self.set_expiry(key, None);
         }
-        self.record(|| LogEntry::Put { key: key.to_vec(), value: value.to_vec() });
+        self.record(|| LogEntry::Put {
+            key: key.to_vec(),
+            value: value.to_vec(),
+        });
         let state = &mut self.tables[table as usize];
         if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
-            return Ok(Written { rows: 1, waits_for: None });
+            return Ok(Written {
+                rows: 1,
+                waits_for: None,
+            });
         }
         if state.readers.is_empty() {
             state.rows.put_bytes(key, value);
             self.make_room();
-            return Ok(Written { rows: 1, waits_for: None });
+            return Ok(Written {
+                rows: 1,
+                waits_for: None,
+            });
         }
         let sequence = self.sequence;
         let value = Value::new(value);
@@ -241,7 +287,9 @@ impl Engine {
     }
 
     pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
-        let Some(old) = self.tables[table as usize].rows.remove(key) else { return false };
+        let Some(old) = self.tables[table as usize].rows.remove(key) else {
+            return false;
+        };
         if !self.expires_at.is_empty() {
             self.set_expiry(key, None);
         }
@@ -262,13 +310,19 @@ impl Engine {
             self.expiry_bytes += 2 * key.len() + 64;
         }
         if before.is_some() || at.is_some() {
-            self.record(|| LogEntry::Expire { key: key.to_vec(), at });
+            self.record(|| LogEntry::Expire {
+                key: key.to_vec(),
+                at,
+            });
         }
     }
 
     fn written(&self, rows: u64, sequence_before: u64) -> Written {
         let waits = self.sequence > sequence_before && !self.is_done(self.sequence);
-        Written { rows, waits_for: waits.then_some(self.sequence) }
+        Written {
+            rows,
+            waits_for: waits.then_some(self.sequence),
+        }
     }
 
     /// Whether all outputs reflect a change and those before it.
@@ -285,7 +339,12 @@ impl Engine {
     ///
     /// # Errors
     /// The key names no table, or the row adds up values that are not numbers.
-    pub fn get(&mut self, key: &[u8], now: u64, each: &mut dyn FnMut(&[u8])) -> Result<Outcome, Error> {
+    pub fn get(
+        &mut self,
+        key: &[u8],
+        now: u64,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Outcome, Error> {
         let mut hi = key.to_vec();
         hi.push(0);
         self.range(key, &hi, Limits::default(), now, &mut |_, value| {
@@ -309,7 +368,9 @@ impl Engine {
     ) -> Result<Outcome, Error> {
         self.begin(now);
         let (table, range) = self.one_table(lo, hi)?;
-        let Some(table) = table else { return Ok(Outcome::Done) };
+        let Some(table) = table else {
+            return Ok(Outcome::Done);
+        };
         if range.is_empty() {
             return Ok(Outcome::Done);
         }
@@ -334,13 +395,25 @@ impl Engine {
             && state.supplied.is_none()
         {
             self.begin(now);
-            return Ok((self.tables[table as usize].rows.count(&range.lo, &range.hi), Outcome::Done));
+            return Ok((
+                self.tables[table as usize].rows.count(&range.lo, &range.hi),
+                Outcome::Done,
+            ));
         }
         let mut count = 0;
-        let outcome = self.range(lo, hi, Limits { keys_only: true, ..Limits::default() }, now, &mut |_, _| {
-            count += 1;
-            ControlFlow::Continue(())
-        })?;
+        let outcome = self.range(
+            lo,
+            hi,
+            Limits {
+                keys_only: true,
+                ..Limits::default()
+            },
+            now,
+            &mut |_, _| {
+                count += 1;
+                ControlFlow::Continue(())
+            },
+        )?;
         Ok((count, outcome))
     }
 
@@ -381,7 +454,9 @@ impl Engine {
             None => Ok(()),
             Some(&maker) => Err(Error::ComputedTable {
                 table: text(&state.name[..state.name.len() - 1]),
-                join: self.joins[maker as usize].as_ref().map_or(String::new(), |j| j.name.clone()),
+                join: self.joins[maker as usize]
+                    .as_ref()
+                    .map_or(String::new(), |j| j.name.clone()),
             }),
         }
     }
@@ -391,7 +466,10 @@ impl Engine {
         let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
         let end = successor(name);
         if lo < hi && *hi > *end {
-            return Err(Error::ManyTables { lo: lo.to_vec(), hi: hi.to_vec() });
+            return Err(Error::ManyTables {
+                lo: lo.to_vec(),
+                hi: hi.to_vec(),
+            });
         }
         Ok((self.names.get(name).copied(), KeyRange::new(lo, hi)))
     }
@@ -423,23 +501,45 @@ impl Engine {
 
     /// All base rows and definitions, as entries of a log that makes them again.
     pub fn dump(&self, each: &mut dyn FnMut(LogEntry)) {
-        for state in self.tables.iter().filter(|t| t.makers.is_empty() && t.supplied.is_none()) {
-            let _ = state.rows.read(&state.name, &successor(&state.name), false, &mut |key, value| {
-                each(LogEntry::Put { key: key.to_vec(), value: value.to_vec() });
-                ControlFlow::Continue(())
-            });
+        for state in self
+            .tables
+            .iter()
+            .filter(|t| t.makers.is_empty() && t.supplied.is_none())
+        {
+            let _ = state.rows.read(
+                &state.name,
+                &successor(&state.name),
+                false,
+                &mut |key, value| {
+                    each(LogEntry::Put {
+                        key: key.to_vec(),
+                        value: value.to_vec(),
+                    });
+                    ControlFlow::Continue(())
+                },
+            );
         }
         for (key, at) in &self.expires_at {
-            each(LogEntry::Expire { key: key.to_vec(), at: Some(*at) });
+            each(LogEntry::Expire {
+                key: key.to_vec(),
+                at: Some(*at),
+            });
         }
         for join in self.joins.iter().flatten() {
-            each(LogEntry::Create { name: join.name.clone(), definition: join.definition.text.clone() });
+            each(LogEntry::Create {
+                name: join.name.clone(),
+                definition: join.definition.text.clone(),
+            });
         }
     }
 
     /// What all rows and all that keeps them fresh take.
     pub fn memory_bytes(&self) -> usize {
-        let tables: usize = self.tables.iter().map(|t| t.rows.memory_bytes() + t.supplied_bytes()).sum();
+        let tables: usize = self
+            .tables
+            .iter()
+            .map(|t| t.rows.memory_bytes() + t.supplied_bytes())
+            .sum();
         let joins: usize = self.joins.iter().flatten().map(|j| j.memory_bytes()).sum();
         tables + joins + self.ring.memory_bytes() + self.expiry_bytes
     }
@@ -447,7 +547,12 @@ impl Engine {
     /// How many base and computed rows there are.
     pub fn row_count(&self) -> u64 {
         let base: u64 = self.tables.iter().map(|t| t.rows.len()).sum();
-        base + self.joins.iter().flatten().map(|j| j.output.rows.len()).sum::<u64>()
+        base + self
+            .joins
+            .iter()
+            .flatten()
+            .map(|j| j.output.rows.len())
+            .sum::<u64>()
     }
 }
 

@@ -13,7 +13,10 @@ pub struct DefinitionError {
 
 impl DefinitionError {
     pub(crate) fn new(column: usize, message: impl Into<String>) -> Self {
-        Self { column, message: message.into() }
+        Self {
+            column,
+            message: message.into(),
+        }
     }
 }
 
@@ -36,11 +39,18 @@ pub enum Error {
     /// A range lies in one table; this one reaches over several. Read them one by one.
     ManyTables { lo: Vec<u8>, hi: Vec<u8> },
     /// Base rows alone fill the memory limit. Raise the limit or remove rows.
-    OutOfMemory { memory_bytes: usize, limit_bytes: usize },
+    OutOfMemory {
+        memory_bytes: usize,
+        limit_bytes: usize,
+    },
     /// The row to be incremented holds no integer, or the sum leaves 64 bits.
     NotAnInteger { key: Vec<u8> },
     /// The row adds up values of which some are no numbers. Correct the source rows.
-    NotANumber { key: Vec<u8>, join: String, values: u64 },
+    NotANumber {
+        key: Vec<u8>,
+        join: String,
+        values: u64,
+    },
     /// No join has this name.
     UnknownJoin { name: String },
 }
@@ -49,7 +59,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::ComputedTable { table, join } => {
-                write!(f, "table {table} is computed by join {join}: write to its sources")
+                write!(
+                    f,
+                    "table {table} is computed by join {join}: write to its sources"
+                )
             }
             Error::NoTable { key } => write!(
                 f,
@@ -62,12 +75,19 @@ impl fmt::Display for Error {
                 text(lo),
                 text(hi)
             ),
-            Error::OutOfMemory { memory_bytes, limit_bytes } => write!(
+            Error::OutOfMemory {
+                memory_bytes,
+                limit_bytes,
+            } => write!(
                 f,
                 "OOM base rows need {memory_bytes} bytes and the limit is {limit_bytes}: remove rows or raise the limit"
             ),
             Error::NotAnInteger { key } => {
-                write!(f, "value of {:?} is not an integer or out of range", text(key))
+                write!(
+                    f,
+                    "value of {:?} is not an integer or out of range",
+                    text(key)
+                )
             }
             Error::NotANumber { key, join, values } => write!(
                 f,

@@ -12,8 +12,16 @@ use crate::join::{JoinId, TableId};
 
 #[derive(Debug, Clone, Copy)]
 pub enum Victim {
-    Fill { join: JoinId, number: u32, serial: u32 },
-    Supplied { table: TableId, number: u32, serial: u32 },
+    Fill {
+        join: JoinId,
+        number: u32,
+        serial: u32,
+    },
+    Supplied {
+        table: TableId,
+        number: u32,
+        serial: u32,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -53,15 +61,23 @@ impl Engine {
             self.ring.clean_at = victims.len() * 2;
             self.ring.victims = victims;
         }
-        self.ring.add(Victim::Fill { join, number, serial });
+        self.ring.add(Victim::Fill {
+            join,
+            number,
+            serial,
+        });
     }
 
     /// Evicts until memory is under the limit, or nothing is left that can go.
     pub(crate) fn make_room(&mut self) {
-        let Some(limit) = self.limit_bytes else { return };
+        let Some(limit) = self.limit_bytes else {
+            return;
+        };
         let mut passes = self.ring.victims.len() * 2 + 1;
         while passes > 0 && self.memory_bytes() > limit {
-            let Some(victim) = self.ring.victims.pop_front() else { return };
+            let Some(victim) = self.ring.victims.pop_front() else {
+                return;
+            };
             match self.judge(victim, true) {
                 Verdict::Gone => {}
                 Verdict::Stays => self.ring.victims.push_back(victim),
@@ -80,16 +96,28 @@ impl Engine {
 
     fn judge(&mut self, victim: Victim, takes_marks: bool) -> Verdict {
         let (pins, visited) = match victim {
-            Victim::Fill { join, number, serial } => {
-                let Some(Some(join)) = self.joins.get_mut(join as usize) else { return Verdict::Gone };
+            Victim::Fill {
+                join,
+                number,
+                serial,
+            } => {
+                let Some(Some(join)) = self.joins.get_mut(join as usize) else {
+                    return Verdict::Gone;
+                };
                 let fill = join.fills.at_mut(number);
                 match fill.filter(|f| f.serial == serial && !f.range.hi.is_empty()) {
                     None => return Verdict::Gone,
                     Some(fill) => (fill.pins, &mut fill.visited),
                 }
             }
-            Victim::Supplied { table, number, serial } => {
-                let Some(supplied) = &mut self.tables[table as usize].supplied else { return Verdict::Gone };
+            Victim::Supplied {
+                table,
+                number,
+                serial,
+            } => {
+                let Some(supplied) = &mut self.tables[table as usize].supplied else {
+                    return Verdict::Gone;
+                };
                 let here = supplied.get_mut(number);
                 if here.serial != serial {
                     return Verdict::Gone;
@@ -109,8 +137,12 @@ impl Engine {
 
     fn evict(&mut self, victim: Victim) {
         match victim {
-            Victim::Fill { join: id, number, .. } => {
-                let Some(mut join) = self.joins[id as usize].take() else { return };
+            Victim::Fill {
+                join: id, number, ..
+            } => {
+                let Some(mut join) = self.joins[id as usize].take() else {
+                    return;
+                };
                 self.discard(&mut join, number);
                 join.evicted += 1;
                 self.joins[id as usize] = Some(join);
@@ -122,7 +154,9 @@ impl Engine {
     /// # Errors
     /// Base rows alone fill the memory limit.
     pub(crate) fn refuse_beyond_limit(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let Some(limit) = self.limit_bytes else { return Ok(()) };
+        let Some(limit) = self.limit_bytes else {
+            return Ok(());
+        };
         let more = key.len() + value.len();
         if self.memory_bytes() + more <= limit {
             return Ok(());
@@ -134,7 +168,10 @@ impl Engine {
         if memory_bytes <= limit {
             return Ok(());
         }
-        Err(Error::OutOfMemory { memory_bytes, limit_bytes: limit })
+        Err(Error::OutOfMemory {
+            memory_bytes,
+            limit_bytes: limit,
+        })
     }
 }
 

@@ -17,7 +17,9 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn explain(&self, name: &str, range: Option<(&[u8], &[u8])>) -> Result<String, Error> {
-        let id = self.find(name).ok_or_else(|| Error::UnknownJoin { name: name.to_string() })?;
+        let id = self.find(name).ok_or_else(|| Error::UnknownJoin {
+            name: name.to_string(),
+        })?;
         let join = self.joins[id as usize].as_ref().expect("found");
         let mut out = String::new();
         describe(join, &mut out);
@@ -31,24 +33,45 @@ impl Engine {
         let _ = writeln!(out, "range {} to {}", text(&range.lo), text(&range.hi));
         let definition = &join.definition;
         let mut binding = Binding::default();
-        let Some(constraint) = definition.output.constrain(range, &definition.slots, &mut binding) else {
+        let Some(constraint) = definition
+            .output
+            .constrain(range, &definition.slots, &mut binding)
+        else {
             out.push_str("  no row of this join can be there\n");
             return;
         };
         for (number, slot) in definition.slots.iter().enumerate() {
             if binding.is_bound(number as u8) {
-                let _ = writeln!(out, "  <{}> is {}", slot.name, text(binding.get(number as u8)));
+                let _ = writeln!(
+                    out,
+                    "  <{}> is {}",
+                    slot.name,
+                    text(binding.get(number as u8))
+                );
             }
         }
-        let first = join.source(0).pattern.range(&binding, constraint.bounds.as_ref());
-        let _ = writeln!(out, "  scans first {} to {}", text(&first.lo), text(&first.hi));
+        let first = join
+            .source(0)
+            .pattern
+            .range(&binding, constraint.bounds.as_ref());
+        let _ = writeln!(
+            out,
+            "  scans first {} to {}",
+            text(&first.lo),
+            text(&first.hi)
+        );
         if definition.mode == Mode::Pull {
             out.push_str("  computed at each read; nothing is filled\n");
             return;
         }
         for number in join.status.overlapping(&range.lo, &range.hi) {
             let filled = &join.fills.get(number).range;
-            let _ = writeln!(out, "  is filled {} to {}", text(&filled.lo), text(&filled.hi));
+            let _ = writeln!(
+                out,
+                "  is filled {} to {}",
+                text(&filled.lo),
+                text(&filled.hi)
+            );
         }
         let gaps = fillable(join, range).map_or(Vec::new(), |range| join.status.gaps(&range));
         for gap in gaps {
@@ -74,7 +97,13 @@ fn describe(join: &Join, out: &mut String) {
             (true, true) => "; its changes are applied at once",
             (true, false) => "; its changes are applied when the range is read",
         };
-        let _ = writeln!(out, "{}. {} {}{when}", level + 1, source.operator.name(), source.pattern.text);
+        let _ = writeln!(
+            out,
+            "{}. {} {}{when}",
+            level + 1,
+            source.operator.name(),
+            source.pattern.text
+        );
     }
     let rows = if definition.copies_rows() {
         "one for each combination of source rows; values are shared"

@@ -48,7 +48,10 @@ impl Taken {
         if join.definition.copies_rows() {
             Taken::Copies(Vec::new())
         } else {
-            Taken::Output(Output { rows: Rows::default(), ..Output::default() })
+            Taken::Output(Output {
+                rows: Rows::default(),
+                ..Output::default()
+            })
         }
     }
 }
@@ -64,7 +67,10 @@ impl Run {
             fill: Some(fill),
             leaves_nodes: join.definition.is_maintained(),
             taken: Taken::Copies(Vec::new()),
-            effects: Effects { wanted, ..Effects::default() },
+            effects: Effects {
+                wanted,
+                ..Effects::default()
+            },
             now,
             missing: false,
             value: None,
@@ -75,7 +81,9 @@ impl Run {
     /// Computes without keeping. `None` if the join has no rows in the range. Binds what the range fixes.
     pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
         let definition = &join.definition;
-        let constraint = definition.output.constrain(range, &definition.slots, binding)?;
+        let constraint = definition
+            .output
+            .constrain(range, &definition.slots, binding)?;
         forget_rank(join, binding);
         let mut prefix = Vec::new();
         let elements = definition.output.write_prefix(binding, &mut prefix);
@@ -136,15 +144,35 @@ impl Engine {
 
     /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
     /// Returns the node it left.
-    pub(crate) fn evaluate(&mut self, join: &mut Join, run: &mut Run, level: usize, binding: &mut Binding) -> u32 {
-        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
+    pub(crate) fn evaluate(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+    ) -> u32 {
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, run.bounds.as_ref());
         let table = join.tables[level];
         let view = self.view(table, &range, run.now);
-        let node = if run.leaves_nodes { self.leave_node(join, run, level, binding, &range) } else { NO_NODE };
+        let node = if run.leaves_nodes {
+            self.leave_node(join, run, level, binding, &range)
+        } else {
+            NO_NODE
+        };
         let Some(view) = view else {
             run.missing = true;
             return node;
         };
+        if !run.leaves_nodes
+            && level + 1 == join.last_level()
+            && let Some(pairs) = self.pairs(join, run, level, binding)
+        {
+            self.take_pairs(join, run, binding, &range, pairs);
+            return node;
+        }
         if level == join.last_level() {
             self.take_rows(join, run, level, binding, &range, &view);
         } else {
@@ -154,7 +182,15 @@ impl Engine {
     }
 
     /// The last level: every row of the source completes a combination.
-    fn take_rows(&self, join: &mut Join, run: &mut Run, level: usize, binding: &mut Binding, range: &KeyRange, view: &View) {
+    fn take_rows(
+        &self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+    ) {
         let is_value = join.order[level] == join.definition.value;
         let table = join.tables[level];
         self.scan(table, range, view, &mut |key, value| {
@@ -220,8 +256,21 @@ impl Engine {
         }
     }
 
+    /// Whether a table's rows are all here and its own.
+    pub(crate) fn is_plain(&self, table: TableId) -> bool {
+        let state = &self.tables[table as usize];
+        state.makers.is_empty() && state.supplied.is_none()
+    }
+
     /// Leaves a node and its updater for one level of a kept evaluation.
-    fn leave_node(&mut self, join: &mut Join, run: &Run, level: usize, binding: &Binding, range: &KeyRange) -> u32 {
+    fn leave_node(
+        &mut self,
+        join: &mut Join,
+        run: &Run,
+        level: usize,
+        binding: &Binding,
+        range: &KeyRange,
+    ) -> u32 {
         let fill = run.fill.expect("invariant: nodes belong to fills");
         let definition = &join.definition;
         let source = join.source(level);
@@ -234,16 +283,28 @@ impl Engine {
             let needed = definition.output.slots | source.pattern.slots;
             let context = binding.bound & needed & !fixed & !told;
             let rest = output_slots_from(join, run.elements);
-            let is_plain = context == 0 && rest & !source.pattern.slots == 0 && source.pattern.slots & fixed & !told == 0;
+            let is_plain = context == 0
+                && rest & !source.pattern.slots == 0
+                && source.pattern.slots & fixed & !told == 0;
             let mut packed = Vec::new();
             binding.pack(context, &definition.slots, &mut packed);
             let context = if context == 0 {
                 NO_CONTEXT
             } else {
                 join.held_bytes += packed.len();
-                join.contexts.insert(Context { slots: context, packed: packed.into() })
+                join.contexts.insert(Context {
+                    slots: context,
+                    packed: packed.into(),
+                })
             };
-            (join.leaves.insert(Leaf { list: u32::MAX, position: 0, context }), is_plain)
+            (
+                join.leaves.insert(Leaf {
+                    list: u32::MAX,
+                    position: 0,
+                    context,
+                }),
+                is_plain,
+            )
         } else {
             let mut packed = Vec::new();
             binding.pack(binding.bound, &definition.slots, &mut packed);
@@ -261,7 +322,13 @@ impl Engine {
             };
             (join.inner.insert(inner), false)
         };
-        let list = join.add_updater(level, &prefix, elements, Entry::new(fill, node, is_plain), run.now);
+        let list = join.add_updater(
+            level,
+            &prefix,
+            elements,
+            Entry::new(fill, node, is_plain),
+            run.now,
+        );
         if is_last {
             join.leaves.get_mut(node).list = list;
         } else {
@@ -284,7 +351,10 @@ impl Engine {
         if node == NO_NODE {
             return;
         }
-        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, run.bounds.as_ref());
         if level == join.last_level() {
             let leaf = join.leaves.remove(node);
             if leaf.context != NO_CONTEXT {
@@ -308,7 +378,9 @@ impl Engine {
             join.remove_updater(level, inner.list, inner.position);
             forget_pending(join, inner.fill, node);
             let fresh = join.source(level).pattern.slots & !binding.bound;
-            let width = ids(fresh).filter_map(|s| join.definition.slots[s as usize].width).sum();
+            let width = ids(fresh)
+                .filter_map(|s| join.definition.slots[s as usize].width)
+                .sum();
             inner.children.drain(width, |packed, child| {
                 let mark = binding.mark();
                 binding.unpack(fresh, &join.definition.slots, packed);
@@ -327,10 +399,10 @@ impl Engine {
         let mut binding = Binding::default();
         binding.unpack(fixed, &join.definition.slots, &packed);
         self.drop_node(join, &mut run, 0, root, &mut binding, false);
+        join.uncover(number);
         let fill = join.fills.remove(number);
         join.held_bytes -= fill.held_bytes();
         join.unsettled.remove(&number);
-        join.status.remove(&fill.range);
         join.output.remove_range(&fill.range);
     }
 
@@ -342,19 +414,31 @@ impl Engine {
         }
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
-            let Some(join) = self.joins[maker as usize].as_mut() else { continue };
+            let Some(join) = self.joins[maker as usize].as_mut() else {
+                continue;
+            };
             for fill in join.status.overlapping(&range.lo, &range.hi) {
                 let pins = &mut join.fills.get_mut(fill).pins;
-                *pins = pins.checked_add_signed(change).expect("invariant: what is pinned stays");
+                *pins = pins
+                    .checked_add_signed(change)
+                    .expect("invariant: what is pinned stays");
             }
         }
     }
 }
 
 /// Makes room for a fill of a gap. `None` if the join has no rows there.
-fn open(join: &mut Join, gap: &KeyRange, binding: &mut Binding, serial: u32, now: u64) -> Option<u32> {
+fn open(
+    join: &mut Join,
+    gap: &KeyRange,
+    binding: &mut Binding,
+    serial: u32,
+    now: u64,
+) -> Option<u32> {
     let definition = &join.definition;
-    let constraint = definition.output.constrain(gap, &definition.slots, binding)?;
+    let constraint = definition
+        .output
+        .constrain(gap, &definition.slots, binding)?;
     forget_rank(join, binding);
     let mut prefix = Vec::new();
     let elements = definition.output.write_prefix(binding, &mut prefix);
@@ -381,22 +465,34 @@ fn open(join: &mut Join, gap: &KeyRange, binding: &mut Binding, serial: u32, now
     };
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
-    join.status.insert(gap, number);
+    join.cover(number);
     Some(number)
 }
 
 fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
-    let fill = Fill { range: gap.clone(), serial, visited: true, ..Fill::vacant() };
+    let fill = Fill {
+        range: gap.clone(),
+        serial,
+        visited: true,
+        ..Fill::vacant()
+    };
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
-    join.status.insert(gap, number);
+    join.cover(number);
     number
 }
 
 /// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
-pub(crate) fn row_matches(join: &Join, level: usize, key: &[u8], value: &Value, binding: &mut Binding) -> bool {
+pub(crate) fn row_matches(
+    join: &Join,
+    level: usize,
+    key: &[u8],
+    value: &Value,
+    binding: &mut Binding,
+) -> bool {
     let source = join.source(level);
-    key_matches(join, level, key, binding) && (source.conditions.is_empty() || source.admits(value.as_bytes()))
+    key_matches(join, level, key, binding)
+        && (source.conditions.is_empty() || source.admits(value.as_bytes()))
 }
 
 pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding) -> bool {
@@ -405,7 +501,10 @@ pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut B
     if !source.pattern.matches(key, &join.definition.slots, binding) {
         return false;
     }
-    let inside = source.conditions.iter().all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
+    let inside = source
+        .conditions
+        .iter()
+        .all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
     if !inside {
         binding.reset(mark);
     }
@@ -414,22 +513,28 @@ pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut B
 
 /// Whether output rows of the binding can be in the range.
 pub(crate) fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
-    if run.is_prefix && join.definition.output.elements_bound(binding.bound) <= run.elements {
+    let output = &join.definition.output;
+    let elements = output.elements_bound(binding.bound);
+    if elements <= run.elements && (run.is_prefix || elements < output.elements.len()) {
         return true;
     }
     let mut prefix = Vec::with_capacity(32);
-    let elements = join.definition.output.write_prefix(binding, &mut prefix);
-    if elements <= run.elements && elements < join.definition.output.elements.len() {
-        return true;
-    }
-    if elements == join.definition.output.elements.len() {
+    output.write_prefix(binding, &mut prefix);
+    if elements == output.elements.len() {
         return run.range.contains(&prefix);
     }
     *prefix < *run.range.hi && crate::keyrange::successor(&prefix) > run.range.lo.to_vec()
 }
 
 /// One combination is complete: applies it, once or (`sign` below zero) once less.
-fn complete(join: &mut Join, run: &mut Run, binding: &Binding, source_key: &[u8], value: Option<&Value>, sign: i32) {
+pub(crate) fn complete(
+    join: &mut Join,
+    run: &mut Run,
+    binding: &Binding,
+    source_key: &[u8],
+    value: Option<&Value>,
+    sign: i32,
+) {
     let definition = &join.definition;
     run.key.clear();
     match definition.rank {
@@ -438,15 +543,29 @@ fn complete(join: &mut Join, run: &mut Run, binding: &Binding, source_key: &[u8]
             definition.output.write_prefix(binding, &mut run.key);
         }
     }
-    let is_inside = if run.is_prefix { run.key.starts_with(&run.range.lo) } else { run.range.contains(&run.key) };
+    let is_inside = if run.is_prefix {
+        run.key.starts_with(&run.range.lo)
+    } else {
+        run.range.contains(&run.key)
+    };
     if !is_inside {
         return;
     }
-    let (old, new) = if sign > 0 { (None, value) } else { (value, None) };
-    let row = Row { key: &run.key, source_key, binding, fill: run.fill.unwrap_or(u32::MAX) };
+    let (old, new) = if sign > 0 {
+        (None, value)
+    } else {
+        (value, None)
+    };
+    let row = Row {
+        key: &run.key,
+        source_key,
+        binding,
+        fill: run.fill.unwrap_or(u32::MAX),
+    };
     if run.fill.is_some() {
         if !is_set_aside(join, run.fill, row.key) {
-            join.output.apply(&join.definition, row, old, new, &mut run.effects);
+            join.output
+                .apply(&join.definition, row, old, new, &mut run.effects);
         }
         return;
     }
@@ -459,7 +578,11 @@ fn complete(join: &mut Join, run: &mut Run, binding: &Binding, source_key: &[u8]
 /// Whether a group waits to be read again: what happens to it meanwhile will be found then.
 pub(crate) fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
     let Some(fill) = fill else { return false };
-    join.fills.get(fill).unsettled.as_ref().is_some_and(|u| u.drained.contains(group))
+    join.fills
+        .get(fill)
+        .unsettled
+        .as_ref()
+        .is_some_and(|u| u.drained.contains(group))
 }
 
 pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {
@@ -467,9 +590,15 @@ pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {
 }
 
 fn forget_pending(join: &mut Join, fill: u32, node: u32) {
-    let Some(unsettled) = &mut join.fills.get_mut(fill).unsettled else { return };
+    let Some(unsettled) = &mut join.fills.get_mut(fill).unsettled else {
+        return;
+    };
     let from = (node, Box::default());
-    let gone: Vec<_> = unsettled.pending.range(from..(node + 1, Box::default())).map(|(k, _)| k.clone()).collect();
+    let gone: Vec<_> = unsettled
+        .pending
+        .range(from..(node + 1, Box::default()))
+        .map(|(k, _)| k.clone())
+        .collect();
     for key in gone {
         unsettled.pending.remove(&key);
     }
@@ -481,7 +610,10 @@ fn prefix_slots(join: &Join, level: usize, elements: usize) -> u32 {
 }
 
 fn output_slots_from(join: &Join, elements: usize) -> u32 {
-    let end = join.definition.rank.map_or(join.definition.output.elements.len(), |r| r.element);
+    let end = join
+        .definition
+        .rank
+        .map_or(join.definition.output.elements.len(), |r| r.element);
     slots_of(&join.definition.output.elements[elements.min(end)..end])
 }
 

@@ -133,7 +133,11 @@ pub struct PatternText {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Text(Vec<u8>),
-    Slot { name: String, width: Option<usize>, column: usize },
+    Slot {
+        name: String,
+        width: Option<usize>,
+        column: usize,
+    },
 }
 
 /// Reads a definition's text.
@@ -141,7 +145,11 @@ pub enum Part {
 /// # Errors
 /// The column of the first word that does not fit, and what would.
 pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
-    let mut words = Words { words: split(text)?, next: 0, end: text.chars().count() + 1 };
+    let mut words = Words {
+        words: split(text)?,
+        next: 0,
+        end: text.chars().count() + 1,
+    };
     let output = words.pattern("the output's pattern, such as timeline|<user>|<time>")?;
     words.expect("=")?;
     let mode = mode(&mut words)?;
@@ -155,7 +163,11 @@ pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
             "the sources are missing: after = write, for example, check sub|<user>|<author> copy post|<author>|<time>",
         ));
     }
-    Ok(Syntax { output, mode, clauses })
+    Ok(Syntax {
+        output,
+        mode,
+        clauses,
+    })
 }
 
 fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
@@ -166,7 +178,8 @@ fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
         Some("snapshot") => {
             words.next += 1;
             let column = words.column();
-            let seconds = words.take("how many seconds a snapshot may be old, such as snapshot 5")?;
+            let seconds =
+                words.take("how many seconds a snapshot may be old, such as snapshot 5")?;
             let millis = seconds
                 .parse::<f64>()
                 .ok()
@@ -178,7 +191,9 @@ fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
                         format!("{seconds:?} is not a number of seconds: write, for example, snapshot 5 or snapshot 0.5"),
                     )
                 })?;
-            Mode::Snapshot { millis: millis as u64 }
+            Mode::Snapshot {
+                millis: millis as u64,
+            }
         }
         _ => Mode::Push,
     })
@@ -198,7 +213,10 @@ fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
         "distinct" => Operator::Distinct,
         "top" => top(words)?,
         "push" | "pull" | "auto" | "snapshot" => {
-            return Err(DefinitionError::new(column, format!("the mode {word} stands once, right after =")));
+            return Err(DefinitionError::new(
+                column,
+                format!("the mode {word} stands once, right after ="),
+            ));
         }
         _ => {
             return Err(DefinitionError::new(
@@ -219,15 +237,29 @@ fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
             conditions.push(condition(words)?);
         }
     }
-    Ok(Clause { operator, source, conditions, column })
+    Ok(Clause {
+        operator,
+        source,
+        conditions,
+        column,
+    })
 }
 
 fn top(words: &mut Words) -> Result<Operator, DefinitionError> {
     let column = words.column();
     let count = words.take("how many rows to keep of each group, such as top 10")?;
-    let k = count.parse::<usize>().ok().filter(|k| (1..=10_000).contains(k)).ok_or_else(|| {
-        DefinitionError::new(column, format!("{count:?} is not a number of rows from 1 to 10000: write, for example, top 10"))
-    })?;
+    let k = count
+        .parse::<usize>()
+        .ok()
+        .filter(|k| (1..=10_000).contains(k))
+        .ok_or_else(|| {
+            DefinitionError::new(
+                column,
+                format!(
+                    "{count:?} is not a number of rows from 1 to 10000: write, for example, top 10"
+                ),
+            )
+        })?;
     let descending = match words.peek() {
         Some("asc") => words.skip(false),
         Some("desc") => words.skip(true),
@@ -244,7 +276,10 @@ fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
     } else {
         let name = subject.strip_prefix('<').and_then(|s| s.strip_suffix('>'));
         Some(name.map(str::to_string).ok_or_else(|| {
-            DefinitionError::new(column, format!("a condition begins with value or a <slot>, not {subject:?}"))
+            DefinitionError::new(
+                column,
+                format!("a condition begins with value or a <slot>, not {subject:?}"),
+            )
         })?)
     };
     let test_column = words.column();
@@ -259,12 +294,19 @@ fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
         _ => {
             return Err(DefinitionError::new(
                 test_column,
-                format!("{test:?} is no comparison: write one of = != < <= > >= with blanks around it"),
+                format!(
+                    "{test:?} is no comparison: write one of = != < <= > >= with blanks around it"
+                ),
             ));
         }
     };
     let literal = words.take("what to compare with")?.into_bytes();
-    Ok(Condition { slot, test, literal, column })
+    Ok(Condition {
+        slot,
+        test,
+        literal,
+        column,
+    })
 }
 
 struct Word {
@@ -290,7 +332,10 @@ impl Words {
     }
 
     fn peek(&self) -> Option<&str> {
-        self.words.get(self.next).filter(|w| !w.quoted).map(|w| w.text.as_str())
+        self.words
+            .get(self.next)
+            .filter(|w| !w.quoted)
+            .map(|w| w.text.as_str())
     }
 
     fn skip<T>(&mut self, value: T) -> T {
@@ -300,8 +345,10 @@ impl Words {
 
     fn take(&mut self, expected: &str) -> Result<String, DefinitionError> {
         let column = self.column();
-        let word =
-            self.words.get(self.next).ok_or_else(|| DefinitionError::new(column, format!("here {expected} is missing")))?;
+        let word = self
+            .words
+            .get(self.next)
+            .ok_or_else(|| DefinitionError::new(column, format!("here {expected} is missing")))?;
         self.next += 1;
         Ok(word.text.clone())
     }
@@ -312,10 +359,14 @@ impl Words {
             self.next += 1;
             return Ok(());
         }
-        let found = self.peek().map_or("nothing".to_string(), |w| format!("{w:?}"));
+        let found = self
+            .peek()
+            .map_or("nothing".to_string(), |w| format!("{w:?}"));
         Err(DefinitionError::new(
             column,
-            format!("after the output's pattern comes {sign:?}, here is {found}; a pattern holds no blanks"),
+            format!(
+                "after the output's pattern comes {sign:?}, here is {found}; a pattern holds no blanks"
+            ),
         ))
     }
 
@@ -323,7 +374,11 @@ impl Words {
         let column = self.column();
         let text = self.take(expected)?;
         let parts = parts(&text, column)?;
-        Ok(PatternText { text, parts, column })
+        Ok(PatternText {
+            text,
+            parts,
+            column,
+        })
     }
 }
 
@@ -342,10 +397,19 @@ fn split(text: &str) -> Result<Vec<Word>, DefinitionError> {
                 match chars.next() {
                     Some((_, end)) if end == c => break,
                     Some((_, inside)) => word.push(inside),
-                    None => return Err(DefinitionError::new(column, format!("the quote {c} that opens here is not closed"))),
+                    None => {
+                        return Err(DefinitionError::new(
+                            column,
+                            format!("the quote {c} that opens here is not closed"),
+                        ));
+                    }
                 }
             }
-            words.push(Word { text: word, column, quoted: true });
+            words.push(Word {
+                text: word,
+                column,
+                quoted: true,
+            });
         } else {
             let mut word = String::new();
             while let Some(&(_, c)) = chars.peek() {
@@ -355,7 +419,11 @@ fn split(text: &str) -> Result<Vec<Word>, DefinitionError> {
                 word.push(c);
                 chars.next();
             }
-            words.push(Word { text: word, column, quoted: false });
+            words.push(Word {
+                text: word,
+                column,
+                quoted: false,
+            });
         }
     }
     Ok(words)
@@ -382,10 +450,12 @@ fn parts(text: &str, column: usize) -> Result<Vec<Part>, DefinitionError> {
             parts.push(Part::Text(std::mem::take(&mut literal).into_bytes()));
         }
         let slot_column = column + at;
-        let close = chars[at..]
-            .iter()
-            .position(|&c| c == '>')
-            .ok_or_else(|| DefinitionError::new(slot_column, "this slot has no closing >; for a literal < write <<"))?;
+        let close = chars[at..].iter().position(|&c| c == '>').ok_or_else(|| {
+            DefinitionError::new(
+                slot_column,
+                "this slot has no closing >; for a literal < write <<",
+            )
+        })?;
         let inside: String = chars[at + 1..at + close].iter().collect();
         parts.push(slot(&inside, slot_column)?);
         at += close + 1;
@@ -400,7 +470,10 @@ fn slot(inside: &str, column: usize) -> Result<Part, DefinitionError> {
     let (name, width) = match inside.split_once(':') {
         None => (inside, None),
         Some((name, width)) => {
-            let width_ok = width.parse::<usize>().ok().filter(|w| (1..=1024).contains(w));
+            let width_ok = width
+                .parse::<usize>()
+                .ok()
+                .filter(|w| (1..=1024).contains(w));
             (
                 name,
                 Some(width_ok.ok_or_else(|| {
@@ -409,11 +482,21 @@ fn slot(inside: &str, column: usize) -> Result<Part, DefinitionError> {
             )
         }
     };
-    if name.is_empty() || !name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-') {
+    if name.is_empty()
+        || !name
+            .chars()
+            .all(|c| c.is_alphanumeric() || c == '_' || c == '-')
+    {
         return Err(DefinitionError::new(
             column,
-            format!("{name:?} is not a slot's name: use letters, digits, - and _, such as <user> or <time:10>"),
+            format!(
+                "{name:?} is not a slot's name: use letters, digits, - and _, such as <user> or <time:10>"
+            ),
         ));
     }
-    Ok(Part::Slot { name: name.to_string(), width, column })
+    Ok(Part::Slot {
+        name: name.to_string(),
+        width,
+        column,
+    })
 }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{Definition, Source};
-use crate::keyrange::KeyRange;
+use crate::hash::ByteMap;
+use crate::keyrange::{KeyRange, successor};
 use crate::node::{Context, Inner, Leaf};
 use crate::output::Output;
 use crate::pattern::SlotBounds;
@@ -28,6 +29,9 @@ pub struct Join {
     pub upstream: Vec<JoinId>,
     pub output: Output,
     pub status: Status,
+    /// Fills that reach to the end of a group of the output's table, by what the group's keys begin with: most reads
+    /// lie in one of these.
+    pub tails: ByteMap<u32>,
     pub fills: Slab<Fill>,
     pub inner: Slab<Inner>,
     pub leaves: Slab<Leaf>,
@@ -118,16 +122,27 @@ pub const NO_NODE: u32 = u32::MAX >> 1;
 
 impl Fill {
     pub fn contains(&self, key: &[u8]) -> bool {
-        if self.is_prefix { key.starts_with(&self.prefix) } else { self.range.contains(key) }
+        if self.is_prefix {
+            key.starts_with(&self.prefix)
+        } else {
+            self.range.contains(key)
+        }
     }
 
     pub fn held_bytes(&self) -> usize {
-        self.range.lo.len() + self.range.hi.len() + self.prefix.len() + self.packed.len()
+        self.prefix.len() + self.packed.len()
     }
 }
 
 impl Join {
-    pub fn new(id: JoinId, name: &str, definition: Definition, order: Vec<usize>, table: TableId, tables: Vec<TableId>) -> Self {
+    pub fn new(
+        id: JoinId,
+        name: &str,
+        definition: Definition,
+        order: Vec<usize>,
+        table: TableId,
+        tables: Vec<TableId>,
+    ) -> Self {
         let updaters = order.iter().map(|_| Updaters::default()).collect();
         let rows = Rows::new(split_of(&definition.output, &definition.slots));
         Join {
@@ -138,8 +153,12 @@ impl Join {
             tables,
             table,
             upstream: Vec::new(),
-            output: Output { rows, ..Output::default() },
+            output: Output {
+                rows,
+                ..Output::default()
+            },
             status: Status::default(),
+            tails: ByteMap::default(),
             fills: Slab::default(),
             inner: Slab::default(),
             leaves: Slab::default(),
@@ -162,7 +181,14 @@ impl Join {
     }
 
     /// Adds an updater; says which list it is in.
-    pub fn add_updater(&mut self, level: usize, prefix: &[u8], elements: usize, entry: Entry, now: u64) -> u32 {
+    pub fn add_updater(
+        &mut self,
+        level: usize,
+        prefix: &[u8],
+        elements: usize,
+        entry: Entry,
+        now: u64,
+    ) -> u32 {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
         self.updaters[level].add(prefix, elements, entry, now, |entry, position| {
@@ -182,15 +208,56 @@ impl Join {
     pub fn pass(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
         let is_last = level == self.last_level();
         let (leaves, inner) = (&mut self.leaves, &mut self.inner);
-        self.updaters[level].lists.get_mut(list).pass(at, waiting, &mut |entry, position| {
-            place(leaves, inner, is_last, entry, position);
-        })
+        self.updaters[level]
+            .lists
+            .get_mut(list)
+            .pass(at, waiting, &mut |entry, position| {
+                place(leaves, inner, is_last, entry, position);
+            })
     }
 
     /// What a fill has yet to catch up with, to be added to.
     pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
         self.unsettled.insert(fill);
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
+    }
+
+    /// The fill that covers all of a range, if one does.
+    pub fn covering(&self, range: &KeyRange) -> Option<u32> {
+        if let Some(head) = self.output.rows.head(&range.lo)
+            && let Some(&number) = self.tails.get(head)
+        {
+            let filled = &self.fills.get(number).range;
+            if filled.lo <= range.lo && range.hi <= filled.hi {
+                return Some(number);
+            }
+        }
+        self.status.covering(&range.lo, &range.hi)
+    }
+
+    /// Remembers that a range is filled.
+    pub fn cover(&mut self, number: u32) {
+        let range = &self.fills.get(number).range;
+        self.status.insert(range, number);
+        if let Some(head) = self.output.rows.head(&range.lo)
+            && *range.hi == *successor(head)
+        {
+            self.tails.insert(head.into(), number);
+            self.held_bytes += tail_bytes(head);
+        }
+        self.held_bytes += range.lo.len() + range.hi.len();
+    }
+
+    pub fn uncover(&mut self, number: u32) {
+        let range = &self.fills.get(number).range;
+        self.status.remove(range);
+        if let Some(head) = self.output.rows.head(&range.lo)
+            && self.tails.get(head) == Some(&number)
+        {
+            self.tails.remove(head);
+            self.held_bytes -= tail_bytes(head);
+        }
+        self.held_bytes -= range.lo.len() + range.hi.len();
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -201,12 +268,26 @@ impl Join {
             + self.leaves.memory_bytes()
             + self.contexts.memory_bytes()
             + self.held_bytes
-            + self.updaters.iter().map(Updaters::memory_bytes).sum::<usize>()
+            + self
+                .updaters
+                .iter()
+                .map(Updaters::memory_bytes)
+                .sum::<usize>()
     }
 }
 
+fn tail_bytes(head: &[u8]) -> usize {
+    head.len() + 32
+}
+
 /// Tells a node where its entry is.
-fn place(leaves: &mut Slab<Leaf>, inner: &mut Slab<Inner>, is_last: bool, entry: Entry, position: u32) {
+fn place(
+    leaves: &mut Slab<Leaf>,
+    inner: &mut Slab<Inner>,
+    is_last: bool,
+    entry: Entry,
+    position: u32,
+) {
     if is_last {
         leaves.get_mut(entry.node()).position = position;
     } else {

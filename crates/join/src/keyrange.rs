@@ -11,19 +11,28 @@ pub struct KeyRange {
 
 impl KeyRange {
     pub fn new(lo: &[u8], hi: &[u8]) -> Self {
-        Self { lo: lo.into(), hi: hi.into() }
+        Self {
+            lo: lo.into(),
+            hi: hi.into(),
+        }
     }
 
     /// The keys that begin with `prefix`.
     pub fn prefix(prefix: &[u8]) -> Self {
-        Self { lo: prefix.into(), hi: successor(prefix).into() }
+        Self {
+            lo: prefix.into(),
+            hi: successor(prefix).into(),
+        }
     }
 
     /// The range of one key.
     pub fn point(key: &[u8]) -> Self {
         let mut hi = key.to_vec();
         hi.push(0);
-        Self { lo: key.into(), hi: hi.into() }
+        Self {
+            lo: key.into(),
+            hi: hi.into(),
+        }
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -42,14 +51,19 @@ impl KeyRange {
 /// The least key that is greater than all keys with this prefix. The prefix holds a byte below 0xff: a table's name does.
 pub fn successor(prefix: &[u8]) -> Vec<u8> {
     let mut next = prefix.to_vec();
-    while let Some(last) = next.last_mut() {
+    step_up(&mut next);
+    next
+}
+
+/// Turns a prefix into its successor.
+pub fn step_up(prefix: &mut Vec<u8>) {
+    while let Some(last) = prefix.last_mut() {
         if *last < 0xff {
             *last += 1;
-            return next;
+            return;
         }
-        next.pop();
+        prefix.pop();
     }
-    next
 }
 
 /// The bytes that every key of `lo..hi` begins with, and whether the range is the one key `lo`.
@@ -58,7 +72,9 @@ pub fn common_prefix<'a>(lo: &'a [u8], hi: &[u8]) -> (&'a [u8], bool) {
         return (lo, true);
     }
     let mut common = lo.iter().zip(hi).take_while(|(a, b)| a == b).count();
-    let steps_up = hi.len() == common + 1 && lo.len() > common && lo[common].checked_add(1) == Some(hi[common]);
+    let steps_up = hi.len() == common + 1
+        && lo.len() > common
+        && lo[common].checked_add(1) == Some(hi[common]);
     if steps_up {
         common += 1;
     }

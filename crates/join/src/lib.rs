@@ -30,6 +30,7 @@ mod maintain;
 mod node;
 mod number;
 mod output;
+mod pairs;
 mod pattern;
 mod plan;
 mod ranked;

@@ -43,17 +43,32 @@ struct Common {
 
 impl Engine {
     /// Tells all joins that read a table that one of its rows changed. The row is in the table already.
-    pub(crate) fn changed(&mut self, table: TableId, key: &[u8], old: Option<&Value>, new: Option<&Value>) {
+    pub(crate) fn changed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
         for at in 0..self.tables[table as usize].readers.len() {
             let (reader, level) = self.tables[table as usize].readers[at];
             // A join that is being filled has no node on what its own fill changes upstream.
-            let Some(mut join) = self.joins[reader as usize].take() else { continue };
+            let Some(mut join) = self.joins[reader as usize].take() else {
+                continue;
+            };
             self.source_changed(&mut join, usize::from(level), key, old, new);
             self.joins[reader as usize] = Some(join);
         }
     }
 
-    fn source_changed(&mut self, join: &mut Join, level: usize, key: &[u8], old: Option<&Value>, new: Option<&Value>) {
+    fn source_changed(
+        &mut self,
+        join: &mut Join,
+        level: usize,
+        key: &[u8],
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
         let source = join.source(level);
         let admitted = |v: &&Value| !source.bounds_values() || source.admits(v.as_bytes());
         let (old, new) = (old.filter(admitted), new.filter(admitted));
@@ -63,9 +78,20 @@ impl Engine {
         }
         let mut lists = std::mem::take(&mut self.scratch_lists);
         let mut found = std::mem::take(&mut lists);
-        join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| found.push(list));
+        join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| {
+            found.push(list)
+        });
         for &list in &found {
-            self.fan_out(join, list, &Seen { level, key, old, new });
+            self.fan_out(
+                join,
+                list,
+                &Seen {
+                    level,
+                    key,
+                    old,
+                    new,
+                },
+            );
         }
         found.clear();
         self.scratch_lists = found;
@@ -82,7 +108,11 @@ impl Engine {
             join.updaters[seen.level].lists.get_mut(number).entries = entries;
             return;
         }
-        let change = Change { key: seen.key.into(), old: seen.old.cloned(), new: seen.new.cloned() };
+        let change = Change {
+            key: seen.key.into(),
+            old: seen.old.cloned(),
+            new: seen.new.cloned(),
+        };
         self.sequence += 1;
         self.outstanding.insert(self.sequence);
         if list.queue.is_empty() {
@@ -103,7 +133,12 @@ impl Engine {
                 continue;
             };
             self.work_on(&mut join, usize::from(level), number);
-            if join.updaters[usize::from(level)].lists.get(number).queue.is_empty() {
+            if join.updaters[usize::from(level)]
+                .lists
+                .get(number)
+                .queue
+                .is_empty()
+            {
                 self.rest(&mut join, level, number);
             }
             self.joins[id as usize] = Some(join);
@@ -118,7 +153,12 @@ impl Engine {
         if let Some((change, range)) = list.advance(chunk) {
             self.budget -= range.len().max(1).min(self.budget);
             let entries = list.entries[range].to_vec();
-            let seen = Seen { level, key: &change.key, old: change.old.as_ref(), new: change.new.as_ref() };
+            let seen = Seen {
+                level,
+                key: &change.key,
+                old: change.old.as_ref(),
+                new: change.new.as_ref(),
+            };
             self.see(join, &entries, &seen);
         }
         let list = join.updaters[level].lists.get_mut(number);
@@ -142,7 +182,12 @@ impl Engine {
         while let Some(&(level, number)) = join.busy.first() {
             self.budget = usize::MAX;
             self.work_on(join, usize::from(level), number);
-            if join.updaters[usize::from(level)].lists.get(number).queue.is_empty() {
+            if join.updaters[usize::from(level)]
+                .lists
+                .get(number)
+                .queue
+                .is_empty()
+            {
                 self.rest(join, level, number);
             }
         }
@@ -162,9 +207,16 @@ impl Engine {
                 let entry = list.entries[at];
                 let mut place = at;
                 for waiting in list.unseen(at)..list.queue.len() {
-                    let change = join.updaters[level].lists.get(number).queue[waiting].change.clone();
+                    let change = join.updaters[level].lists.get(number).queue[waiting]
+                        .change
+                        .clone();
                     place = join.pass(level, number, place, waiting);
-                    let seen = Seen { level, key: &change.key, old: change.old.as_ref(), new: change.new.as_ref() };
+                    let seen = Seen {
+                        level,
+                        key: &change.key,
+                        old: change.old.as_ref(),
+                        new: change.new.as_ref(),
+                    };
                     self.see(join, &[entry], &seen);
                 }
                 // Another entry may have come to this place; it is looked at next unless it was passed already.
@@ -182,11 +234,16 @@ impl Engine {
             return;
         }
         if seen.level < join.last_level() {
-            entries.iter().for_each(|e| note_pending(join, *e, seen, &mut common));
+            entries
+                .iter()
+                .for_each(|e| note_pending(join, *e, seen, &mut common));
             return;
         }
         let wanted = self.is_read(join.table);
-        let mut effects = Effects { wanted, ..Effects::default() };
+        let mut effects = Effects {
+            wanted,
+            ..Effects::default()
+        };
         if join.definition.copies_rows() && !wanted {
             copy_to_all(join, entries, seen, &mut common);
         } else {
@@ -219,8 +276,15 @@ impl Engine {
         let (mut old, mut new) = (change.old.clone(), change.new.clone());
         if self.tables[table as usize].makers.len() > 1 {
             let makers = &self.tables[table as usize].makers;
-            let at = makers.iter().position(|m| *m == maker).expect("invariant: the table knows its joins");
-            let holds = |&m: &JoinId| self.joins[m as usize].as_ref().is_some_and(|j| j.output.rows.get(&change.key).is_some());
+            let at = makers
+                .iter()
+                .position(|m| *m == maker)
+                .expect("invariant: the table knows its joins");
+            let holds = |&m: &JoinId| {
+                self.joins[m as usize]
+                    .as_ref()
+                    .is_some_and(|j| j.output.rows.get(&change.key).is_some())
+            };
             if makers[..at].iter().any(holds) {
                 return;
             }
@@ -240,13 +304,17 @@ impl Engine {
 fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
     let inner = join.inner.get(entry.node());
     common.each.clear();
-    common.each.unpack(inner.bound, &join.definition.slots, &inner.packed);
+    common
+        .each
+        .unpack(inner.bound, &join.definition.slots, &inner.packed);
     let fresh = join.source(seen.level).pattern.slots & !inner.bound;
     if !key_matches(join, seen.level, seen.key, &mut common.each) {
         return;
     }
     common.key.clear();
-    common.each.pack(fresh, &join.definition.slots, &mut common.key);
+    common
+        .each
+        .pack(fresh, &join.definition.slots, &mut common.key);
     let came = seen.new.is_some();
     let slot = (entry.node(), Box::from(&*common.key));
     let pending = &mut join.unsettle(entry.fill).pending;
@@ -279,7 +347,11 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
         let fill = join.fills.get(entry.fill);
         let group = fill.group;
         if let (true, Some(group), Some(value)) = (fill.is_prefix, group, seen.new)
-            && join.output.rows.put_in(group, &common.suffix, value).is_some()
+            && join
+                .output
+                .rows
+                .put_in(group, &common.suffix, value)
+                .is_some()
         {
             continue;
         }
@@ -293,7 +365,12 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
             (None, _) => {
                 join.output.rows.remove(&common.key);
             }
-            (Some(value), Some(group)) if join.output.rows.put_in(group, &common.suffix, value).is_some() => {}
+            (Some(value), Some(group))
+                if join
+                    .output
+                    .rows
+                    .put_in(group, &common.suffix, value)
+                    .is_some() => {}
             (Some(value), _) => {
                 join.output.rows.put(&common.key, value);
                 let prefix_len = fill.prefix.len();
@@ -310,35 +387,55 @@ fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
     for element in &join.definition.output.elements[usize::from(elements)..] {
         match element {
             crate::pattern::Element::Text(text) => common.suffix.extend_from_slice(text),
-            crate::pattern::Element::Slot(id) => common.suffix.extend_from_slice(common.binding.get(*id)),
+            crate::pattern::Element::Slot(id) => {
+                common.suffix.extend_from_slice(common.binding.get(*id))
+            }
         }
     }
     common.suffix_elements = Some(elements);
 }
 
 /// Applies a change of the value's row below one leaf.
-fn apply_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common, effects: &mut Effects) {
+fn apply_to_one(
+    join: &mut Join,
+    entry: Entry,
+    seen: &Seen<'_>,
+    common: &mut Common,
+    effects: &mut Effects,
+) {
     let definition = &join.definition;
     let fill = join.fills.get(entry.fill);
     common.each.clear();
-    common.each.unpack(fill.fixed, &definition.slots, &fill.packed);
+    common
+        .each
+        .unpack(fill.fixed, &definition.slots, &fill.packed);
     let context = join.leaves.get(entry.node()).context;
     if context != NO_CONTEXT {
         let context = join.contexts.get(context);
-        common.each.unpack(context.slots, &definition.slots, &context.packed);
+        common
+            .each
+            .unpack(context.slots, &definition.slots, &context.packed);
     }
     if !key_matches(join, seen.level, seen.key, &mut common.each) {
         return;
     }
     common.key.clear();
     if definition.rank.is_some() {
-        definition.output.write_prefix(&common.each, &mut common.key);
+        definition
+            .output
+            .write_prefix(&common.each, &mut common.key);
     } else {
         definition.output.write(&common.each, &mut common.key);
     }
     if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
         return;
     }
-    let row = Row { key: &common.key, source_key: seen.key, binding: &common.each, fill: entry.fill };
-    join.output.apply(&join.definition, row, seen.old, seen.new, effects);
+    let row = Row {
+        key: &common.key,
+        source_key: seen.key,
+        binding: &common.each,
+        fill: entry.fill,
+    };
+    join.output
+        .apply(&join.definition, row, seen.old, seen.new, effects);
 }

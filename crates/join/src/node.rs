@@ -37,7 +37,10 @@ impl Vacant for Inner {
             position: 0,
             bound: 0,
             packed: Box::default(),
-            children: Children::Short { keys: Vec::new(), nodes: Vec::new() },
+            children: Children::Short {
+                keys: Vec::new(),
+                nodes: Vec::new(),
+            },
         }
     }
 
@@ -59,7 +62,11 @@ pub const NO_CONTEXT: u32 = u32::MAX;
 
 impl Vacant for Leaf {
     fn vacant() -> Self {
-        Leaf { list: u32::MAX, position: 0, context: NO_CONTEXT }
+        Leaf {
+            list: u32::MAX,
+            position: 0,
+            context: NO_CONTEXT,
+        }
     }
 
     fn is_vacant(&self) -> bool {
@@ -88,7 +95,10 @@ impl Vacant for Context {
 #[derive(Debug)]
 pub enum Children {
     /// Slots of at most eight bytes together: sorted numbers.
-    Short { keys: Vec<u64>, nodes: Vec<u32> },
+    Short {
+        keys: Vec<u64>,
+        nodes: Vec<u32>,
+    },
     Long(BTreeMap<Box<[u8]>, u32>),
 }
 
@@ -101,7 +111,10 @@ impl Children {
     pub fn new(slots: u32, table: &[Slot]) -> Self {
         let width = ids(slots).try_fold(0, |sum, id| table[id as usize].width.map(|w| sum + w));
         match width {
-            Some(width) if width <= 8 => Children::Short { keys: Vec::new(), nodes: Vec::new() },
+            Some(width) if width <= 8 => Children::Short {
+                keys: Vec::new(),
+                nodes: Vec::new(),
+            },
             _ => Children::Long(BTreeMap::new()),
         }
     }
@@ -130,7 +143,9 @@ impl Children {
 
     /// Makes room; says how many bytes more that takes.
     pub fn reserve(&mut self, more: usize) -> usize {
-        let Children::Short { keys, nodes } = self else { return 0 };
+        let Children::Short { keys, nodes } = self else {
+            return 0;
+        };
         let before = keys.capacity();
         keys.reserve_exact(more);
         nodes.reserve_exact(more);
@@ -145,13 +160,17 @@ impl Children {
                 keys.remove(at);
                 Some((nodes.remove(at), 0))
             }
-            Children::Long(map) => map.remove(packed).map(|node| (node, packed.len() + LONG_BYTES)),
+            Children::Long(map) => map
+                .remove(packed)
+                .map(|node| (node, packed.len() + LONG_BYTES)),
         }
     }
 
     pub fn get(&self, packed: &[u8]) -> Option<u32> {
         match self {
-            Children::Short { keys, nodes } => keys.binary_search(&short(packed)).ok().map(|at| nodes[at]),
+            Children::Short { keys, nodes } => {
+                keys.binary_search(&short(packed)).ok().map(|at| nodes[at])
+            }
             Children::Long(map) => map.get(packed).copied(),
         }
     }
@@ -164,7 +183,9 @@ impl Children {
                     each(&key.to_be_bytes()[8 - width..], node);
                 }
             }
-            Children::Long(map) => map.into_iter().for_each(|(packed, node)| each(&packed, node)),
+            Children::Long(map) => map
+                .into_iter()
+                .for_each(|(packed, node)| each(&packed, node)),
         }
     }
 
@@ -177,5 +198,7 @@ impl Children {
 }
 
 fn short(packed: &[u8]) -> u64 {
-    packed.iter().fold(0, |word, &byte| word << 8 | u64::from(byte))
+    packed
+        .iter()
+        .fold(0, |word, &byte| word << 8 | u64::from(byte))
 }

@@ -30,13 +30,18 @@ pub fn parse(text: &[u8]) -> Option<Billionths> {
 }
 
 fn unsigned(digits: &[u8]) -> Option<u64> {
-    digits.iter().try_fold(0_u64, |sum, &b| b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0')))
+    digits.iter().try_fold(0_u64, |sum, &b| {
+        b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0'))
+    })
 }
 
 /// Writes a decimal without zeros behind the point.
 pub fn print(value: Billionths, out: &mut Vec<u8>) {
     let sign = if value < 0 { "-" } else { "" };
-    let (whole, fraction) = ((value.unsigned_abs()) / ONE as u128, value.unsigned_abs() % ONE as u128);
+    let (whole, fraction) = (
+        (value.unsigned_abs()) / ONE as u128,
+        value.unsigned_abs() % ONE as u128,
+    );
     let mut text = format!("{sign}{whole}");
     if fraction != 0 {
         let _ = write!(text, ".{fraction:09}");
@@ -74,11 +79,28 @@ mod tests {
 
     #[test]
     fn decimals_are_exact_and_print_back() {
-        for text in ["0", "7", "-7", "12.5", "-0.000000001", "999999999999999999.999999999"] {
+        for text in [
+            "0",
+            "7",
+            "-7",
+            "12.5",
+            "-0.000000001",
+            "999999999999999999.999999999",
+        ] {
             assert_eq!(printed(parse(text.as_bytes()).unwrap()), text);
         }
         assert_eq!(printed(parse(b"+1.50").unwrap()), "1.5");
-        for text in ["", "-", "1e3", "1.", ".5", " 1", "1234567890123456789", "0x1", "1.0000000001"] {
+        for text in [
+            "",
+            "-",
+            "1e3",
+            "1.",
+            ".5",
+            " 1",
+            "1234567890123456789",
+            "0x1",
+            "1.0000000001",
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
     }

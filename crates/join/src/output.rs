@@ -75,7 +75,11 @@ impl Output {
                     Some(value) => self.rows.replace(row.key, value),
                     None => self.rows.remove(row.key),
                 };
-                effects.changes.push(Shown { key: row.key.into(), old: before, new: new.cloned() });
+                effects.changes.push(Shown {
+                    key: row.key.into(),
+                    old: before,
+                    new: new.cloned(),
+                });
             } else if let Some(value) = new {
                 self.rows.put(row.key, value);
             } else {
@@ -85,7 +89,9 @@ impl Output {
         }
         match definition.operator {
             Operator::Count if old.is_some() == new.is_some() => {}
-            Operator::Count | Operator::Sum | Operator::Avg => self.total(definition.operator, row.key, old, new, effects),
+            Operator::Count | Operator::Sum | Operator::Avg => {
+                self.total(definition.operator, row.key, old, new, effects)
+            }
             operator => {
                 self.regroup(definition, operator, row, old, new);
                 effects.touched.insert((row.fill, row.key.into()));
@@ -93,7 +99,14 @@ impl Output {
         }
     }
 
-    fn total(&mut self, operator: Operator, key: &[u8], old: Option<&Value>, new: Option<&Value>, effects: &mut Effects) {
+    fn total(
+        &mut self,
+        operator: Operator,
+        key: &[u8],
+        old: Option<&Value>,
+        new: Option<&Value>,
+        effects: &mut Effects,
+    ) {
         let before = self.rows.get(key).map(Totals::decode);
         let mut after = before.unwrap_or_default();
         if let Some(value) = new {
@@ -123,7 +136,14 @@ impl Output {
         }
     }
 
-    fn regroup(&mut self, definition: &Definition, operator: Operator, row: Row<'_>, old: Option<&Value>, new: Option<&Value>) {
+    fn regroup(
+        &mut self,
+        definition: &Definition,
+        operator: Operator,
+        row: Row<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
         if !self.groups.contains_key(row.key) {
             let group = match operator {
                 Operator::Distinct => Group::Distinct(BTreeMap::new()),
@@ -195,10 +215,14 @@ impl Output {
         let (wanted, is_empty) = match self.groups.get(group) {
             None => (Vec::new(), true),
             Some(Group::Distinct(values)) => {
-                let totals = Totals { rows: values.len() as u64, ..Totals::default() };
+                let totals = Totals {
+                    rows: values.len() as u64,
+                    ..Totals::default()
+                };
                 let mut field = [0; 32];
                 let len = totals.encode(Operator::Distinct, &mut field);
-                let row = (!values.is_empty()).then(|| (Box::from(group), Value::new(&field[..len])));
+                let row =
+                    (!values.is_empty()).then(|| (Box::from(group), Value::new(&field[..len])));
                 (row.into_iter().collect(), values.is_empty())
             }
             Some(Group::Ranked(ranked)) => (ranks(definition, group, ranked), ranked.is_empty()),
@@ -216,10 +240,12 @@ impl Output {
         if definition.rank.is_none() {
             rows.extend(self.rows.value(group).map(|v| (Box::from(group), v)));
         } else {
-            let _ = self.rows.scan(group, &successor(group), false, &mut |key, value| {
-                rows.push((key.into(), value.clone()));
-                Flow::Continue(())
-            });
+            let _ = self
+                .rows
+                .scan(group, &successor(group), false, &mut |key, value| {
+                    rows.push((key.into(), value.clone()));
+                    Flow::Continue(())
+                });
         }
         rows
     }
@@ -243,14 +269,22 @@ impl Output {
             self.rows.put(key, value);
             if effects.wanted {
                 let old = old.cloned().map(spell);
-                effects.changes.push(Shown { key: key.clone(), old, new: Some(spell(value.clone())) });
+                effects.changes.push(Shown {
+                    key: key.clone(),
+                    old,
+                    new: Some(spell(value.clone())),
+                });
             }
         }
         for (key, value) in shown {
             if !wanted.iter().any(|(k, _)| *k == key) {
                 self.rows.remove(&key);
                 if effects.wanted {
-                    effects.changes.push(Shown { key, old: Some(spell(value)), new: None });
+                    effects.changes.push(Shown {
+                        key,
+                        old: Some(spell(value)),
+                        new: None,
+                    });
                 }
             }
         }
@@ -262,8 +296,11 @@ impl Output {
         if self.groups.is_empty() {
             return;
         }
-        let keys: Vec<Box<[u8]>> =
-            self.groups.range(range.lo.clone()..range.hi.clone()).map(|(key, _)| key.clone()).collect();
+        let keys: Vec<Box<[u8]>> = self
+            .groups
+            .range(range.lo.clone()..range.hi.clone())
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in keys {
             self.drop_group(&key);
         }
@@ -293,7 +330,10 @@ fn group_cost(key: &[u8]) -> usize {
 /// The visible value of a row's totals; `None` where they do not add up.
 pub fn printed(operator: Operator, totals: &Totals) -> Option<Value> {
     let mut text = Vec::with_capacity(20);
-    totals.print(operator, &mut text).ok().map(|()| Value::new(&text))
+    totals
+        .print(operator, &mut text)
+        .ok()
+        .map(|()| Value::new(&text))
 }
 
 /// Whether rows must be spelled out when they are read.
@@ -303,7 +343,10 @@ pub fn is_spelled_out(definition: &Definition) -> bool {
 
 fn better(operator: Operator) -> Better {
     match operator {
-        Operator::Min | Operator::Top { descending: false, .. } => Better::Least,
+        Operator::Min
+        | Operator::Top {
+            descending: false, ..
+        } => Better::Least,
         Operator::Max | Operator::Top { .. } => Better::Greatest,
         _ => Better::Last,
     }
@@ -333,11 +376,19 @@ fn candidate_id(definition: &Definition, row: Row<'_>) -> Box<[u8]> {
 /// The rows that show a ranked group.
 fn ranks(definition: &Definition, group: &[u8], ranked: &Ranked) -> Vec<(Box<[u8]>, Value)> {
     let Some(rank) = definition.rank else {
-        return ranked.best.first().map(|c| (Box::from(group), c.value.clone())).into_iter().collect();
+        return ranked
+            .best
+            .first()
+            .map(|c| (Box::from(group), c.value.clone()))
+            .into_iter()
+            .collect();
     };
     let mut rows = Vec::new();
     let shown = shown_rows(definition.operator);
-    let repeated = ranked.best.iter().flat_map(|c| (0..c.times).map(move |_| c));
+    let repeated = ranked
+        .best
+        .iter()
+        .flat_map(|c| (0..c.times).map(move |_| c));
     for (number, candidate) in repeated.take(shown).enumerate() {
         let mut key = group.to_vec();
         key.extend_from_slice(format!("{:0width$}", number + 1, width = rank.width).as_bytes());

@@ -4,7 +4,7 @@
 //!    without holds at least one byte, and none of the bytes that end it in any pattern of its join, nor `|`.
 //! 2. A pattern begins with literal text that names its table.
 
-use crate::keyrange::{KeyRange, common_prefix, successor};
+use crate::keyrange::{KeyRange, common_prefix, step_up};
 
 /// A slot's number within its join.
 pub type SlotId = u8;
@@ -70,7 +70,10 @@ impl Binding {
     }
 
     pub fn mark(&self) -> Mark {
-        Mark { bytes_len: self.bytes.len(), bound: self.bound }
+        Mark {
+            bytes_len: self.bytes.len(),
+            bound: self.bound,
+        }
     }
 
     pub fn reset(&mut self, mark: Mark) {
@@ -197,7 +200,9 @@ impl Pattern {
         for (at, element) in self.elements.iter().enumerate() {
             match element {
                 Element::Text(text) => out.extend_from_slice(text),
-                Element::Slot(id) if binding.is_bound(*id) => out.extend_from_slice(binding.get(*id)),
+                Element::Slot(id) if binding.is_bound(*id) => {
+                    out.extend_from_slice(binding.get(*id))
+                }
                 Element::Slot(_) => return at,
             }
         }
@@ -229,25 +234,36 @@ impl Pattern {
 
     /// The keys that `binding` leaves possible, given bounds on one of the other slots.
     pub fn range(&self, binding: &Binding, bounds: Option<&SlotBounds>) -> KeyRange {
-        let mut prefix = Vec::with_capacity(32);
-        let elements = self.write_prefix(binding, &mut prefix);
-        if elements == self.elements.len() {
-            return KeyRange::point(&prefix);
-        }
-        let next = match &self.elements[elements] {
-            Element::Slot(id) => *id,
-            Element::Text(_) => unreachable!("invariant: a prefix ends before a slot"),
-        };
-        let mut hi = successor(&prefix);
-        let mut lo = prefix.clone();
-        if let Some(bounds) = bounds.filter(|b| b.slot == next) {
-            lo.extend_from_slice(&bounds.lo);
-            if let Some(high) = &bounds.hi {
-                prefix.extend_from_slice(high);
-                hi = if bounds.hi_included { successor(&prefix) } else { prefix };
-            }
-        }
+        let (mut lo, mut hi) = (Vec::with_capacity(32), Vec::with_capacity(32));
+        self.write_range(binding, bounds, &mut lo, &mut hi);
         KeyRange { lo: lo.into(), hi: hi.into() }
+    }
+
+    /// As [`Self::range`].
+    pub fn write_range(&self, binding: &Binding, bounds: Option<&SlotBounds>, lo: &mut Vec<u8>, hi: &mut Vec<u8>) {
+        lo.clear();
+        let elements = self.write_prefix(binding, lo);
+        hi.clear();
+        hi.extend_from_slice(lo);
+        let Some(next) = self.elements.get(elements) else {
+            hi.push(0);
+            return;
+        };
+        match bounds.filter(|b| *next == Element::Slot(b.slot)) {
+            Some(bounds) => {
+                lo.extend_from_slice(&bounds.lo);
+                match &bounds.hi {
+                    Some(high) => {
+                        hi.extend_from_slice(high);
+                        if bounds.hi_included {
+                            step_up(hi);
+                        }
+                    }
+                    None => step_up(hi),
+                }
+            }
+            None => step_up(hi),
+        }
     }
 
     /// The keys of the pattern, whatever its slots.
@@ -257,7 +273,12 @@ impl Pattern {
 
     /// What a range of this pattern's keys says about its slots: binds those that are the same in all keys of the range.
     /// `None` if no key of the pattern is in the range.
-    pub fn constrain(&self, range: &KeyRange, slots: &[Slot], binding: &mut Binding) -> Option<Constraint> {
+    pub fn constrain(
+        &self,
+        range: &KeyRange,
+        slots: &[Slot],
+        binding: &mut Binding,
+    ) -> Option<Constraint> {
         let (common, point) = common_prefix(&range.lo, &range.hi);
         let mut at = 0;
         for (number, element) in self.elements.iter().enumerate() {
@@ -268,7 +289,12 @@ impl Pattern {
                         return None;
                     }
                     if seen < text.len() {
-                        return Some(Constraint { fixed_len: at, bounds: None, point: false, unsized_next: false });
+                        return Some(Constraint {
+                            fixed_len: at,
+                            bounds: None,
+                            point: false,
+                            unsized_next: false,
+                        });
                     }
                     at += seen;
                 }
@@ -282,8 +308,15 @@ impl Pattern {
                         if point {
                             return None;
                         }
-                        let bounds = slot.width.map(|width| SlotBounds::new(*id, width, at, range));
-                        return Some(Constraint { fixed_len: at, bounds, point: false, unsized_next: slot.width.is_none() });
+                        let bounds = slot
+                            .width
+                            .map(|width| SlotBounds::new(*id, width, at, range));
+                        return Some(Constraint {
+                            fixed_len: at,
+                            bounds,
+                            point: false,
+                            unsized_next: slot.width.is_none(),
+                        });
                     };
                     let value = &common[at..at + len];
                     if binding.is_bound(*id) {
@@ -297,7 +330,12 @@ impl Pattern {
                 }
             }
         }
-        (at == common.len()).then_some(Constraint { fixed_len: at, bounds: None, point: true, unsized_next: false })
+        (at == common.len()).then_some(Constraint {
+            fixed_len: at,
+            bounds: None,
+            point: true,
+            unsized_next: false,
+        })
     }
 }
 
@@ -326,10 +364,17 @@ pub struct SlotBounds {
 impl SlotBounds {
     fn new(slot: SlotId, width: usize, at: usize, range: &KeyRange) -> Self {
         let (lo, hi) = (&range.lo, &range.hi);
-        let low = lo.get(at..).map_or(&[][..], |rest| &rest[..rest.len().min(width)]);
+        let low = lo
+            .get(at..)
+            .map_or(&[][..], |rest| &rest[..rest.len().min(width)]);
         // The range's ends share all bytes before `at` unless `hi` is the successor of those bytes.
         let shared = hi.len() > at && lo.len() >= at && hi[..at] == lo[..at];
         let high = shared.then(|| Box::from(&hi[at..hi.len().min(at + width)]));
-        Self { slot, lo: low.into(), hi: high, hi_included: hi.len() > at + width }
+        Self {
+            slot,
+            lo: low.into(),
+            hi: high,
+            hi_included: hi.len() > at + width,
+        }
     }
 }

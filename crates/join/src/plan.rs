@@ -16,12 +16,17 @@ pub fn order(definition: &Definition) -> Vec<usize> {
     if definition.mode == Mode::Pull && filters {
         return written;
     }
-    let mut left: Vec<usize> = written.into_iter().filter(|&s| s != definition.value).collect();
+    let mut left: Vec<usize> = written
+        .into_iter()
+        .filter(|&s| s != definition.value)
+        .collect();
     let mut bound = first_slot(definition);
     let mut order = Vec::new();
     while !left.is_empty() {
         let known = |&s: &usize| definition.sources[s].pattern.elements_bound(bound);
-        let best = (0..left.len()).max_by_key(|&at| (known(&left[at]), std::cmp::Reverse(at))).expect("some are left");
+        let best = (0..left.len())
+            .max_by_key(|&at| (known(&left[at]), std::cmp::Reverse(at)))
+            .expect("some are left");
         let source = left.remove(best);
         bound |= definition.sources[source].pattern.slots;
         order.push(source);
@@ -49,13 +54,25 @@ mod tests {
 
     #[test]
     fn the_value_is_read_last_unless_a_pull_filters() {
-        assert_eq!(order_of("t|<u>|<t>|<p> = copy p|<p>|<t> check s|<u>|<p>"), [1, 0]);
-        assert_eq!(order_of("t|<u>|<t>|<p> = pull copy p|<p>|<t> check s|<u>|<p>"), [0, 1]);
-        assert_eq!(order_of("t|<u>|<t>|<p> = pull check s|<u>|<p> copy p|<p>|<t>"), [0, 1]);
+        assert_eq!(
+            order_of("t|<u>|<t>|<p> = copy p|<p>|<t> check s|<u>|<p>"),
+            [1, 0]
+        );
+        assert_eq!(
+            order_of("t|<u>|<t>|<p> = pull copy p|<p>|<t> check s|<u>|<p>"),
+            [0, 1]
+        );
+        assert_eq!(
+            order_of("t|<u>|<t>|<p> = pull check s|<u>|<p> copy p|<p>|<t>"),
+            [0, 1]
+        );
     }
 
     #[test]
     fn checks_follow_what_is_known() {
-        assert_eq!(order_of("o|<a>|<c> = check z|<b>|<c> check x|<a>|<b> copy y|<c>"), [1, 0, 2]);
+        assert_eq!(
+            order_of("o|<a>|<c> = check z|<b>|<c> check x|<a>|<b> copy y|<c>"),
+            [1, 0, 2]
+        );
     }
 }

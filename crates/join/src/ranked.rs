@@ -46,16 +46,23 @@ pub fn split_id(id: &[u8]) -> (&[u8], &[u8]) {
 impl Better {
     fn compare(self, a: (&Value, &[u8]), b: (&Value, &[u8])) -> Ordering {
         match self {
-            Better::Least => number::compare(a.0.as_bytes(), b.0.as_bytes()).then_with(|| split_id(a.1).cmp(&split_id(b.1))),
-            Better::Greatest => number::compare(b.0.as_bytes(), a.0.as_bytes()).then_with(|| split_id(a.1).cmp(&split_id(b.1))),
-            Better::Last => split_id(b.1).cmp(&split_id(a.1)).then_with(|| a.0.as_bytes().cmp(b.0.as_bytes())),
+            Better::Least => number::compare(a.0.as_bytes(), b.0.as_bytes())
+                .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
+            Better::Greatest => number::compare(b.0.as_bytes(), a.0.as_bytes())
+                .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
+            Better::Last => split_id(b.1)
+                .cmp(&split_id(a.1))
+                .then_with(|| a.0.as_bytes().cmp(b.0.as_bytes())),
         }
     }
 }
 
 impl Default for Ranked {
     fn default() -> Self {
-        Ranked { best: Vec::new(), complete: true }
+        Ranked {
+            best: Vec::new(),
+            complete: true,
+        }
     }
 }
 
@@ -69,7 +76,14 @@ impl Ranked {
         match self.find(better, value, id) {
             Ok(at) => self.best[at].times += 1,
             Err(at) if at < self.best.len() || self.complete => {
-                self.best.insert(at, Candidate { value: value.clone(), id: id.into(), times: 1 });
+                self.best.insert(
+                    at,
+                    Candidate {
+                        value: value.clone(),
+                        id: id.into(),
+                        times: 1,
+                    },
+                );
                 if self.best.len() > room {
                     self.best.pop();
                     self.complete = false;
@@ -86,12 +100,16 @@ impl Ranked {
                 self.best.remove(at);
             }
         } else {
-            debug_assert!(!self.complete, "invariant 1: a row that is not kept is worse than those that are");
+            debug_assert!(
+                !self.complete,
+                "invariant 1: a row that is not kept is worse than those that are"
+            );
         }
     }
 
     fn find(&self, better: Better, value: &Value, id: &[u8]) -> Result<usize, usize> {
-        self.best.binary_search_by(|c| better.compare((&c.value, &c.id), (value, id)))
+        self.best
+            .binary_search_by(|c| better.compare((&c.value, &c.id), (value, id)))
     }
 
     /// Invariant 2.
@@ -104,6 +122,7 @@ impl Ranked {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.best.capacity() * size_of::<Candidate>() + self.best.iter().map(|c| c.id.len() + 16).sum::<usize>()
+        self.best.capacity() * size_of::<Candidate>()
+            + self.best.iter().map(|c| c.id.len() + 16).sum::<usize>()
     }
 }

@@ -22,7 +22,9 @@ impl Default for Rows {
 
 impl Rows {
     pub fn new(split: Split) -> Self {
-        Self { table: Table::new(split) }
+        Self {
+            table: Table::new(split),
+        }
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
@@ -36,7 +38,8 @@ impl Rows {
     /// Puts a row; says what it held.
     pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
         let mut before = None;
-        self.table.put_shared_with(key, value, |old| before = old.map(Value::new));
+        self.table
+            .put_shared_with(key, value, |old| before = old.map(Value::new));
         before
     }
 
@@ -50,16 +53,29 @@ impl Rows {
     }
 
     /// The group whose keys are those that begin with `prefix`, if the table is split so and the group has rows.
-    pub fn group(&mut self, prefix: &[u8]) -> Option<GroupId> {
-        let is_group = match self.table.split() {
-            Split::None => false,
-            Split::Bytes(len) => len == prefix.len(),
+    pub fn group(&self, prefix: &[u8]) -> Option<GroupId> {
+        if self.is_head(prefix) { self.table.group(prefix) } else { None }
+    }
+
+    /// Whether rows may begin with `prefix`: `false` is certain.
+    pub fn may_have(&self, prefix: &[u8]) -> bool {
+        !self.is_head(prefix) || self.table.group(prefix).is_some()
+    }
+
+    fn is_head(&self, prefix: &[u8]) -> bool {
+        self.head(prefix).is_some_and(|head| head.len() == prefix.len())
+    }
+
+    /// What a key's group begins with, if the table is split.
+    pub fn head<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        match self.table.split() {
+            Split::None => None,
+            Split::Bytes(len) => key.get(..len),
             Split::Columns(columns) => {
-                let is_separator = |b: &u8| matches!(b, b'|' | b':');
-                prefix.last().is_some_and(is_separator) && prefix.iter().filter(|b| is_separator(b)).count() == columns + 1
+                let is_separator = |(_, b): &(usize, &u8)| matches!(b, b'|' | b':');
+                key.iter().enumerate().filter(is_separator).nth(columns).map(|(at, _)| &key[..=at])
             }
-        };
-        if is_group { self.table.group(prefix) } else { None }
+        }
     }
 
     pub fn prefetch(&self, group: GroupId) {
@@ -68,11 +84,6 @@ impl Rows {
 
     pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
         self.table.put(key, value);
-    }
-
-    /// Puts a row; says whether it is new.
-    pub fn put_new(&mut self, key: &[u8], value: &[u8], old: impl FnOnce(Option<&[u8]>)) {
-        self.table.put_with(key, value, old);
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
@@ -88,11 +99,19 @@ impl Rows {
     }
 
     /// Rows from `lo` up to `hi`, in order or in reverse, with values to keep.
-    pub fn scan(&self, lo: &[u8], hi: &[u8], reverse: bool, each: &mut dyn FnMut(&[u8], &Value) -> Flow) -> Flow {
+    pub fn scan(
+        &self,
+        lo: &[u8],
+        hi: &[u8],
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) -> Flow {
         let mut cursor = self.cursor(lo, hi, reverse);
         let mut copied = Vec::new();
         loop {
-            let Some((key, value)) = cursor.next() else { return Flow::Continue(()) };
+            let Some((key, value)) = cursor.next() else {
+                return Flow::Continue(());
+            };
             if value.len() <= COPIED_BYTES {
                 each(key, &Value::new(value))?;
             } else {
@@ -104,7 +123,13 @@ impl Rows {
     }
 
     /// Rows from `lo` up to `hi`, in order or in reverse.
-    pub fn read(&self, lo: &[u8], hi: &[u8], reverse: bool, each: &mut dyn FnMut(&[u8], &[u8]) -> Flow) -> Flow {
+    pub fn read(
+        &self,
+        lo: &[u8],
+        hi: &[u8],
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> Flow,
+    ) -> Flow {
         let mut cursor = self.cursor(lo, hi, reverse);
         while let Some((key, value)) = cursor.next() {
             each(key, value)?;
@@ -114,7 +139,11 @@ impl Rows {
 
     pub fn cursor(&self, lo: &[u8], hi: &[u8], reverse: bool) -> larder_table::Cursor<'_> {
         let bounds = (Bound::Included(lo), Bound::Excluded(hi));
-        if reverse { self.table.range_rev(bounds.0, bounds.1) } else { self.table.range(bounds.0, bounds.1) }
+        if reverse {
+            self.table.range_rev(bounds.0, bounds.1)
+        } else {
+            self.table.range(bounds.0, bounds.1)
+        }
     }
 
     pub fn count(&self, lo: &[u8], hi: &[u8]) -> u64 {
@@ -122,7 +151,8 @@ impl Rows {
     }
 
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
-        self.table.remove_range(Bound::Included(lo), Bound::Excluded(hi), |_, _| {})
+        self.table
+            .remove_range(Bound::Included(lo), Bound::Excluded(hi), |_, _| {})
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -146,7 +176,11 @@ pub fn split_of(pattern: &crate::pattern::Pattern, slots: &[crate::pattern::Slot
                     Some(Element::Text(text)) => text.len(),
                     _ => 0,
                 };
-                return if last { Split::None } else { Split::Bytes(len + width + text) };
+                return if last {
+                    Split::None
+                } else {
+                    Split::Bytes(len + width + text)
+                };
             }
         }
     }

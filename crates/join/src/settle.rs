@@ -47,7 +47,14 @@ impl Engine {
         is_settled
     }
 
-    fn apply_pending(&mut self, join: &mut Join, run: &mut Run, node: u32, packed: &[u8], came: bool) -> bool {
+    fn apply_pending(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        node: u32,
+        packed: &[u8],
+        came: bool,
+    ) -> bool {
         let inner = join.inner.get(node);
         let level = usize::from(inner.level);
         let fresh = join.source(level).pattern.slots & !inner.bound;
@@ -74,25 +81,38 @@ impl Engine {
 
     /// Computes one group anew.
     fn read_again(&mut self, join: &mut Join, fill: u32, group: &[u8], wanted: bool, now: u64) {
-        let range = if join.definition.rank.is_some() { KeyRange::prefix(group) } else { KeyRange::point(group) };
+        let range = if join.definition.rank.is_some() {
+            KeyRange::prefix(group)
+        } else {
+            KeyRange::point(group)
+        };
         let mut binding = Binding::default();
-        let Some(mut run) = Run::taking(join, &range, &mut binding, now) else { return };
+        let Some(mut run) = Run::taking(join, &range, &mut binding, now) else {
+            return;
+        };
         run.taken = Taken::Output(Output::default());
         self.evaluate(join, &mut run, 0, &mut binding);
         if run.missing {
             return;
         }
-        let Taken::Output(mut taken) = run.taken else { unreachable!("invariant: it was set above") };
+        let Taken::Output(mut taken) = run.taken else {
+            unreachable!("invariant: it was set above")
+        };
         join.output.replace(group, taken.groups.remove(group));
         join.unsettle(fill).drained.remove(group);
-        let mut effects = crate::output::Effects { wanted, ..Default::default() };
+        let mut effects = crate::output::Effects {
+            wanted,
+            ..Default::default()
+        };
         join.output.show(&join.definition, group, &mut effects);
         self.conclude(join, effects);
     }
 
     /// Brings all that others were computed from up to date, in one join.
     pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) {
-        let Some(mut join) = self.joins[id as usize].take() else { return };
+        let Some(mut join) = self.joins[id as usize].take() else {
+            return;
+        };
         self.finish_lists(&mut join);
         let fills: Vec<u32> = join.unsettled.iter().copied().collect();
         for fill in fills {
@@ -105,5 +125,10 @@ impl Engine {
 }
 
 fn next_pending(join: &mut Join, fill: u32) -> Option<Pending> {
-    join.fills.get_mut(fill).unsettled.as_mut()?.pending.pop_first()
+    join.fills
+        .get_mut(fill)
+        .unsettled
+        .as_mut()?
+        .pending
+        .pop_first()
 }

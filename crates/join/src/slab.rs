@@ -14,7 +14,10 @@ pub struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Self {
-        Self { records: Vec::new(), free: Vec::new() }
+        Self {
+            records: Vec::new(),
+            free: Vec::new(),
+        }
     }
 }
 
@@ -50,7 +53,11 @@ impl<T: Vacant> Slab<T> {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        self.records.iter().enumerate().filter(|(_, r)| !r.is_vacant()).map(|(n, r)| (n as u32, r))
+        self.records
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| !r.is_vacant())
+            .map(|(n, r)| (n as u32, r))
     }
 
     pub fn len(&self) -> usize {

@@ -19,15 +19,26 @@ const RANGE_BYTES: usize = 48;
 impl Status {
     /// The range that covers all of `lo..hi`, if one does.
     pub fn covering(&self, lo: &[u8], hi: &[u8]) -> Option<u32> {
-        let (_, (end, number)) = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(lo))).next_back()?;
+        let (_, (end, number)) = self
+            .ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(lo)))
+            .next_back()?;
         (**end >= *hi).then_some(*number)
     }
 
     /// The ranges that share keys with `lo..hi`, in order.
     pub fn overlapping(&self, lo: &[u8], hi: &[u8]) -> Vec<u32> {
-        let first = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(lo))).next_back();
-        let first = first.filter(|(_, (end, _))| **end > *lo).map(|(_, (_, n))| *n);
-        let rest = self.ranges.range::<[u8], _>((Bound::Included(lo), Bound::Excluded(hi))).map(|(_, (_, n))| *n);
+        let first = self
+            .ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(lo)))
+            .next_back();
+        let first = first
+            .filter(|(_, (end, _))| **end > *lo)
+            .map(|(_, (_, n))| *n);
+        let rest = self
+            .ranges
+            .range::<[u8], _>((Bound::Included(lo), Bound::Excluded(hi)))
+            .map(|(_, (_, n))| *n);
         if lo >= hi {
             return Vec::new();
         }
@@ -38,14 +49,20 @@ impl Status {
     pub fn gaps(&self, range: &KeyRange) -> Vec<KeyRange> {
         let mut gaps = Vec::new();
         let mut at: &[u8] = &range.lo;
-        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(at))).next_back();
+        let before = self
+            .ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(at)))
+            .next_back();
         if let Some((_, (end, _))) = before
             && **end > *at
         {
             at = end;
         }
         if at < &*range.hi {
-            for (lo, (hi, _)) in self.ranges.range::<[u8], _>((Bound::Included(at), Bound::Excluded(&*range.hi))) {
+            for (lo, (hi, _)) in self
+                .ranges
+                .range::<[u8], _>((Bound::Included(at), Bound::Excluded(&*range.hi)))
+            {
                 if *at < **lo {
                     gaps.push(KeyRange::new(at, lo));
                 }
@@ -60,7 +77,8 @@ impl Status {
 
     pub fn insert(&mut self, range: &KeyRange, number: u32) {
         self.bytes += range.lo.len() + range.hi.len() + RANGE_BYTES;
-        self.ranges.insert(range.lo.clone(), (range.hi.clone(), number));
+        self.ranges
+            .insert(range.lo.clone(), (range.hi.clone(), number));
     }
 
     pub fn remove(&mut self, range: &KeyRange) {
@@ -92,7 +110,15 @@ mod tests {
 
     fn gaps(status: &Status, lo: &str, hi: &str) -> Vec<String> {
         let gaps = status.gaps(&KeyRange::new(lo.as_bytes(), hi.as_bytes()));
-        gaps.iter().map(|g| format!("{}-{}", crate::error::text(&g.lo), crate::error::text(&g.hi))).collect()
+        gaps.iter()
+            .map(|g| {
+                format!(
+                    "{}-{}",
+                    crate::error::text(&g.lo),
+                    crate::error::text(&g.hi)
+                )
+            })
+            .collect()
     }
 
     #[test]

@@ -28,7 +28,12 @@ pub struct Here {
 
 impl Vacant for Here {
     fn vacant() -> Self {
-        Here { range: KeyRange::new(&[], &[]), pins: 0, visited: false, serial: 0 }
+        Here {
+            range: KeyRange::new(&[], &[]),
+            pins: 0,
+            visited: false,
+            serial: 0,
+        }
     }
 
     fn is_vacant(&self) -> bool {
@@ -54,7 +59,9 @@ impl Supplied {
     pub fn pin(&mut self, range: &KeyRange, change: i32) {
         for number in self.status.overlapping(&range.lo, &range.hi) {
             let pins = &mut self.ranges.get_mut(number).pins;
-            *pins = pins.checked_add_signed(change).expect("invariant: what is pinned stays");
+            *pins = pins
+                .checked_add_signed(change)
+                .expect("invariant: what is pinned stays");
         }
     }
 
@@ -80,7 +87,9 @@ impl Engine {
     /// The name has no separator, or the table is computed or has rows.
     pub fn supply_from_elsewhere(&mut self, table: &[u8]) -> Result<(), Error> {
         if table_name(table) != Some(table) {
-            return Err(Error::NoTable { key: table.to_vec() });
+            return Err(Error::NoTable {
+                key: table.to_vec(),
+            });
         }
         let number = match self.names.get(table) {
             Some(&number) => number,
@@ -88,24 +97,46 @@ impl Engine {
         };
         let state = &mut self.tables[number as usize];
         if !state.makers.is_empty() || !state.rows.is_empty() {
-            return Err(Error::NoTable { key: table.to_vec() });
+            return Err(Error::NoTable {
+                key: table.to_vec(),
+            });
         }
         state.supplied.get_or_insert_default();
         Ok(())
     }
 
     /// Supplies all rows of a range. Parts of it that are here already stay as they are: changes kept them fresh.
-    pub fn supply(&mut self, range: &KeyRange, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Outcome {
-        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else { return Outcome::Done };
-        let Some(supplied) = &mut self.tables[table as usize].supplied else { return Outcome::Done };
+    pub fn supply(
+        &mut self,
+        range: &KeyRange,
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Outcome {
+        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+            return Outcome::Done;
+        };
+        let Some(supplied) = &mut self.tables[table as usize].supplied else {
+            return Outcome::Done;
+        };
         let gaps = supplied.read(range);
         for gap in &gaps {
             let serial = self.next_serial();
-            let here = Here { range: gap.clone(), pins: 0, visited: true, serial };
-            let supplied = self.tables[table as usize].supplied.as_mut().expect("seen above");
+            let here = Here {
+                range: gap.clone(),
+                pins: 0,
+                visited: true,
+                serial,
+            };
+            let supplied = self.tables[table as usize]
+                .supplied
+                .as_mut()
+                .expect("seen above");
             let number = supplied.ranges.insert(here);
             supplied.status.insert(gap, number);
-            self.ring.add(Victim::Supplied { table, number, serial });
+            self.ring.add(Victim::Supplied {
+                table,
+                number,
+                serial,
+            });
         }
         for (key, value) in rows {
             if gaps.iter().any(|g| g.contains(&key)) {
@@ -117,8 +148,12 @@ impl Engine {
 
     /// Forgets that ranges are here: they changed in ways that were not told. What was computed from them goes too.
     pub fn forget_supplied(&mut self, range: &KeyRange) {
-        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else { return };
-        let Some(supplied) = &self.tables[table as usize].supplied else { return };
+        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+            return;
+        };
+        let Some(supplied) = &self.tables[table as usize].supplied else {
+            return;
+        };
         let numbers = supplied.status.overlapping(&range.lo, &range.hi);
         if !numbers.is_empty() {
             self.discard_downstream(table);
@@ -130,14 +165,18 @@ impl Engine {
 
     pub(crate) fn evict_supplied(&mut self, table: TableId, number: u32) {
         let state = &mut self.tables[table as usize];
-        let Some(supplied) = &mut state.supplied else { return };
+        let Some(supplied) = &mut state.supplied else {
+            return;
+        };
         let range = supplied.forget(number);
         state.rows.remove_range(&range.lo, &range.hi);
     }
 
     /// The rows of a table that are here.
     pub fn supplied_rows(&self, table: &[u8]) -> u64 {
-        let Some(&table) = self.names.get(table) else { return 0 };
+        let Some(&table) = self.names.get(table) else {
+            return 0;
+        };
         let mut rows = 0;
         let state = &self.tables[table as usize];
         let all = KeyRange::prefix(&state.name);

@@ -38,7 +38,10 @@ const PLAIN: u32 = 1 << 31;
 
 impl Entry {
     pub fn new(fill: u32, node: u32, plain: bool) -> Self {
-        Self { fill, node: if plain { node | PLAIN } else { node } }
+        Self {
+            fill,
+            node: if plain { node | PLAIN } else { node },
+        }
     }
 
     pub fn node(self) -> u32 {
@@ -100,18 +103,33 @@ const LIST_BYTES: usize = 24;
 
 impl Updaters {
     /// Adds an entry to the list of a prefix that has `elements` elements of the source's pattern.
-    pub fn add(&mut self, prefix: &[u8], elements: usize, entry: Entry, now: u64, moved: impl FnMut(Entry, u32)) -> u32 {
+    pub fn add(
+        &mut self,
+        prefix: &[u8],
+        elements: usize,
+        entry: Entry,
+        now: u64,
+        moved: impl FnMut(Entry, u32),
+    ) -> u32 {
         let length = match self.lengths.iter_mut().position(|l| l.elements == elements) {
             Some(at) => &mut self.lengths[at],
             None => {
-                self.lengths.push(Length { elements, lists: ByteMap::default() });
+                self.lengths.push(Length {
+                    elements,
+                    lists: ByteMap::default(),
+                });
                 self.lengths.last_mut().expect("just added")
             }
         };
         let number = match length.lists.get(prefix) {
             Some(&number) => number,
             None => {
-                let list = List { prefix: prefix.into(), elements, since: now, ..List::default() };
+                let list = List {
+                    prefix: prefix.into(),
+                    elements,
+                    since: now,
+                    ..List::default()
+                };
                 self.bytes += prefix.len() * 2 + LIST_BYTES;
                 let number = self.lists.insert(list);
                 length.lists.insert(prefix.into(), number);
@@ -138,8 +156,13 @@ impl Updaters {
     /// Removes a list that has no entries left.
     pub fn forget(&mut self, number: u32) {
         let list = self.lists.remove(number);
-        self.bytes -= list.prefix.len() * 2 + LIST_BYTES + list.entries.capacity() * size_of::<Entry>();
-        let at = self.lengths.iter().position(|l| l.elements == list.elements).expect("invariant: the list has a length");
+        self.bytes -=
+            list.prefix.len() * 2 + LIST_BYTES + list.entries.capacity() * size_of::<Entry>();
+        let at = self
+            .lengths
+            .iter()
+            .position(|l| l.elements == list.elements)
+            .expect("invariant: the list has a length");
         self.lengths[at].lists.remove(&list.prefix);
         if self.lengths[at].lists.is_empty() {
             self.lengths.swap_remove(at);
@@ -147,7 +170,13 @@ impl Updaters {
     }
 
     /// The lists that hear of a change to `key`.
-    pub fn heard_by(&self, key: &[u8], pattern: &Pattern, slots: &[Slot], mut found: impl FnMut(u32)) {
+    pub fn heard_by(
+        &self,
+        key: &[u8],
+        pattern: &Pattern,
+        slots: &[Slot],
+        mut found: impl FnMut(u32),
+    ) {
         for length in &self.lengths {
             if let Some(len) = pattern.prefix_len(key, length.elements, slots)
                 && let Some(&list) = length.lists.get(&key[..len])
@@ -158,7 +187,11 @@ impl Updaters {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let tables: usize = self.lengths.iter().map(|l| l.lists.capacity() * (size_of::<(Box<[u8]>, u32)>() + 1)).sum();
+        let tables: usize = self
+            .lengths
+            .iter()
+            .map(|l| l.lists.capacity() * (size_of::<(Box<[u8]>, u32)>() + 1))
+            .sum();
         self.bytes + self.lists.memory_bytes() + tables
     }
 }
@@ -191,7 +224,8 @@ impl List {
         self.swap(at, last, &mut moved);
         self.entries.pop();
         if self.entries.len() * 2 < self.entries.capacity() {
-            self.entries.shrink_to(self.entries.len() + self.entries.len() / 8);
+            self.entries
+                .shrink_to(self.entries.len() + self.entries.len() / 8);
         }
     }
 
@@ -213,7 +247,11 @@ impl List {
     }
 
     pub fn enqueue(&mut self, change: Rc<Change>, sequence: u64) {
-        self.queue.push_back(Waiting { change, sequence, done: 0 });
+        self.queue.push_back(Waiting {
+            change,
+            sequence,
+            done: 0,
+        });
     }
 
     /// The next entries, at most `budget`, that have not seen the oldest waiting change; they are taken as having seen it.
@@ -228,12 +266,19 @@ impl List {
     /// Ends the oldest waiting change if all have seen it.
     pub fn retire(&mut self) -> Option<u64> {
         let done = self.queue.front()?.done == self.entries.len();
-        if done { self.queue.pop_front().map(|w| w.sequence) } else { None }
+        if done {
+            self.queue.pop_front().map(|w| w.sequence)
+        } else {
+            None
+        }
     }
 
     /// Which waiting changes the entry at `at` has not seen, oldest first.
     pub fn unseen(&self, at: usize) -> usize {
-        self.queue.iter().position(|w| at >= w.done).unwrap_or(self.queue.len())
+        self.queue
+            .iter()
+            .position(|w| at >= w.done)
+            .unwrap_or(self.queue.len())
     }
 
     /// The first entry that has not seen all waiting changes.
@@ -250,7 +295,11 @@ mod tests {
     fn entries_keep_what_they_have_seen_through_insertions_and_removals() {
         let mut list = List::default();
         let mut seen: Vec<(u32, usize)> = Vec::new();
-        let change = Rc::new(Change { key: [].into(), old: None, new: None });
+        let change = Rc::new(Change {
+            key: [].into(),
+            old: None,
+            new: None,
+        });
         let mut state = 7_u32;
         let mut random = |n: usize| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -287,7 +336,12 @@ mod tests {
             for (at, entry) in list.entries.iter().enumerate() {
                 let has = seen.iter().find(|(f, _)| *f == entry.fill).unwrap().1;
                 let waiting = list.queue.len();
-                assert_eq!(has, events - waiting + list.unseen(at), "entry {} at {at}", entry.fill);
+                assert_eq!(
+                    has,
+                    events - waiting + list.unseen(at),
+                    "entry {} at {at}",
+                    entry.fill
+                );
             }
         }
     }

@@ -42,7 +42,9 @@ impl Engine {
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
             self.settle_upstream(maker, now);
-            let mut join = self.joins[maker as usize].take().expect("invariant: joins form no cycle");
+            let mut join = self.joins[maker as usize]
+                .take()
+                .expect("invariant: joins form no cycle");
             if join.definition.mode == Mode::Pull {
                 match self.compute(&mut join, range, now) {
                     Some(rows) if rows.is_empty() => {}
@@ -64,7 +66,11 @@ impl Engine {
 
     /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) {
-        let upstream = |engine: &Self, at: usize| engine.joins[maker as usize].as_ref().and_then(|j| j.upstream.get(at).copied());
+        let upstream = |engine: &Self, at: usize| {
+            engine.joins[maker as usize]
+                .as_ref()
+                .and_then(|j| j.upstream.get(at).copied())
+        };
         let mut at = 0;
         while let Some(id) = upstream(self, at) {
             self.settle_pinned(id, now);
@@ -74,7 +80,7 @@ impl Engine {
 
     /// Fills the gaps of a range and settles what is filled.
     fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
-        if let Some(number) = join.status.covering(&range.lo, &range.hi)
+        if let Some(number) = join.covering(range)
             && !is_expired(join, number, now)
         {
             return self.touch(join, number, now);
@@ -112,7 +118,9 @@ impl Engine {
     fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Option<ComputedRows> {
         let mut binding = Binding::default();
         let widened = widened_to_groups(join, range);
-        let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else { return Some(Vec::new()) };
+        let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
+            return Some(Vec::new());
+        };
         self.evaluate(join, &mut run, 0, &mut binding);
         if run.missing {
             return None;
@@ -134,7 +142,13 @@ impl Engine {
     }
 
     /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
-    pub(crate) fn scan(&self, table: TableId, range: &KeyRange, view: &View, each: &mut dyn FnMut(&[u8], &Value) -> Flow) {
+    pub(crate) fn scan(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) {
         let state = &self.tables[table as usize];
         if state.makers.is_empty() {
             let _ = state.rows.scan(&range.lo, &range.hi, false, each);
@@ -179,18 +193,26 @@ impl Engine {
         };
         let state = &self.tables[table as usize];
         if state.makers.is_empty() {
-            let _ = state.rows.read(&range.lo, &range.hi, limits.reverse, &mut give);
+            let _ = state
+                .rows
+                .read(&range.lo, &range.hi, limits.reverse, &mut give);
             return Ok(());
         }
         if let Some(join) = self.only_maker(table, view) {
             if !is_spelled_out(&join.definition) {
-                let _ = join.output.rows.read(&range.lo, &range.hi, limits.reverse, &mut give);
+                let _ = join
+                    .output
+                    .rows
+                    .read(&range.lo, &range.hi, limits.reverse, &mut give);
                 return Ok(());
             }
             let mut failed = None;
-            let _ = join.output.rows.read(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
-                spell_out(join, key, value, &mut failed, &mut give)
-            });
+            let _ =
+                join.output
+                    .rows
+                    .read(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
+                        spell_out(join, key, value, &mut failed, &mut give)
+                    });
             return failed.map_or(Ok(()), Err);
         }
         let mut failed = None;
@@ -209,37 +231,65 @@ impl Engine {
 
     /// The table's join, if it has one alone and nothing was computed.
     fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
-        match (&*self.tables[table as usize].makers, view.computed.is_empty()) {
+        match (
+            &*self.tables[table as usize].makers,
+            view.computed.is_empty(),
+        ) {
             (&[maker], true) => Some(self.maker(maker)),
             _ => None,
         }
     }
 
     fn maker(&self, maker: JoinId) -> &Join {
-        self.joins[maker as usize].as_ref().expect("invariant: joins form no cycle")
+        self.joins[maker as usize]
+            .as_ref()
+            .expect("invariant: joins form no cycle")
     }
 
     /// The rows of all joins of a table as they are stored, one per key.
-    fn merged(&self, table: TableId, range: &KeyRange, view: &View, limits: &Limits) -> Vec<(Box<[u8]>, Value, JoinId)> {
-        let limit = limits.limit.map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
+    fn merged(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        limits: &Limits,
+    ) -> Vec<(Box<[u8]>, Value, JoinId)> {
+        let limit = limits
+            .limit
+            .map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
         let mut rows: Vec<(Box<[u8]>, Value, JoinId)> = Vec::new();
         for &maker in &self.tables[table as usize].makers {
             let join = self.maker(maker);
             if join.definition.mode != Mode::Pull {
                 let mut taken = 0;
-                let _ = join.output.rows.scan(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
-                    if taken == limit {
-                        return ControlFlow::Break(());
-                    }
-                    taken += 1;
-                    rows.push((key.into(), value.clone(), maker));
-                    ControlFlow::Continue(())
-                });
+                let _ = join.output.rows.scan(
+                    &range.lo,
+                    &range.hi,
+                    limits.reverse,
+                    &mut |key, value| {
+                        if taken == limit {
+                            return ControlFlow::Break(());
+                        }
+                        taken += 1;
+                        rows.push((key.into(), value.clone(), maker));
+                        ControlFlow::Continue(())
+                    },
+                );
             }
             let computed = view.computed.iter().find(|(m, _)| *m == maker);
-            rows.extend(computed.into_iter().flat_map(|(_, rows)| rows.iter().map(|(k, v)| (k.clone(), v.clone(), maker))));
+            rows.extend(
+                computed
+                    .into_iter()
+                    .flat_map(|(_, rows)| rows.iter().map(|(k, v)| (k.clone(), v.clone(), maker))),
+            );
         }
-        rows.sort_by(|a, b| if limits.reverse { b.0.cmp(&a.0) } else { a.0.cmp(&b.0) });
+        rows.sort_by(|a, b| {
+            if limits.reverse {
+                b.0.cmp(&a.0)
+            } else {
+                a.0.cmp(&b.0)
+            }
+        });
         rows.dedup_by(|later, earlier| later.0 == earlier.0);
         rows
     }
@@ -266,7 +316,11 @@ fn spell_out(
     match Totals::decode(value).print(join.definition.operator, &mut text) {
         Ok(()) => give(key, &text),
         Err(values) => {
-            *failed = Some(Error::NotANumber { key: key.to_vec(), join: join.name.clone(), values });
+            *failed = Some(Error::NotANumber {
+                key: key.to_vec(),
+                join: join.name.clone(),
+                values,
+            });
             ControlFlow::Break(())
         }
     }
@@ -287,7 +341,9 @@ fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
 pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     let definition = &join.definition;
     let mut binding = Binding::default();
-    let constraint = definition.output.constrain(range, &definition.slots, &mut binding)?;
+    let constraint = definition
+        .output
+        .constrain(range, &definition.slots, &mut binding)?;
     if definition.rank.is_some() {
         return Some(widened_to_groups(join, range));
     }
@@ -296,7 +352,10 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     }
     let mut prefix = Vec::new();
     definition.output.write_prefix(&binding, &mut prefix);
-    let whole = KeyRange { lo: prefix.clone().into(), hi: successor(&prefix).into() };
+    let whole = KeyRange {
+        lo: prefix.clone().into(),
+        hi: successor(&prefix).into(),
+    };
     if range.lo < whole.lo || range.hi > whole.hi {
         return Some(range.clone());
     }
@@ -304,14 +363,23 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     if constraint.unsized_next || is_many() {
         return Some(whole);
     }
-    Some(KeyRange { lo: range.lo.clone(), hi: whole.hi })
+    Some(KeyRange {
+        lo: range.lo.clone(),
+        hi: whole.hi,
+    })
 }
 
 /// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.
 fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     let definition = &join.definition;
-    let Some(rank) = definition.rank else { return range.clone() };
-    let group_len = |key: &[u8]| definition.output.prefix_len(key, rank.element, &definition.slots);
+    let Some(rank) = definition.rank else {
+        return range.clone();
+    };
+    let group_len = |key: &[u8]| {
+        definition
+            .output
+            .prefix_len(key, rank.element, &definition.slots)
+    };
     let lo = match group_len(&range.lo) {
         Some(len) => Box::from(&range.lo[..len]),
         None => range.lo.clone(),

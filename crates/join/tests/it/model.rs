@@ -24,7 +24,8 @@ struct Combination {
 
 impl Model {
     pub fn create(&mut self, name: &str, definition: &str) {
-        self.joins.push((name.to_string(), grammar::parse(definition).unwrap()));
+        self.joins
+            .push((name.to_string(), grammar::parse(definition).unwrap()));
     }
 
     pub fn drop_join(&mut self, name: &str) {
@@ -50,13 +51,19 @@ impl Model {
     }
 
     pub fn mode(&self, table: &str) -> Option<Mode> {
-        self.joins.iter().find(|(_, j)| table_of(&j.output.text) == table).map(|(_, j)| j.mode)
+        self.joins
+            .iter()
+            .find(|(_, j)| table_of(&j.output.text) == table)
+            .map(|(_, j)| j.mode)
     }
 
     fn compute(&self, join: &Syntax) -> Computed {
         let (widths, stops) = widths(join);
-        let mut found: Vec<Combination> =
-            vec![Combination { slots: Slots::new(), source_key: Vec::new(), value: Vec::new() }];
+        let mut found: Vec<Combination> = vec![Combination {
+            slots: Slots::new(),
+            source_key: Vec::new(),
+            value: Vec::new(),
+        }];
         for clause in &join.clauses {
             let rows = self.table(&table_of(&clause.source.text));
             let mut next = Vec::new();
@@ -77,17 +84,33 @@ impl Model {
                     let is_value = clause.operator != Operator::Check;
                     next.push(Combination {
                         slots,
-                        source_key: if is_value { key.clone() } else { combination.source_key.clone() },
-                        value: if is_value { value.clone() } else { combination.value.clone() },
+                        source_key: if is_value {
+                            key.clone()
+                        } else {
+                            combination.source_key.clone()
+                        },
+                        value: if is_value {
+                            value.clone()
+                        } else {
+                            combination.value.clone()
+                        },
                     });
                 }
             }
             found = next;
         }
-        let operator = join.clauses.iter().map(|c| c.operator).find(|o| *o != Operator::Check).unwrap();
+        let operator = join
+            .clauses
+            .iter()
+            .map(|c| c.operator)
+            .find(|o| *o != Operator::Check)
+            .unwrap();
         let mut groups: BTreeMap<Vec<u8>, Vec<Combination>> = BTreeMap::new();
         for combination in found {
-            groups.entry(put_together(&join.output.parts, &combination.slots, None).0).or_default().push(combination);
+            groups
+                .entry(put_together(&join.output.parts, &combination.slots, None).0)
+                .or_default()
+                .push(combination);
         }
         let mut rows = Computed::new();
         for (group, combinations) in groups {
@@ -97,11 +120,23 @@ impl Model {
     }
 }
 
-fn aggregate(join: &Syntax, operator: Operator, group: Vec<u8>, mut of: Vec<Combination>, rows: &mut Computed) {
+fn aggregate(
+    join: &Syntax,
+    operator: Operator,
+    group: Vec<u8>,
+    mut of: Vec<Combination>,
+    rows: &mut Computed,
+) {
     let numbers: Option<Vec<i128>> = of.iter().map(|c| decimal(&c.value)).collect();
     let value = match operator {
         Operator::Check => unreachable!(),
-        Operator::Copy => Some(of.iter().max_by_key(|c| &c.source_key).unwrap().value.clone()),
+        Operator::Copy => Some(
+            of.iter()
+                .max_by_key(|c| &c.source_key)
+                .unwrap()
+                .value
+                .clone(),
+        ),
         Operator::Count => Some(of.len().to_string().into_bytes()),
         Operator::Sum => numbers.map(|n| spell(n.iter().sum())),
         Operator::Avg => numbers.map(|n| {
@@ -110,19 +145,49 @@ fn aggregate(join: &Syntax, operator: Operator, group: Vec<u8>, mut of: Vec<Comb
             let rounded = (sum.abs() * 2 + divisor) / (2 * divisor) * 1000;
             spell(if sum < 0 { -rounded } else { rounded })
         }),
-        Operator::Min => Some(of.iter().map(|c| &c.value).min_by(|a, b| order(a, b)).unwrap().clone()),
-        Operator::Max => Some(of.iter().map(|c| &c.value).max_by(|a, b| order(a, b)).unwrap().clone()),
-        Operator::Distinct => Some(of.iter().map(|c| &c.value).collect::<BTreeSet<_>>().len().to_string().into_bytes()),
+        Operator::Min => Some(
+            of.iter()
+                .map(|c| &c.value)
+                .min_by(|a, b| order(a, b))
+                .unwrap()
+                .clone(),
+        ),
+        Operator::Max => Some(
+            of.iter()
+                .map(|c| &c.value)
+                .max_by(|a, b| order(a, b))
+                .unwrap()
+                .clone(),
+        ),
+        Operator::Distinct => Some(
+            of.iter()
+                .map(|c| &c.value)
+                .collect::<BTreeSet<_>>()
+                .len()
+                .to_string()
+                .into_bytes(),
+        ),
         Operator::Top { k, descending } => {
             of.sort_by(|a, b| {
                 let by_value = order(&a.value, &b.value);
-                let by_value = if descending { by_value.reverse() } else { by_value };
-                by_value.then_with(|| a.source_key.cmp(&b.source_key)).then_with(|| {
-                    put_together(&join.output.parts, &a.slots, Some(1)).0.cmp(&put_together(&join.output.parts, &b.slots, Some(1)).0)
-                })
+                let by_value = if descending {
+                    by_value.reverse()
+                } else {
+                    by_value
+                };
+                by_value
+                    .then_with(|| a.source_key.cmp(&b.source_key))
+                    .then_with(|| {
+                        put_together(&join.output.parts, &a.slots, Some(1))
+                            .0
+                            .cmp(&put_together(&join.output.parts, &b.slots, Some(1)).0)
+                    })
             });
             for (rank, c) in of.iter().take(k).enumerate() {
-                rows.insert(put_together(&join.output.parts, &c.slots, Some(rank + 1)).0, Some(c.value.clone()));
+                rows.insert(
+                    put_together(&join.output.parts, &c.slots, Some(rank + 1)).0,
+                    Some(c.value.clone()),
+                );
             }
             return;
         }
@@ -142,7 +207,9 @@ fn widths(join: &Syntax) -> (Widths, Stops) {
     let mut stops = Stops::new();
     for pattern in join.clauses.iter().map(|c| &c.source).chain([&join.output]) {
         for (at, part) in pattern.parts.iter().enumerate() {
-            let Part::Slot { name, width, .. } = part else { continue };
+            let Part::Slot { name, width, .. } = part else {
+                continue;
+            };
             if let Some(width) = width {
                 widths.insert(name.clone(), *width);
             }
@@ -157,10 +224,20 @@ fn widths(join: &Syntax) -> (Widths, Stops) {
 }
 
 /// Tries every length for every slot.
-fn take_apart(parts: &[Part], key: &[u8], widths: &Widths, stops: &Stops, slots: &mut Slots) -> bool {
-    let Some((first, rest)) = parts.split_first() else { return key.is_empty() };
+fn take_apart(
+    parts: &[Part],
+    key: &[u8],
+    widths: &Widths,
+    stops: &Stops,
+    slots: &mut Slots,
+) -> bool {
+    let Some((first, rest)) = parts.split_first() else {
+        return key.is_empty();
+    };
     match first {
-        Part::Text(text) => key.starts_with(text) && take_apart(rest, &key[text.len()..], widths, stops, slots),
+        Part::Text(text) => {
+            key.starts_with(text) && take_apart(rest, &key[text.len()..], widths, stops, slots)
+        }
         Part::Slot { name, .. } => {
             for len in 1..=key.len() {
                 let value = &key[..len];
@@ -189,10 +266,14 @@ fn put_together(parts: &[Part], slots: &Slots, rank: Option<usize>) -> (Vec<u8>,
     for part in parts {
         match part {
             Part::Text(text) => key.extend_from_slice(text),
-            Part::Slot { name, width, .. } if name == "rank" && !slots.contains_key("rank") => match rank {
-                None => return (key, false),
-                Some(rank) => key.extend_from_slice(format!("{rank:0width$}", width = width.unwrap()).as_bytes()),
-            },
+            Part::Slot { name, width, .. } if name == "rank" && !slots.contains_key("rank") => {
+                match rank {
+                    None => return (key, false),
+                    Some(rank) => key.extend_from_slice(
+                        format!("{rank:0width$}", width = width.unwrap()).as_bytes(),
+                    ),
+                }
+            }
             Part::Slot { name, .. } => key.extend_from_slice(&slots[name]),
         }
     }
@@ -208,8 +289,16 @@ fn decimal(value: &[u8]) -> Option<i128> {
 }
 
 fn spell(value: i128) -> Vec<u8> {
-    let text = format!("{}{}.{:09}", if value < 0 { "-" } else { "" }, value.abs() / 1_000_000_000, value.abs() % 1_000_000_000);
-    text.trim_end_matches('0').trim_end_matches('.').as_bytes().to_vec()
+    let text = format!(
+        "{}{}.{:09}",
+        if value < 0 { "-" } else { "" },
+        value.abs() / 1_000_000_000,
+        value.abs() % 1_000_000_000
+    );
+    text.trim_end_matches('0')
+        .trim_end_matches('.')
+        .as_bytes()
+        .to_vec()
 }
 
 fn order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {

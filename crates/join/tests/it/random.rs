@@ -113,11 +113,23 @@ impl World {
     }
 
     fn value(&mut self) -> String {
-        if self.random.chance(8) { self.random.pick(&["x", "text", "a longer text than fits a handle"]).to_string() } else { self.random.pick(&["3", "10", "7", "-2", "1.5", "7.0", "0"]).to_string() }
+        if self.random.chance(8) {
+            self.random
+                .pick(&["x", "text", "a longer text than fits a handle"])
+                .to_string()
+        } else {
+            self.random
+                .pick(&["3", "10", "7", "-2", "1.5", "7.0", "0"])
+                .to_string()
+        }
     }
 
     fn slot(&mut self) -> &'static str {
-        if self.widths { self.random.pick(&VALUES) } else { self.random.pick(&LOOSE) }
+        if self.widths {
+            self.random.pick(&VALUES)
+        } else {
+            self.random.pick(&LOOSE)
+        }
     }
 
     fn base_key(&mut self) -> String {
@@ -135,22 +147,34 @@ impl World {
     fn put(&mut self) {
         let (key, value) = (self.base_key(), self.value());
         self.log.push(format!("put {key} {value}"));
-        self.engine.put(key.as_bytes(), value.as_bytes(), self.now).unwrap();
+        self.engine
+            .put(key.as_bytes(), value.as_bytes(), self.now)
+            .unwrap();
         self.model.base.insert(key.into_bytes(), value.into_bytes());
     }
 
     fn remove(&mut self) {
-        let key = match self.model.base.keys().nth(self.random.below(self.model.base.len().max(1))) {
+        let key = match self
+            .model
+            .base
+            .keys()
+            .nth(self.random.below(self.model.base.len().max(1)))
+        {
             Some(key) if self.random.0.is_multiple_of(3) => String::from_utf8(key.clone()).unwrap(),
             _ => self.base_key(),
         };
         self.log.push(format!("remove {key}"));
         let written = self.engine.remove(key.as_bytes(), self.now).unwrap();
-        assert_eq!(written.rows == 1, self.model.base.remove(key.as_bytes()).is_some());
+        assert_eq!(
+            written.rows == 1,
+            self.model.base.remove(key.as_bytes()).is_some()
+        );
         if self.random.chance(40) {
             let value = self.value();
             self.log.push(format!("put {key} {value}"));
-            self.engine.put(key.as_bytes(), value.as_bytes(), self.now).unwrap();
+            self.engine
+                .put(key.as_bytes(), value.as_bytes(), self.now)
+                .unwrap();
             self.model.base.insert(key.into_bytes(), value.into_bytes());
         }
     }
@@ -160,14 +184,21 @@ impl World {
         let lo = format!("{table}|{}", self.slot());
         let hi = format!("{lo}}}");
         self.log.push(format!("remove range {lo} {hi}"));
-        self.engine.remove_range(lo.as_bytes(), hi.as_bytes(), u64::MAX, self.now).unwrap();
-        self.model.base.retain(|k, _| !(lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes()));
+        self.engine
+            .remove_range(lo.as_bytes(), hi.as_bytes(), u64::MAX, self.now)
+            .unwrap();
+        self.model
+            .base
+            .retain(|k, _| !(lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes()));
     }
 
     fn expire(&mut self) {
         let key = self.base_key();
         self.log.push(format!("expire {key}"));
-        let had = self.engine.expire(key.as_bytes(), Some(self.now), self.now).unwrap();
+        let had = self
+            .engine
+            .expire(key.as_bytes(), Some(self.now), self.now)
+            .unwrap();
         assert_eq!(had, self.model.base.remove(key.as_bytes()).is_some());
     }
 
@@ -187,7 +218,11 @@ impl World {
             let mut pattern = format!("{table}|");
             for at in 0..count {
                 if at > 0 {
-                    pattern.push_str(if !self.widths && self.random.chance(10) { ":" } else { "|" });
+                    pattern.push_str(if !self.widths && self.random.chance(10) {
+                        ":"
+                    } else {
+                        "|"
+                    });
                 }
                 if self.random.chance(8) {
                     pattern.push_str(if self.widths { "aa" } else { "a" });
@@ -199,14 +234,32 @@ impl World {
             }
             let mut clause = pattern;
             if self.random.chance(15) {
-                clause.push_str(self.random.pick(&[" where value > 2", " where value <= 7 and value != 3", " where value >= b", " where value < 7"]));
+                clause.push_str(self.random.pick(&[
+                    " where value > 2",
+                    " where value <= 7 and value != 3",
+                    " where value >= b",
+                    " where value < 7",
+                ]));
             } else if self.random.chance(8) && clause.contains("<a>") {
                 clause.push_str(" where <a> >= ab");
             }
             sources.push(clause);
         }
         let value = self.random.below(sources.len());
-        let operator = self.random.pick(&["copy", "copy", "copy", "count", "sum", "avg", "min", "max", "distinct", "top 2", "top 1 asc", "top 3 desc"]);
+        let operator = self.random.pick(&[
+            "copy",
+            "copy",
+            "copy",
+            "count",
+            "sum",
+            "avg",
+            "min",
+            "max",
+            "distinct",
+            "top 2",
+            "top 1 asc",
+            "top 3 desc",
+        ]);
         let table = self.random.pick(&["x", "y", "z", "w"]);
         let mut output = format!("{table}|");
         used.sort_unstable();
@@ -265,8 +318,16 @@ impl World {
                 self.model.create(&name, &definition);
             }
             Err(error) => {
-                let why = ["would never end", "cannot tell", "must hear", "nothing tells"];
-                assert!(why.iter().any(|w| error.message.contains(w)), "{definition}: {error}");
+                let why = [
+                    "would never end",
+                    "cannot tell",
+                    "must hear",
+                    "nothing tells",
+                ];
+                assert!(
+                    why.iter().any(|w| error.message.contains(w)),
+                    "{definition}: {error}"
+                );
             }
         }
     }
@@ -275,7 +336,9 @@ impl World {
         if self.model.joins.is_empty() {
             return;
         }
-        let name = self.model.joins[self.random.below(self.model.joins.len())].0.clone();
+        let name = self.model.joins[self.random.below(self.model.joins.len())]
+            .0
+            .clone();
         self.log.push(format!("drop {name}"));
         self.engine.drop_join(&name).unwrap();
         self.model.drop_join(&name);
@@ -354,10 +417,16 @@ impl World {
             }
         }
         let mut got = Vec::new();
-        let outcome = self.engine.range(lo.as_bytes(), hi.as_bytes(), limits, self.now, &mut |key, value| {
-            got.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        });
+        let outcome = self.engine.range(
+            lo.as_bytes(),
+            hi.as_bytes(),
+            limits,
+            self.now,
+            &mut |key, value| {
+                got.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            },
+        );
         let ok = match &outcome {
             Ok(Outcome::Done) => !fails || limits.limit == Some(got.len() as u64),
             Err(Error::NotANumber { .. }) => fails || limits.limit == Some(got.len() as u64),
@@ -371,12 +440,28 @@ impl World {
     fn reads_snapshot(&self, table: &str) -> bool {
         let snapshot = |t: &str| matches!(self.model.mode(t), Some(Mode::Snapshot { .. }));
         let _ = table;
-        ["x|", "y|", "z|", "w|"].iter().any(|t| snapshot(t)) || self.model.joins.iter().any(|(_, j)| matches!(j.mode, Mode::Snapshot { .. }))
+        ["x|", "y|", "z|", "w|"].iter().any(|t| snapshot(t))
+            || self
+                .model
+                .joins
+                .iter()
+                .any(|(_, j)| matches!(j.mode, Mode::Snapshot { .. }))
     }
 
-    fn fail(&self, wanted: &[(Vec<u8>, Vec<u8>)], got: &[(Vec<u8>, Vec<u8>)], outcome: &Result<Outcome, Error>) -> ! {
+    fn fail(
+        &self,
+        wanted: &[(Vec<u8>, Vec<u8>)],
+        got: &[(Vec<u8>, Vec<u8>)],
+        outcome: &Result<Outcome, Error>,
+    ) -> ! {
         let show = |rows: &[(Vec<u8>, Vec<u8>)]| -> String {
-            let line = |(k, v): &(Vec<u8>, Vec<u8>)| format!("\n  {} = {}", String::from_utf8_lossy(k), String::from_utf8_lossy(v));
+            let line = |(k, v): &(Vec<u8>, Vec<u8>)| {
+                format!(
+                    "\n  {} = {}",
+                    String::from_utf8_lossy(k),
+                    String::from_utf8_lossy(v)
+                )
+            };
             rows.iter().map(line).collect()
         };
         panic!(
@@ -403,6 +488,10 @@ fn the_engine_answers_as_the_model() {
         let steps = std::env::var("LARDER_STEPS").map_or(80, |s| s.parse().unwrap());
         return run_seeds(seed..seed + 1, steps);
     }
-    let seeds = if std::env::var("LARDER_SLOW_TESTS").is_ok() { 20_000 } else { 2_000 };
+    let seeds = if std::env::var("LARDER_SLOW_TESTS").is_ok() {
+        20_000
+    } else {
+        2_000
+    };
     run_seeds(0..seeds, 80);
 }
