@@ -19,6 +19,10 @@ struct Measured {
     peak_bytes: u64,
 }
 
+#[expect(
+    clippy::zombie_processes,
+    reason = "`wait4` waits for it, and says what it took"
+)]
 fn run_measured(command: &mut Command, folder: &Path) -> Measured {
     let log = folder.join("stderr");
     let child = command
