@@ -67,6 +67,17 @@ pub struct RealDisk;
 
 struct RealFile(File);
 
+struct RealLock(File);
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child process that is just being started shares the lock until
+        // it runs its own program.
+        // SAFETY: the descriptor is open; flock touches no memory.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
 impl Disk for RealDisk {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
         if path.as_os_str().is_empty() || path.exists() {
@@ -85,7 +96,7 @@ impl Disk for RealDisk {
         if unsafe { libc::flock(held.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Box::new(held))
+        Ok(Box::new(RealLock(held)))
     }
 
     fn list(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -232,7 +243,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("folder");
         let held = RealDisk.lock(folder.path()).expect("first");
         assert!(RealDisk.lock(folder.path()).is_err());
+        let shared = held
+            .downcast_ref::<RealLock>()
+            .expect("a lock of ours")
+            .0
+            .try_clone()
+            .expect("as a child process has it");
         drop(held);
         RealDisk.lock(folder.path()).expect("free again");
+        drop(shared);
     }
 }

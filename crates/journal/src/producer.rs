@@ -165,7 +165,8 @@ impl Producer {
         }
         self.entries = 0;
         let backlog = shared.backlog_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        if state.rest == Rest::Asleep || backlog >= GATHERED_BYTES {
+        let enough = GATHERED_BYTES.min(shared.options.backlog_bytes_max / 2);
+        if state.rest == Rest::Asleep || backlog >= enough {
             shared.call_writer(&mut state);
         }
     }

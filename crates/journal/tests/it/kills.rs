@@ -6,7 +6,6 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use larder_journal::{Entry, FAULT_POINTS, Fsync, Journal, Options, RealDisk};
 
@@ -80,15 +79,15 @@ fn child() {
     journal.close().unwrap();
 }
 
-/// Runs a child until it is killed: by `fault`, or after `time`. Gives the last put it acknowledged
+/// Runs a child until it is killed: by `fault`, or soon after it has said so many `lines`. Gives the last put it acknowledged
 /// and whether it was killed.
-fn run(folder: &Path, fault: Option<&str>, time: Option<Duration>) -> (Option<u64>, bool) {
+fn run(folder: &Path, fault: Option<&str>, lines: Option<usize>) -> (Option<u64>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(["--exact", "kills::child", "--nocapture", "--test-threads=1"])
         .env(FOLDER, folder)
-        // Enough to pass every fault point; or more than there is time for.
-        .env(PUTS, if time.is_some() { "100000000" } else { "600" })
+        // Enough to pass every fault point; or more than it will come to.
+        .env(PUTS, if lines.is_some() { "100000000" } else { "600" })
         .env_remove("LARDER_FAULT_POINT")
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -98,13 +97,14 @@ fn run(folder: &Path, fault: Option<&str>, time: Option<Duration>) -> (Option<u6
     let mut child = command.spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     let mut last = None;
-    let begun = std::time::Instant::now();
+    let mut said = 0;
     for line in out.lines() {
         let Ok(line) = line else { break };
         if let Some(n) = line.rsplit_once("done ") {
             last = n.1.parse().ok().or(last);
+            said += 1;
         }
-        if time.is_some_and(|time| begun.elapsed() >= time) {
+        if lines.is_some_and(|lines| said >= lines) {
             // What it has said by now and we have not read counts too: the loop reads on.
             child.kill().unwrap();
         }
@@ -132,13 +132,13 @@ fn a_process_killed_under_load_loses_nothing_acknowledged() {
     let mut random = Random::new(11);
     let mut acknowledged = None;
     for _ in 0..12 {
-        let time = Duration::from_millis(5 + random.below(60) as u64);
-        let (last, was_killed) = run(folder.path(), None, Some(time));
+        let lines = 1 + random.below(60);
+        let (last, was_killed) = run(folder.path(), None, Some(lines));
         assert!(was_killed);
         acknowledged = acknowledged.max(last);
         check(folder.path(), acknowledged);
     }
-    assert!(acknowledged > Some(12), "{acknowledged:?}");
+    assert!(acknowledged > Some(24), "{acknowledged:?}");
 }
 
 #[test]
