@@ -136,8 +136,7 @@ impl Engine {
             self.discard(join, number);
             return false;
         }
-        let prefix = join.fills.get(number).prefix.clone();
-        join.fills.get_mut(number).group = join.output.rows.group(&prefix);
+        join.aim(number);
         self.remember_fill(join.id, number, join.fills.get(number).serial);
         true
     }
@@ -454,7 +453,6 @@ fn open(
         packed: packed.into(),
         bounds: constraint.bounds,
         root: NO_NODE,
-        group: None,
         unsettled: None,
         pins: 0,
         visited: true,
@@ -466,6 +464,7 @@ fn open(
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
     join.cover(number);
+    join.aim(number);
     Some(number)
 }
 
@@ -479,6 +478,7 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
     join.cover(number);
+    join.aim(number);
     number
 }
 

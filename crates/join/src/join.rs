@@ -8,9 +8,10 @@ use crate::keyrange::{KeyRange, successor};
 use crate::node::{Context, Inner, Leaf};
 use crate::output::Output;
 use crate::pattern::SlotBounds;
-use crate::rows::{GroupId, Rows, split_of};
+use crate::rows::{Rows, split_of};
 use crate::slab::{Slab, Vacant};
 use crate::status::Status;
+use crate::target::Target;
 use crate::updater::{Entry, Updaters};
 
 pub type JoinId = u32;
@@ -33,6 +34,8 @@ pub struct Join {
     /// lie in one of these.
     pub tails: ByteMap<u32>,
     pub fills: Slab<Fill>,
+    /// By fill.
+    pub targets: Vec<Target>,
     pub inner: Slab<Inner>,
     pub leaves: Slab<Leaf>,
     pub contexts: Slab<Context>,
@@ -65,8 +68,6 @@ pub struct Fill {
     pub bounds: Option<SlotBounds>,
     /// The node of the first level.
     pub root: u32,
-    /// The table's group for the prefix, when last looked.
-    pub group: Option<GroupId>,
     pub unsettled: Option<Box<Unsettled>>,
     /// How many nodes of other joins were computed from rows of this range: it stays while there are any.
     pub pins: u32,
@@ -101,7 +102,6 @@ impl Vacant for Fill {
             packed: Box::default(),
             bounds: None,
             root: NO_NODE,
-            group: None,
             unsettled: None,
             pins: 0,
             visited: false,
@@ -160,6 +160,7 @@ impl Join {
             status: Status::default(),
             tails: ByteMap::default(),
             fills: Slab::default(),
+            targets: Vec::new(),
             inner: Slab::default(),
             leaves: Slab::default(),
             contexts: Slab::default(),
@@ -235,6 +236,19 @@ impl Join {
         self.status.covering(&range.lo, &range.hi)
     }
 
+    /// Looks for the group of a fill's prefix, for fan-out.
+    pub fn aim(&mut self, number: u32) {
+        let fill = self.fills.get(number);
+        let group = self.output.rows.group(&fill.prefix);
+        let target = Target::new(fill, group);
+        let at = number as usize;
+        if at >= self.targets.len() {
+            self.targets.reserve_exact((at + 1 - self.targets.len()).max(self.targets.len() / 8 + 4));
+            self.targets.resize(at + 1, Target::default());
+        }
+        self.targets[at] = target;
+    }
+
     /// Remembers that a range is filled.
     pub fn cover(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
@@ -264,6 +278,7 @@ impl Join {
         self.output.memory_bytes()
             + self.status.memory_bytes()
             + self.fills.memory_bytes()
+            + self.targets.capacity() * size_of::<Target>()
             + self.inner.memory_bytes()
             + self.leaves.memory_bytes()
             + self.contexts.memory_bytes()

@@ -39,6 +39,7 @@ mod settle;
 mod slab;
 mod status;
 mod supply;
+mod target;
 mod updater;
 mod view;
 

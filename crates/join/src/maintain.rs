@@ -328,55 +328,57 @@ fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Com
 
 /// The fast path: copies a row to many outputs, whose keys end alike.
 fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut Common) {
-    const AHEAD: usize = 8;
     let mut effects = Effects::default();
     for (number, entry) in entries.iter().enumerate() {
-        if let Some(later) = entries.get(number + AHEAD)
-            && let Some(group) = join.fills.get(later.fill).group
-        {
-            join.output.rows.prefetch(group);
-        }
+        prefetch(join, &entries[number..]);
         if !entry.is_plain() {
             apply_to_one(join, *entry, seen, common, &mut effects);
             continue;
         }
-        let fill = join.fills.get(entry.fill);
-        if common.suffix_elements != Some(fill.elements) {
-            write_suffix(join, fill.elements, common);
+        let target = join.targets[entry.fill as usize];
+        if common.suffix_elements != Some(target.elements) {
+            write_suffix(join, target.elements, common);
         }
-        let fill = join.fills.get(entry.fill);
-        let group = fill.group;
-        if let (true, Some(group), Some(value)) = (fill.is_prefix, group, seen.new)
-            && join
-                .output
-                .rows
-                .put_in(group, &common.suffix, value)
-                .is_some()
+        if let (Some(group), Some(value)) = (target.group, seen.new)
+            && target.holds(&common.suffix)
+            && join.output.rows.put_in(group, &common.suffix, value).is_some()
         {
             continue;
         }
-        common.key.clear();
-        common.key.extend_from_slice(&fill.prefix);
-        common.key.extend_from_slice(&common.suffix);
-        if !fill.contains(&common.key) {
-            continue;
+        copy_to_one(join, *entry, seen, common);
+    }
+}
+
+/// Asks for what later entries will touch, in the steps in which they depend on one another.
+fn prefetch(join: &Join, entries: &[Entry]) {
+    let group = |ahead: usize| entries.get(ahead).and_then(|e| join.targets[e.fill as usize].group);
+    if let Some(group) = group(24) {
+        join.output.rows.prefetch(group);
+    }
+    if let Some(group) = group(16) {
+        join.output.rows.prefetch_leaf(group);
+    }
+    if let Some(group) = group(8) {
+        join.output.rows.prefetch_end(group);
+    }
+}
+
+/// Copies or removes one row where the fast path does not hold.
+fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+    let fill = join.fills.get(entry.fill);
+    common.key.clear();
+    common.key.extend_from_slice(&fill.prefix);
+    common.key.extend_from_slice(&common.suffix);
+    if !fill.contains(&common.key) {
+        return;
+    }
+    match seen.new {
+        None => {
+            join.output.rows.remove(&common.key);
         }
-        match (seen.new, group) {
-            (None, _) => {
-                join.output.rows.remove(&common.key);
-            }
-            (Some(value), Some(group))
-                if join
-                    .output
-                    .rows
-                    .put_in(group, &common.suffix, value)
-                    .is_some() => {}
-            (Some(value), _) => {
-                join.output.rows.put(&common.key, value);
-                let prefix_len = fill.prefix.len();
-                let group = join.output.rows.group(&common.key[..prefix_len]);
-                join.fills.get_mut(entry.fill).group = group;
-            }
+        Some(value) => {
+            join.output.rows.put(&common.key, value);
+            join.aim(entry.fill);
         }
     }
 }

@@ -78,6 +78,14 @@ impl Rows {
         }
     }
 
+    pub fn prefetch_leaf(&self, group: GroupId) {
+        self.table.prefetch_leaf(group);
+    }
+
+    pub fn prefetch_end(&self, group: GroupId) {
+        self.table.prefetch_end(group);
+    }
+
     pub fn prefetch(&self, group: GroupId) {
         self.table.prefetch(group);
     }

@@ -1,0 +1,44 @@
+//! Targets: what fan-out must know of a fill to copy a row to it, in half a cache line.
+//!
+//! The rest of a fill is large and lies elsewhere; a write with many readers touches one target for each, and the end of
+//! its group in the output's table.
+
+use crate::join::Fill;
+use crate::keyrange::successor;
+use crate::rows::GroupId;
+
+/// The longest lower bound that a target holds.
+const LOW_BYTES: usize = 17;
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Target {
+    /// The group of the fill's prefix in the output's table, when last looked.
+    pub group: Option<GroupId>,
+    /// Elements of the output that the prefix has.
+    pub elements: u8,
+    /// The fill is the rest of its group from here on; else what it holds must be compared with its range.
+    low_len: u8,
+    is_tail: bool,
+    low: [u8; LOW_BYTES],
+}
+
+impl Target {
+    pub fn new(fill: &Fill, group: Option<GroupId>) -> Self {
+        let mut target = Target { group, elements: fill.elements, ..Target::default() };
+        let reaches_end = *fill.range.hi == *successor(&fill.prefix);
+        if reaches_end
+            && let Some(low) = fill.range.lo.strip_prefix(&*fill.prefix)
+            && low.len() <= LOW_BYTES
+        {
+            target.is_tail = true;
+            target.low_len = low.len() as u8;
+            target.low[..low.len()].copy_from_slice(low);
+        }
+        target
+    }
+
+    /// Whether the fill is known to hold the key that is its prefix and this suffix.
+    pub fn holds(&self, suffix: &[u8]) -> bool {
+        self.is_tail && *suffix >= self.low[..usize::from(self.low_len)]
+    }
+}
