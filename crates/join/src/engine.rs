@@ -240,6 +240,11 @@ impl Engine {
         self.expires_at.get(key).copied()
     }
 
+    /// When the next row goes, in milliseconds.
+    pub fn next_expiry(&self) -> Option<u64> {
+        self.expiries.first().map(|(at, _)| *at)
+    }
+
     /// Lets rows go whose time has come; every operation does so first.
     pub fn begin(&mut self, now: u64) {
         self.budget = self.step_rows.unwrap_or(usize::MAX);
