@@ -29,28 +29,29 @@ impl SlotPrefix {
     /// The slot of the key `<prefix><rest>`.
     #[inline]
     pub fn slot(&self, rest: &[u8]) -> u16 {
-        if has_brace(rest) {
-            let tag = hash_tag(rest);
-            if tag.len() < rest.len() {
-                return crc16(0, tag) % SLOTS;
-            }
+        const LOW: u64 = u64::from_le_bytes([1; 8]);
+        let (mut crc, mut braces) = (self.crc, 0);
+        let (words, tail) = rest.as_chunks::<8>();
+        for word in words {
+            let word = u64::from_le_bytes(*word);
+            let different = word ^ (LOW * b'{' as u64);
+            // The high bit of a byte that is a brace; there may be more behind it.
+            braces |= different.wrapping_sub(LOW) & !different & (LOW << 7);
+            crc = crc16_of_8(crc, word);
         }
-        crc16(self.crc, rest) % SLOTS
+        for &byte in tail {
+            braces |= u64::from(byte == b'{');
+            crc = crc16_of_1(crc, byte);
+        }
+        if braces == 0 {
+            return crc % SLOTS;
+        }
+        let tag = hash_tag(rest);
+        if tag.len() == rest.len() {
+            return crc % SLOTS;
+        }
+        crc16(0, tag) % SLOTS
     }
-}
-
-/// Whether a `{` is among the bytes: eight at a time, and without a branch on what they are.
-#[inline]
-fn has_brace(bytes: &[u8]) -> bool {
-    const LOW: u64 = u64::from_le_bytes([1; 8]);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let mut found = 0;
-    for word in words {
-        let different = u64::from_le_bytes(*word) ^ (LOW * b'{' as u64);
-        found |= different.wrapping_sub(LOW) & !different & (LOW << 7);
-    }
-    rest.iter()
-        .fold(found != 0, |found, &byte| found | (byte == b'{'))
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {
@@ -63,27 +64,27 @@ fn hash_tag(key: &[u8]) -> &[u8] {
     }
 }
 
-/// Eight bytes at a time: the checksum's two bytes meet the first two, and each byte's part comes
-/// from the table for its distance from the end (Kounavis and Berry, "Novel Table Lookup-Based
-/// Algorithms for High-Performance CRC Generation", 2008).
-#[inline]
 fn crc16(mut crc: u16, bytes: &[u8]) -> u16 {
-    let (words, rest) = bytes.as_chunks::<8>();
+    let (words, tail) = bytes.as_chunks::<8>();
     for word in words {
-        let [high, low] = crc.to_be_bytes();
-        crc = TABLES[7][usize::from(word[0] ^ high)]
-            ^ TABLES[6][usize::from(word[1] ^ low)]
-            ^ TABLES[5][usize::from(word[2])]
-            ^ TABLES[4][usize::from(word[3])]
-            ^ TABLES[3][usize::from(word[4])]
-            ^ TABLES[2][usize::from(word[5])]
-            ^ TABLES[1][usize::from(word[6])]
-            ^ TABLES[0][usize::from(word[7])];
+        crc = crc16_of_8(crc, u64::from_le_bytes(*word));
     }
-    for &byte in rest {
-        crc = (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)];
-    }
-    crc
+    tail.iter().fold(crc, |crc, &byte| crc16_of_1(crc, byte))
+}
+
+/// The checksum meets the first two bytes, and each byte's part comes from the table for its
+/// distance from the end (Kounavis and Berry, "Novel Table Lookup-Based Algorithms for
+/// High-Performance CRC Generation", 2008).
+#[inline(always)]
+fn crc16_of_8(crc: u16, word: u64) -> u16 {
+    let word = word ^ u64::from(crc.swap_bytes());
+    let part = |at: usize| TABLES[7 - at][usize::from((word >> (at * 8)) as u8)];
+    (part(0) ^ part(1) ^ part(2) ^ part(3)) ^ (part(4) ^ part(5) ^ part(6) ^ part(7))
+}
+
+#[inline(always)]
+fn crc16_of_1(crc: u16, byte: u8) -> u16 {
+    (crc << 8) ^ TABLES[0][usize::from((crc >> 8) as u8 ^ byte)]
 }
 
 /// What a byte adds to the checksum when as many bytes follow it as the table's index says.

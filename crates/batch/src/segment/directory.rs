@@ -115,8 +115,23 @@ impl Directory {
         (previous == end).then_some(())
     }
 
-    /// Where block `index` begins; the next one's position is its end.
+    /// Where block `index` begins and ends.
     #[inline(always)]
+    pub fn range(&self, index: usize) -> (u64, u64) {
+        let within = index % GROUP;
+        if self.kind != Kind::Narrow || within == GROUP - 1 {
+            return (self.position(index), self.position(index + 1));
+        }
+        let start = index / GROUP * NARROW_SIZE;
+        let group = &self.bytes[start..start + NARROW_SIZE];
+        let at = 8 + within * 2;
+        let base = word(group);
+        let offset = |at: usize| u64::from(u16::from_le_bytes([group[at], group[at + 1]]));
+        (base + offset(at), base + offset(at + 2))
+    }
+
+    /// Where block `index` begins; the next one's position is its end.
+    #[inline]
     pub fn position(&self, index: usize) -> u64 {
         let (base, offset) = self.parts(index);
         base + offset
@@ -196,6 +211,9 @@ mod tests {
         let decoded = decode(&bytes, end - start).expect("round trip");
         for (index, position) in positions.iter().enumerate() {
             assert_eq!(decoded.position(index), *position);
+        }
+        for (index, pair) in positions.windows(2).enumerate() {
+            assert_eq!(decoded.range(index), (pair[0], pair[1]));
         }
         assert!(decode(&bytes[1..], end - start).is_err());
         assert!(decode(&bytes, end - start + 1).is_err());

@@ -99,8 +99,7 @@ impl SegmentIndex {
     /// Block `index`, or `None` if it has no records.
     #[inline(always)]
     pub fn block(&self, index: u64) -> Option<BlockRange> {
-        let start = self.directory.position(index as usize);
-        let end = self.directory.position(index as usize + 1);
+        let (start, end) = self.directory.range(index as usize);
         (start < end).then_some(BlockRange { index, start, end })
     }
 

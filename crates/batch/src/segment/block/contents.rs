@@ -3,8 +3,6 @@
 //! The bytes come from disk. A position that they give is checked before it is used, so whatever
 //! they are, the worst answer is "impossible".
 
-use std::ops::Range;
-
 use super::{
     FLAG_UNIFORM, FLAG_WIDE, FoundValue, LARGE_REF_SIZE, LargeRef, NARROW_UNIFORM, NARROW_VARIED,
     RecordRef, WIDE_UNIFORM, WIDE_VARIED,
@@ -23,10 +21,10 @@ pub(super) struct Contents<'a> {
     value_size: usize,
 }
 
-/// Where in the contents a value, or the reference to a large one, stands.
-pub(super) enum Place {
-    Inline(Range<usize>),
-    Large(Range<usize>),
+/// A value where it stands in the contents, or the reference to a large one.
+pub(super) enum Place<'a> {
+    Inline(&'a [u8]),
+    Large(&'a [u8]),
 }
 
 /// Tags compared at once.
@@ -38,50 +36,50 @@ impl<'a> Contents<'a> {
     /// `None` if the parts do not fit into `bytes`.
     #[inline(always)]
     pub fn parse(bytes: &'a [u8], flags: u8) -> Option<Contents<'a>> {
-        let uniform = flags & FLAG_UNIFORM != 0;
-        let (header, count, key_size, value_size) = if flags & FLAG_WIDE == 0 {
-            let header = if uniform {
-                NARROW_UNIFORM
-            } else {
-                NARROW_VARIED
-            };
-            let &[count, ref sizes @ ..] = bytes.get(..header)? else {
-                return None;
-            };
-            match *sizes {
-                [key, low, high] => (
-                    header,
-                    usize::from(count),
-                    usize::from(key),
-                    usize::from(u16::from_le_bytes([low, high])),
-                ),
-                _ => (header, usize::from(count), 0, 0),
-            }
+        if flags & FLAG_WIDE != 0 {
+            return Contents::parse_wide(bytes, flags);
+        }
+        // A narrow block of one record of one byte has as many.
+        let &[count, key_size, low, high] = bytes.first_chunk()?;
+        let tags = if flags & FLAG_UNIFORM != 0 {
+            NARROW_UNIFORM
         } else {
-            let header = if uniform { WIDE_UNIFORM } else { WIDE_VARIED };
-            let words = bytes.get(..header)?.as_chunks::<4>().0;
-            let word = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word));
-            (header, word(0) as usize, word(1) as usize, word(2) as usize)
+            NARROW_VARIED
         };
         Some(Contents {
             bytes,
             flags,
-            count,
-            tags: header,
-            key_size,
-            value_size,
+            count: usize::from(count),
+            tags,
+            key_size: usize::from(key_size),
+            value_size: usize::from(u16::from_le_bytes([low, high])),
+        })
+    }
+
+    #[inline(never)]
+    fn parse_wide(bytes: &'a [u8], flags: u8) -> Option<Contents<'a>> {
+        let uniform = flags & FLAG_UNIFORM != 0;
+        let tags = if uniform { WIDE_UNIFORM } else { WIDE_VARIED };
+        let words = bytes.get(..tags)?.as_chunks::<4>().0;
+        let word = |at: usize| words.get(at).map_or(0, |word| u32::from_le_bytes(*word)) as usize;
+        Some(Contents {
+            bytes,
+            flags,
+            count: word(0),
+            tags,
+            key_size: word(1),
+            value_size: word(2),
         })
     }
 
     /// The value of `key`; `None` within `Some` if it is not here, `None` alone if the contents
     /// are impossible.
     #[inline(always)]
-    pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<Place>> {
-        let tags = self.bytes.get(self.tags..)?;
+    pub fn find(&self, tag: u8, key: &[u8]) -> Option<Option<Place<'a>>> {
         let mut first = 0;
         while first < self.count {
             let present = u32::MAX.unbounded_shl((self.count - first) as u32);
-            let mut matches = equal_tags(tags.get(first..)?, tag) & !present;
+            let mut matches = self.equal_tags(first, tag)? & !present;
             while matches != 0 {
                 let index = first + matches.trailing_zeros() as usize;
                 let (found, place) = self.record(index)?;
@@ -95,21 +93,35 @@ impl<'a> Contents<'a> {
         Some(None)
     }
 
+    /// A bit for each of the [`GROUP`] bytes from tag `first` on that equals `tag`.
     #[inline(always)]
-    fn record(&self, index: usize) -> Option<(&'a [u8], Place)> {
-        if self.flags & FLAG_UNIFORM != 0 {
-            let stride = self.key_size + self.value_size;
-            let start = self.tags + self.count + index.checked_mul(stride)?;
-            let record = self.bytes.get(start..start.checked_add(stride)?)?;
-            let value = start + self.key_size..start + stride;
-            Some((&record[..self.key_size], Place::Inline(value)))
-        } else {
-            self.varied(index)
+    fn equal_tags(&self, first: usize, tag: u8) -> Option<u32> {
+        let at = self.tags + first;
+        match self.bytes.get(at..at + GROUP) {
+            Some(group) => Some(equal_bytes(group.first_chunk()?, tag)),
+            None => {
+                let rest = self.bytes.get(at..)?;
+                let mut group = [0; GROUP];
+                group[..rest.len()].copy_from_slice(rest);
+                Some(equal_bytes(&group, tag))
+            }
         }
     }
 
+    #[inline(always)]
+    fn record(&self, index: usize) -> Option<(&'a [u8], Place<'a>)> {
+        if self.flags & FLAG_UNIFORM == 0 {
+            return self.varied(index);
+        }
+        let stride = self.key_size + self.value_size;
+        let start = self.tags + self.count + index.checked_mul(stride)?;
+        let record = self.bytes.get(start..start.checked_add(stride)?)?;
+        let (key, value) = record.split_at(self.key_size);
+        Some((key, Place::Inline(value)))
+    }
+
     #[inline]
-    fn varied(&self, index: usize) -> Option<(&'a [u8], Place)> {
+    fn varied(&self, index: usize) -> Option<(&'a [u8], Place<'a>)> {
         let ends = self.tags + self.count;
         let end_size = if self.flags & FLAG_WIDE == 0 { 2 } else { 4 };
         let records = ends.checked_add((self.count - 1).checked_mul(end_size)?)?;
@@ -129,17 +141,13 @@ impl<'a> Contents<'a> {
             true => self.bytes.len(),
             false => end_of(index)?,
         };
-        let mut rest = self.bytes.get(start..end)?;
-        let sizes = take_varint(&mut rest)?;
-        let key_size = usize::try_from(sizes >> 1).ok()?;
-        let key = rest.get(..key_size)?;
-        let value = end - (rest.len() - key_size)..end;
-        if sizes & 1 == 0 {
-            Some((key, Place::Inline(value)))
-        } else if value.len() == LARGE_REF_SIZE {
-            Some((key, Place::Large(value)))
-        } else {
-            None
+        let mut record = self.bytes.get(start..end)?;
+        let sizes = take_varint(&mut record)?;
+        let (key, value) = record.split_at_checked(usize::try_from(sizes >> 1).ok()?)?;
+        match sizes & 1 {
+            0 => Some((key, Place::Inline(value))),
+            _ if value.len() == LARGE_REF_SIZE => Some((key, Place::Large(value))),
+            _ => None,
         }
     }
 
@@ -154,17 +162,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// A bit for each of the first [`GROUP`] tags that equals `tag`.
-#[inline(always)]
-fn equal_tags(tags: &[u8], tag: u8) -> u32 {
-    let Some(group) = tags.first_chunk::<GROUP>() else {
-        let mut group = [0; GROUP];
-        group[..tags.len()].copy_from_slice(tags);
-        return equal_bytes(&group, tag);
-    };
-    equal_bytes(group, tag)
-}
-
+/// A bit for each byte that equals `byte`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
@@ -239,10 +237,8 @@ impl<'a> Iterator for Records<'a> {
         }
         let (key, place) = contents.record(self.next)?;
         let value = match place {
-            Place::Inline(at) => FoundValue::Inline(&contents.bytes[at]),
-            Place::Large(at) => {
-                FoundValue::Large(LargeRef::decode(&contents.bytes[at], self.block_size)?)
-            }
+            Place::Inline(value) => FoundValue::Inline(value),
+            Place::Large(words) => FoundValue::Large(LargeRef::decode(words, self.block_size)?),
         };
         self.next += 1;
         Some(RecordRef { key, value })

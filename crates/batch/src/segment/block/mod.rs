@@ -153,25 +153,27 @@ impl<'a> Block<'a> {
     ) -> Result<Option<BlockValue<'a>>, Error> {
         let found = Contents::parse(&self.contents, self.flags)
             .and_then(|contents| contents.find(hash as u8, key));
-        match found {
-            Some(None) => Ok(None),
-            Some(Some(Place::Large(at))) => {
-                let found = LargeRef::decode(&self.contents[at], self.size as u64);
-                match found {
+        let value = match found {
+            Some(None) => return Ok(None),
+            Some(Some(Place::Inline(value))) => value,
+            Some(Some(Place::Large(words))) => {
+                return match LargeRef::decode(words, self.size as u64) {
                     Some(large) => Ok(Some(BlockValue::Large(large))),
                     None => Err(damaged(place, index, "a large value lies nowhere")),
-                }
+                };
             }
-            Some(Some(Place::Inline(at))) => Ok(Some(match self.contents {
-                Cow::Borrowed(contents) => BlockValue::Borrowed(&contents[at]),
-                Cow::Owned(mut contents) => {
-                    contents.truncate(at.end);
-                    contents.drain(..at.start);
-                    BlockValue::Owned(contents)
-                }
-            })),
-            None => Err(damaged(place, index, "its records do not fit in it")),
-        }
+            None => return Err(damaged(place, index, "its records do not fit in it")),
+        };
+        let start = value.as_ptr() as usize - self.contents.as_ptr() as usize;
+        let at = start..start + value.len();
+        Ok(Some(match self.contents {
+            Cow::Borrowed(contents) => BlockValue::Borrowed(&contents[at]),
+            Cow::Owned(mut contents) => {
+                contents.truncate(at.end);
+                contents.drain(..at.start);
+                BlockValue::Owned(contents)
+            }
+        }))
     }
 }
 
@@ -194,7 +196,7 @@ pub fn find_plain<'a>(
     }
     match Contents::parse(contents, flags)?.find(hash as u8, key)? {
         None => Some(None),
-        Some(Place::Inline(at)) => Some(Some(contents.get(at)?)),
+        Some(Place::Inline(value)) => Some(Some(value)),
         Some(Place::Large(_)) => None,
     }
 }
