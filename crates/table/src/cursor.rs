@@ -133,6 +133,9 @@ impl<'t> Cursor<'t> {
             self.key.resize(self.group_len, self.fixed)[self.group_len..].copy_from_slice(prefix);
             self.leaf = Some(place.leaf);
         }
+        if !self.spans.reverse {
+            place.leaf.prefetch_row(place.index + 4);
+        }
         let record = place.leaf.record(place.index);
         let key = self.key.resize(self.fixed, self.fixed + record.key_len());
         place.leaf.write_rest(place.index, &record, key, self.fixed);

@@ -18,6 +18,8 @@ pub(crate) struct Tree {
     root: Page,
     tail: Page,
     rows: u64,
+    /// The last row put went to the tail's end: so will the next one, probably, and the tail is looked at first.
+    appending: bool,
 }
 
 /// A row's place.
@@ -62,6 +64,7 @@ impl Tree {
             root: page,
             tail: page,
             rows: 1,
+            appending: true,
         }
     }
 
@@ -100,7 +103,7 @@ impl Tree {
         cell: Cell<'_>,
         old: impl FnOnce(Option<Place>),
     ) -> bool {
-        if self.tail.is_after(key) {
+        if (self.appending || self.root == self.tail) && self.tail.is_after(key) {
             old(None);
             self.rows += 1;
             let path = Path::new();
@@ -136,6 +139,7 @@ impl Tree {
             }
         };
         self.rows += u64::from(new);
+        self.appending = page == self.tail && index == page.rows();
         let placed = page.insert(account, index, key, cell);
         self.settle(account, path, placed);
         new
@@ -274,7 +278,20 @@ impl Tree {
 
     /// The first row at a key or after it; strictly after it if `after`.
     pub(crate) fn at_or_after(&self, key: &[u8], after: bool) -> Option<Place> {
-        let (mut place, found) = self.find(key);
+        let mut page = self.root;
+        while !page.is_leaf() {
+            let index = page.child_index(key);
+            // Reading goes on there, perhaps.
+            if page.level() == 1 && index + 1 < page.rows() {
+                page.child(index + 1).prefetch_start();
+            }
+            page = page.child(index);
+        }
+        let (found, index) = match page.search(key) {
+            Ok(index) => (true, index),
+            Err(index) => (false, index),
+        };
+        let mut place = Place { leaf: page, index };
         place.index += usize::from(found && after);
         if place.index == place.leaf.rows() {
             self.next_leaf(place.leaf)

@@ -48,11 +48,12 @@ pub(crate) fn build(
         prefix = &low[..common(low, key_at(spans, rows - 1, &mut high)).min(PREFIX_MAX)];
     }
     let mut need = HEADER + prefix.len() + rows * SLOT;
+    let mut new = 0;
     let mut index = 0;
     for span in spans {
         match *span {
             Span::New(key, cell) => {
-                need += record_size(
+                new = record_size(
                     key,
                     if index < first {
                         key.len()
@@ -61,6 +62,7 @@ pub(crate) fn build(
                     },
                     cell,
                 );
+                need += new;
                 index += 1;
             }
             Span::Rows(page, from, to) if same_shape(page, prefix, index, from, first) => {
@@ -94,7 +96,8 @@ pub(crate) fn build(
     }
     let size = match slack {
         Slack::None => need,
-        Slack::Some => (need + need / 8).min(PAGE_MAX),
+        // An eighth; and room for two rows like the new one, that large rows do not move a page each.
+        Slack::Some => (need + need / 8 + (need / 8).min(2 * new)).min(PAGE_MAX),
     };
     let mut page = alloc_block(account, size, level, prefix);
     let mut index = 0;
