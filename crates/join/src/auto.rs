@@ -2,23 +2,163 @@
 //!
 //! A list of updaters (one source range and all fills computed from it) is *pulled* while its rows are left where they
 //! are: a write visits none of its readers, and each reader merges the rows in when it reads. It is *pushed* otherwise.
-//! Copying to a reader costs about as much as looking for its rows at a read does. So a range is pulled while it is
-//! written more often than its average reader reads; a hundred thousand idle followers of a busy author cost nothing.
-//! The rates are compared when a range was written 4, 8, 16, ... times since, and the choice must clearly pay.
+//! Copying a row to a reader costs about as much as looking for its rows at a read does. So a range is pulled while it
+//! is written clearly more often than its average reader reads; a hundred thousand idle followers of a busy author cost
+//! nothing then. The rates are compared when a range was written 4, 8, 16, ... times, on a sample of its readers.
+//!
+//! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
 
 use crate::engine::Engine;
+use crate::fill::{Run, complete, row_matches};
 use crate::join::Join;
-use crate::keyrange::KeyRange;
+use crate::keyrange::{Flow, KeyRange};
+use crate::node::NO_CONTEXT;
+use crate::pattern::Binding;
 use crate::rows::Value;
+use crate::slab::Vacant;
+use crate::view::View;
+
+/// How many readers are asked for how often they read.
+const SAMPLE: usize = 32;
+/// A choice changes when it costs so many times the other one.
+const CLEARLY: f64 = 2.0;
+/// Counts are halved, with their time, when they reach this: what was long ago matters less.
+const REMEMBERED: u64 = 64;
 
 impl Engine {
-    /// The rows of a range whose source ranges are pulled.
-    pub(crate) fn pulled_rows(
-        &mut self,
-        _join: &mut Join,
-        _range: &KeyRange,
-        _now: u64,
-    ) -> Vec<(Box<[u8]>, Value)> {
-        Vec::new()
+    /// Counts a write to a list's range. Says whether the list's entries are to see it.
+    pub(crate) fn count_write(&mut self, join: &mut Join, number: u32) -> bool {
+        let level = join.last_level();
+        let list = join.updaters[level].lists.get_mut(number);
+        list.writes += 1;
+        !list.pulled
+    }
+
+    /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
+    pub(crate) fn reconsider_all(&mut self) {
+        for (id, number) in std::mem::take(&mut self.doubtful) {
+            let Some(mut join) = self.joins[id as usize].take() else { continue };
+            if !join.updaters[join.last_level()].lists.get(number).is_vacant() {
+                self.reconsider(&mut join, number);
+            }
+            self.joins[id as usize] = Some(join);
+        }
+    }
+
+    /// Compares the rates of a list now and then, and changes how it is kept if that clearly pays.
+    fn reconsider(&mut self, join: &mut Join, number: u32) {
+        let level = join.last_level();
+        let list = join.updaters[level].lists.get_mut(number);
+        if list.writes < 4 || !list.writes.is_power_of_two() || !list.queue.is_empty() || list.entries.is_empty() {
+            return;
+        }
+        let written = rate(list.writes.into(), list.since, self.ticks);
+        if u64::from(list.writes) >= REMEMBERED {
+            list.writes /= 2;
+            list.since += (self.ticks - list.since) / 2;
+        }
+        let (pulled, len) = (list.pulled, list.entries.len());
+        let step = len.div_ceil(SAMPLE);
+        let sample = join.updaters[level].lists.get(number).entries.iter().step_by(step);
+        let rates: Vec<f64> = sample
+            .map(|e| join.fills.get(e.fill))
+            .map(|fill| rate(fill.reads, fill.opened, self.ticks))
+            .collect();
+        let read = rates.iter().sum::<f64>() / rates.len() as f64;
+        if !pulled && written > read * CLEARLY {
+            self.convert(join, number, true);
+        } else if pulled && read > written * CLEARLY {
+            self.convert(join, number, false);
+        }
+    }
+
+    /// Takes the rows of a list's range out of all its readers' outputs, or puts them in.
+    fn convert(&mut self, join: &mut Join, number: u32, pulled: bool) {
+        let level = join.last_level();
+        join.updaters[level].lists.get_mut(number).pulled = pulled;
+        let entries = join.updaters[level].lists.get(number).entries.clone();
+        for entry in entries {
+            let (fill, leaf) = (entry.fill, entry.node());
+            let mut run = Run::of_fill(join, fill, false, 0);
+            let mut binding = Binding::default();
+            bind_leaf(join, fill, leaf, &mut binding);
+            let sign = if pulled { -1 } else { 1 };
+            self.take_leaf(join, &mut run, &mut binding, sign);
+            let leaves = &mut join.fills.get_mut(fill).pulled;
+            if pulled {
+                leaves.push(leaf);
+            } else {
+                leaves.retain(|l| *l != leaf);
+            }
+        }
+        join.converted += 1;
+    }
+
+    /// Applies all rows below one leaf.
+    fn take_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
+        let level = join.last_level();
+        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
+        self.scan(join.tables[level], &range, &View::default(), &mut |key, value| {
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) {
+                complete(join, run, binding, key, Some(value), sign);
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+    }
+
+    /// The rows of a range whose source ranges are pulled, in key order.
+    pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Vec<(Box<[u8]>, Value)> {
+        let mut rows = Vec::new();
+        if join.converted == 0 || join.covering(range).is_some_and(|fill| join.fills.get(fill).pulled.is_empty()) {
+            return rows;
+        }
+        for fill in join.status.overlapping(&range.lo, &range.hi) {
+            if join.fills.get(fill).pulled.is_empty() {
+                continue;
+            }
+            let filled = &join.fills.get(fill).range;
+            let part = KeyRange::new((&range.lo).max(&filled.lo), (&range.hi).min(&filled.hi));
+            let mut fixed = Binding::default();
+            let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else { continue };
+            for leaf in join.fills.get(fill).pulled.clone() {
+                let mut binding = Binding::default();
+                bind_leaf(join, fill, leaf, &mut binding);
+                self.take_leaf(join, &mut run, &mut binding, 1);
+            }
+            if let crate::fill::Taken::Copies(found) = run.taken {
+                rows.extend(found);
+            }
+        }
+        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        rows
+    }
+}
+
+/// Finds what was bound when a leaf was reached: what its fill fixes, its context, and its list's prefix.
+fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
+    let (definition, level) = (&join.definition, join.last_level());
+    let fill = join.fills.get(fill);
+    binding.unpack(fill.fixed, &definition.slots, &fill.packed);
+    let leaf = join.leaves.get(leaf);
+    if leaf.context != NO_CONTEXT {
+        let context = join.contexts.get(leaf.context);
+        binding.unpack(context.slots, &definition.slots, &context.packed);
+    }
+    let list = join.updaters[level].lists.get(leaf.list);
+    join.source(level).pattern.bind_prefix(&list.prefix, list.elements, &definition.slots, binding);
+}
+
+fn rate(count: u64, since: u64, now: u64) -> f64 {
+    count as f64 / (now - since).max(1) as f64
+}
+
+/// Counts a read of a fill.
+pub fn count_read(reads: &mut u64, opened: &mut u64, now: u64) {
+    *reads += 1;
+    if *reads >= REMEMBERED {
+        *reads /= 2;
+        *opened += (now - *opened) / 2;
     }
 }

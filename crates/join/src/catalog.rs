@@ -5,7 +5,7 @@ use crate::engine::{Engine, LogEntry};
 use crate::error::{DefinitionError, Error, text};
 use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
-use crate::keyrange::{successor, table_name};
+use crate::keyrange::table_name;
 use crate::pattern::{Element, Pattern};
 use crate::plan;
 use crate::rows::{Rows, split_of};
@@ -209,7 +209,7 @@ impl Engine {
                     .makers
                     .iter()
                     .filter_map(|&m| self.joins[m as usize].as_ref());
-                for join in makers.filter(|j| j.definition.mode != Mode::Push) {
+                if let Some(join) = makers.into_iter().find(|j| j.definition.mode != Mode::Push) {
                     return Err(DefinitionError::new(
                         source.column,
                         format!(
@@ -335,9 +335,4 @@ fn table_of(pattern: &Pattern) -> &[u8] {
         unreachable!("invariant 2 of patterns")
     };
     table_name(start).expect("invariant 2 of patterns")
-}
-
-/// The end of a table's keys.
-pub(crate) fn table_end(name: &[u8]) -> Vec<u8> {
-    successor(name)
 }

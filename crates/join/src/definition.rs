@@ -117,6 +117,12 @@ impl Definition {
             ));
         }
         let all = sources.iter().fold(0, |all, s| all | s.pattern.slots);
+        if syntax.mode == Mode::Auto && all & !output.slots != 0 {
+            return Err(DefinitionError::new(
+                syntax.output.column,
+                "the output of an auto join names all slots of its sources: add them, or write push or pull",
+            ));
+        }
         Ok(Definition {
             text: text.to_string(),
             one_to_one: all & !output.slots == 0,

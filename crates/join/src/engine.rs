@@ -13,7 +13,7 @@ use crate::error::{Error, text};
 use crate::evict::Ring;
 use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
-use crate::keyrange::{KeyRange, successor, table_name};
+use crate::keyrange::{EachRow, KeyRange, successor, table_name};
 use crate::rows::{Rows, Value};
 use crate::supply::Supplied;
 
@@ -34,7 +34,11 @@ pub struct Engine {
     pub(crate) outstanding: BTreeSet<u64>,
     pub(crate) missing: Vec<KeyRange>,
     pub(crate) scratch_lists: Vec<u32>,
+    /// Lists of auto joins that were written.
+    pub(crate) doubtful: Vec<(JoinId, u32)>,
     serial: u32,
+    /// Operations so far.
+    pub(crate) ticks: u64,
     expiries: BTreeSet<(u64, Box<[u8]>)>,
     expires_at: BTreeMap<Box<[u8]>, u64>,
     expiry_bytes: usize,
@@ -247,6 +251,10 @@ impl Engine {
 
     /// Lets rows go whose time has come; every operation does so first.
     pub fn begin(&mut self, now: u64) {
+        self.ticks += 1;
+        if !self.doubtful.is_empty() {
+            self.reconsider_all();
+        }
         self.budget = self.step_rows.unwrap_or(usize::MAX);
         while let Some((at, _)) = self.expiries.first()
             && *at <= now
@@ -369,7 +377,7 @@ impl Engine {
         hi: &[u8],
         limits: Limits,
         now: u64,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut EachRow<'_>,
     ) -> Result<Outcome, Error> {
         self.begin(now);
         let (table, range) = self.one_table(lo, hi)?;

@@ -116,7 +116,7 @@ impl Engine {
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         let mut binding = Binding::default();
         let serial = self.next_serial();
-        let Some(number) = open(join, gap, &mut binding, serial, now) else {
+        let Some(number) = open(join, gap, &mut binding, serial, now, self.ticks) else {
             if self.is_read(join.table) {
                 // No row can be there, but others may be about to pin the range: it must not be filled otherwise later.
                 let number = open_empty(join, gap, serial);
@@ -172,7 +172,10 @@ impl Engine {
             self.take_pairs(join, run, binding, &range, pairs);
             return node;
         }
-        if level == join.last_level() {
+        if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
+            let fill = run.fill.expect("invariant: nodes belong to fills");
+            join.fills.get_mut(fill).pulled.push(node);
+        } else if level == join.last_level() {
             self.take_rows(join, run, level, binding, &range, &view);
         } else {
             self.descend(join, run, level, binding, &range, &view, node);
@@ -326,7 +329,7 @@ impl Engine {
             &prefix,
             elements,
             Entry::new(fill, node, is_plain),
-            run.now,
+            self.ticks,
         );
         if is_last {
             join.leaves.get_mut(node).list = list;
@@ -355,7 +358,11 @@ impl Engine {
             .pattern
             .range(binding, run.bounds.as_ref());
         if level == join.last_level() {
+            let pulled = is_pulled(join, node);
             let leaf = join.leaves.remove(node);
+            if pulled && let Some(fill) = run.fill {
+                join.fills.get_mut(fill).pulled.retain(|l| *l != node);
+            }
             if leaf.context != NO_CONTEXT {
                 join.held_bytes -= join.contexts.remove(leaf.context).packed.len();
             }
@@ -432,8 +439,7 @@ fn open(
     gap: &KeyRange,
     binding: &mut Binding,
     serial: u32,
-    now: u64,
-) -> Option<u32> {
+    now: u64, opened: u64) -> Option<u32> {
     let definition = &join.definition;
     let constraint = definition
         .output
@@ -459,6 +465,7 @@ fn open(
         serial,
         filled_at: now,
         reads: 0,
+        opened,
         pulled: Vec::new(),
     };
     join.held_bytes += fill.held_bytes();
@@ -480,6 +487,11 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     join.cover(number);
     join.aim(number);
     number
+}
+
+/// Whether a leaf's rows are copied at reads only.
+fn is_pulled(join: &Join, leaf: u32) -> bool {
+    join.updaters[join.last_level()].lists.get(join.leaves.get(leaf).list).pulled
 }
 
 /// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.

@@ -50,6 +50,7 @@ pub struct Join {
     /// Counters for whoever operates it.
     pub filled: u64,
     pub evicted: u64,
+    pub converted: u64,
 }
 
 /// A filled range of the output.
@@ -76,7 +77,9 @@ pub struct Fill {
     /// Tells this fill from others that had its number.
     pub serial: u32,
     pub filled_at: u64,
+    /// How often it was read, since the tick `opened`.
     pub reads: u64,
+    pub opened: u64,
     /// Leaves that are copied at reads only (see `auto`).
     pub pulled: Vec<u32>,
 }
@@ -108,6 +111,7 @@ impl Vacant for Fill {
             serial: 0,
             filled_at: 0,
             reads: 0,
+            opened: 0,
             pulled: Vec::new(),
         }
     }
@@ -170,6 +174,7 @@ impl Join {
             held_bytes: 0,
             filled: 0,
             evicted: 0,
+            converted: 0,
         }
     }
 

@@ -89,3 +89,6 @@ pub fn table_name(key: &[u8]) -> Option<&[u8]> {
 
 /// What a reader of rows answers: go on, or stop.
 pub type Flow = ControlFlow<()>;
+
+/// Takes rows, one after the other, until it breaks.
+pub type EachRow<'a> = dyn FnMut(&[u8], &[u8]) -> Flow + 'a;

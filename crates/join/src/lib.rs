@@ -48,5 +48,5 @@ pub use catalog::JoinInfo;
 pub use engine::{Engine, Limits, LogEntry, Outcome, Written};
 pub use error::{DefinitionError, Error};
 pub use join::JoinId;
-pub use keyrange::KeyRange;
+pub use keyrange::{EachRow, KeyRange};
 pub use tables::TableInfo;

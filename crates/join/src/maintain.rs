@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use crate::engine::Engine;
 use crate::fill::{is_set_aside, key_matches};
+use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::node::NO_CONTEXT;
 use crate::output::{Effects, Row, Shown};
@@ -98,6 +99,11 @@ impl Engine {
     }
 
     fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
+        let is_auto = join.definition.mode == Mode::Auto && seen.level == join.last_level();
+        if is_auto && !self.count_write(join, number) {
+            self.doubtful.push((join.id, number));
+            return;
+        }
         let list = join.updaters[seen.level].lists.get_mut(number);
         let len = list.entries.len();
         if list.queue.is_empty() && len <= self.budget {
@@ -106,6 +112,9 @@ impl Engine {
             let entries = std::mem::take(&mut list.entries);
             self.see(join, &entries, seen);
             join.updaters[seen.level].lists.get_mut(number).entries = entries;
+            if is_auto {
+                self.doubtful.push((join.id, number));
+            }
             return;
         }
         let change = Change {

@@ -166,15 +166,6 @@ impl Children {
         }
     }
 
-    pub fn get(&self, packed: &[u8]) -> Option<u32> {
-        match self {
-            Children::Short { keys, nodes } => {
-                keys.binary_search(&short(packed)).ok().map(|at| nodes[at])
-            }
-            Children::Long(map) => map.get(packed).copied(),
-        }
-    }
-
     /// All children with the slots they bind, packed; `width` is that of the slots where they are short.
     pub fn drain(self, width: usize, mut each: impl FnMut(&[u8], u32)) {
         match self {

@@ -217,6 +217,20 @@ impl Pattern {
             .unwrap_or(self.elements.len())
     }
 
+    /// Binds the slots of a key's first `elements` elements.
+    pub fn bind_prefix(&self, prefix: &[u8], elements: usize, slots: &[Slot], binding: &mut Binding) {
+        let mut at = 0;
+        for number in 0..elements {
+            let end = self.prefix_len(prefix, number + 1, slots).expect("invariant: it is a prefix of the pattern");
+            if let Element::Slot(id) = self.elements[number]
+                && !binding.is_bound(id)
+            {
+                binding.bind(id, &prefix[at..end]);
+            }
+            at = end;
+        }
+    }
+
     /// Where in `key` the first `elements` elements end; `None` if the key does not have them.
     pub fn prefix_len(&self, key: &[u8], elements: usize, slots: &[Slot]) -> Option<usize> {
         let mut at = 0;
@@ -266,11 +280,6 @@ impl Pattern {
         }
     }
 
-    /// The keys of the pattern, whatever its slots.
-    pub fn all(&self) -> KeyRange {
-        self.range(&Binding::default(), None)
-    }
-
     /// What a range of this pattern's keys says about its slots: binds those that are the same in all keys of the range.
     /// `None` if no key of the pattern is in the range.
     pub fn constrain(
@@ -290,7 +299,6 @@ impl Pattern {
                     }
                     if seen < text.len() {
                         return Some(Constraint {
-                            fixed_len: at,
                             bounds: None,
                             point: false,
                             unsized_next: false,
@@ -312,7 +320,6 @@ impl Pattern {
                             .width
                             .map(|width| SlotBounds::new(*id, width, at, range));
                         return Some(Constraint {
-                            fixed_len: at,
                             bounds,
                             point: false,
                             unsized_next: slot.width.is_none(),
@@ -331,7 +338,6 @@ impl Pattern {
             }
         }
         (at == common.len()).then_some(Constraint {
-            fixed_len: at,
             bounds: None,
             point: true,
             unsized_next: false,
@@ -342,8 +348,6 @@ impl Pattern {
 /// What a range of output keys fixes.
 #[derive(Debug, Clone)]
 pub struct Constraint {
-    /// The bytes of every key of the range that are whole elements of the pattern.
-    pub fixed_len: usize,
     /// Bounds on the first slot that is not fixed, if it has a width.
     pub bounds: Option<SlotBounds>,
     /// The range has one possible key.

@@ -9,9 +9,12 @@ use crate::keyrange::KeyRange;
 
 #[derive(Debug, Default)]
 pub struct Status {
-    ranges: BTreeMap<Box<[u8]>, (Box<[u8]>, u32)>,
+    /// By its start: a range's end and number.
+    ranges: BTreeMap<Box<[u8]>, End>,
     bytes: usize,
 }
+
+type End = (Box<[u8]>, u32);
 
 /// What a range costs in the map beside its bytes.
 const RANGE_BYTES: usize = 48;

@@ -65,8 +65,8 @@ pub struct Waiting {
 pub struct List {
     pub entries: Vec<Entry>,
     pub queue: VecDeque<Waiting>,
-    prefix: Box<[u8]>,
-    elements: usize,
+    pub prefix: Box<[u8]>,
+    pub elements: usize,
     /// Only copied at reads (see `auto`).
     pub pulled: bool,
     /// How often the range was written, and from when on that is counted.

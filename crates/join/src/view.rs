@@ -6,12 +6,13 @@
 use std::ops::ControlFlow;
 
 use crate::aggregate::Totals;
+use crate::auto::count_read;
 use crate::engine::{Engine, Limits};
 use crate::error::Error;
 use crate::fill::{Run, Taken};
 use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
-use crate::keyrange::{Flow, KeyRange, successor};
+use crate::keyrange::{EachRow, Flow, KeyRange, successor};
 use crate::output::{is_spelled_out, printed};
 use crate::pattern::Binding;
 use crate::rows::{Rows, Value};
@@ -107,7 +108,7 @@ impl Engine {
     fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
         let fill = join.fills.get_mut(number);
         fill.visited = true;
-        fill.reads += 1;
+        count_read(&mut fill.reads, &mut fill.opened, self.ticks);
         if fill.unsettled.is_none() && join.busy.is_empty() {
             return true;
         }
@@ -181,7 +182,7 @@ impl Engine {
         range: &KeyRange,
         view: &View,
         limits: Limits,
-        each: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        each: &mut EachRow<'_>,
     ) -> Result<(), Error> {
         let mut left = limits.limit.unwrap_or(u64::MAX);
         let mut give = |key: &[u8], value: &[u8]| {
@@ -310,7 +311,7 @@ fn spell_out(
     key: &[u8],
     value: &[u8],
     failed: &mut Option<Error>,
-    give: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    give: &mut EachRow<'_>,
 ) -> ControlFlow<()> {
     let mut text = Vec::with_capacity(24);
     match Totals::decode(value).print(join.definition.operator, &mut text) {

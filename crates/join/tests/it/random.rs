@@ -322,7 +322,7 @@ impl World {
                     "would never end",
                     "cannot tell",
                     "must hear",
-                    "nothing tells",
+                    "nothing tells", "names all slots",
                 ];
                 assert!(
                     why.iter().any(|w| error.message.contains(w)),
