@@ -334,16 +334,43 @@ impl SegmentFile {
         self.map.len() as u64
     }
 
-    /// Asks the kernel to hold the map in huge pages, so that a random read misses the TLB less
-    /// often, and enters it into the process's page table. Both are advice: kernels and file
-    /// systems that cannot, do not, and pages are then entered as they are touched.
-    pub fn populate(&self) {
-        const MADV_POPULATE_READ: libc::c_int = 22;
-        const MADV_COLLAPSE: libc::c_int = 25;
-        for advice in [MADV_COLLAPSE, MADV_POPULATE_READ] {
-            // SAFETY: the range is the map; the advice changes no bytes.
-            unsafe { libc::madvise(self.map.as_ptr().cast_mut().cast(), self.map.len(), advice) };
+    /// Brings the file into the page cache, in huge pages where the kernel and the file system can.
+    /// `progress` is told of each piece's bytes; false stops, and is the answer then. What fails
+    /// here is left for lookups to find.
+    pub fn load(&self, progress: &mut dyn FnMut(u64) -> bool) -> bool {
+        const PIECE_BYTES: usize = 8 << 20;
+        // A map of its own: the map of lookups must not ask for 2 MiB when it misses one block.
+        // SAFETY: as for the map of lookups; its bytes are not even looked at.
+        let Ok(map) = (unsafe { MmapOptions::new().map(&self.file) }) else {
+            return true;
+        };
+        let _ = map.advise(Advice::HugePage);
+        for start in (0..map.len()).step_by(PIECE_BYTES) {
+            let size = (map.len() - start).min(PIECE_BYTES);
+            if map.advise_range(Advice::PopulateRead, start, size).is_err() {
+                // A kernel before 5.14.
+                let _ = self.file.read_exact_at(&mut vec![0; size], start as u64);
+            }
+            if !progress(size as u64) {
+                return false;
+            }
         }
+        true
+    }
+
+    /// Enters the map into the process's page table, in huge pages where that can still be had.
+    /// It is advice: where it fails, pages are entered as they are touched.
+    pub fn populate(&self) {
+        const MADV_COLLAPSE: libc::c_int = 25;
+        // SAFETY: the range is the map; the advice changes no bytes.
+        unsafe {
+            libc::madvise(
+                self.map.as_ptr().cast_mut().cast(),
+                self.map.len(),
+                MADV_COLLAPSE,
+            )
+        };
+        let _ = self.map.advise(Advice::PopulateRead);
     }
 
     pub fn codec(&self) -> &Codec {

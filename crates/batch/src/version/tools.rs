@@ -114,11 +114,11 @@ impl Version {
     pub fn warm(&self, progress: &dyn Fn(u64) -> bool) {
         let mut done = 0;
         for segment in &self.segments {
-            let read = read_through(segment, &mut |bytes| {
-                done += bytes.len() as u64;
+            let go_on = segment.load(&mut |bytes| {
+                done += bytes;
                 progress(done)
             });
-            if read.is_err() {
+            if !go_on {
                 break;
             }
             segment.populate();
