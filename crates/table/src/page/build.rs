@@ -96,8 +96,7 @@ pub(crate) fn build(
     }
     let size = match slack {
         Slack::None => need,
-        // An eighth; and room for two rows like the new one, that large rows do not move a page each.
-        Slack::Some => (need + need / 8 + (need / 8).min(2 * new)).min(PAGE_MAX),
+        Slack::Some => with_slack(need, new),
     };
     let mut page = alloc_block(account, size, level, prefix);
     let mut index = 0;
@@ -140,6 +139,44 @@ pub(crate) fn build(
         }
     }
     Some(page)
+}
+
+/// Copies a page as it is into a larger block, with room for a row of so many bytes, and frees the smaller one. `None`
+/// if the row does not fit a page.
+pub(super) fn grow(account: &mut Account, page: Page, new: usize) -> Option<Page> {
+    let need = page.used() + new;
+    if need > PAGE_MAX {
+        return None;
+    }
+    let larger = alloc_block(account, with_slack(need, new), 0, page.prefix());
+    let (header, heap) = (page.header(), HEADER + page.prefix().len());
+    let slots = header.rows as usize * SLOT;
+    // SAFETY: the larger block has room for all of the smaller one; records keep their offsets, for the prefix has the
+    // same length.
+    unsafe {
+        let (from, to) = (page.base(), larger.base());
+        ptr::copy_nonoverlapping(
+            from.add(heap),
+            to.add(heap),
+            header.heap_end as usize - heap,
+        );
+        let (from_end, to_end) = (
+            from.add(header.size as usize),
+            to.add(larger.header().size as usize),
+        );
+        ptr::copy_nonoverlapping(from_end.sub(slots), to_end.sub(slots), slots);
+    }
+    let mut larger = larger;
+    let new_header = larger.header_mut();
+    (new_header.rows, new_header.heap_end, new_header.out) =
+        (header.rows, header.heap_end, header.out);
+    free_block(account, page);
+    Some(larger)
+}
+
+/// An eighth more; and room for two rows like the new one, that large rows do not move a page each.
+fn with_slack(need: usize, new: usize) -> usize {
+    (need + need / 8 + (need / 8).min(2 * new)).min(PAGE_MAX)
 }
 
 /// Whether a page has room to grow.

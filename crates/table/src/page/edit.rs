@@ -41,6 +41,13 @@ impl Page {
                 return Placed::Same;
             }
         }
+        if fits && self.is_settled() {
+            let size = record_size(key, self.prefix().len(), cell) + SLOT;
+            if let Some(page) = build::grow(account, self, size) {
+                page.insert(account, index, key, cell);
+                return Placed::Moved(page);
+            }
+        }
         let new = Span::New(key, cell);
         let spans = [
             Span::Rows(self, 0, index),
@@ -52,6 +59,13 @@ impl Page {
             return Placed::Moved(page);
         }
         self.split(account, index, key, cell, fits)
+    }
+
+    /// Whether there is nothing to win from building a leaf anew: no bytes of removed rows, and no longer prefix.
+    fn is_settled(self) -> bool {
+        let rows = self.rows();
+        let is_spread = |page: Page| page.slot(0) >> 24 != page.slot(rows - 1) >> 24;
+        self.is_leaf() && self.header().dead == 0 && rows >= 2 && is_spread(self)
     }
 
     /// Puts a row into a page that is too full for it.
