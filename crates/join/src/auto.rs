@@ -4,7 +4,8 @@
 //! are: a write visits none of its readers, and each reader merges the rows in when it reads. It is *pushed* otherwise.
 //! Copying a row to a reader costs about as much as looking for its rows at a read does. So a range is pulled while it
 //! is written clearly more often than its average reader reads; a hundred thousand idle followers of a busy author cost
-//! nothing then. The rates are compared when a range was written 4, 8, 16, ... times, on a sample of its readers.
+//! nothing then. The rates are compared, on a sample of the readers, when a pushed range was written 4, 8, 16, ... times,
+//! and when a pulled one is written or a reader of it has read some more.
 //!
 //! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
 
@@ -37,8 +38,14 @@ impl Engine {
     /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
     pub(crate) fn reconsider_all(&mut self) {
         for (id, number) in std::mem::take(&mut self.doubtful) {
-            let Some(mut join) = self.joins[id as usize].take() else { continue };
-            if !join.updaters[join.last_level()].lists.get(number).is_vacant() {
+            let Some(mut join) = self.joins[id as usize].take() else {
+                continue;
+            };
+            if !join.updaters[join.last_level()]
+                .lists
+                .get(number)
+                .is_vacant()
+            {
                 self.reconsider(&mut join, number);
             }
             self.joins[id as usize] = Some(join);
@@ -49,7 +56,8 @@ impl Engine {
     fn reconsider(&mut self, join: &mut Join, number: u32) {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
-        if list.writes < 4 || !list.writes.is_power_of_two() || !list.queue.is_empty() || list.entries.is_empty() {
+        let is_due = list.pulled || (list.writes >= 4 && list.writes.is_power_of_two());
+        if !is_due || !list.queue.is_empty() || list.entries.is_empty() {
             return;
         }
         let written = rate(list.writes.into(), list.since, self.ticks);
@@ -59,7 +67,12 @@ impl Engine {
         }
         let (pulled, len) = (list.pulled, list.entries.len());
         let step = len.div_ceil(SAMPLE);
-        let sample = join.updaters[level].lists.get(number).entries.iter().step_by(step);
+        let sample = join.updaters[level]
+            .lists
+            .get(number)
+            .entries
+            .iter()
+            .step_by(step);
         let rates: Vec<f64> = sample
             .map(|e| join.fills.get(e.fill))
             .map(|fill| rate(fill.reads, fill.opened, self.ticks))
@@ -97,31 +110,59 @@ impl Engine {
     /// Applies all rows below one leaf.
     fn take_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
         let level = join.last_level();
-        let range = join.source(level).pattern.range(binding, run.bounds.as_ref());
-        self.scan(join.tables[level], &range, &View::default(), &mut |key, value| {
-            let mark = binding.mark();
-            if row_matches(join, level, key, value, binding) {
-                complete(join, run, binding, key, Some(value), sign);
-            }
-            binding.reset(mark);
-            Flow::Continue(())
-        });
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, run.bounds.as_ref());
+        self.scan(
+            join.tables[level],
+            &range,
+            &View::default(),
+            &mut |key, value| {
+                let mark = binding.mark();
+                if row_matches(join, level, key, value, binding) {
+                    complete(join, run, binding, key, Some(value), sign);
+                }
+                binding.reset(mark);
+                Flow::Continue(())
+            },
+        );
     }
 
     /// The rows of a range whose source ranges are pulled, in key order.
-    pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Vec<(Box<[u8]>, Value)> {
+    pub(crate) fn pulled_rows(
+        &mut self,
+        join: &mut Join,
+        range: &KeyRange,
+        now: u64,
+    ) -> Vec<(Box<[u8]>, Value)> {
         let mut rows = Vec::new();
-        if join.converted == 0 || join.covering(range).is_some_and(|fill| join.fills.get(fill).pulled.is_empty()) {
+        if join.converted == 0
+            || join
+                .covering(range)
+                .is_some_and(|fill| join.fills.get(fill).pulled.is_empty())
+        {
             return rows;
         }
         for fill in join.status.overlapping(&range.lo, &range.hi) {
             if join.fills.get(fill).pulled.is_empty() {
                 continue;
             }
+            if join.fills.get(fill).reads.is_power_of_two() {
+                let lists = join
+                    .fills
+                    .get(fill)
+                    .pulled
+                    .iter()
+                    .map(|leaf| join.leaves.get(*leaf).list);
+                self.doubtful.extend(lists.map(|list| (join.id, list)));
+            }
             let filled = &join.fills.get(fill).range;
             let part = KeyRange::new((&range.lo).max(&filled.lo), (&range.hi).min(&filled.hi));
             let mut fixed = Binding::default();
-            let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else { continue };
+            let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else {
+                continue;
+            };
             for leaf in join.fills.get(fill).pulled.clone() {
                 let mut binding = Binding::default();
                 bind_leaf(join, fill, leaf, &mut binding);
@@ -147,7 +188,9 @@ fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
         binding.unpack(context.slots, &definition.slots, &context.packed);
     }
     let list = join.updaters[level].lists.get(leaf.list);
-    join.source(level).pattern.bind_prefix(&list.prefix, list.elements, &definition.slots, binding);
+    join.source(level)
+        .pattern
+        .bind_prefix(&list.prefix, list.elements, &definition.slots, binding);
 }
 
 fn rate(count: u64, since: u64, now: u64) -> f64 {

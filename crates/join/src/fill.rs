@@ -439,7 +439,9 @@ fn open(
     gap: &KeyRange,
     binding: &mut Binding,
     serial: u32,
-    now: u64, opened: u64) -> Option<u32> {
+    now: u64,
+    opened: u64,
+) -> Option<u32> {
     let definition = &join.definition;
     let constraint = definition
         .output
@@ -491,7 +493,10 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
 
 /// Whether a leaf's rows are copied at reads only.
 fn is_pulled(join: &Join, leaf: u32) -> bool {
-    join.updaters[join.last_level()].lists.get(join.leaves.get(leaf).list).pulled
+    join.updaters[join.last_level()]
+        .lists
+        .get(join.leaves.get(leaf).list)
+        .pulled
 }
 
 /// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.

@@ -248,7 +248,8 @@ impl Join {
         let target = Target::new(fill, group);
         let at = number as usize;
         if at >= self.targets.len() {
-            self.targets.reserve_exact((at + 1 - self.targets.len()).max(self.targets.len() / 8 + 4));
+            self.targets
+                .reserve_exact((at + 1 - self.targets.len()).max(self.targets.len() / 8 + 4));
             self.targets.resize(at + 1, Target::default());
         }
         self.targets[at] = target;

@@ -350,7 +350,11 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
         }
         if let (Some(group), Some(value)) = (target.group, seen.new)
             && target.holds(&common.suffix)
-            && join.output.rows.put_in(group, &common.suffix, value).is_some()
+            && join
+                .output
+                .rows
+                .put_in(group, &common.suffix, value)
+                .is_some()
         {
             continue;
         }
@@ -360,7 +364,11 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
 
 /// Asks for what later entries will touch, in the steps in which they depend on one another.
 fn prefetch(join: &Join, entries: &[Entry]) {
-    let group = |ahead: usize| entries.get(ahead).and_then(|e| join.targets[e.fill as usize].group);
+    let group = |ahead: usize| {
+        entries
+            .get(ahead)
+            .and_then(|e| join.targets[e.fill as usize].group)
+    };
     if let Some(group) = group(24) {
         join.output.rows.prefetch(group);
     }

@@ -34,7 +34,13 @@ struct Move {
 
 impl Engine {
     /// Compiles a level and the last one below it, if both are simple enough.
-    pub(crate) fn pairs(&self, join: &Join, run: &Run, level: usize, binding: &Binding) -> Option<Pairs> {
+    pub(crate) fn pairs(
+        &self,
+        join: &Join,
+        run: &Run,
+        level: usize,
+        binding: &Binding,
+    ) -> Option<Pairs> {
         let (outer, inner) = (join.source(level), join.source(level + 1));
         let is_value_last = join.order[level + 1] == join.definition.value;
         if !is_value_last
@@ -58,7 +64,11 @@ impl Engine {
             match element {
                 _ if number < known => {}
                 Element::Text(text) => texts.push((at, text.clone())),
-                Element::Slot(id) if binding.is_bound(*id) || fresh.iter().any(|(s, ..)| s == id) => return None,
+                Element::Slot(id)
+                    if binding.is_bound(*id) || fresh.iter().any(|(s, ..)| s == id) =>
+                {
+                    return None;
+                }
                 Element::Slot(id) => fresh.push((*id, at, len)),
             }
             at += len;
@@ -68,7 +78,9 @@ impl Engine {
         for (slot, _, len) in &fresh {
             all.bind(*slot, &vec![0; *len]);
         }
-        if join.definition.output.elements_bound(all.bound) > run.elements || !is_possible(join, run, &all) {
+        if join.definition.output.elements_bound(all.bound) > run.elements
+            || !is_possible(join, run, &all)
+        {
             return None;
         }
         let mut moves = Vec::new();
@@ -79,32 +91,70 @@ impl Engine {
                 Element::Text(text) => to += text.len(),
                 Element::Slot(id) => {
                     let len = slots[*id as usize].width?;
-                    moves.extend(fresh.iter().find(|(s, ..)| s == id).map(|(_, from, _)| Move { from: *from, to, len }));
+                    moves.extend(
+                        fresh
+                            .iter()
+                            .find(|(s, ..)| s == id)
+                            .map(|(_, from, _)| Move {
+                                from: *from,
+                                to,
+                                len,
+                            }),
+                    );
                     to += len;
                 }
             }
         }
         // The end of the range differs from its start only behind the bytes that are moved.
-        if !matches!(inner.pattern.elements[..elements].last(), Some(Element::Text(_))) {
+        if !matches!(
+            inner.pattern.elements[..elements].last(),
+            Some(Element::Text(_))
+        ) {
             return None;
         }
         let (mut lo, mut hi) = (Vec::new(), Vec::new());
-        inner.pattern.write_range(&all, run.bounds.as_ref(), &mut lo, &mut hi);
+        inner
+            .pattern
+            .write_range(&all, run.bounds.as_ref(), &mut lo, &mut hi);
         if hi.len() < to {
             return None;
         }
-        Some(Pairs { key_len, texts, moves, fresh, lo, hi, prefix_len: to })
+        Some(Pairs {
+            key_len,
+            texts,
+            moves,
+            fresh,
+            lo,
+            hi,
+            prefix_len: to,
+        })
     }
 
     /// Evaluates the two levels.
-    pub(crate) fn take_pairs(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, range: &KeyRange, pairs: Pairs) {
-        let Pairs { key_len, texts, moves, fresh, mut lo, mut hi, prefix_len } = pairs;
+    pub(crate) fn take_pairs(
+        &self,
+        join: &mut Join,
+        run: &mut Run,
+        binding: &mut Binding,
+        range: &KeyRange,
+        pairs: Pairs,
+    ) {
+        let Pairs {
+            key_len,
+            texts,
+            moves,
+            fresh,
+            mut lo,
+            mut hi,
+            prefix_len,
+        } = pairs;
         let level = join.last_level();
         let outer = &self.tables[join.tables[level - 1] as usize].rows;
         let inner = &self.tables[join.tables[level] as usize].rows;
         let mut cursor = outer.cursor(&range.lo, &range.hi, false);
         while let Some((key, _)) = cursor.next() {
-            if key.len() != key_len || !texts.iter().all(|(at, text)| key[*at..].starts_with(text)) {
+            if key.len() != key_len || !texts.iter().all(|(at, text)| key[*at..].starts_with(text))
+            {
                 continue;
             }
             for Move { from, to, len } in &moves {

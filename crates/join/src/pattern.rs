@@ -218,10 +218,18 @@ impl Pattern {
     }
 
     /// Binds the slots of a key's first `elements` elements.
-    pub fn bind_prefix(&self, prefix: &[u8], elements: usize, slots: &[Slot], binding: &mut Binding) {
+    pub fn bind_prefix(
+        &self,
+        prefix: &[u8],
+        elements: usize,
+        slots: &[Slot],
+        binding: &mut Binding,
+    ) {
         let mut at = 0;
         for number in 0..elements {
-            let end = self.prefix_len(prefix, number + 1, slots).expect("invariant: it is a prefix of the pattern");
+            let end = self
+                .prefix_len(prefix, number + 1, slots)
+                .expect("invariant: it is a prefix of the pattern");
             if let Element::Slot(id) = self.elements[number]
                 && !binding.is_bound(id)
             {
@@ -250,11 +258,20 @@ impl Pattern {
     pub fn range(&self, binding: &Binding, bounds: Option<&SlotBounds>) -> KeyRange {
         let (mut lo, mut hi) = (Vec::with_capacity(32), Vec::with_capacity(32));
         self.write_range(binding, bounds, &mut lo, &mut hi);
-        KeyRange { lo: lo.into(), hi: hi.into() }
+        KeyRange {
+            lo: lo.into(),
+            hi: hi.into(),
+        }
     }
 
     /// As [`Self::range`].
-    pub fn write_range(&self, binding: &Binding, bounds: Option<&SlotBounds>, lo: &mut Vec<u8>, hi: &mut Vec<u8>) {
+    pub fn write_range(
+        &self,
+        binding: &Binding,
+        bounds: Option<&SlotBounds>,
+        lo: &mut Vec<u8>,
+        hi: &mut Vec<u8>,
+    ) {
         lo.clear();
         let elements = self.write_prefix(binding, lo);
         hi.clear();

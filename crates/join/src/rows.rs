@@ -54,7 +54,11 @@ impl Rows {
 
     /// The group whose keys are those that begin with `prefix`, if the table is split so and the group has rows.
     pub fn group(&self, prefix: &[u8]) -> Option<GroupId> {
-        if self.is_head(prefix) { self.table.group(prefix) } else { None }
+        if self.is_head(prefix) {
+            self.table.group(prefix)
+        } else {
+            None
+        }
     }
 
     /// Whether rows may begin with `prefix`: `false` is certain.
@@ -63,7 +67,8 @@ impl Rows {
     }
 
     fn is_head(&self, prefix: &[u8]) -> bool {
-        self.head(prefix).is_some_and(|head| head.len() == prefix.len())
+        self.head(prefix)
+            .is_some_and(|head| head.len() == prefix.len())
     }
 
     /// What a key's group begins with, if the table is split.
@@ -73,7 +78,11 @@ impl Rows {
             Split::Bytes(len) => key.get(..len),
             Split::Columns(columns) => {
                 let is_separator = |(_, b): &(usize, &u8)| matches!(b, b'|' | b':');
-                key.iter().enumerate().filter(is_separator).nth(columns).map(|(at, _)| &key[..=at])
+                key.iter()
+                    .enumerate()
+                    .filter(is_separator)
+                    .nth(columns)
+                    .map(|(at, _)| &key[..=at])
             }
         }
     }

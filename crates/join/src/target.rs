@@ -24,7 +24,11 @@ pub struct Target {
 
 impl Target {
     pub fn new(fill: &Fill, group: Option<GroupId>) -> Self {
-        let mut target = Target { group, elements: fill.elements, ..Target::default() };
+        let mut target = Target {
+            group,
+            elements: fill.elements,
+            ..Target::default()
+        };
         let reaches_end = *fill.range.hi == *successor(&fill.prefix);
         if reaches_end
             && let Some(low) = fill.range.lo.strip_prefix(&*fill.prefix)

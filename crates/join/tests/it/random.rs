@@ -322,7 +322,8 @@ impl World {
                     "would never end",
                     "cannot tell",
                     "must hear",
-                    "nothing tells", "names all slots",
+                    "nothing tells",
+                    "names all slots",
                 ];
                 assert!(
                     why.iter().any(|w| error.message.contains(w)),

@@ -1,1 +1,724 @@
-//! Named stories: counterparts of Pequod's tests, and of each of its known wrong answers.
+//! Named stories: a counterpart of each of Pequod's tests, and of each of its known wrong answers.
+
+use std::ops::ControlFlow;
+
+use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, Outcome};
+
+/// An engine that is told what to do in short lines.
+struct Told(Engine, u64);
+
+fn told(joins: &[&str]) -> Told {
+    let mut told = Told(Engine::new(), 0);
+    for (number, join) in joins.iter().enumerate() {
+        told.0.create(&format!("j{number}"), join, 0).unwrap();
+    }
+    told
+}
+
+impl Told {
+    fn put(&mut self, rows: &[(&str, &str)]) -> &mut Self {
+        for (key, value) in rows {
+            self.0
+                .put(key.as_bytes(), value.as_bytes(), self.1)
+                .unwrap();
+        }
+        self
+    }
+
+    fn remove(&mut self, keys: &[&str]) -> &mut Self {
+        for key in keys {
+            self.0.remove(key.as_bytes(), self.1).unwrap();
+        }
+        self
+    }
+
+    fn read(&mut self, lo: &str, hi: &str) -> Vec<String> {
+        let mut rows = Vec::new();
+        let outcome = self.0.range(
+            lo.as_bytes(),
+            hi.as_bytes(),
+            Limits::default(),
+            self.1,
+            &mut |key, value| {
+                rows.push(format!(
+                    "{} {}",
+                    String::from_utf8_lossy(key),
+                    String::from_utf8_lossy(value)
+                ));
+                ControlFlow::Continue(())
+            },
+        );
+        assert_eq!(outcome, Ok(Outcome::Done));
+        rows
+    }
+
+    /// All rows with a prefix that ends in `|` are these.
+    #[track_caller]
+    fn shows(&mut self, prefix: &str, rows: &[&str]) -> &mut Self {
+        let hi = format!("{}}}", prefix.strip_suffix('|').unwrap());
+        assert_eq!(self.read(prefix, &hi), rows);
+        self
+    }
+
+    fn filled(&self, join: &str) -> usize {
+        self.0.info(join).unwrap().ranges
+    }
+}
+
+const TIMELINE: &str =
+    "t|<user>|<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>";
+
+#[test]
+fn a_timeline_is_computed_on_demand_and_kept_fresh() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", "1"), ("s|ann|cid", "1"), ("s|dan|bob", "1")]);
+    t.put(&[
+        ("p|bob|0001", "old"),
+        ("p|bob|0100", "b1"),
+        ("p|cid|0101", "c1"),
+        ("p|eve|0102", "e1"),
+    ]);
+    assert_eq!(
+        t.read("t|ann|0100", "t|ann}"),
+        ["t|ann|0100|bob b1", "t|ann|0101|cid c1"]
+    );
+    t.put(&[("p|bob|0103", "b2")]);
+    assert_eq!(t.read("t|ann|0102", "t|ann}"), ["t|ann|0103|bob b2"]);
+    t.put(&[("s|ann|eve", "1")]);
+    assert_eq!(
+        t.read("t|ann|0102", "t|ann}"),
+        ["t|ann|0102|eve e1", "t|ann|0103|bob b2"]
+    );
+    t.remove(&["s|ann|bob"]).put(&[("p|bob|0104", "b3")]);
+    assert_eq!(
+        t.read("t|ann|0100", "t|ann}"),
+        ["t|ann|0101|cid c1", "t|ann|0102|eve e1"]
+    );
+    t.shows(
+        "t|dan|",
+        &[
+            "t|dan|0001|bob old",
+            "t|dan|0100|bob b1",
+            "t|dan|0103|bob b2",
+            "t|dan|0104|bob b3",
+        ],
+    );
+    assert_eq!(
+        t.filled("j0"),
+        2,
+        "the first read filled the tail; a read below its start, or of another group, fills more"
+    );
+}
+
+#[test]
+fn a_range_over_several_users_and_sub_tables() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", ""), ("s|cid|bob", ""), ("p|bob|0001", "x")]);
+    t.shows("t|", &["t|ann|0001|bob x", "t|cid|0001|bob x"]);
+    t.put(&[("p|bob|0002", "y"), ("s|dan|bob", "")]);
+    assert_eq!(t.read("t|ann|", "t|cid}").len(), 4);
+    assert_eq!(t.read("t|", "t}").len(), 6);
+}
+
+#[test]
+fn joins_of_joins_hear_of_changes_and_chained_counts_stay_right() {
+    let mut t = told(&[
+        "a|<x> = copy base|<x>",
+        "b|<x> = copy a|<x>",
+        "votes|<author> = count v|<author>|<article>|<voter>",
+        "karma|<author> = copy votes|<author>",
+    ]);
+    t.put(&[("base|1", "one")]).shows("b|", &["b|1 one"]);
+    t.put(&[("base|2", "two")])
+        .shows("b|", &["b|1 one", "b|2 two"]);
+    t.put(&[("v|ann|1|x", ""), ("v|ann|2|x", "")])
+        .shows("karma|", &["karma|ann 2"]);
+    t.remove(&["v|ann|1|x"]).shows("karma|", &["karma|ann 1"]);
+    t.remove(&["v|ann|2|x"]).shows("karma|", &[]);
+}
+
+#[test]
+fn a_pulled_join_keeps_nothing() {
+    let mut t =
+        told(&["t|<user>|<time:4>|<poster> = pull check s|<user>|<poster> copy p|<poster>|<time>"]);
+    t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x")])
+        .shows("t|ann|", &["t|ann|0001|bob x"]);
+    let info = t.0.info("j0").unwrap();
+    assert_eq!((info.ranges, info.rows, info.updaters), (0, 0, 0));
+    t.put(&[("p|bob|0002", "y")])
+        .shows("t|ann|", &["t|ann|0001|bob x", "t|ann|0002|bob y"]);
+}
+
+#[test]
+fn a_snapshot_is_stale_for_its_time_and_no_longer() {
+    let mut t = told(&["c|<g>|<x:2> = snapshot 0.1 copy r|<g>|<x>"]);
+    t.put(&[("r|g|05", "a")]);
+    assert_eq!(t.read("c|g|05", "c|g}"), ["c|g|05 a"]);
+    t.put(&[("r|g|06", "b"), ("r|g|01", "c")]);
+    assert_eq!(t.read("c|g|05", "c|g}"), ["c|g|05 a"]);
+    t.1 = 60;
+    t.shows("c|g|", &["c|g|01 c", "c|g|05 a"]);
+    t.1 = 201;
+    t.shows("c|g|", &["c|g|01 c", "c|g|05 a", "c|g|06 b"]);
+}
+
+#[test]
+fn counts_sums_and_extremes_follow_updates_and_removals() {
+    let mut t = told(&[
+        "n|<g> = count v|<g>|<x>",
+        "s|<g> = sum v|<g>|<x>",
+        "lo|<g> = min v|<g>|<x>",
+        "hi|<g> = max v|<g>|<x>",
+        "m|<g> = avg v|<g>|<x>",
+        "d|<g> = distinct v|<g>|<x>",
+    ]);
+    for table in ["n|", "s|", "lo|", "hi|", "m|", "d|"] {
+        t.shows(table, &[]);
+    }
+    t.put(&[
+        ("v|a|1", "10"),
+        ("v|a|2", "3"),
+        ("v|a|3", "7"),
+        ("v|b|1", "5"),
+    ]);
+    t.shows("n|", &["n|a 3", "n|b 1"])
+        .shows("s|", &["s|a 20", "s|b 5"])
+        .shows("lo|", &["lo|a 3", "lo|b 5"]);
+    t.shows("hi|", &["hi|a 10", "hi|b 5"])
+        .shows("m|", &["m|a 6.666667", "m|b 5"])
+        .shows("d|", &["d|a 3", "d|b 1"]);
+    t.put(&[("v|a|1", "5")])
+        .shows("s|", &["s|a 15", "s|b 5"])
+        .shows("hi|", &["hi|a 7", "hi|b 5"]);
+    t.remove(&["v|a|2", "v|b|1"])
+        .shows("lo|", &["lo|a 5"])
+        .shows("n|", &["n|a 2"])
+        .shows("d|", &["d|a 2"]);
+}
+
+#[test]
+fn a_removed_row_that_is_not_the_extreme_changes_nothing() {
+    let mut t = told(&["hi|<g> = max v|<g>|<x>"]);
+    t.put(&[("v|a|1", "3"), ("v|a|2", "7")])
+        .shows("hi|", &["hi|a 7"]);
+    t.remove(&["v|a|1"]).shows("hi|", &["hi|a 7"]);
+    t.remove(&["v|a|2"]).shows("hi|", &[]);
+}
+
+#[test]
+fn a_group_larger_than_what_is_remembered_is_read_again_when_it_drains() {
+    let mut t = told(&[
+        "lo|<g> = min v|<g>|<x:3>",
+        "best|<g>|<rank:2>|<x> = top 2 v|<g>|<x>",
+    ]);
+    for x in 0..100 {
+        t.put(&[(&format!("v|a|{x:03}"), &x.to_string())]);
+    }
+    for x in 0..99 {
+        t.shows("lo|", &[&format!("lo|a {x}")]);
+        t.remove(&[&format!("v|a|{x:03}")]);
+    }
+    t.shows("lo|", &["lo|a 99"])
+        .shows("best|", &["best|a|01|099 99"]);
+    t.put(&[("v|a|001", "1000")])
+        .shows("best|a|", &["best|a|01|001 1000", "best|a|02|099 99"]);
+}
+
+#[test]
+fn three_sources_and_changes_of_the_middle_one() {
+    let mut t = told(&[
+        "votes|<author> = check book|<author>|<book> check chapter|<book>|<ch> count vote|<ch>|<voter>",
+    ]);
+    t.put(&[
+        ("book|ann|b1", ""),
+        ("chapter|b1|c1", ""),
+        ("vote|c1|x", ""),
+        ("vote|c2|x", ""),
+        ("vote|c2|y", ""),
+    ]);
+    t.shows("votes|", &["votes|ann 1"]);
+    t.put(&[("chapter|b1|c2", "")])
+        .shows("votes|", &["votes|ann 3"]);
+    t.put(&[("chapter|b1|c2", "again")])
+        .shows("votes|", &["votes|ann 3"]);
+    t.put(&[("book|bob|b1", "")])
+        .shows("votes|", &["votes|ann 3", "votes|bob 3"]);
+    t.remove(&["book|ann|b1"])
+        .put(&[("vote|c1|z", "")])
+        .shows("votes|", &["votes|bob 4"]);
+    t.put(&[("book|ann|b1", "")])
+        .remove(&["chapter|b1|c1"])
+        .shows("votes|", &["votes|ann 2", "votes|bob 2"]);
+}
+
+#[test]
+fn celebrities_by_four_joins_and_by_one() {
+    let posts = [
+        ("s|ann|bob", ""),
+        ("s|ann|cel", ""),
+        ("c|cel", ""),
+        ("p|bob|0001", "b"),
+        ("cp|cel|0002", "c"),
+    ];
+    let four = [
+        "t|<user>|<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>",
+        "ct|<time:4>|<poster> = copy cp|<poster>|<time>",
+        "cs|<user>|<poster> = copy c|<poster> check s|<user>|<poster>",
+        "t|<user>|<time:4>|<poster> = pull copy ct|<time>|<poster> check cs|<user>|<poster>",
+    ];
+    let mut t = told(&four);
+    t.put(&posts)
+        .shows("t|ann|", &["t|ann|0001|bob b", "t|ann|0002|cel c"]);
+    t.put(&[("cp|cel|0003", "d")])
+        .remove(&["p|bob|0001"])
+        .shows("t|ann|", &["t|ann|0002|cel c", "t|ann|0003|cel d"]);
+    t.remove(&["s|ann|cel"]).shows("t|ann|", &[]);
+}
+
+#[test]
+fn auto_stops_copying_what_nobody_reads_and_starts_again() {
+    let mut t =
+        told(&["t|<user>|<time:4>|<poster> = auto check s|<user>|<poster> copy p|<poster>|<time>"]);
+    for user in 0..50 {
+        t.put(&[
+            (&format!("s|u{user:02}|cel"), ""),
+            (&format!("s|u{user:02}|bob"), ""),
+        ]);
+        t.read(&format!("t|u{user:02}|"), &format!("t|u{user:02}}}"));
+    }
+    for time in 0..40 {
+        t.put(&[(&format!("p|cel|{time:04}"), "x")]);
+    }
+    t.put(&[("p|bob|0100", "y")]);
+    assert_eq!(
+        t.0.info("j0").unwrap().rows,
+        50,
+        "only bob's post is copied"
+    );
+    assert_eq!(t.read("t|u07|", "t|u07}").len(), 41);
+    t.remove(&["s|u07|cel"])
+        .shows("t|u07|", &["t|u07|0100|bob y"]);
+    t.put(&[("s|u07|cel", "")]);
+    for _ in 0..200 {
+        for user in 0..50 {
+            assert_eq!(
+                t.read(&format!("t|u{user:02}|0030"), &format!("t|u{user:02}}}"))
+                    .len(),
+                11
+            );
+        }
+    }
+    for time in 50..58 {
+        t.put(&[(&format!("p|cel|{time:04}"), "x")]);
+    }
+    t.put(&[("p|other|0001", "")]);
+    assert!(
+        t.0.info("j0").unwrap().rows > 2000,
+        "many reads: copied again"
+    );
+    assert_eq!(t.read("t|u07|", "t|u07}").len(), 49);
+}
+
+#[test]
+fn one_read_returns_a_page_of_interleaved_joins() {
+    let mut t = told(&[
+        "karma|<author> = count v|<author>|<seq>|<voter>",
+        "page|<aid>|a = copy a|<aid>",
+        "page|<aid>|c|<cid>|<who> = copy c|<aid>|<cid>|<who>",
+        "page|<aid>|k|<cid>|<who> = check c|<aid>|<cid>|<who> copy karma|<who>",
+    ]);
+    t.put(&[
+        ("a|7", "title"),
+        ("c|7|1|ann", "hi"),
+        ("v|ann|3|bob", ""),
+        ("v|ann|3|cid", ""),
+    ]);
+    t.shows(
+        "page|7|",
+        &["page|7|a title", "page|7|c|1|ann hi", "page|7|k|1|ann 2"],
+    );
+    t.put(&[("v|ann|4|bob", "")])
+        .remove(&["c|7|1|ann"])
+        .put(&[("c|7|2|ann", "ho")]);
+    t.shows(
+        "page|7|",
+        &["page|7|a title", "page|7|c|2|ann ho", "page|7|k|2|ann 3"],
+    );
+}
+
+#[test]
+fn unfollow_and_follow_between_two_reads() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|1|a", ""), ("p|a|0001", "x")])
+        .shows("t|1|", &["t|1|0001|a x"]);
+    t.remove(&["s|1|a"])
+        .put(&[("s|1|a", "")])
+        .shows("t|1|", &["t|1|0001|a x"]);
+    t.put(&[("p|a|0002", "y")])
+        .shows("t|1|", &["t|1|0001|a x", "t|1|0002|a y"]);
+    t.put(&[("s|1|b", "")])
+        .remove(&["s|1|b"])
+        .put(&[("p|b|0003", "z")]);
+    t.shows("t|1|", &["t|1|0001|a x", "t|1|0002|a y"]);
+}
+
+#[test]
+fn a_sum_goes_down_when_a_checked_row_goes() {
+    let mut t = told(&["total|<u> = check s|<u>|<p> sum v|<p>|<n>"]);
+    t.put(&[
+        ("s|1|a", ""),
+        ("s|1|b", ""),
+        ("v|a|1", "10"),
+        ("v|b|1", "5"),
+    ])
+    .shows("total|", &["total|1 15"]);
+    t.remove(&["s|1|a"]).shows("total|", &["total|1 5"]);
+    t.remove(&["s|1|b"]).shows("total|", &[]);
+}
+
+#[test]
+fn an_output_row_stays_while_one_of_its_sources_does() {
+    let mut t = told(&["known|<who> = copy met|<who>|<place>"]);
+    t.put(&[("met|ann|x", "1"), ("met|ann|y", "2")])
+        .shows("known|", &["known|ann 2"]);
+    t.remove(&["met|ann|y"]).shows("known|", &["known|ann 1"]);
+    t.remove(&["met|ann|x"]).shows("known|", &[]);
+}
+
+#[test]
+fn a_join_added_late_contributes_and_a_dropped_one_takes_its_rows_along() {
+    let mut t = told(&[
+        "all|<k>|<x> = copy a|<k>|<x>",
+        "seen|<x> = copy all|<k>|<x>",
+    ]);
+    t.put(&[("a|k|1", "a"), ("b|k|2", "b")])
+        .shows("all|k|", &["all|k|1 a"])
+        .shows("seen|", &["seen|1 a"]);
+    t.0.create("late", "all|<k>|<x> = copy b|<k>|<x>", 0)
+        .unwrap();
+    t.shows("all|k|", &["all|k|1 a", "all|k|2 b"])
+        .shows("seen|", &["seen|1 a", "seen|2 b"]);
+    t.0.drop_join("j0").unwrap();
+    t.shows("all|k|", &["all|k|2 b"])
+        .shows("seen|", &["seen|2 b"]);
+    assert!(matches!(
+        t.0.drop_join("j0"),
+        Err(Error::UnknownJoin { .. })
+    ));
+}
+
+#[test]
+fn computed_tables_refuse_writes_by_name() {
+    let mut t = told(&[TIMELINE]);
+    for error in [
+        t.0.put(b"t|ann|0001|bob", b"x", 0).unwrap_err(),
+        t.0.remove(b"t|ann|0001|bob", 0).unwrap_err(),
+        t.0.remove_range(b"t|", b"t}", 9, 0).unwrap_err(),
+        t.0.increment(b"t|ann|0001|bob", 1, 0).unwrap_err(),
+    ] {
+        assert_eq!(
+            error,
+            Error::ComputedTable {
+                table: "t".into(),
+                join: "j0".into()
+            }
+        );
+    }
+    assert!(matches!(
+        t.0.put(b"nothing", b"x", 0),
+        Err(Error::NoTable { .. })
+    ));
+    assert_eq!(t.0.remove(b"never|seen", 0).unwrap().rows, 0);
+    assert!(matches!(
+        t.0.range(b"a|", b"z}", Limits::default(), 0, &mut |_, _| {
+            ControlFlow::Continue(())
+        }),
+        Err(Error::ManyTables { .. })
+    ));
+}
+
+#[test]
+fn joins_that_cannot_be_are_refused_where_they_are_wrong() {
+    let mut t = told(&[
+        "b|<x> = copy a|<x>",
+        "c|<x> = copy b|<x>",
+        "pl|<x> = pull copy a|<x>",
+    ]);
+    t.put(&[("own|1", "x")]);
+    let mut refused = |definition: &str, column: usize, message: &str| {
+        let error = t.0.create("new", definition, 0).unwrap_err();
+        assert_eq!(
+            (error.column, error.message.contains(message)),
+            (column, true),
+            "{error}"
+        );
+    };
+    refused("a|<x> = copy c|<x>", 14, "would never end");
+    refused("d|<x> = copy d|<x>|<y>", 14, "would never end");
+    refused("own|<x> = copy a|<x>", 1, "holds rows of its own");
+    refused(
+        "e|<x> = copy pl|<x>",
+        14,
+        "cannot tell when its rows change",
+    );
+    refused("b|<x> = pull copy z|<x>", 1, "must hear of changes");
+}
+
+#[test]
+fn a_sum_over_text_fails_the_read_and_the_write_lands() {
+    let mut t = told(&["total|<g> = sum v|<g>|<x>"]);
+    t.put(&[("v|a|1", "1"), ("v|b|1", "2")])
+        .shows("total|", &["total|a 1", "total|b 2"]);
+    t.put(&[("v|a|2", "many")]);
+    let mut none = |_: &[u8]| {};
+    let failed = t.0.get(b"total|a", 0, &mut none);
+    assert_eq!(
+        failed,
+        Err(Error::NotANumber {
+            key: b"total|a".to_vec(),
+            join: "j0".into(),
+            values: 1
+        })
+    );
+    assert_eq!(t.read("v|a|", "v|a}"), ["v|a|1 1", "v|a|2 many"]);
+    assert_eq!(t.read("total|b", "total|b}"), ["total|b 2"]);
+    t.put(&[("v|a|2", "2.5")])
+        .shows("total|", &["total|a 3.5", "total|b 2"]);
+}
+
+#[test]
+fn conditions_bound_values_and_slots() {
+    let mut t = told(&[
+        "good|<g> = check on|<g> where value = yes count v|<g>|<x> where value >= 5 and <x> < 5",
+    ]);
+    t.put(&[
+        ("on|a", "yes"),
+        ("on|b", "no"),
+        ("v|a|1", "5"),
+        ("v|a|2", "4"),
+        ("v|a|9", "7"),
+        ("v|b|1", "9"),
+    ]);
+    t.shows("good|", &["good|a 1"]);
+    t.put(&[("v|a|2", "40"), ("on|b", "yes")])
+        .shows("good|", &["good|a 2", "good|b 1"]);
+    t.put(&[("v|a|1", "text"), ("on|b", "no")])
+        .shows("good|", &["good|a 1"]);
+}
+
+#[test]
+fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
+    let mut t = told(&[TIMELINE]);
+    t.0.supply_from_elsewhere(b"s|").unwrap();
+    t.0.supply_from_elsewhere(b"p|").unwrap();
+    let mut asked = Vec::new();
+    loop {
+        let outcome =
+            t.0.range(b"t|ann|", b"t|ann}", Limits::default(), 0, &mut |_, _| {
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        let Outcome::Missing(ranges) = outcome else {
+            break;
+        };
+        asked.push(ranges.len());
+        for range in ranges {
+            let all = [
+                ("p|bob|0001", "x"),
+                ("p|cid|0002", "y"),
+                ("s|ann|bob", ""),
+                ("s|ann|cid", ""),
+            ];
+            let rows = all.iter().filter(|(k, _)| range.contains(k.as_bytes()));
+            let _ = t.0.supply(
+                &range,
+                &mut rows.map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())),
+            );
+        }
+    }
+    assert_eq!(
+        asked,
+        [1, 2],
+        "first whom ann follows, then all their posts at once"
+    );
+    t.put(&[("p|bob|0003", "z"), ("p|eve|0009", "not asked for")]);
+    t.shows(
+        "t|ann|",
+        &["t|ann|0001|bob x", "t|ann|0002|cid y", "t|ann|0003|bob z"],
+    );
+    assert_eq!(t.0.supplied_rows(b"p|"), 3);
+    t.0.forget_supplied(&KeyRange::prefix(b"p|bob|"));
+    assert!(matches!(
+        t.0.get(b"t|ann|0001|bob", 0, &mut |_| {}),
+        Ok(Outcome::Missing(_))
+    ));
+}
+
+#[test]
+fn memory_stays_under_the_limit_and_base_rows_fail_clearly() {
+    let mut t = told(&[TIMELINE]);
+    for user in 0..400 {
+        for poster in 0..10 {
+            t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
+        }
+    }
+    for time in 0..100 {
+        t.put(&[(
+            &format!("p|{:04}|{time:04}", time % 10),
+            "a tweet that is longer than a handle",
+        )]);
+    }
+    let base = t.0.memory_bytes();
+    let limit = base + 600_000;
+    t.0.set_memory_limit(Some(limit));
+    for round in 0..3 {
+        for user in 0..400 {
+            let rows = t.read(&format!("t|{user:04}|"), &format!("t|{user:04}}}"));
+            assert_eq!(rows.len(), 100 + round, "user {user}");
+            assert!(
+                t.0.memory_bytes() <= limit + limit / 20,
+                "{} of {limit}",
+                t.0.memory_bytes()
+            );
+        }
+        t.put(&[(&format!("p|0003|9{round:03}"), "x")]);
+    }
+    assert!(t.0.info("j0").unwrap().evicted > 100);
+    let failed =
+        (0..1_000_000).find_map(|n| t.0.put(format!("x|{n}").as_bytes(), &[b'x'; 1000], 0).err());
+    assert!(
+        matches!(failed, Some(Error::OutOfMemory { .. })),
+        "{failed:?}"
+    );
+    assert!(t.0.memory_bytes() <= limit);
+    t.remove(&["x|1", "x|2", "x|3"]);
+    t.0.put(b"x|1", b"fits again", 0).unwrap();
+}
+
+#[test]
+fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
+    let mut t = told(&[TIMELINE]);
+    let users = 2_000;
+    for user in 0..users {
+        t.put(&[(&format!("s|{user:05}|cel"), "")]);
+        assert_eq!(
+            t.read(&format!("t|{user:05}|"), &format!("t|{user:05}}}"))
+                .len(),
+            0
+        );
+    }
+    t.0.set_step_rows(Some(100));
+    let first =
+        t.0.put(b"p|cel|0001", b"x", 0)
+            .unwrap()
+            .waits_for
+            .expect("too large for one step");
+    t.0.put(b"p|cel|0002", b"y", 0).unwrap();
+    let last = t.0.remove(b"p|cel|0001", 0).unwrap().waits_for.unwrap();
+    t.shows("t|01999|", &["t|01999|0002|cel y"]);
+    t.remove(&["s|00042|cel"]).shows("t|00042|", &[]);
+    let mut steps = 0;
+    while t.0.step(100) {
+        steps += 1;
+        assert!(!t.0.is_done(last));
+        t.shows("t|01000|", &["t|01000|0002|cel y"]);
+    }
+    assert!(
+        t.0.is_done(first) && t.0.is_done(last) && steps >= 50,
+        "{steps}"
+    );
+    assert_eq!(t.read("t|", "t}").len(), users - 1);
+}
+
+#[test]
+fn rows_expire_and_what_was_computed_from_them_goes_too() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x"), ("p|bob|0002", "y")]);
+    assert!(t.0.expire(b"p|bob|0001", Some(500), 0).unwrap());
+    t.shows("t|ann|", &["t|ann|0001|bob x", "t|ann|0002|bob y"]);
+    assert_eq!(t.0.expires_at(b"p|bob|0001", 499), Some(500));
+    t.1 = 500;
+    t.shows("t|ann|", &["t|ann|0002|bob y"]);
+    assert!(!t.0.expire(b"p|bob|0001", Some(900), 500).unwrap());
+}
+
+#[test]
+fn changes_are_told_once_and_computed_rows_never() {
+    let mut t = told(&[]);
+    t.0.record_changes(true);
+    t.0.create("tl", TIMELINE, 0).unwrap();
+    t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x")]);
+    t.0.increment(b"n|1", 5, 0).unwrap();
+    t.read("t|", "t}");
+    t.remove(&["s|ann|bob"]);
+    let put = |key: &str, value: &str| LogEntry::Put {
+        key: key.into(),
+        value: value.into(),
+    };
+    let expected = [
+        LogEntry::Create {
+            name: "tl".into(),
+            definition: TIMELINE.into(),
+        },
+        put("s|ann|bob", ""),
+        put("p|bob|0001", "x"),
+        put("n|1", "5"),
+        LogEntry::Remove {
+            key: b"s|ann|bob".to_vec(),
+        },
+    ];
+    assert_eq!(t.0.take_changes(), expected);
+    assert_eq!(t.0.take_changes(), []);
+    let mut dump = Vec::new();
+    t.0.dump(&mut |entry| dump.push(entry));
+    assert_eq!(dump.len(), 3);
+}
+
+#[test]
+fn explain_shows_the_plan_and_what_a_read_would_fill() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", "")]);
+    t.read("t|ann|0100", "t|ann}");
+    let text = t.0.explain("j0", Some((b"t|ann|0050", b"t|ann}"))).unwrap();
+    let expected = "\
+join j0: t|<user>|<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>
+mode push: filled on demand, then kept fresh by every write
+1. check s|<user>|<poster>; its changes are applied when the range is read
+2. copy p|<poster>|<time>; its changes are applied at once
+rows: one for each combination of source rows; values are shared
+range t|ann|0050 to t|ann}
+  <user> is ann
+  scans first s|ann| to s|ann}
+  is filled t|ann|0100 to t|ann}
+  would fill t|ann|0050 to t|ann|0100
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn limits_reverse_reads_and_counts() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[
+        ("s|ann|bob", ""),
+        ("p|bob|0001", "x"),
+        ("p|bob|0002", "y"),
+        ("p|bob|0003", "z"),
+    ]);
+    let mut keys = Vec::new();
+    let limits = Limits {
+        limit: Some(2),
+        reverse: true,
+        keys_only: true,
+    };
+    let _ =
+        t.0.range(b"t|ann|", b"t|ann}", limits, 0, &mut |key, value| {
+            assert!(value.is_empty());
+            keys.push(String::from_utf8_lossy(key).into_owned());
+            ControlFlow::Continue(())
+        });
+    assert_eq!(keys, ["t|ann|0003|bob", "t|ann|0002|bob"]);
+    assert_eq!(t.0.count(b"t|ann|", b"t|ann}", 0).unwrap().0, 3);
+    assert_eq!(t.0.count(b"p|bob|", b"p|bob}", 0).unwrap().0, 3);
+    assert_eq!(t.0.count(b"p|bob|0002", b"p|bob}", 0).unwrap().0, 2);
+    assert_eq!(t.0.count(b"none|", b"none}", 0).unwrap().0, 0);
+}
