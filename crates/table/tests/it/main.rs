@@ -1,2 +1,3 @@
 mod memory;
 mod oracle;
+mod order;
