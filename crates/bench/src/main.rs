@@ -1,4 +1,5 @@
-//! Benchmarks of a running server, as a client sees it. Stores alone, beside other engines: `bench/peers`.
+//! Benchmarks of a running server, as a client sees it; and of the ordered table alone (`table`). Stores alone, beside
+//! other engines: `bench/peers`.
 //!
 //! ```text
 //!  store (a small version, built here) ──> process (larder, redis-server) <── load (RESP over loopback)
@@ -13,6 +14,9 @@ mod report;
 mod server;
 mod store;
 mod swap_latency;
+mod table;
+mod table_alloc;
+mod table_rivals;
 
 use std::process::ExitCode;
 
@@ -33,12 +37,15 @@ enum Bench {
     Server(server::ServerArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
+    /// The ordered table alone, in process, beside BTreeMaps: puts, range reads, bytes a row
+    Table(table::TableArgs),
 }
 
 fn main() -> ExitCode {
     let done = match Args::parse().bench {
         Bench::Server(args) => server::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
+        Bench::Table(args) => table::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
