@@ -6,7 +6,7 @@
 //!                                                └── server, swap_latency: what is asked, and the report
 //! ```
 //!
-//! Read `server` first, then `load`.
+//! Read `server` first, then `load`. `twip` drives the join engine in process, over the graph of `twip_graph`.
 
 mod load;
 mod process;
@@ -17,6 +17,8 @@ mod swap_latency;
 mod table;
 mod table_alloc;
 mod table_rivals;
+mod twip;
+mod twip_graph;
 
 use std::process::ExitCode;
 
@@ -39,6 +41,8 @@ enum Bench {
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// The ordered table alone, in process, beside BTreeMaps: puts, range reads, bytes a row
     Table(table::TableArgs),
+    /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
+    Twip(twip::TwipArgs),
 }
 
 fn main() -> ExitCode {
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Bench::Server(args) => server::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Table(args) => table::run(&args),
+        Bench::Twip(args) => twip::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
