@@ -422,6 +422,35 @@ fn apply_to_one(
     common: &mut Common,
     effects: &mut Effects,
 ) {
+    if entry.is_plain() && join.definition.rank.is_none() {
+        let elements = join.targets[entry.fill as usize].elements;
+        if common.suffix_elements != Some(elements) {
+            write_suffix(join, elements, common);
+        }
+        common.key.clear();
+        common
+            .key
+            .extend_from_slice(&join.fills.get(entry.fill).prefix);
+        common.key.extend_from_slice(&common.suffix);
+    } else if !write_key(join, entry, seen, common) {
+        return;
+    }
+    let fill = join.fills.get(entry.fill);
+    if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
+        return;
+    }
+    let row = Row {
+        key: &common.key,
+        source_key: seen.key,
+        binding: &common.each,
+        fill: entry.fill,
+    };
+    join.output
+        .apply(&join.definition, row, seen.old, seen.new, effects);
+}
+
+/// Writes the output key of a leaf whose slots do not come from the source key alone. `false` if the row does not fit.
+fn write_key(join: &Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) -> bool {
     let definition = &join.definition;
     let fill = join.fills.get(entry.fill);
     common.each.clear();
@@ -436,7 +465,7 @@ fn apply_to_one(
             .unpack(context.slots, &definition.slots, &context.packed);
     }
     if !key_matches(join, seen.level, seen.key, &mut common.each) {
-        return;
+        return false;
     }
     common.key.clear();
     if definition.rank.is_some() {
@@ -446,15 +475,5 @@ fn apply_to_one(
     } else {
         definition.output.write(&common.each, &mut common.key);
     }
-    if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
-        return;
-    }
-    let row = Row {
-        key: &common.key,
-        source_key: seen.key,
-        binding: &common.each,
-        fill: entry.fill,
-    };
-    join.output
-        .apply(&join.definition, row, seen.old, seen.new, effects);
+    true
 }
