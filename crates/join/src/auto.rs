@@ -41,11 +41,9 @@ impl Engine {
             let Some(mut join) = self.joins[id as usize].take() else {
                 continue;
             };
-            if !join.updaters[join.last_level()]
-                .lists
-                .get(number)
-                .is_vacant()
-            {
+            let level = join.last_level();
+            let list = join.updaters[level].lists.at_mut(number);
+            if list.is_some_and(|list| !list.is_vacant()) {
                 self.reconsider(&mut join, number);
             }
             self.joins[id as usize] = Some(join);

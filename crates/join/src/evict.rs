@@ -118,10 +118,11 @@ impl Engine {
                 let Some(supplied) = &mut self.tables[table as usize].supplied else {
                     return Verdict::Gone;
                 };
-                let here = supplied.get_mut(number);
-                if here.serial != serial {
+                let here = supplied.at_mut(number);
+                let Some(here) = here.filter(|h| h.serial == serial && !h.range.hi.is_empty())
+                else {
                     return Verdict::Gone;
-                }
+                };
                 (here.pins, &mut here.visited)
             }
         };

@@ -301,6 +301,11 @@ fn tail_bytes(head: &[u8]) -> usize {
     head.len() + 32
 }
 
+/// What a pending entry takes.
+pub fn pending_bytes(packed: &[u8]) -> usize {
+    packed.len() + 72
+}
+
 /// Tells a node where its entry is.
 fn place(
     leaves: &mut Slab<Leaf>,
@@ -309,9 +314,12 @@ fn place(
     entry: Entry,
     position: u32,
 ) {
+    // The entry that is being removed moves to the list's end first; its node is gone by then.
     if is_last {
-        leaves.get_mut(entry.node()).position = position;
-    } else {
-        inner.get_mut(entry.node()).position = position;
+        if let Some(leaf) = leaves.at_mut(entry.node()) {
+            leaf.position = position;
+        }
+    } else if let Some(inner) = inner.at_mut(entry.node()) {
+        inner.position = position;
     }
 }

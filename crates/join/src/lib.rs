@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
-//! along the arrows: `maintain` and `updater` for a write; `view`, `status`, `fill`, `node` and `settle` for a read;
+//! along the arrows: `maintain` and `updater` for a write; `view`, `status`, `fill`, `node` and `settle` for a read (`tree` has what a fill leaves behind);
 //! `output` with `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
@@ -41,6 +41,7 @@ mod status;
 mod supply;
 mod tables;
 mod target;
+mod tree;
 mod updater;
 mod view;
 

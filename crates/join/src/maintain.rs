@@ -15,7 +15,7 @@ use std::rc::Rc;
 use crate::engine::Engine;
 use crate::fill::{is_set_aside, key_matches};
 use crate::grammar::Mode;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId, TableId, pending_bytes};
 use crate::node::NO_CONTEXT;
 use crate::output::{Effects, Row, Shown};
 use crate::pattern::Binding;
@@ -326,11 +326,16 @@ fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Com
         .pack(fresh, &join.definition.slots, &mut common.key);
     let came = seen.new.is_some();
     let slot = (entry.node(), Box::from(&*common.key));
+    let bytes = pending_bytes(&slot.1);
     let pending = &mut join.unsettle(entry.fill).pending;
     match pending.remove(&slot) {
-        Some(before) => debug_assert_ne!(before, came, "a row comes and goes in turn"),
+        Some(before) => {
+            debug_assert_ne!(before, came, "a row comes and goes in turn");
+            join.held_bytes -= bytes;
+        }
         None => {
             pending.insert(slot, came);
+            join.held_bytes += bytes;
         }
     }
 }

@@ -6,11 +6,12 @@
 //! 3. Then groups that were drained are read again.
 
 use crate::engine::Engine;
-use crate::fill::{Run, Taken, add_child, is_possible};
-use crate::join::{Join, JoinId};
+use crate::fill::{Run, Taken, is_possible};
+use crate::join::{Join, JoinId, pending_bytes};
 use crate::keyrange::KeyRange;
 use crate::output::Output;
 use crate::pattern::Binding;
+use crate::tree::add_child;
 
 type Pending = ((u32, Box<[u8]>), bool);
 
@@ -38,8 +39,13 @@ impl Engine {
             self.read_again(join, fill, &group, wanted, now);
         }
         let unsettled = join.unsettle(fill);
+        let kept_bytes: usize = kept
+            .iter()
+            .map(|((_, packed), _)| pending_bytes(packed))
+            .sum();
         unsettled.pending.extend(kept);
         let is_settled = unsettled.pending.is_empty() && unsettled.drained.is_empty();
+        join.held_bytes += kept_bytes;
         if is_settled {
             join.fills.get_mut(fill).unsettled = None;
             join.unsettled.remove(&fill);
@@ -125,10 +131,8 @@ impl Engine {
 }
 
 fn next_pending(join: &mut Join, fill: u32) -> Option<Pending> {
-    join.fills
-        .get_mut(fill)
-        .unsettled
-        .as_mut()?
-        .pending
-        .pop_first()
+    let unsettled = join.fills.get_mut(fill).unsettled.as_mut()?;
+    let next = unsettled.pending.pop_first()?;
+    join.held_bytes -= pending_bytes(&next.0.1);
+    Some(next)
 }

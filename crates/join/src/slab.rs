@@ -37,7 +37,11 @@ impl<T: Vacant> Slab<T> {
 
     pub fn remove(&mut self, number: u32) -> T {
         self.free.push(number);
-        std::mem::replace(&mut self.records[number as usize], T::vacant())
+        let record = std::mem::replace(&mut self.records[number as usize], T::vacant());
+        if self.free.len() == self.records.len() {
+            *self = Self::default();
+        }
+        record
     }
 
     pub fn get(&self, number: u32) -> &T {

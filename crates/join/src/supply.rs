@@ -65,8 +65,8 @@ impl Supplied {
         }
     }
 
-    pub fn get_mut(&mut self, number: u32) -> &mut Here {
-        self.ranges.get_mut(number)
+    pub fn at_mut(&mut self, number: u32) -> Option<&mut Here> {
+        self.ranges.at_mut(number)
     }
 
     pub fn forget(&mut self, number: u32) -> KeyRange {
