@@ -9,9 +9,10 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Auth, Client, Cluster, Command, Config, DbSize, Echo, Exists, Get, GetRange, Hello, Info, Latency,
-    Memory, MGet, Ping, Quit, Reset, Scan, Select, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen,
-    Time, Type,
+    Auth, Client, Cluster, Command, Config, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, Get, GetRange,
+    Hello, Incr, IncrBy, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Latency, Memory, MGet, MSet, Multi,
+    Persist, PExpire, Ping, PTtl, Quit, Range, RangeCount, RangeDel, Reset, Scan, Select, Set, SetNx, SlowLog, StoreInfo,
+    StoreList, StoreVersion, StrLen, Time, Ttl, Type,
 }
 
 /// A row of the table.
@@ -47,6 +48,7 @@ pub enum Group {
     Generic,
     Server,
     Stores,
+    Tables,
     Cluster,
 }
 
@@ -57,6 +59,7 @@ impl Group {
             Group::Generic => "generic",
             Group::Server => "server",
             Group::Stores => "stores",
+            Group::Tables => "tables",
             Group::Cluster => "cluster",
         }
     }
@@ -64,7 +67,7 @@ impl Group {
     /// The group as Redis's own documentation calls it, for clients that know only those.
     pub fn redis_name(self) -> &'static str {
         match self {
-            Group::Stores => "string",
+            Group::Stores | Group::Tables => "string",
             other => other.name(),
         }
     }
@@ -152,11 +155,23 @@ pub const COMMANDS: &[Command] = &[
         sub("SET", -4, "parameter value", "Refused: see larder.toml and PATCH /v1/settings"),
     ]),
     row(Id::DbSize, "DBSIZE", 1, "readonly fast", Group::Server, NO_KEYS, "",
-        "Records in all live versions", &[]),
+        "Records in all live versions, and rows of all tables", &[]),
+    row(Id::Decr, "DECR", 2, "write denyoom fast", Group::Tables, ONE_KEY, "key",
+        "Takes 1 from an integer; answers what comes of it", &[]),
+    row(Id::DecrBy, "DECRBY", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key decrement",
+        "Takes from an integer; answers what comes of it", &[]),
+    row(Id::Del, "DEL", -2, "write", Group::Tables, ALL_KEYS, "key [key ...]",
+        "Removes rows; answers how many there were", &[]),
+    row(Id::Discard, "DISCARD", 1, "noscript loading stale fast", Group::Tables, NO_KEYS, "",
+        "Forgets the commands since MULTI", &[]),
     row(Id::Echo, "ECHO", 2, "loading stale fast", Group::Connection, NO_KEYS, "message",
         "Answers the message", &[]),
+    row(Id::Exec, "EXEC", 1, "noscript loading stale", Group::Tables, NO_KEYS, "",
+        "Executes the commands since MULTI as one: all of them or, after a crash, none", &[]),
     row(Id::Exists, "EXISTS", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
         "How many of the keys exist", &[]),
+    row(Id::Expire, "EXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key seconds [NX | XX | GT | LT]",
+        "Lets a row go after some time; answers 1, or 0 if there is none", &[]),
     row(Id::Get, "GET", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
         "The key's value, or nil", &[]),
     row(Id::GetRange, "GETRANGE", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
@@ -164,8 +179,22 @@ pub const COMMANDS: &[Command] = &[
     row(Id::Hello, "HELLO", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS,
         "[protover [AUTH username password] [SETNAME clientname]]",
         "Chooses the protocol's version and describes the server", &[]),
+    row(Id::Incr, "INCR", 2, "write denyoom fast", Group::Tables, ONE_KEY, "key",
+        "Adds 1 to an integer, 0 if it is absent; answers the sum", &[]),
+    row(Id::IncrBy, "INCRBY", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key increment",
+        "Adds to an integer, 0 if it is absent; answers the sum", &[]),
     row(Id::Info, "INFO", -1, "loading stale", Group::Server, NO_KEYS, "[section ...]",
         "The server's state, as lines of name:value", &[]),
+    row(Id::JoinCreate, "JOIN.CREATE", -3, "write", Group::Tables, NO_KEYS, "name 'definition'",
+        "Declares a join: its output is computed when it is read, and kept fresh", &[]),
+    row(Id::JoinDrop, "JOIN.DROP", 2, "write", Group::Tables, NO_KEYS, "name",
+        "Drops a join and what it made", &[]),
+    row(Id::JoinExplain, "JOIN.EXPLAIN", -2, "readonly", Group::Tables, NO_KEYS, "name [lo hi]",
+        "How a join computes, and which parts of a range are filled", &[]),
+    row(Id::JoinInfo, "JOIN.INFO", 2, "readonly", Group::Tables, NO_KEYS, "name",
+        "Definition, rows, ranges and memory of a join", &[]),
+    row(Id::JoinList, "JOIN.LIST", 1, "readonly", Group::Tables, NO_KEYS, "",
+        "Names and definitions of all joins", &[]),
     row(Id::Latency, "LATENCY", -2, "admin noscript loading stale", Group::Server, NO_KEYS, "subcommand",
         "Latency of the commands", &[
         sub("DOCTOR", 2, "", "Points to the histograms"),
@@ -183,16 +212,36 @@ pub const COMMANDS: &[Command] = &[
     ]),
     row(Id::MGet, "MGET", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
         "The keys' values, nil for each that is absent; all of one moment", &[]),
+    row(Id::MSet, "MSET", -3, "write denyoom", Group::Tables, (1, -1, 2), "key value [key value ...]",
+        "Puts rows, all as one", &[]),
+    row(Id::Multi, "MULTI", 1, "noscript loading stale fast", Group::Tables, NO_KEYS, "",
+        "Begins a transaction: what follows waits for EXEC", &[]),
+    row(Id::Persist, "PERSIST", 2, "write fast", Group::Tables, ONE_KEY, "key",
+        "Lets a row stay that was to go; answers 1 if it was", &[]),
+    row(Id::PExpire, "PEXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key milliseconds [NX | XX | GT | LT]",
+        "As EXPIRE, in milliseconds", &[]),
     row(Id::Ping, "PING", -1, "fast", Group::Connection, NO_KEYS, "[message]",
         "Answers PONG or the message", &[]),
+    row(Id::PTtl, "PTTL", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
+        "As TTL, in milliseconds", &[]),
     row(Id::Quit, "QUIT", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
         "Closes the connection after its replies", &[]),
+    row(Id::Range, "RANGE", -3, "readonly", Group::Tables, NO_KEYS, "lo hi [LIMIT n] [REV] [KEYSONLY]",
+        "Keys and values of a table or join output from lo to before hi, in key order", &[]),
+    row(Id::RangeCount, "RANGECOUNT", 3, "readonly", Group::Tables, NO_KEYS, "lo hi",
+        "How many rows there are from lo to before hi", &[]),
+    row(Id::RangeDel, "RANGEDEL", 3, "write", Group::Tables, NO_KEYS, "lo hi",
+        "Removes the rows from lo to before hi; answers how many there were", &[]),
     row(Id::Reset, "RESET", 1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
         "Makes the connection as new", &[]),
-    row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, NO_KEYS, "cursor MATCH store:pattern [COUNT count] [TYPE string]",
-        "Walks the keys of one store; start with cursor 0", &[]),
+    row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, NO_KEYS, "cursor MATCH name:pattern [COUNT count] [TYPE string]",
+        "Walks the keys of one store or table; start with cursor 0", &[]),
     row(Id::Select, "SELECT", 2, "loading stale fast", Group::Connection, NO_KEYS, "0",
         "There is one database, 0", &[]),
+    row(Id::Set, "SET", -3, "write denyoom", Group::Tables, ONE_KEY, "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]",
+        "Puts a row of a table", &[]),
+    row(Id::SetNx, "SETNX", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key value",
+        "Puts a row unless there is one; answers 1 or 0", &[]),
     row(Id::SlowLog, "SLOWLOG", -2, "admin loading stale", Group::Server, NO_KEYS, "GET [count] | LEN | RESET",
         "The slowest commands of late", &[
         sub("GET", -2, "[count]", "The newest entries; 10 unless told, -1 for all"),
@@ -210,22 +259,25 @@ pub const COMMANDS: &[Command] = &[
         "Bytes of the key's value; 0 if it is absent", &[]),
     row(Id::Time, "TIME", 1, "loading stale fast", Group::Server, NO_KEYS, "",
         "The server's clock: seconds and microseconds since 1970", &[]),
+    row(Id::Ttl, "TTL", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
+        "Seconds until a row goes; -1 if it stays, -2 if there is none", &[]),
     row(Id::Type, "TYPE", 2, "readonly fast", Group::Generic, ONE_KEY, "key",
         "string or none", &[]),
 ];
 
-/// Commands of Redis that change data. Stores refuse them with a reason, rather than as unknown.
+/// Commands of Redis that change data and that tables do not have. Stores refuse them with a reason, rather than as
+/// unknown.
 #[rustfmt::skip]
 pub const WRITES: &[&str] = &[
-    "APPEND", "BITFIELD", "BITOP", "BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "COPY",
-    "DECR", "DECRBY", "DEL", "EXPIRE", "EXPIREAT", "FLUSHALL", "FLUSHDB", "GEOADD", "GEORADIUS", "GEOSEARCHSTORE", "GETDEL",
-    "GETEX", "GETSET", "HDEL", "HEXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX", "INCR", "INCRBY", "INCRBYFLOAT",
-    "LINSERT", "LMOVE", "LMPOP", "LPOP", "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MIGRATE", "MOVE", "MSET", "MSETNX",
-    "PERSIST", "PEXPIRE", "PEXPIREAT", "PFADD", "PFMERGE", "PSETEX", "RENAME", "RENAMENX", "RESTORE", "RPOP", "RPOPLPUSH",
-    "RPUSH", "RPUSHX", "SADD", "SDIFFSTORE", "SET", "SETBIT", "SETEX", "SETNX", "SETRANGE", "SINTERSTORE", "SMOVE", "SORT",
-    "SPOP", "SREM", "SUNIONSTORE", "SWAPDB", "UNLINK", "XACK", "XADD", "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP",
-    "XSETID", "XTRIM", "ZADD", "ZDIFFSTORE", "ZINCRBY", "ZINTERSTORE", "ZMPOP", "ZPOPMAX", "ZPOPMIN", "ZRANGESTORE", "ZREM",
-    "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZUNIONSTORE",
+    "APPEND", "BITFIELD", "BITOP", "BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN",
+    "COPY", "EXPIREAT", "FLUSHALL", "FLUSHDB", "GEOADD", "GEORADIUS", "GEOSEARCHSTORE", "GETDEL", "GETEX", "GETSET", "HDEL",
+    "HEXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX", "INCRBYFLOAT", "LINSERT", "LMOVE", "LMPOP", "LPOP",
+    "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MIGRATE", "MOVE", "MSETNX", "PEXPIREAT", "PFADD", "PFMERGE", "PSETEX",
+    "RENAME", "RENAMENX", "RESTORE", "RPOP", "RPOPLPUSH", "RPUSH", "RPUSHX", "SADD", "SDIFFSTORE", "SETBIT", "SETEX",
+    "SETRANGE", "SINTERSTORE", "SMOVE", "SORT", "SPOP", "SREM", "SUNIONSTORE", "SWAPDB", "UNLINK", "XACK", "XADD",
+    "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP", "XSETID", "XTRIM", "ZADD", "ZDIFFSTORE", "ZINCRBY",
+    "ZINTERSTORE", "ZMPOP", "ZPOPMAX", "ZPOPMIN", "ZRANGESTORE", "ZREM", "ZREMRANGEBYLEX", "ZREMRANGEBYRANK",
+    "ZREMRANGEBYSCORE", "ZUNIONSTORE",
 ];
 
 /// The row of the command `name`, in any case.
@@ -247,7 +299,7 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     found.ok().map(|index| &COMMANDS[index])
 }
 
-/// Whether `name` is a command of Redis that changes data.
+/// Whether `name` is a command of Redis that changes data, and none of larder's.
 pub fn is_write(name: &[u8]) -> bool {
     WRITES
         .binary_search_by(|write| compare(write, name))
@@ -315,6 +367,7 @@ pub fn reference_markdown() -> String {
     );
     for group in [
         Group::Stores,
+        Group::Tables,
         Group::Generic,
         Group::Connection,
         Group::Server,
@@ -368,7 +421,7 @@ mod tests {
             assert!(!is_write(command.name.as_bytes()));
         }
         assert!(find(b"gex").is_none() && find(b"").is_none() && find(b"GETS").is_none());
-        assert!(is_write(b"set") && is_write(b"zunionstore") && !is_write(b"GET"));
+        assert!(is_write(b"hset") && is_write(b"zunionstore") && !is_write(b"GET"));
     }
 
     #[test]

@@ -32,6 +32,9 @@ pub enum Code {
     Source,
     Cancelled,
     Io,
+    NoSuchJoin,
+    OutOfMemory,
+    ExecAbort,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -74,7 +77,7 @@ pub const ROWS: &[Row] = &[
     row(Code::UnknownCommand, "UNKNOWN_COMMAND", "ERR", 404, false, "No such command; the text is the one Redis gives"),
     row(Code::WrongArity, "WRONG_ARITY", "ERR", 400, false, "Too few or too many arguments; the text is the one Redis gives"),
     row(Code::Syntax, "SYNTAX", "ERR", 400, false, "An option is unknown or lacks its value"),
-    row(Code::ReadOnly, "READONLY", "READONLY", 405, false, "A write to a store; build a version and push it"),
+    row(Code::ReadOnly, "READONLY", "READONLY", 405, false, "A write to a store: build a version and push it; or to the output of a join: write to its sources"),
     row(Code::NoAuth, "NOAUTH", "NOAUTH", 401, false, "The server has a password and the connection, or the HTTP request, has not given it"),
     row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user or the password is wrong"),
     row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO asked for a protocol other than 2 or 3"),
@@ -92,6 +95,9 @@ pub const ROWS: &[Row] = &[
     row(Code::Source, "SOURCE", "SOURCE", 502, true, "The source of a pull cannot be read or holds what it should not; the body's retry says whether another try may help"),
     row(Code::Cancelled, "CANCELLED", "CANCELLED", 409, false, "Cancelled on request; nothing changed"),
     row(Code::Io, "IO", "IOERR", 500, false, "The file system or the network failed; the message names path and cause"),
+    row(Code::NoSuchJoin, "NO_SUCH_JOIN", "NOJOIN", 404, false, "No join has this name; JOIN.LIST lists them"),
+    row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "Base rows fill tables.memory: remove some or raise it. Computed rows have gone already"),
+    row(Code::ExecAbort, "EXEC_ABORT", "EXECABORT", 409, false, "A command since MULTI was refused, so none was executed"),
 ];
 
 impl Code {

@@ -90,6 +90,44 @@ pub struct Canary {
     pub value: Option<String>,
 }
 
+/// `GET /v1/joins`, oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JoinList {
+    pub joins: Vec<JoinStatus>,
+}
+
+/// `GET /v1/joins/{join}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinStatus {
+    pub name: String,
+    pub definition: String,
+    /// Rows that are computed at the moment.
+    pub rows: u64,
+    /// Ranges that are filled at the moment.
+    pub ranges: u64,
+    /// How many ranges were filled, and evicted, since the join was made or the server started.
+    pub filled: u64,
+    pub evicted: u64,
+    /// Source ranges whose changes are listened to.
+    pub updaters: u64,
+    pub memory_bytes: u64,
+}
+
+/// `POST /v1/joins`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinRequest {
+    pub name: String,
+    pub definition: String,
+}
+
+/// `GET /v1/joins/{join}/explain`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JoinExplained {
+    /// Lines for people.
+    pub plan: String,
+}
+
 /// `GET /v1/pulls`, newest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PullList {

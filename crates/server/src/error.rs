@@ -28,6 +28,8 @@ pub enum Error {
         kept: Vec<VersionId>,
     },
     NoSuchPull(String),
+    /// What the tables and joins refuse.
+    Tables(Code, String),
     NoLiveVersion(String),
     AbsentKey(String),
     /// A pull of the store is under way, or the version is in use.
@@ -57,6 +59,7 @@ impl Error {
             Error::NoSuchStore(_) => Code::NoSuchStore,
             Error::NoSuchVersion { .. } => Code::NoSuchVersion,
             Error::NoSuchPull(_) => Code::NoSuchPull,
+            Error::Tables(code, _) => *code,
             Error::NoLiveVersion(_) => Code::NoLiveVersion,
             Error::AbsentKey(_) => Code::AbsentKey,
             Error::Conflict(_) => Code::Conflict,
@@ -115,6 +118,7 @@ impl fmt::Display for Error {
             | Error::Corrupted(message)
             | Error::DiskFull(message)
             | Error::Source { message, .. }
+            | Error::Tables(_, message)
             | Error::Io(message) => f.write_str(message),
             Error::NoSuchStore(name) => write!(
                 f,

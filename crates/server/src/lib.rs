@@ -8,6 +8,8 @@
 //!                     (one pointer, read)     (disk and catalog, changed together)
 //! ```
 //!
+//! `tables` holds the tables and joins, which belong to the first RESP thread.
+//!
 //! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/routes.rs`, `fetch/mod.rs`,
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
@@ -24,6 +26,7 @@ mod server;
 mod settings;
 pub mod stats;
 mod stores;
+mod tables;
 
 pub use error::Error;
 pub use fetch::FAULT_POINTS;

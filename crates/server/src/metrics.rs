@@ -9,6 +9,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use larder_join::JoinInfo;
 use larder_protocol::http::{StoreStatus, VersionStatus};
 use larder_types::StoreName;
 use prometheus_client::collector::Collector;
@@ -26,6 +27,10 @@ use crate::http::Failure;
 use crate::stats::SeriesSnapshot;
 
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
+    shared
+        .tables
+        .call(|tables| async move { tables.publish_figures() })
+        .await?;
     let mut registry = Registry::with_prefix("larder");
     registry.register_collector(Box::new(Scrape(shared)));
     let mut body = String::new();
@@ -47,7 +52,8 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.requests(&mut encoder)?;
         self.stores(&mut encoder)?;
-        self.pulls(&mut encoder)
+        self.pulls(&mut encoder)?;
+        self.tables(&mut encoder)
     }
 }
 
@@ -222,6 +228,84 @@ impl Scrape {
             "Stores whose live version is damaged",
             damaged,
         )
+    }
+
+    fn tables(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let figures = self.0.tables.figures();
+        let sums = [
+            (
+                "tables_memory_bytes",
+                "Memory of tables and join outputs",
+                figures.memory_bytes,
+            ),
+            (
+                "tables_log_bytes",
+                "Logs since the newest snapshot of the tables",
+                figures.log_bytes,
+            ),
+            (
+                "tables_snapshot_bytes",
+                "The newest snapshot of the tables",
+                figures.snapshot_bytes,
+            ),
+            (
+                "tables_backlog_bytes",
+                "Changes that wait to be written to the log",
+                figures.backlog_bytes,
+            ),
+        ];
+        for (name, help, value) in sums {
+            gauge(encoder, name, help, value)?;
+        }
+        let mut family =
+            encoder.encode_descriptor("table_rows", "Base rows", None, MetricType::Gauge)?;
+        for table in figures.tables.iter().filter(|table| !table.computed) {
+            let name = String::from_utf8_lossy(&table.name).into_owned();
+            let labels = [("table", name)];
+            line(&mut family, &labels, ConstGauge::new(table.rows as i64))?;
+        }
+        type Value = fn(&JoinInfo) -> u64;
+        let gauges: [(&str, &str, Value); 4] = [
+            ("join_rows", "Rows that a join has computed", |join| {
+                join.rows
+            }),
+            ("join_ranges", "Ranges of a join that are filled", |join| {
+                join.ranges as u64
+            }),
+            (
+                "join_updaters",
+                "Source ranges whose changes a join hears of",
+                |join| join.updaters as u64,
+            ),
+            ("join_memory_bytes", "Memory of a join", |join| {
+                join.memory_bytes as u64
+            }),
+        ];
+        for (name, help, value) in gauges {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for join in &figures.joins {
+                let labels = [("join", join.name.as_str())];
+                line(&mut family, &labels, ConstGauge::new(value(join) as i64))?;
+            }
+        }
+        let counters: [(&str, &str, Value); 2] = [
+            ("join_fills", "Ranges of a join that were filled", |join| {
+                join.filled
+            }),
+            (
+                "join_evictions",
+                "Ranges of a join that were evicted",
+                |join| join.evicted,
+            ),
+        ];
+        for (name, help, value) in counters {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for join in &figures.joins {
+                let labels = [("join", join.name.as_str())];
+                line(&mut family, &labels, ConstCounter::new(value(join)))?;
+            }
+        }
+        Ok(())
     }
 
     fn pulls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

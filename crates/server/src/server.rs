@@ -1,6 +1,6 @@
 //! Start and stop: the order in which the parts of a server come up and go down.
 //!
-//! Up: lock the folder, bind both ports, recover the stores, serve RESP, serve HTTP, look after
+//! Up: lock the folder, bind both ports, recover the stores, recover the tables, serve RESP, serve HTTP, look after
 //! residency and retention. Down: both listeners, pulls, the rest. Ports are bound before the stores are
 //! opened, so that a port in use is reported at once, and accept only after.
 
@@ -20,6 +20,7 @@ use crate::password::Password;
 use crate::settings::RunningSettings;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
+use crate::tables::TablesHandle;
 use crate::{http, resp};
 
 /// What every thread of a server sees.
@@ -32,6 +33,7 @@ pub struct Shared {
     pub(crate) pulls: Pulls,
     pub(crate) samples: http::Samples,
     pub(crate) settings: RunningSettings,
+    pub(crate) tables: Arc<TablesHandle>,
 }
 
 /// A running server.
@@ -66,6 +68,7 @@ impl Server {
             pulls: Pulls::new(config.fetch.bytes_per_second),
             samples: http::Samples::default(),
             settings,
+            tables: Arc::default(),
             config,
         });
         let maintenance = Maintenance::spawn(shared.clone())?;

@@ -13,3 +13,4 @@ mod redis_client;
 mod s3;
 mod stop;
 mod support;
+mod tables;

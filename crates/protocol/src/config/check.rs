@@ -100,6 +100,12 @@ impl ServerConfig {
             "from 0 to 100",
         )?;
         rule(
+            ["always", "everysec", "no"].contains(&self.tables.fsync.as_str()),
+            "tables.fsync",
+            &self.tables.fsync,
+            "always, everysec or no",
+        )?;
+        rule(
             ["text", "json"].contains(&self.log.format.as_str()),
             "log.format",
             &self.log.format,

@@ -169,6 +169,13 @@ sections! {
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
         max_shrink_percent: f64 = 100.0, "percent";
     }
+    /// Tables and joins: their memory, and when writes are durable.
+    tables: TablesSection {
+        /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. As Redis's appendfsync.
+        fsync: String = "everysec".to_owned(), "";
+        /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
+        memory: ByteSize = ByteSize(0), "bytes";
+    }
     /// What is written to standard error.
     log: LogSection {
         /// `error`, `warn`, `info`, `debug` or `trace`, or a filter per module as in `info,larder_server=debug`.

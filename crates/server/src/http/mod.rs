@@ -6,6 +6,7 @@
 
 mod answer;
 mod guard;
+mod joins;
 mod reads;
 mod routes;
 mod stats;

@@ -20,7 +20,7 @@ use larder_protocol::http::{
 use larder_types::{StoreName, VersionId};
 
 use super::answer::{Answer, Failure, decode};
-use super::{guard, reads, stats};
+use super::{guard, joins, reads, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::metrics;
@@ -41,6 +41,9 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/stats", get(stats::stats))
         .route("/v1/settings", get(settings).patch(change_settings))
+        .route("/v1/joins", get(joins::list).post(joins::post))
+        .route("/v1/joins/{join}", get(joins::one).delete(joins::remove))
+        .route("/v1/joins/{join}/explain", get(joins::explain))
         .route("/v1/pulls", get(pulls))
         .route("/v1/pulls/{id}", get(one_pull).delete(cancel))
         .route("/v1/stores", get(stores))

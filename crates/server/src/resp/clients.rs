@@ -8,7 +8,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -20,7 +22,7 @@ pub(super) struct Client {
     pub id: u64,
     pub addr: SocketAddr,
     pub local_addr: SocketAddr,
-    pub core: usize,
+    pub core: AtomicUsize,
     fd: RawFd,
     /// Milliseconds since the registry was made.
     opened_ms: u64,
@@ -82,7 +84,7 @@ impl Client {
             names.lib_name,
             names.lib_version,
             if self.resp3.load(Relaxed) { 3 } else { 2 },
-            self.core,
+            self.core.load(Relaxed),
         );
         line
     }
@@ -146,7 +148,7 @@ impl Clients {
             id: self.next_id.fetch_add(1, Relaxed),
             addr,
             local_addr,
-            core,
+            core: AtomicUsize::new(core),
             fd,
             opened_ms: now_ms,
             active_ms: AtomicU64::new(now_ms),
@@ -214,7 +216,11 @@ impl Clients {
     /// Ends the connections of `core` that have been silent for `seconds`.
     pub fn close_idle(&self, core: usize, seconds: u64) {
         let now_ms = self.now_ms();
-        for client in self.lock().values().filter(|client| client.core == core) {
+        for client in self
+            .lock()
+            .values()
+            .filter(|client| client.core.load(Relaxed) == core)
+        {
             if now_ms.saturating_sub(client.active_ms.load(Relaxed)) >= seconds.saturating_mul(1000)
             {
                 client.shut_down(Shutdown::Both);
@@ -224,7 +230,11 @@ impl Clients {
 
     /// Lets no connection of `core` send more (`Read`: replies in hand still go out), or ends them.
     pub fn shut_down(&self, core: usize, how: Shutdown) {
-        for client in self.lock().values().filter(|client| client.core == core) {
+        for client in self
+            .lock()
+            .values()
+            .filter(|client| client.core.load(Relaxed) == core)
+        {
             client.shut_down(how);
         }
     }

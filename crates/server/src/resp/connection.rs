@@ -98,6 +98,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
 
 pub(super) fn reset(state: &mut State) {
     state.set_proto(Proto::Resp2);
+    state.transaction = None;
     state.authenticated = state.core.shared.password().is_none();
     state.client.forget_names();
     state.encoder().simple("RESET");

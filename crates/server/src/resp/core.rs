@@ -9,8 +9,10 @@ use larder_protocol::commands::{COMMANDS, Command, Id};
 use larder_protocol::resp::Limits;
 
 use super::clients::Clients;
+use super::tables::Cursors;
 use crate::Shared;
 use crate::stats::{CoreStats, Series};
+use crate::tables::Tables;
 
 /// One read from a socket takes at most so many bytes.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -29,6 +31,12 @@ pub(super) struct Core {
     /// What a socket is read into. Used between two awaits only, so one serves all sessions.
     pub read_buffer: RefCell<Box<[u8]>>,
     pub sessions: Cell<usize>,
+    /// On the core that owns them.
+    pub tables: Option<Rc<Tables>>,
+    /// Positions of SCAN in tables.
+    pub cursors: RefCell<Cursors>,
+    /// What an answer is built in that begins with its length. Used between two awaits only.
+    pub scratch: RefCell<Vec<u8>>,
     spares: RefCell<Vec<Vec<u8>>>,
     plain: CommandSeries,
     by_store: RefCell<HashMap<Box<[u8]>, Rc<CommandSeries>>>,
@@ -58,7 +66,12 @@ impl CommandSeries {
 }
 
 impl Core {
-    pub fn new(index: usize, shared: Arc<Shared>, clients: Arc<Clients>) -> Core {
+    pub fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        clients: Arc<Clients>,
+        tables: Option<Rc<Tables>>,
+    ) -> Core {
         let server = &shared.config.server;
         let argument_bytes_max = server.max_argument_bytes.0 as usize;
         let limits = Limits {
@@ -76,6 +89,9 @@ impl Core {
             output_bytes_max: server.output_buffer_bytes.0 as usize,
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             sessions: Cell::new(0),
+            tables,
+            cursors: RefCell::default(),
+            scratch: RefCell::default(),
             spares: RefCell::default(),
             plain: CommandSeries::new(None),
             by_store: RefCell::default(),

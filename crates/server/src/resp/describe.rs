@@ -197,6 +197,8 @@ const SECTIONS: &[(&str, Section)] = &[
         "role:master\r\nconnected_slaves:0\r\n".to_owned()
     }),
     ("stores", info_stores),
+    ("tables", info_tables),
+    ("joins", info_joins),
     ("commandstats", info_commandstats),
     ("latencystats", info_latencystats),
     ("cluster", |_, _| "cluster_enabled:0\r\n".to_owned()),
@@ -213,6 +215,9 @@ pub(super) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>)
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
         .collect();
     let has = |name: &str| asked.iter().any(|asked| asked == name);
+    if let Some(tables) = &state.core.tables {
+        tables.publish_figures();
+    }
     let mut text = String::new();
     for (name, section) in SECTIONS {
         let default = (asked.is_empty() || has("default")) && !EXTRA.contains(name);
@@ -343,6 +348,44 @@ fn info_stores(_: &State, snapshot: &Snapshot) -> String {
     text
 }
 
+fn info_tables(state: &State, _: &Snapshot) -> String {
+    let figures = state.core.shared.tables.figures();
+    let config = &state.core.shared.config.tables;
+    let mut text = lines(&[
+        ("tables_rows", &figures.rows),
+        ("tables_memory_bytes", &figures.memory_bytes),
+        ("tables_memory_limit_bytes", &config.memory.0),
+        ("tables_fsync", &config.fsync),
+        ("tables_log_bytes", &figures.log_bytes),
+        ("tables_snapshot_bytes", &figures.snapshot_bytes),
+    ]);
+    for table in figures.tables.iter().filter(|table| !table.computed) {
+        // Without the separator; a name may hold anything but a separator.
+        let name = String::from_utf8_lossy(&table.name[..table.name.len() - 1]);
+        let name = name.replace(char::is_control, "?");
+        let _ = write!(text, "table_{name}:rows={}\r\n", table.rows);
+    }
+    text
+}
+
+fn info_joins(state: &State, _: &Snapshot) -> String {
+    let mut text = String::new();
+    for join in state.core.shared.tables.figures().joins {
+        let _ = write!(
+            text,
+            "join_{}:rows={},ranges={},filled={},evicted={},updaters={},memory_bytes={}\r\n",
+            join.name.replace(char::is_control, "?"),
+            join.rows,
+            join.ranges,
+            join.filled,
+            join.evicted,
+            join.updaters,
+            join.memory_bytes,
+        );
+    }
+    text
+}
+
 fn info_commandstats(state: &State, _: &Snapshot) -> String {
     let mut text = String::new();
     for series in state.core.shared.stats.snapshot().by_command() {
@@ -374,11 +417,12 @@ fn info_latencystats(state: &State, _: &Snapshot) -> String {
     text
 }
 
-fn info_keyspace(_: &State, snapshot: &Snapshot) -> String {
+fn info_keyspace(state: &State, snapshot: &Snapshot) -> String {
     let records: u64 = snapshot
         .iter()
         .map(|live| live.version.manifest().record_count)
         .sum();
+    let records = records + state.core.shared.tables.figures().rows;
     if records == 0 {
         String::new()
     } else {

@@ -10,6 +10,7 @@ use larder_protocol::resp::Request;
 use super::reads::{Ask, ReadJob, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::{State, kept_args};
+use super::tables::{self, RangeJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 
@@ -17,6 +18,9 @@ use crate::catalog::{LiveStore, Lookup, Snapshot};
 pub(super) enum Job {
     Read(ReadJob),
     Scan(ScanJob),
+    Range(RangeJob),
+    /// Nothing but to wait until the journal's disk has caught up, after this command.
+    Room(Id),
 }
 
 impl Job {
@@ -24,6 +28,8 @@ impl Job {
         match self {
             Job::Read(job) => job.command,
             Job::Scan(_) => Id::Scan,
+            Job::Range(job) => job.command(),
+            Job::Room(command) => *command,
         }
     }
 
@@ -31,15 +37,19 @@ impl Job {
         match self {
             Job::Read(job) => job.started,
             Job::Scan(job) => job.started,
+            Job::Range(job) => job.started(),
+            Job::Room(_) => Instant::now(),
         }
     }
 
     /// The request's arguments, shortened, for the slow log.
     pub fn args(&mut self) -> Vec<Vec<u8>> {
-        std::mem::take(match self {
-            Job::Read(job) => &mut job.args,
-            Job::Scan(job) => &mut job.args,
-        })
+        match self {
+            Job::Read(job) => std::mem::take(&mut job.args),
+            Job::Scan(job) => std::mem::take(&mut job.args),
+            Job::Range(job) => job.args(),
+            Job::Room(_) => Vec::new(),
+        }
     }
 }
 
@@ -51,7 +61,8 @@ pub(super) fn dispatch(
     request: Request<'_>,
 ) -> Option<Job> {
     let Some(command) = command else {
-        unknown(state, request);
+        tables::spoil(state);
+        unknown(state, snapshot, request);
         return None;
     };
     if !state.authenticated && !command.has_flag("no_auth") {
@@ -59,11 +70,15 @@ pub(super) fn dispatch(
         return None;
     }
     if !command.accepts(request.len()) {
+        tables::spoil(state);
         wrong_arity(state, command.name);
         return None;
     }
     if !subcommand_is_right(state, command, request) {
         return None;
+    }
+    if state.core.tables.is_some() && tables::concerns(state, snapshot, command, request) {
+        return tables::execute(state, snapshot, command, request);
     }
     let ask = match command.id {
         Id::Get => Ask::Get,
@@ -119,11 +134,15 @@ fn answer_at_once(
         Id::Command => describe::command(state, request),
         Id::Config => describe::config(state, request),
         Id::DbSize => {
-            let records = snapshot
+            let records: u64 = snapshot
                 .iter()
                 .map(|live| live.version.manifest().record_count)
                 .sum();
-            state.encoder().count(records);
+            if let Some(tables) = &state.core.tables {
+                tables.publish_figures();
+            }
+            let rows = state.core.shared.tables.figures().rows;
+            state.encoder().count(records + rows);
         }
         Id::Info => describe::info(state, snapshot, request),
         Id::Latency => describe::latency(state, request),
@@ -134,15 +153,16 @@ fn answer_at_once(
         Id::StoreVersion => with_store(state, snapshot, request.arg(1), |state, live| {
             state.encoder().count(live.version_id.0);
         }),
-        Id::Get | Id::MGet | Id::Exists | Id::StrLen | Id::GetRange | Id::Type | Id::Scan => {}
+        // Those on keys are answered by `tables` or as reads.
+        _ => {}
     }
 }
 
-fn unknown(state: &mut State, request: Request<'_>) {
+fn unknown(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
     let name = request.arg(0);
     if !state.authenticated {
         state.error(Code::NoAuth, "Authentication required.");
-    } else if is_write(name) {
+    } else if is_write(name) && tables::may_be_store(snapshot, request.arg(1)) {
         let shown = show(name).to_ascii_uppercase();
         let store = request
             .get(1)
@@ -151,10 +171,7 @@ fn unknown(state: &mut State, request: Request<'_>) {
             .map(show)
             .filter(|store| !store.is_empty() && store.is_ascii());
         let store = store.as_deref().unwrap_or("STORE");
-        state.error(
-            Code::ReadOnly,
-            &format!("stores are read-only, {shown} is refused; build a version and push it: larder push FILE --store {store}"),
-        );
+        state.refuse(tables::read_only(&shown, store));
     } else {
         let mut args = String::new();
         for arg in request.args().skip(1) {

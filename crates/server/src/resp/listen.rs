@@ -12,13 +12,15 @@ use rustix::net::Shutdown;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
-use tokio::runtime::LocalOptions;
+use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 
 use super::clients::Clients;
 use super::core::Core;
+use super::moved::OWNER;
 use super::session;
 use crate::stats::thread_count;
+use crate::tables::{self, Message, Tables};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
@@ -94,20 +96,34 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
     let clients = Arc::new(Clients::new());
     let cores = listeners.listeners.len();
     let mut threads = Vec::new();
+    let (opened, opening) = std::sync::mpsc::channel();
     for (index, listener) in listeners.listeners.into_iter().enumerate() {
         let (shared, clients, stop) = (shared.clone(), clients.clone(), stop.clone());
+        let opened = opened.clone();
         let disk_threads = (shared.config.server.disk_threads as usize).div_ceil(cores);
         let thread = std::thread::Builder::new().name(format!("resp-{index}")).spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().max_blocking_threads(disk_threads).thread_name(format!("disk-{index}"));
             match runtime.build_local(LocalOptions::default()) {
-                Ok(runtime) => runtime.block_on(serve(Core::new(index, shared, clients), listener, stop)),
+                Ok(runtime) => live(&runtime, (index, shared, clients), listener, stop, &opened),
                 Err(error) => tracing::error!(%error, index, "cannot start the runtime of a serving thread"),
             }
         });
         threads.push(thread.map_err(failed)?);
     }
-    Ok(RespThreads { stopping, threads })
+    drop(opened);
+    let threads = RespThreads { stopping, threads };
+    let opened = opening.recv().unwrap_or_else(|_| {
+        Err(Error::Io(
+            "the thread of the tables ended; see the log".to_owned(),
+        ))
+    });
+    if let Err(error) = opened {
+        threads.begin_stop();
+        threads.join();
+        return Err(error);
+    }
+    Ok(threads)
 }
 
 impl RespThreads {
@@ -126,13 +142,64 @@ impl RespThreads {
     }
 }
 
-/// A core's whole life.
+/// A thread's whole life. The first opens the tables, and closes them when all its sessions have ended.
+fn live(
+    runtime: &LocalRuntime,
+    (index, shared, clients): (usize, Arc<Shared>, Arc<Clients>),
+    listener: TcpListener,
+    stop: watch::Receiver<bool>,
+    opened: &std::sync::mpsc::Sender<Result<(), Error>>,
+) {
+    if index != OWNER {
+        let core = Core::new(index, shared, clients, None);
+        return runtime.block_on(serve(core, listener, stop));
+    }
+    let tables = match tables::open(&shared) {
+        Ok(tables) => Rc::new(tables),
+        Err(error) => {
+            let _ = opened.send(Err(error));
+            return;
+        }
+    };
+    // The starter waits for it.
+    let _ = opened.send(Ok(()));
+    let core = Core::new(index, shared, clients, Some(tables.clone()));
+    runtime.block_on(serve(core, listener, stop));
+    tables.commit();
+}
+
+/// What the owner of the tables does beside serving.
+fn own(core: &Rc<Core>, tables: &Rc<Tables>) {
+    tokio::task::spawn_local(tables.clone().attend());
+    tokio::task::spawn_local(tables.clone().look_after());
+    let Some(mut messages) = core.shared.tables.take_receiver() else {
+        return;
+    };
+    let (core, tables) = (core.clone(), tables.clone());
+    tokio::task::spawn_local(async move {
+        while let Some(message) = messages.recv().await {
+            match message {
+                Message::Connection(moved) => {
+                    tokio::task::spawn_local(session::resume(core.clone(), moved));
+                }
+                Message::Call(call) => {
+                    tokio::task::spawn_local(call(tables.clone()));
+                }
+            }
+        }
+    });
+}
+
+/// A core's serving.
 async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
     };
     let core = Rc::new(core);
+    if let Some(tables) = &core.tables {
+        own(&core, tables);
+    }
     let idle_seconds = core.shared.config.server.idle_timeout_seconds;
     if idle_seconds > 0 {
         tokio::task::spawn_local(close_idle(core.clone(), idle_seconds));
@@ -183,7 +250,6 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
     };
     // Without it small replies wait for the client's acknowledgement; nothing breaks.
     let _ = stream.set_nodelay(true);
-    core.sessions.set(core.sessions.get() + 1);
     tokio::task::spawn_local(session::run(core.clone(), stream, client));
 }
 

@@ -1,4 +1,4 @@
-//! The Redis protocol: sockets, sessions and the commands on stores.
+//! The Redis protocol: sockets, sessions and the commands.
 //!
 //! ```text
 //!  listener (one per core, SO_REUSEPORT)
@@ -24,10 +24,13 @@ mod core;
 mod describe;
 mod dispatch;
 mod listen;
+mod moved;
 mod output;
 mod reads;
 mod scan;
 mod session;
+pub(crate) mod tables;
 
 pub use listen::{RespListeners, RespThreads, bind, spawn};
+pub use moved::Moved;
 pub use reads::set_disk_hook;

@@ -195,7 +195,7 @@ impl Answer {
 }
 
 /// Redis's reading of GETRANGE: both ends included, negative ones from the end, clamped.
-fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
+pub(super) fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
     let signed = i64::try_from(len).unwrap_or(i64::MAX);
     let place = |at: i64| {
         if at < 0 {

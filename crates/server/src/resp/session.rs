@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use larder_protocol::commands::{self, Command, Id};
@@ -29,10 +29,13 @@ use tokio::net::TcpStream;
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::dispatch::{Job, dispatch};
+use super::moved::{Moved, OWNER, Registration};
 use super::output::Output;
 use super::reads::{Need, Refusal, get_run, is_hooked, resolve, together};
+use super::tables::{self, Transaction};
 use crate::catalog::{LiveStore, Snapshot};
 use crate::stats::SlowEntry;
+use crate::tables::{Gate, Message, Tables};
 
 /// GETs that are answered together.
 const RUN_MAX: usize = 32;
@@ -49,6 +52,9 @@ pub(super) struct State {
     /// Answer no more requests and close when all has been sent.
     pub closing: bool,
     pub output: Output,
+    /// What the output waits for before it is sent.
+    pub gate: Gate,
+    pub transaction: Option<Box<Transaction>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
     /// keys it asked for and how many of them were absent.
     pub failed: bool,
@@ -60,6 +66,12 @@ impl State {
     #[inline]
     pub fn encoder(&mut self) -> Encoder<'_> {
         self.output.encoder(self.proto)
+    }
+
+    /// The tables, on the core that owns them; commands on them are executed nowhere else.
+    pub fn tables(&self) -> Rc<Tables> {
+        let tables = self.core.tables.as_ref();
+        tables.expect("a connection moves before").clone()
     }
 
     pub fn error(&mut self, code: Code, message: &str) {
@@ -84,6 +96,9 @@ impl State {
 }
 
 struct Session {
+    _count: Counted,
+    // Before the socket, so that it is dropped first.
+    registration: Registration,
     stream: TcpStream,
     state: State,
     decoder: Decoder,
@@ -92,6 +107,24 @@ struct Session {
     /// `rest` may hold whole requests.
     held_up: bool,
     job: Option<Job>,
+    /// The next request is for the core that owns the tables.
+    moves: bool,
+}
+
+/// One of the core's sessions.
+struct Counted(Rc<Core>);
+
+impl Counted {
+    fn new(core: &Rc<Core>) -> Counted {
+        core.sessions.set(core.sessions.get() + 1);
+        Counted(core.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.sessions.set(self.0.sessions.get() - 1);
+    }
 }
 
 enum Event {
@@ -100,60 +133,128 @@ enum Event {
     Sent,
 }
 
-/// Serves a connection until it ends.
+/// Serves a connection until it ends, or moves.
 pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) {
-    let limits = core.limits;
-    let password = !core.shared.password().is_none();
-    let decoder = Decoder::new(if password {
-        limits.before_password()
-    } else {
-        limits
-    });
-    let state = State {
-        core,
+    let registration = Registration {
+        clients: core.clients.clone(),
         client,
-        proto: Proto::Resp2,
-        authenticated: !password,
-        closing: false,
-        output: Output::default(),
-        failed: false,
-        series: None,
-        keys: (0, 0),
+        stats: core.stats.clone(),
     };
-    let mut session = Session {
-        stream,
-        state,
-        decoder,
-        rest: Vec::new(),
-        held_up: false,
-        job: None,
-    };
-    // An error means that the client has gone, and there is nobody to tell.
-    let _ = session.serve().await;
+    let authenticated = core.shared.password().is_none();
+    let session = Session::new(core, stream, registration, authenticated);
+    session.run().await;
 }
 
-impl Drop for Session {
-    /// Before the socket closes; see `clients`.
-    fn drop(&mut self) {
-        let State { core, client, .. } = &self.state;
-        core.clients.close(client);
-        core.stats.connections_closed.add(1);
-        core.sessions.set(core.sessions.get() - 1);
-    }
+/// Serves a connection that comes from another core.
+pub(super) async fn resume(core: Rc<Core>, moved: Moved) {
+    let Moved {
+        registration,
+        stream,
+        proto,
+        authenticated,
+        rest,
+    } = moved;
+    // An error means that the runtime is ending, and the connection with it.
+    let Ok(stream) = TcpStream::from_std(stream) else {
+        return;
+    };
+    let mut session = Session::new(core, stream, registration, authenticated);
+    session.state.proto = proto;
+    session.rest = rest;
+    session.run().await;
 }
 
 impl Session {
+    fn new(
+        core: Rc<Core>,
+        stream: TcpStream,
+        registration: Registration,
+        authenticated: bool,
+    ) -> Session {
+        let limits = core.limits;
+        let decoder = Decoder::new(if authenticated {
+            limits
+        } else {
+            limits.before_password()
+        });
+        let count = Counted::new(&core);
+        let state = State {
+            core,
+            client: registration.client.clone(),
+            proto: Proto::Resp2,
+            authenticated,
+            closing: false,
+            output: Output::default(),
+            gate: Gate::default(),
+            transaction: None,
+            failed: false,
+            series: None,
+            keys: (0, 0),
+        };
+        Session {
+            _count: count,
+            registration,
+            stream,
+            state,
+            decoder,
+            rest: Vec::new(),
+            held_up: false,
+            job: None,
+            moves: false,
+        }
+    }
+
+    async fn run(mut self) {
+        // An error means that the client has gone, and there is nobody to tell.
+        if self.serve().await.is_ok() && self.moves {
+            self.hand_over();
+        }
+    }
+
+    /// Sends the connection to the core that owns the tables.
+    fn hand_over(self) {
+        let Session {
+            registration,
+            stream,
+            state,
+            rest,
+            ..
+        } = self;
+        registration.client.core.store(OWNER, Relaxed);
+        let Ok(stream) = stream.into_std() else {
+            return;
+        };
+        state.core.shared.tables.send(Message::Connection(Moved {
+            registration,
+            stream,
+            proto: state.proto,
+            authenticated: state.authenticated,
+            rest,
+        }));
+    }
+
     async fn serve(&mut self) -> io::Result<()> {
+        let mut resumed = !self.rest.is_empty();
         loop {
-            match poll_fn(|cx| self.poll_event(cx)).await? {
-                Event::Read(0) => self.state.closing = true,
-                Event::Read(size) => self.execute_read(size),
-                Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
-                Event::Sent => {}
+            if std::mem::take(&mut resumed) {
+                self.execute_rest();
+            } else {
+                match poll_fn(|cx| self.poll_event(cx)).await? {
+                    Event::Read(0) => self.state.closing = true,
+                    Event::Read(size) => self.execute_read(size),
+                    Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
+                    Event::Sent => {}
+                }
             }
             while let Some(job) = self.job.take() {
                 Box::pin(self.drive(job)).await?;
                 self.execute_rest();
+            }
+            if self.moves {
+                while !self.state.output.is_empty() {
+                    poll_fn(|cx| self.poll_send(cx)).await?;
+                }
+                return Ok(());
             }
             let pending = self.state.output.len();
             self.state
@@ -192,6 +293,12 @@ impl Session {
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = &mut self.state;
+        if !state.gate.is_open()
+            && let Some(tables) = &state.core.tables
+        {
+            ready!(tables.poll_gate(&mut state.gate, cx))?;
+        }
         let sent = self.state.output.poll_send(&mut self.stream, cx);
         if let Poll::Ready(Ok(size)) = &sent {
             self.state.core.stats.bytes_out.add(*size as u64);
@@ -240,6 +347,7 @@ impl Session {
             state,
             decoder,
             job,
+            moves,
             ..
         } = self;
         if state.closing || input.is_empty() {
@@ -261,7 +369,7 @@ impl Session {
                 self.held_up = at < input.len();
                 break;
             }
-            let left = &input[at..];
+            let (left, before) = (&input[at..], at);
             let request = match decoder.decode(left) {
                 Ok(Step::Incomplete(_)) => break,
                 Ok(Step::Skip(size)) => {
@@ -299,6 +407,15 @@ impl Session {
                 }
             } else {
                 run.answer(state, &mut clock);
+            }
+            if state.core.tables.is_none()
+                && state.authenticated
+                && let Some(command) = command
+                && command.accepts(request.len())
+                && tables::concerns(state, &snapshot, command, request)
+            {
+                *moves = true;
+                return before;
             }
             let authenticated = state.authenticated;
             state.failed = false;
@@ -342,6 +459,16 @@ impl Session {
         let mut clock = job.started();
         match &mut job {
             Job::Scan(scan) => scan.run(state).await,
+            Job::Room(_) => state.tables().room().await,
+            Job::Range(range) => loop {
+                while !self.state.has_room() {
+                    poll_fn(|cx| self.poll_send(cx)).await?;
+                }
+                if range.advance(&mut self.state) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            },
             Job::Read(read) => loop {
                 match read.advance(&mut self.state) {
                     Need::Nothing => break,

@@ -6,3 +6,4 @@ mod resp;
 mod source;
 mod stores;
 mod support;
+mod tables;

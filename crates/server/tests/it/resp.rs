@@ -12,12 +12,12 @@ use larder_types::ByteSize;
 use crate::support::{TestServer, build, build_rows};
 
 /// A client that speaks RESP by hand.
-struct Client {
-    stream: BufReader<TcpStream>,
+pub struct Client {
+    pub stream: BufReader<TcpStream>,
 }
 
 impl Client {
-    fn connect(server: &TestServer) -> Client {
+    pub fn connect(server: &TestServer) -> Client {
         let stream = TcpStream::connect(server.server().resp_addr()).expect("connected");
         // A test that would hang fails instead.
         stream
@@ -28,12 +28,12 @@ impl Client {
         }
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).expect("sent");
     }
 
     /// One reply, its line breaks shown as `|`; nested replies follow one another.
-    fn reply(&mut self) -> String {
+    pub fn reply(&mut self) -> String {
         let mut line = String::new();
         self.stream.read_line(&mut line).expect("a reply");
         let line = line.trim_end_matches("\r\n").to_owned();
@@ -51,14 +51,14 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, line: &str) -> String {
+    pub fn ask(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split(' ').collect();
         self.send(&request(&words));
         self.reply()
     }
 
     #[track_caller]
-    fn check(&mut self, line: &str, expected: &str) {
+    pub fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.ask(line), expected, "{line}");
     }
 
@@ -71,7 +71,7 @@ impl Client {
     }
 }
 
-fn request(words: &[&str]) -> Vec<u8> {
+pub fn request(words: &[&str]) -> Vec<u8> {
     words
         .iter()
         .fold(format!("*{}\r\n", words.len()), |all, word| {
@@ -81,7 +81,7 @@ fn request(words: &[&str]) -> Vec<u8> {
 }
 
 /// A server with the store `s`: keys k0 to k99, value `v`.
-fn server_with(change: impl FnOnce(&mut ServerConfig)) -> TestServer {
+pub fn server_with(change: impl FnOnce(&mut ServerConfig)) -> TestServer {
     let server = TestServer::with(change);
     let folder = tempfile::tempdir().expect("a folder");
     build(folder.path(), "s", 100, "v");

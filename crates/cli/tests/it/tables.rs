@@ -1,0 +1,100 @@
+//! Tables and joins across the death of their process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::support::{Server, spawn_server_with};
+
+fn start(data: &std::path::Path) -> Server {
+    spawn_server_with(data, |command| {
+        command.env("LARDER_TABLES_FSYNC", "always");
+    })
+}
+
+fn connect(server: &Server) -> BufReader<TcpStream> {
+    let address = server.resp.trim_start_matches("redis://");
+    BufReader::new(TcpStream::connect(address).expect("connected"))
+}
+
+fn line(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut line = String::new();
+    match stream.read_line(&mut line) {
+        Ok(read) if read > 0 && line.ends_with("\r\n") => Some(line.trim_end().to_owned()),
+        _ => None,
+    }
+}
+
+fn ask(stream: &mut BufReader<TcpStream>, request: &str) -> String {
+    write!(stream.get_mut(), "{request}\r\n").expect("sent");
+    line(stream).expect("answered")
+}
+
+#[test]
+fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
+    const WRITERS: usize = 4;
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = start(folder.path());
+    let mut control = connect(&server);
+    let definition = "tline|<user>|<time> = check sub|<user>|<author> copy post|<author>|<time>";
+    let created = ask(
+        &mut control,
+        &format!("JOIN.CREATE timeline \"{definition}\""),
+    );
+    assert_eq!(created, "+OK");
+    for writer in 0..WRITERS {
+        assert_eq!(ask(&mut control, &format!("SET sub|ann|{writer} 1")), "+OK");
+    }
+    let acknowledged: Vec<AtomicU64> = (0..WRITERS).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for (writer, acknowledged) in acknowledged.iter().enumerate() {
+            let mut stream = connect(&server);
+            scope.spawn(move || {
+                // Eight requests are on their way at any time; the kill ends the loop.
+                let send = |stream: &mut BufReader<TcpStream>, row: u64| {
+                    write!(
+                        stream.get_mut(),
+                        "SET post|{writer}|{writer}{row:08} {row}\r\n"
+                    )
+                    .is_ok()
+                };
+                let mut sent = 0;
+                while sent < 8 {
+                    send(&mut stream, sent);
+                    sent += 1;
+                }
+                while let Some(reply) = line(&mut stream) {
+                    assert_eq!(reply, "+OK");
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                    send(&mut stream, sent);
+                    sent += 1;
+                }
+            });
+        }
+        while acknowledged
+            .iter()
+            .any(|count| count.load(Ordering::SeqCst) < 200)
+        {
+            std::thread::yield_now();
+        }
+        server.kill();
+    });
+    let server = start(folder.path());
+    let mut control = connect(&server);
+    let mut all = 0;
+    for (writer, acknowledged) in acknowledged.iter().enumerate() {
+        let kept = ask(
+            &mut control,
+            &format!("RANGECOUNT post|{writer}| post|{writer}}}"),
+        );
+        let kept: u64 = kept[1..].parse().expect("a number");
+        let acknowledged = acknowledged.load(Ordering::SeqCst);
+        assert!(kept >= acknowledged, "{kept} of {acknowledged}");
+        all += kept;
+    }
+    // The join is there again, and computes from what was kept.
+    assert_eq!(
+        ask(&mut control, "RANGECOUNT tline|ann| tline|ann}"),
+        format!(":{all}")
+    );
+}

@@ -1,0 +1,124 @@
+//! `/v1/joins`: declaring joins, looking at them and dropping them.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use larder_join::JoinInfo;
+use larder_protocol::http::{JoinExplained, JoinList, JoinRequest, JoinStatus};
+
+use super::answer::{Answer, Failure, decode};
+use crate::Shared;
+use crate::error::Error;
+use crate::resp::tables::{create, drop_join};
+use crate::tables::{Gate, Refusal, refusal};
+
+type Server = State<Arc<Shared>>;
+
+impl From<Refusal> for Failure {
+    fn from((code, message): Refusal) -> Failure {
+        Failure(Error::Tables(code, message))
+    }
+}
+
+fn status(join: JoinInfo) -> JoinStatus {
+    JoinStatus {
+        name: join.name,
+        definition: join.definition,
+        rows: join.rows,
+        ranges: join.ranges as u64,
+        filled: join.filled,
+        evicted: join.evicted,
+        updaters: join.updaters as u64,
+        memory_bytes: join.memory_bytes as u64,
+    }
+}
+
+pub async fn list(State(shared): Server) -> Answer<JoinList> {
+    let task = |tables: std::rc::Rc<crate::tables::Tables>| async move {
+        tables.read(|engine, _| engine.list())
+    };
+    let joins = shared.tables.call(task).await?;
+    let joins = joins.into_iter().map(status).collect();
+    Ok(Json(JoinList { joins }))
+}
+
+pub async fn one(State(shared): Server, Path(name): Path<String>) -> Answer<JoinStatus> {
+    let join = shared
+        .tables
+        .call(move |tables| async move {
+            let info = tables.read(|engine, _| engine.info(&name));
+            info.map_err(refusal)
+        })
+        .await??;
+    Ok(Json(status(join)))
+}
+
+/// Answers once the definition is as durable as `tables.fsync` says.
+pub async fn post(
+    State(shared): Server,
+    body: Bytes,
+) -> Result<(StatusCode, Json<JoinStatus>), Failure> {
+    let JoinRequest { name, definition } = decode(&body)?;
+    let join = shared
+        .tables
+        .call(move |tables| async move {
+            let mut gate = Gate::default();
+            create(&tables, &mut gate, &name, &definition)?;
+            opened(&tables, &mut gate).await?;
+            let info = tables.read(|engine, _| engine.info(&name));
+            info.map_err(refusal)
+        })
+        .await??;
+    Ok((StatusCode::CREATED, Json(status(join))))
+}
+
+pub async fn remove(
+    State(shared): Server,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Failure> {
+    shared
+        .tables
+        .call(move |tables| async move {
+            let mut gate = Gate::default();
+            drop_join(&tables, &mut gate, &name)?;
+            opened(&tables, &mut gate).await
+        })
+        .await??;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn opened(tables: &crate::tables::Tables, gate: &mut Gate) -> Result<(), Refusal> {
+    let opened = poll_fn(|cx| tables.poll_gate(gate, cx)).await;
+    opened.map_err(|error| (larder_protocol::errors::Code::Io, error.to_string()))
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explained {
+    lo: Option<String>,
+    hi: Option<String>,
+}
+
+/// The plan, and with `lo` and `hi` which parts of that range are filled.
+pub async fn explain(
+    State(shared): Server,
+    Path(name): Path<String>,
+    query: Result<Query<Explained>, QueryRejection>,
+) -> Answer<JoinExplained> {
+    let Query(Explained { lo, hi }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let plan = shared
+        .tables
+        .call(move |tables| async move {
+            let range = lo.as_deref().zip(hi.as_deref());
+            let range = range.map(|(lo, hi)| (lo.as_bytes(), hi.as_bytes()));
+            let plan = tables.read(|engine, _| engine.explain(&name, range));
+            plan.map_err(refusal)
+        })
+        .await??;
+    Ok(Json(JoinExplained { plan }))
+}

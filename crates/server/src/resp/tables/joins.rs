@@ -1,0 +1,117 @@
+//! `JOIN.*`: declaring joins, and looking at them.
+
+use larder_protocol::commands::Id;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+use larder_types::KEY_BYTES_MAX;
+
+use super::super::session::State;
+use super::syntax;
+use crate::tables::{Gate, Refusal, Tables, refusal};
+
+pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+    let tables = state.tables();
+    match id {
+        Id::JoinCreate => {
+            let name = text(request.arg(1))?;
+            // Without quotes around it, a definition comes in words.
+            let words: Vec<&[u8]> = request.args().skip(2).collect();
+            let definition = words.join(&b' ');
+            create(&tables, &mut state.gate, name, text(&definition)?)?;
+            state.encoder().ok();
+        }
+        Id::JoinDrop => {
+            drop_join(&tables, &mut state.gate, text(request.arg(1))?)?;
+            state.encoder().ok();
+        }
+        Id::JoinList => {
+            let joins = tables.read(|engine, _| engine.list());
+            let mut encoder = state.encoder();
+            encoder.map(joins.len());
+            for join in &joins {
+                encoder.text(&join.name);
+                encoder.text(&join.definition);
+            }
+        }
+        Id::JoinInfo => info(state, text(request.arg(1))?)?,
+        _ => {
+            let range = match request.len() {
+                2 => None,
+                4 => Some((request.arg(2), request.arg(3))),
+                _ => return Err(syntax()),
+            };
+            let name = text(request.arg(1))?;
+            let explained = tables.read(|engine, _| engine.explain(name, range));
+            state.encoder().verbatim(&explained.map_err(refusal)?);
+        }
+    }
+    Ok(())
+}
+
+fn info(state: &mut State, name: &str) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let join = tables
+        .read(|engine, _| engine.info(name))
+        .map_err(refusal)?;
+    let counts = [
+        ("rows", join.rows),
+        ("ranges", join.ranges as u64),
+        ("filled", join.filled),
+        ("evicted", join.evicted),
+        ("updaters", join.updaters as u64),
+        ("memory_bytes", join.memory_bytes as u64),
+    ];
+    let mut encoder = state.encoder();
+    encoder.map(2 + counts.len());
+    for (field, value) in [("name", &join.name), ("definition", &join.definition)] {
+        encoder.text(field);
+        encoder.text(value);
+    }
+    for (field, count) in counts {
+        encoder.text(field);
+        encoder.count(count);
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+    std::str::from_utf8(bytes).map_err(|_| {
+        (
+            Code::BadRequest,
+            "joins are named and defined in UTF-8".to_owned(),
+        )
+    })
+}
+
+/// Declares a join.
+///
+/// # Errors
+/// Where in the definition something is wrong, and what.
+pub(crate) fn create(
+    tables: &Tables,
+    gate: &mut Gate,
+    name: &str,
+    definition: &str,
+) -> Result<(), Refusal> {
+    if name.is_empty() || name.len() > KEY_BYTES_MAX {
+        let message = "a join's name has at least one byte and at most 65536".to_owned();
+        return Err((Code::BadRequest, message));
+    }
+    tables.write(gate, b"", |engine, now| {
+        engine
+            .create(name, definition, now)
+            .map_err(|error| (Code::BadRequest, error.to_string()))?;
+        Ok(((), None))
+    })
+}
+
+/// Drops a join and what it made.
+///
+/// # Errors
+/// There is none of this name.
+pub(crate) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
+    tables.write(gate, b"", |engine, _| {
+        engine.drop_join(name).map_err(refusal)?;
+        Ok(((), None))
+    })
+}

@@ -1,0 +1,200 @@
+//! The commands on tables and join outputs.
+//!
+//! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges, `joins` the
+//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC.
+
+mod joins;
+mod range;
+mod rows;
+mod scan;
+mod transaction;
+
+use larder_protocol::commands::{Command, Group, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use super::dispatch::{Job, integer};
+use super::reads::show;
+use super::session::State;
+use crate::catalog::{Lookup, Snapshot};
+use crate::tables::Refusal;
+
+pub(crate) use joins::{create, drop_join};
+pub(super) use range::RangeJob;
+pub(super) use scan::Cursors;
+pub(super) use transaction::{Transaction, spoil};
+
+/// Whether a key is of a table, or of nothing there is: its name is no store's.
+#[inline]
+fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
+    match key.iter().position(|&byte| byte == b':' || byte == b'|') {
+        None => false,
+        Some(end) => key[end] == b'|' || matches!(snapshot.lookup(&key[..end]), Lookup::Absent),
+    }
+}
+
+/// Whether a key is of a store, or names nothing.
+pub(super) fn may_be_store(snapshot: &Snapshot, key: &[u8]) -> bool {
+    !is_of_table(snapshot, key)
+}
+
+/// Whether a request must be executed where the tables are.
+pub(super) fn concerns(
+    state: &State,
+    snapshot: &Snapshot,
+    command: &Command,
+    request: Request<'_>,
+) -> bool {
+    if state.transaction.is_some() || command.group == Group::Tables {
+        return true;
+    }
+    match command.id {
+        Id::Scan => scan::is_of_tables(snapshot, request),
+        Id::Get | Id::MGet | Id::Exists | Id::StrLen | Id::GetRange | Id::Type => {
+            (1..request.len()).any(|at| is_of_table(snapshot, request.arg(at)))
+        }
+        Id::Memory => {
+            request.arg(1).eq_ignore_ascii_case(b"USAGE") && is_of_table(snapshot, request.arg(2))
+        }
+        _ => false,
+    }
+}
+
+/// Executes a request that [`concerns`] tables, on the core that owns them.
+pub(super) fn execute(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) -> Option<Job> {
+    if transaction::takes(state, snapshot, command, request) {
+        return None;
+    }
+    let done = match command.id {
+        Id::Multi | Id::Exec | Id::Discard => {
+            transaction::execute(state, snapshot, command, request)
+        }
+        _ => at_once(state, snapshot, command, request, false),
+    };
+    match done {
+        Ok(job) => job,
+        Err(refusal) => {
+            state.refuse(refusal);
+            None
+        }
+    }
+}
+
+/// Executes one command; in a transaction (`whole`) to its end.
+fn at_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+    whole: bool,
+) -> Result<Option<Job>, Refusal> {
+    if let Err(refusal) = check_keys(snapshot, command, request) {
+        // A name that nothing has is the worse mistake.
+        if matches!(command.id, Id::MGet | Id::Exists) {
+            let of_tables = request.args().skip(1);
+            let mut of_tables = of_tables.filter(|key| is_of_table(snapshot, key));
+            let tables = state.tables();
+            tables
+                .read(|engine, _| of_tables.try_for_each(|key| rows::check_known(engine, key)))?;
+        }
+        return Err(refusal);
+    }
+    match command.id {
+        Id::Range => return range::range(state, request, whole),
+        Id::RangeDel => return range::remove(state, request, whole),
+        Id::RangeCount => range::count(state, request)?,
+        Id::Scan => scan::scan(state, request)?,
+        Id::JoinCreate | Id::JoinDrop | Id::JoinList | Id::JoinInfo | Id::JoinExplain => {
+            joins::execute(state, command.id, request)?;
+        }
+        Id::Ping | Id::Echo if request.len() == 2 => state.encoder().bulk(request.arg(1)),
+        Id::Ping => state.encoder().simple("PONG"),
+        _ => rows::execute(state, command.id, request)?,
+    }
+    let pressed = command.has_flag("write") && !state.tables().has_room();
+    Ok((pressed && !whole).then_some(Job::Room(command.id)))
+}
+
+/// Every key must be of a table, and of a size that can be kept.
+fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> Result<(), Refusal> {
+    let is_range = matches!(command.id, Id::Range | Id::RangeCount | Id::RangeDel);
+    let keys = match command.id {
+        _ if is_range => vec![1],
+        Id::Exists | Id::MGet | Id::Del => (1..request.len()).collect(),
+        _ => command.key_positions(request.len()).collect::<Vec<_>>(),
+    };
+    let is_write = command.has_flag("write");
+    for key in keys.into_iter().map(|at| request.arg(at)) {
+        if !key.contains(&b'|') && !key.contains(&b':') {
+            let message = format!(
+                "key '{}' names no store; write store:key, such as pymk:42, or table|key",
+                show(key)
+            );
+            return Err((Code::BadRequest, message));
+        }
+        if !is_of_table(snapshot, key) {
+            return Err(of_store(command, key, is_write));
+        }
+        if is_write && key.len() > KEY_BYTES_MAX {
+            let message = format!(
+                "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
+                key.len()
+            );
+            return Err((Code::BadRequest, message));
+        }
+    }
+    if is_write
+        && request
+            .args()
+            .any(|value| value.len() as u64 > VALUE_BYTES_MAX)
+    {
+        let message =
+            format!("the value has more than the {VALUE_BYTES_MAX} bytes that are allowed");
+        return Err((Code::BadRequest, message));
+    }
+    Ok(())
+}
+
+fn of_store(command: &Command, key: &[u8], is_write: bool) -> Refusal {
+    let store = show(key.split(|byte| *byte == b':').next().unwrap_or_default());
+    let name = command.name;
+    if is_write {
+        return read_only(name, &store);
+    }
+    let message = match command.id {
+        Id::Range | Id::RangeCount => {
+            format!(
+                "{store} is a store, which has no order of keys; {name} reads tables and join outputs"
+            )
+        }
+        _ => format!("{store} is a store; ask {name} for keys of stores and keys of tables apart"),
+    };
+    (Code::BadRequest, message)
+}
+
+/// How a write to a store is refused.
+pub(super) fn read_only(command: &str, store: &str) -> Refusal {
+    let message = format!(
+        "stores are read-only, {command} is refused; build a version and push it: larder push FILE --store {store}"
+    );
+    (Code::ReadOnly, message)
+}
+
+fn number(text: &[u8]) -> Result<i64, Refusal> {
+    integer(text).ok_or_else(|| {
+        (
+            Code::BadRequest,
+            "value is not an integer or out of range".to_owned(),
+        )
+    })
+}
+
+fn syntax() -> Refusal {
+    (Code::Syntax, "syntax error".to_owned())
+}

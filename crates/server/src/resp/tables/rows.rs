@@ -1,0 +1,355 @@
+//! Commands on single rows, as Redis's users know them.
+
+use larder_join::Engine;
+use larder_protocol::commands::Id;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::reads::{range_of, show};
+use super::super::session::State;
+use super::{number, syntax};
+use crate::tables::{Refusal, refusal};
+
+pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+    match id {
+        Id::Set => set(state, request),
+        Id::SetNx => {
+            let written = write(state, request.arg(1), |engine, now| {
+                let written = engine.put_if_absent(request.arg(1), request.arg(2), now);
+                let written = written.map_err(refusal)?;
+                Ok((written.rows, written.waits_for))
+            })?;
+            state.encoder().count(written);
+            Ok(())
+        }
+        Id::MSet => mset(state, request),
+        Id::Del => del(state, request),
+        Id::Incr => increment(state, request.arg(1), Some(1)),
+        Id::Decr => increment(state, request.arg(1), Some(-1)),
+        Id::IncrBy => increment(state, request.arg(1), Some(number(request.arg(2))?)),
+        Id::DecrBy => increment(state, request.arg(1), number(request.arg(2))?.checked_neg()),
+        Id::Expire => expire(state, request, 1000),
+        Id::PExpire => expire(state, request, 1),
+        Id::Persist => {
+            let persisted = write(state, request.arg(1), |engine, now| {
+                let was = engine.expires_at(request.arg(1), now).is_some();
+                if was {
+                    engine.expire(request.arg(1), None, now).map_err(refusal)?;
+                }
+                Ok((was, None))
+            })?;
+            state.encoder().count(u64::from(persisted));
+            Ok(())
+        }
+        Id::Ttl => ttl(state, request.arg(1), 1000),
+        Id::PTtl => ttl(state, request.arg(1), 1),
+        _ => read(state, id, request),
+    }
+}
+
+fn write<T>(
+    state: &mut State,
+    key: &[u8],
+    change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
+) -> Result<T, Refusal> {
+    let tables = state.tables();
+    tables.write(&mut state.gate, key, change)
+}
+
+/// Hands `each` the value of a row; says whether there is one.
+pub(super) fn get(
+    engine: &mut Engine,
+    key: &[u8],
+    now: u64,
+    mut each: impl FnMut(&[u8]),
+) -> Result<bool, Refusal> {
+    let mut found = false;
+    let outcome = engine.get(key, now, &mut |value| {
+        found = true;
+        each(value);
+    });
+    super::range::complete(outcome)?;
+    Ok(found)
+}
+
+/// Absent keys of tables that are not there are told apart from absent stores' only by a `|`.
+pub(super) fn check_known(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
+    let end = key.iter().position(|&byte| byte == b'|' || byte == b':');
+    match end {
+        Some(end) if key[end] == b':' && engine.table_of(key).is_none() => {
+            let message = format!(
+                "no store is named '{}'; STORE.LIST lists those there are",
+                show(&key[..end])
+            );
+            Err((Code::NoSuchStore, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let mark = state.output.mark();
+    let keys = match id {
+        Id::MGet | Id::Exists => 1..request.len(),
+        Id::Memory => 2..3,
+        _ => 1..2,
+    };
+    let part = match id {
+        Id::GetRange => Some((number(request.arg(2))?, number(request.arg(3))?)),
+        _ => None,
+    };
+    let asked = keys.len() as u64;
+    let (output, proto) = (&mut state.output, state.proto);
+    let absent = tables.read(|engine, now| -> Result<u64, Refusal> {
+        if id == Id::MGet {
+            output.encoder(proto).array(keys.len());
+        }
+        let mut absent = 0;
+        for key in keys.clone().map(|at| request.arg(at)) {
+            check_known(engine, key)?;
+            let found = get(engine, key, now, |value| {
+                let mut encoder = output.encoder(proto);
+                match id {
+                    Id::Exists => {}
+                    Id::StrLen => encoder.count(value.len() as u64),
+                    Id::Memory => encoder.count((key.len() + value.len()) as u64),
+                    Id::Type => encoder.simple("string"),
+                    Id::GetRange => {
+                        let (start, end) = part.unwrap_or((0, -1));
+                        encoder.bulk(&value[range_of(start, end, value.len())]);
+                    }
+                    _ => encoder.bulk(value),
+                }
+            })?;
+            if !found {
+                absent += 1;
+                let mut encoder = output.encoder(proto);
+                match id {
+                    Id::Exists => {}
+                    Id::StrLen => encoder.integer(0),
+                    Id::Type => encoder.simple("none"),
+                    Id::GetRange => encoder.bulk(b""),
+                    _ => encoder.null(),
+                }
+            }
+        }
+        Ok(absent)
+    });
+    match absent {
+        Ok(absent) => {
+            if id == Id::Exists {
+                state.encoder().count(asked - absent);
+            }
+            state.keys = (asked, absent);
+            Ok(())
+        }
+        Err(refusal) => {
+            state.output.rewind(mark);
+            Err(refusal)
+        }
+    }
+}
+
+/// What SET was told beside the value.
+#[derive(Default)]
+struct SetOptions {
+    if_absent: bool,
+    if_present: bool,
+    get: bool,
+    keep_ttl: bool,
+    /// The time, its unit in milliseconds, and whether it counts from now.
+    expiry: Option<(i64, i64, bool)>,
+}
+
+fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
+    let mut options = SetOptions::default();
+    let mut at = 3;
+    while let Some(option) = request.get(at) {
+        at += 1;
+        let option = option.to_ascii_uppercase();
+        match option.as_slice() {
+            b"NX" => options.if_absent = true,
+            b"XX" => options.if_present = true,
+            b"GET" => options.get = true,
+            b"KEEPTTL" if options.expiry.is_none() => options.keep_ttl = true,
+            b"EX" | b"PX" | b"EXAT" | b"PXAT" if options.expiry.is_none() && !options.keep_ttl => {
+                let time = number(request.get(at).ok_or_else(syntax)?)?;
+                at += 1;
+                if time <= 0 {
+                    let message = "invalid expire time in 'set' command".to_owned();
+                    return Err((Code::BadRequest, message));
+                }
+                let unit = if option[0] == b'P' { 1 } else { 1000 };
+                options.expiry = Some((time, unit, !option.ends_with(b"AT")));
+            }
+            _ => return Err(syntax()),
+        }
+    }
+    if options.if_absent && options.if_present {
+        return Err(syntax());
+    }
+    Ok(options)
+}
+
+fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let (key, value) = (request.arg(1), request.arg(2));
+    if request.len() == 3 {
+        write(state, key, |engine, now| {
+            let written = engine.put(key, value, now).map_err(refusal)?;
+            Ok(((), written.waits_for))
+        })?;
+        state.encoder().ok();
+        return Ok(());
+    }
+    let options = set_options(request)?;
+    let (put, before) = write(state, key, |engine, now| {
+        let mut before = None;
+        let deadline = match options.expiry {
+            None if options.keep_ttl => engine.expires_at(key, now),
+            None => None,
+            Some(expiry) => Some(deadline(expiry, now, "set")?),
+        };
+        if options.get || options.if_absent || options.if_present {
+            get(engine, key, now, |value| before = Some(value.to_vec()))?;
+        }
+        if (options.if_absent && before.is_some()) || (options.if_present && before.is_none()) {
+            return Ok(((false, before), None));
+        }
+        let written = engine.put(key, value, now).map_err(refusal)?;
+        if deadline.is_some() {
+            engine.expire(key, deadline, now).map_err(refusal)?;
+        }
+        Ok(((true, before), written.waits_for))
+    })?;
+    let mut encoder = state.encoder();
+    match before {
+        Some(before) if options.get => encoder.bulk(&before),
+        _ if options.get || !put => encoder.null(),
+        _ => encoder.ok(),
+    }
+    Ok(())
+}
+
+fn deadline(
+    (time, unit, from_now): (i64, i64, bool),
+    now: u64,
+    command: &str,
+) -> Result<u64, Refusal> {
+    let base = if from_now { now as i64 } else { 0 };
+    let at = time
+        .checked_mul(unit)
+        .and_then(|time| time.checked_add(base));
+    let at = at.ok_or_else(|| {
+        (
+            Code::BadRequest,
+            format!("invalid expire time in '{command}' command"),
+        )
+    })?;
+    Ok(u64::try_from(at).unwrap_or(0))
+}
+
+fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    if request.len().is_multiple_of(2) {
+        let message = "wrong number of arguments for 'mset' command".to_owned();
+        return Err((Code::WrongArity, message));
+    }
+    let pairs: Vec<usize> = (1..request.len()).step_by(2).collect();
+    // What the first one is refused for, all are; memory may end in the middle, as it may in Redis.
+    let tables = state.tables();
+    let mut done = Ok(());
+    let in_transaction = tables.is_together();
+    let mut all = |gate: &mut crate::tables::Gate| {
+        for &at in &pairs {
+            let key = request.arg(at);
+            done = tables.write(gate, key, |engine, now| {
+                let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
+                Ok(((), written.waits_for))
+            });
+            if done.is_err() {
+                return;
+            }
+        }
+    };
+    if in_transaction {
+        all(&mut state.gate);
+    } else {
+        tables.together(&mut state.gate, all);
+    }
+    done?;
+    state.encoder().ok();
+    Ok(())
+}
+
+fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let mut removed = 0;
+    for key in request.args().skip(1) {
+        removed += write(state, key, |engine, now| {
+            let written = engine.remove(key, now).map_err(refusal)?;
+            Ok((written.rows, written.waits_for))
+        })?;
+    }
+    state.encoder().count(removed);
+    Ok(())
+}
+
+fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Refusal> {
+    let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
+    let sum = write(state, key, |engine, now| {
+        let (sum, written) = engine.increment(key, by, now).map_err(refusal)?;
+        Ok((sum, written.waits_for))
+    })?;
+    state.encoder().integer(sum);
+    Ok(())
+}
+
+fn expire(state: &mut State, request: Request<'_>, unit: i64) -> Result<(), Refusal> {
+    let key = request.arg(1);
+    let time = number(request.arg(2))?;
+    let condition = request.get(3).map(<[u8]>::to_ascii_uppercase);
+    let known = condition
+        .as_deref()
+        .is_none_or(|word| [&b"NX"[..], b"XX", b"GT", b"LT"].contains(&word));
+    if !known || request.len() > 4 {
+        return Err(syntax());
+    }
+    let set = write(state, key, |engine, now| {
+        let at = deadline((time, unit, true), now, "expire")?;
+        let before = engine.expires_at(key, now);
+        let holds = match condition.as_deref() {
+            Some(b"NX") => before.is_none(),
+            Some(b"XX") => before.is_some(),
+            Some(b"GT") => before.is_some_and(|before| at > before),
+            Some(b"LT") => before.is_none_or(|before| at < before),
+            _ => true,
+        };
+        if !holds {
+            return Ok((false, None));
+        }
+        if at <= now {
+            let written = engine.remove(key, now).map_err(refusal)?;
+            return Ok((written.rows > 0, written.waits_for));
+        }
+        Ok((engine.expire(key, Some(at), now).map_err(refusal)?, None))
+    })?;
+    state.encoder().count(u64::from(set));
+    Ok(())
+}
+
+fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let left = tables.read(|engine, now| -> Result<i64, Refusal> {
+        if let Some(at) = engine.expires_at(key, now) {
+            // Rounded as Redis rounds.
+            let left = at.saturating_sub(now);
+            return Ok(((left + unit / 2) / unit) as i64);
+        }
+        Ok(if get(engine, key, now, |_| {})? {
+            -1
+        } else {
+            -2
+        })
+    })?;
+    state.encoder().integer(left);
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! SCAN of tables: in key order, one table or all of base rows.
+//!
+//! A cursor is a number that stands for the next key. The latest of them are remembered.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use larder_join::Limits;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::scan::matches;
+use super::super::session::State;
+use super::range::complete;
+use super::rows::check_known;
+use super::{is_of_table, number, syntax};
+use crate::catalog::Snapshot;
+use crate::tables::Refusal;
+
+const COUNT_DEFAULT: i64 = 10;
+const COUNT_MAX: i64 = 10_000;
+const CURSORS_MAX: usize = 10_000;
+
+/// The cursors that were given out of late, with the key that each begins at.
+#[derive(Default)]
+pub(in crate::resp) struct Cursors {
+    next: u64,
+    keys: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Cursors {
+    fn keep(&mut self, key: Vec<u8>) -> u64 {
+        self.next += 1;
+        self.keys.insert(self.next, key);
+        if self.keys.len() > CURSORS_MAX {
+            self.keys.pop_first();
+        }
+        self.next
+    }
+}
+
+fn pattern_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
+    let at = (2..request.len())
+        .step_by(2)
+        .find(|&at| request.arg(at).eq_ignore_ascii_case(b"MATCH"))?;
+    request.get(at + 1)
+}
+
+/// The table that a pattern names, with its separator.
+fn table_of(pattern: &[u8]) -> Option<&[u8]> {
+    let end = pattern
+        .iter()
+        .position(|&byte| byte == b'|' || byte == b':')?;
+    let name = &pattern[..=end];
+    (!name.iter().any(|byte| b"*?[]\\".contains(byte))).then_some(name)
+}
+
+/// Whether a SCAN walks tables: its pattern names no store, or there are no stores.
+pub(super) fn is_of_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
+    match pattern_of(&request).and_then(table_of) {
+        Some(name) => is_of_table(snapshot, name),
+        None => snapshot.iter().next().is_none(),
+    }
+}
+
+pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let invalid = || (Code::BadRequest, "invalid cursor".to_owned());
+    let cursor = std::str::from_utf8(request.arg(1)).ok();
+    let cursor: u64 = cursor
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(invalid)?;
+    let (mut count, mut strings) = (COUNT_DEFAULT, true);
+    let mut at = 2;
+    while let Some(option) = request.get(at) {
+        let value = request.get(at + 1).ok_or_else(syntax)?;
+        match option.to_ascii_uppercase().as_slice() {
+            b"MATCH" => {}
+            b"TYPE" => strings = value.eq_ignore_ascii_case(b"string"),
+            b"COUNT" => count = number(value)?.min(COUNT_MAX),
+            _ => return Err(syntax()),
+        }
+        at += 2;
+    }
+    if count <= 0 {
+        return Err(syntax());
+    }
+    let pattern = pattern_of(&request);
+    let only = pattern.and_then(table_of);
+    let mut from = match cursor {
+        0 => Vec::new(),
+        _ => {
+            let cursors = state.core.cursors.borrow();
+            let key = cursors.keys.get(&cursor).cloned();
+            key.ok_or_else(|| {
+                let message = format!(
+                    "cursor {cursor} is not remembered any more; begin again with cursor 0"
+                );
+                (Code::BadRequest, message)
+            })?
+        }
+    };
+    let tables = state.tables();
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    let mut more = false;
+    tables.read(|engine, now| -> Result<(), Refusal> {
+        if let Some(name) = only {
+            check_known(engine, name)?;
+        }
+        let names: Vec<Vec<u8>> = match only {
+            Some(name) => vec![name.to_vec()],
+            None => {
+                let all = engine.tables().into_iter().filter(|table| !table.computed);
+                all.map(|table| table.name).collect()
+            }
+        };
+        for name in names {
+            let mut hi = name.clone();
+            if let Some(separator) = hi.last_mut() {
+                *separator += 1;
+            }
+            if from >= hi {
+                continue;
+            }
+            let lo = from.clone().max(name);
+            let limits = Limits {
+                keys_only: true,
+                ..Limits::default()
+            };
+            let outcome = engine.range(&lo, &hi, limits, now, &mut |key, _| {
+                if keys.len() as i64 == count {
+                    more = true;
+                    from = key.to_vec();
+                    return ControlFlow::Break(());
+                }
+                keys.push(key.to_vec());
+                ControlFlow::Continue(())
+            });
+            complete(outcome)?;
+            if more {
+                break;
+            }
+        }
+        Ok(())
+    })?;
+    if let Some(pattern) = pattern {
+        keys.retain(|key| matches(pattern, key));
+    }
+    if !strings {
+        keys.clear();
+    }
+    let next = match more {
+        true => state.core.cursors.borrow_mut().keep(from),
+        false => 0,
+    };
+    let mut encoder = state.encoder();
+    encoder.array(2);
+    encoder.text(&next.to_string());
+    encoder.array(keys.len());
+    keys.iter().for_each(|key| encoder.bulk(key));
+    Ok(())
+}

@@ -1,0 +1,66 @@
+//! What a connection's replies wait for before they leave.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use larder_journal::{Outcome, Ticket};
+
+use super::Tables;
+
+/// Nothing, at first. It covers all replies of a connection, so that they leave in order.
+#[derive(Debug, Default)]
+pub struct Gate {
+    /// This must be on disk.
+    pub(super) ticket: Option<Ticket>,
+    /// Outputs must reflect this change.
+    pub(super) change: Option<u64>,
+    /// The journal took a transaction not at all.
+    pub(super) failed: bool,
+}
+
+impl Gate {
+    /// Waits for what both wait for.
+    pub fn join(&mut self, other: Gate) {
+        self.ticket = self.ticket.max(other.ticket);
+        self.change = self.change.max(other.change);
+        self.failed |= other.failed;
+    }
+
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.ticket.is_none() && self.change.is_none() && !self.failed
+    }
+}
+
+impl Tables {
+    /// Ready when the gate is open; else the task is called when it may be.
+    ///
+    /// # Errors
+    /// What was written may be lost: the connection is to be closed, and the client does not know.
+    pub fn poll_gate(&self, gate: &mut Gate, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let lost = gate.failed
+            || gate
+                .ticket
+                .is_some_and(|ticket| match self.outcome(ticket) {
+                    Outcome::Done => {
+                        gate.ticket = None;
+                        false
+                    }
+                    Outcome::Pending => false,
+                    Outcome::Unknown | Outcome::NotDone => true,
+                });
+        if lost {
+            return Poll::Ready(Err(io::Error::other("the journal has stopped")));
+        }
+        if let Some(change) = gate.change
+            && self.engine.borrow().is_done(change)
+        {
+            gate.change = None;
+        }
+        if gate.is_open() {
+            return Poll::Ready(Ok(()));
+        }
+        self.waiting.borrow_mut().push(cx.waker().clone());
+        Poll::Pending
+    }
+}

@@ -1,0 +1,356 @@
+//! Tables and joins: the engine of `larder-join`, its journal, and the one core that owns both.
+//!
+//! ```text
+//!  session on core 0 ── Tables::write / read ──► engine ──► changes ──► journal ──► called when durable
+//!  session elsewhere ── moves to core 0 (resp/moved.rs), once, with its first command on a table
+//!  HTTP, metrics     ── TablesHandle::call ──► a task on core 0
+//! ```
+//!
+//! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back. The commands are in
+//! `resp/tables`.
+//!
+//! Invariants:
+//! 1. The engine is on the thread of core 0 alone, and no await happens while it is borrowed.
+//! 2. What changed the engine is in the journal's buffer before anything else is done to the engine, in the same order.
+//! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and under `always` they are on disk.
+//! 4. A long answer that is still to be sent is of the moment when its command was executed: before its table changes,
+//!    what is left of it is copied.
+
+mod gate;
+mod handle;
+mod open;
+mod snapshot;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use larder_join::{Engine, LogEntry};
+use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
+use larder_protocol::errors::Code;
+use tokio::sync::Notify;
+
+pub use gate::Gate;
+pub use handle::{Figures, Message, TablesHandle};
+pub use open::open;
+
+/// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
+const STEP_ROWS: usize = 2048;
+
+/// An error reply.
+pub type Refusal = (Code, String);
+
+/// An answer that is being sent from the rows of a table.
+pub trait Pending {
+    /// Whether a change of this key's table would show in it.
+    fn reads(&self, key: &[u8]) -> bool;
+    /// Copies what is left.
+    fn copy(&self, engine: &mut Engine, now: u64);
+}
+
+/// All tables and joins, on the core that owns them.
+pub struct Tables {
+    engine: RefCell<Engine>,
+    producer: RefCell<Producer>,
+    journal: Journal,
+    is_always: bool,
+    /// Called by the journal's threads, and when something waits to be handed to it.
+    called: Arc<Notify>,
+    uncommitted: Cell<bool>,
+    /// Sessions whose gate is closed.
+    waiting: RefCell<Vec<Waker>>,
+    /// Why writes are refused.
+    stopped: RefCell<Option<String>>,
+    now: Cell<u64>,
+    /// Changes of a transaction that is being executed.
+    together: RefCell<Option<Vec<LogEntry>>>,
+    pending: RefCell<Vec<Weak<dyn Pending>>>,
+    handle: Arc<TablesHandle>,
+}
+
+impl Tables {
+    /// Milliseconds since 1970; never goes back.
+    pub fn now(&self) -> u64 {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_millis() as u64);
+        let now = now.max(self.now.get());
+        self.now.set(now);
+        now
+    }
+
+    /// Reads. Rows whose time has come go first, so this may change tables too.
+    pub fn read<T>(&self, read: impl FnOnce(&mut Engine, u64) -> T) -> T {
+        let now = self.now();
+        let mut engine = self.engine.borrow_mut();
+        if engine.next_expiry().is_some_and(|at| at <= now) {
+            self.copy_pending(&mut engine, now, None);
+            engine.begin(now);
+            // A failure is kept, and refuses the next write.
+            let _ = self.log(&mut engine, &mut Gate::default());
+        }
+        read(&mut engine, now)
+    }
+
+    /// Changes the table of `key`. `gate` then waits for what the answer waits for.
+    ///
+    /// # Errors
+    /// Those of `change`, and that the journal has stopped: then nothing was changed, or nobody knows.
+    pub fn write<T>(
+        &self,
+        gate: &mut Gate,
+        key: &[u8],
+        change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
+    ) -> Result<T, Refusal> {
+        self.refuse_stopped()?;
+        let now = self.now();
+        let mut engine = self.engine.borrow_mut();
+        let expires = engine.next_expiry().is_some_and(|at| at <= now);
+        self.copy_pending(&mut engine, now, (!expires).then_some(key));
+        let changed = change(&mut engine, now);
+        // A refused change may have let rows go whose time had come.
+        self.log(&mut engine, gate)?;
+        let (answer, waits_for) = changed?;
+        if waits_for.is_some() {
+            gate.change = gate.change.max(waits_for);
+            self.call();
+        }
+        Ok(answer)
+    }
+
+    /// Executes a transaction: its changes are in the journal all together, or not at all.
+    pub fn together<T>(&self, gate: &mut Gate, run: impl FnOnce(&mut Gate) -> T) -> T {
+        *self.together.borrow_mut() = Some(Vec::new());
+        let done = run(gate);
+        let changes = self.together.borrow_mut().take().unwrap_or_default();
+        // A failure closes the gate for good: the client learns no answer.
+        if !changes.is_empty() && self.append(&changes, gate).is_err() {
+            gate.failed = true;
+        }
+        done
+    }
+
+    /// Whether a transaction is being executed.
+    pub fn is_together(&self) -> bool {
+        self.together.borrow().is_some()
+    }
+
+    fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
+        let changes = engine.take_changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        if let Some(together) = &mut *self.together.borrow_mut() {
+            together.extend(changes);
+            return Ok(());
+        }
+        self.append(&changes, gate)
+    }
+
+    fn append(&self, changes: &[LogEntry], gate: &mut Gate) -> Result<(), Refusal> {
+        let mut producer = self.producer.borrow_mut();
+        let appended = match changes {
+            [one] => producer.append(entry(one)),
+            all => {
+                let mut batch = producer.batch();
+                all.iter()
+                    .try_for_each(|one| batch.add(entry(one)))
+                    .and_then(|()| batch.end())
+            }
+        };
+        match appended {
+            Ok(ticket) => {
+                if self.is_always {
+                    gate.ticket = Some(ticket);
+                }
+                self.call();
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!(
+                    "the journal of the tables has stopped: {error}; whether this write is kept is unknown"
+                );
+                self.stop(&why);
+                Err((Code::Io, why))
+            }
+        }
+    }
+
+    fn refuse_stopped(&self) -> Result<(), Refusal> {
+        match &*self.stopped.borrow() {
+            None => Ok(()),
+            Some(why) => Err((Code::Io, why.clone())),
+        }
+    }
+
+    fn stop(&self, why: &str) {
+        let mut stopped = self.stopped.borrow_mut();
+        if stopped.is_none() {
+            tracing::error!("{why}");
+            *stopped = Some(format!(
+                "tables take no writes, the journal has stopped: {why}; mend the disk and restart"
+            ));
+        }
+    }
+
+    /// Has `attend` look after what is to be done, in this turn of the core's loop.
+    fn call(&self) {
+        if !self.uncommitted.replace(true) {
+            self.called.notify_one();
+        }
+    }
+
+    /// Whether the journal's disk keeps up with the writes.
+    pub fn has_room(&self) -> bool {
+        self.producer.borrow().has_room()
+    }
+
+    /// Waits until the disk has caught up.
+    pub async fn room(&self) {
+        while !self.has_room() {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Hands over what was written, goes on with long fan-outs, and calls those who wait for either. Runs for ever.
+    pub async fn attend(self: Rc<Self>) {
+        loop {
+            self.called.notified().await;
+            loop {
+                self.uncommitted.set(false);
+                self.commit();
+                if let Some(failure) = self.journal.failure() {
+                    self.stop(&format!("{failure:?}"));
+                }
+                let more = self.engine.borrow_mut().step(STEP_ROWS);
+                for waker in self.waiting.take() {
+                    waker.wake();
+                }
+                if !more {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Once a second: figures for other threads, and a snapshot when it is time.
+    pub async fn look_after(self: Rc<Self>) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.publish_figures();
+            if self.journal.wants_snapshot() {
+                self.snapshot().await;
+            }
+        }
+    }
+
+    /// What INFO and `/metrics` show.
+    pub fn publish_figures(&self) {
+        let sizes = self.journal.sizes();
+        let engine = self.engine.borrow();
+        let tables = engine.tables();
+        self.handle.set_figures(Figures {
+            rows: tables.iter().map(|table| table.rows).sum(),
+            tables,
+            joins: engine.list(),
+            memory_bytes: engine.memory_bytes() as u64,
+            log_bytes: sizes.log_bytes,
+            snapshot_bytes: sizes.snapshot_bytes,
+            backlog_bytes: sizes.backlog_bytes,
+        });
+    }
+
+    /// Remembers an answer that is to be sent from the rows of a table.
+    pub fn keep(&self, answer: &Rc<dyn Pending>) {
+        let mut pending = self.pending.borrow_mut();
+        pending.retain(|answer| answer.strong_count() > 0);
+        pending.push(Rc::downgrade(answer));
+    }
+
+    fn copy_pending(&self, engine: &mut Engine, now: u64, key: Option<&[u8]>) {
+        if self.pending.borrow().is_empty() {
+            return;
+        }
+        // Rows that go meanwhile are of the answer: their time comes with the change that follows.
+        let before = engine
+            .next_expiry()
+            .map_or(now, |at| now.min(at.saturating_sub(1)));
+        self.pending
+            .borrow_mut()
+            .retain(|answer| match answer.upgrade() {
+                None => false,
+                Some(answer) if key.is_none_or(|key| answer.reads(key)) => {
+                    answer.copy(engine, before);
+                    false
+                }
+                Some(_) => true,
+            });
+    }
+
+    /// Hands over what was written. The journal writes and syncs it when the tables are dropped.
+    pub fn commit(&self) {
+        self.producer.borrow_mut().commit();
+    }
+
+    /// What has become of an append.
+    fn outcome(&self, ticket: Ticket) -> larder_journal::Outcome {
+        self.producer.borrow().outcome(ticket)
+    }
+}
+
+/// A change, as the journal keeps it.
+fn entry(change: &LogEntry) -> Entry<'_> {
+    match change {
+        LogEntry::Put { key, value } => Entry::Put {
+            key,
+            value,
+            deadline_ms: None,
+        },
+        LogEntry::Remove { key } => Entry::Remove { key },
+        LogEntry::RemoveRange { lo, hi } => Entry::RemoveRange { lo, hi: Some(hi) },
+        LogEntry::Expire { key, at } => Entry::Expire {
+            key,
+            deadline_ms: *at,
+        },
+        LogEntry::Create { name, definition } => Entry::Define {
+            name: name.as_bytes(),
+            text: definition.as_bytes(),
+        },
+        LogEntry::Drop { name } => Entry::Drop {
+            name: name.as_bytes(),
+        },
+    }
+}
+
+/// `tables.fsync`, which has been checked.
+fn fsync(word: &str) -> Fsync {
+    match word {
+        "always" => Fsync::Always,
+        "no" => Fsync::No,
+        _ => Fsync::EverySecond,
+    }
+}
+
+/// How an engine's error is answered.
+pub fn refusal(error: larder_join::Error) -> Refusal {
+    use larder_join::Error;
+    let text = error.to_string();
+    match error {
+        Error::ComputedTable { .. } => (Code::ReadOnly, text),
+        Error::OutOfMemory { .. } => (
+            Code::OutOfMemory,
+            text.strip_prefix("OOM ").unwrap_or(&text).to_owned(),
+        ),
+        Error::NotAnInteger { .. } => (
+            Code::BadRequest,
+            "value is not an integer or out of range".to_owned(),
+        ),
+        Error::UnknownJoin { .. } => (Code::NoSuchJoin, text + "; JOIN.LIST lists those there are"),
+        _ => (Code::BadRequest, text),
+    }
+}

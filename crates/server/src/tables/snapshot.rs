@@ -1,0 +1,98 @@
+//! Snapshots: all base rows and definitions, a chunk at a time, while writes go on.
+//!
+//! Rows are added as they are when their turn comes; what changes later is in the log that begins with the snapshot.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use larder_join::Limits;
+use larder_journal::{Entry, Error, SnapshotPart};
+
+use super::Tables;
+
+/// Rows between two turns of the core's loop, and their bytes.
+const CHUNK_ROWS: u64 = 512;
+const CHUNK_BYTES: usize = 1 << 20;
+
+impl Tables {
+    /// Makes a snapshot; a failure is logged, and tried again by the journal's own advice.
+    pub(super) async fn snapshot(&self) {
+        if let Err(error) = self.write_snapshot().await {
+            tracing::warn!(%error, "a snapshot of the tables was given up; the log goes on");
+        }
+    }
+
+    async fn write_snapshot(&self) -> Result<(), Error> {
+        let mut parts = self.journal.begin_snapshot(1)?;
+        let Some(mut part) = parts.pop() else {
+            return Ok(());
+        };
+        let tables = self.read(|engine, _| engine.tables());
+        for table in tables.iter().filter(|table| !table.computed) {
+            let mut lo = table.name.clone();
+            while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
+                lo = last;
+                lo.push(0);
+                while !part.has_room() {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+        for join in self.read(|engine, _| engine.list()) {
+            part.add(Entry::Define {
+                name: join.name.as_bytes(),
+                text: join.definition.as_bytes(),
+            })?;
+        }
+        part.finish(&mut self.producer.borrow_mut());
+        self.call();
+        Ok(())
+    }
+
+    /// Adds the rows of a table from `lo` on; the last key, or nothing if there were none.
+    fn add_chunk(
+        &self,
+        part: &mut SnapshotPart,
+        table: &[u8],
+        lo: &[u8],
+    ) -> Result<Option<Vec<u8>>, Error> {
+        let mut hi = table.to_vec();
+        if let Some(separator) = hi.last_mut() {
+            *separator += 1;
+        }
+        let mut rows = self.read(|engine, now| {
+            let (mut rows, mut bytes) = (Vec::new(), 0);
+            let limits = Limits {
+                limit: Some(CHUNK_ROWS),
+                ..Limits::default()
+            };
+            if engine.table_of(table) != Some(false) {
+                // Emptied meanwhile, perhaps a join's output by now.
+                return rows;
+            }
+            let _ = engine.range(lo, &hi, limits, now, &mut |key, value| {
+                bytes += key.len() + value.len();
+                rows.push((key.to_vec(), value.to_vec(), None));
+                match bytes < CHUNK_BYTES {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            });
+            if engine.next_expiry().is_some() {
+                for (key, _, deadline) in &mut rows {
+                    *deadline = engine.expires_at(key, now);
+                }
+            }
+            rows
+        });
+        for (key, value, deadline_ms) in &rows {
+            part.add(Entry::Put {
+                key,
+                value,
+                deadline_ms: *deadline_ms,
+            })?;
+        }
+        Ok(rows.pop().map(|(key, ..)| key))
+    }
+}

@@ -1,0 +1,439 @@
+//! Tables and joins over the Redis protocol and HTTP.
+
+use std::io::BufRead;
+use std::time::{Duration, Instant};
+
+use larder_types::ByteSize;
+use serde_json::json;
+
+use crate::resp::{Client, request, server_with};
+use crate::support::TestServer;
+
+const TIMELINE: &str =
+    "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+
+#[track_caller]
+fn create(client: &mut Client, name: &str, definition: &str) {
+    client.send(&request(&["JOIN.CREATE", name, definition]));
+    assert_eq!(client.reply(), "+OK");
+}
+
+#[test]
+fn a_post_is_on_its_followers_timelines_when_it_is_answered() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    create(&mut client, "timeline", TIMELINE);
+    client.check("SET sub|ann|bob 1", "+OK");
+    client.check("SET post|bob|0000000100 hello", "+OK");
+    client.check(
+        "RANGE tline|ann| tline|ann}",
+        "*2|$24|tline|ann|0000000100|bob|$5|hello",
+    );
+    client.check("SET post|bob|0000000200 again", "+OK");
+    client.check(
+        "RANGE tline|ann| tline|ann} REV LIMIT 1",
+        "*2|$24|tline|ann|0000000200|bob|$5|again",
+    );
+    client.check("GET tline|ann|0000000100|bob", "$5|hello");
+    client.check("RANGECOUNT tline|ann| tline|ann}", ":2");
+    client.check("DEL sub|ann|bob", ":1");
+    client.check("RANGE tline|ann| tline|ann}", "*0");
+    client.check(
+        "SET tline|ann|1|bob x",
+        "-READONLY table tline is computed by join timeline: write to its sources",
+    );
+    assert!(
+        client
+            .ask("JOIN.EXPLAIN timeline")
+            .contains("sub|<user>|<author>")
+    );
+    assert!(client.ask("JOIN.LIST").contains("timeline"));
+    assert!(client.ask("JOIN.INFO timeline").contains("updaters"));
+    client.check("JOIN.DROP timeline", "+OK");
+    client.check(
+        "JOIN.DROP timeline",
+        "-NOJOIN no join is named \"timeline\"; JOIN.LIST lists those there are",
+    );
+    client.check("RANGE tline|ann| tline|ann}", "*0");
+}
+
+#[test]
+fn commands_on_rows_answer_as_redis_does() {
+    let server = server_with(|_| {});
+    let mut client = Client::connect(&server);
+    for (line, expected) in [
+        ("GET t|a", "$-1"),
+        (
+            "GET x:k",
+            "-NOSTORE no store is named 'x'; STORE.LIST lists those there are",
+        ),
+        ("SET t|a 1", "+OK"),
+        ("SET t|a 2 NX", "$-1"),
+        ("SET t|b 2 XX", "$-1"),
+        ("SET t|a 2 XX GET", "$1|1"),
+        ("SET t|a 2 NX XX", "-ERR syntax error"),
+        (
+            "SET t|a 2 EX 0",
+            "-ERR invalid expire time in 'set' command",
+        ),
+        (
+            "SET plain 1",
+            "-ERR key 'plain' names no store; write store:key, such as pymk:42, or table|key",
+        ),
+        (
+            "SET s:k1 v",
+            "-READONLY stores are read-only, SET is refused; build a version and push it: larder push FILE --store s",
+        ),
+        (
+            "HSET s:k1 a b",
+            "-READONLY stores are read-only, HSET is refused; build a version and push it: larder push FILE --store s",
+        ),
+        ("SETNX t|a 9", ":0"),
+        ("SETNX t|b 9", ":1"),
+        ("MGET t|a t|none t|b", "*3|$1|2|$-1|$1|9"),
+        (
+            "MGET t|a s:k1",
+            "-ERR s is a store; ask MGET for keys of stores and keys of tables apart",
+        ),
+        ("EXISTS t|a t|a t|none", ":2"),
+        ("STRLEN t|a", ":1"),
+        ("GETRANGE t|a 0 0", "$1|2"),
+        ("TYPE t|a", "+string"),
+        ("TYPE t|none", "+none"),
+        ("INCR t|a", ":3"),
+        ("INCRBY t|n 40", ":40"),
+        ("DECRBY t|n 2", ":38"),
+        ("DECR t|n", ":37"),
+        (
+            "INCRBY t|n x",
+            "-ERR value is not an integer or out of range",
+        ),
+        ("SET t|w word", "+OK"),
+        ("INCR t|w", "-ERR value is not an integer or out of range"),
+        ("TTL t|a", ":-1"),
+        ("TTL t|none", ":-2"),
+        ("EXPIRE t|none 10", ":0"),
+        ("EXPIRE t|a 100 XX", ":0"),
+        ("EXPIRE t|a 100 NX", ":1"),
+        ("TTL t|a", ":100"),
+        ("INCR t|a", ":4"),
+        ("TTL t|a", ":100"),
+        ("PERSIST t|a", ":1"),
+        ("PERSIST t|a", ":0"),
+        ("SET t|a 1 EX 100", "+OK"),
+        ("SET t|a 2 KEEPTTL", "+OK"),
+        ("TTL t|a", ":100"),
+        ("SET t|a 3", "+OK"),
+        ("TTL t|a", ":-1"),
+        ("EXPIRE t|a -1", ":1"),
+        ("EXISTS t|a", ":0"),
+        ("MSET t|x 1 t|y 2", "+OK"),
+        (
+            "MSET t|x 1 t|y",
+            "-ERR wrong number of arguments for 'mset' command",
+        ),
+        ("RANGE t|x t|z", "*4|$3|t|x|$1|1|$3|t|y|$1|2"),
+        ("RANGE t|x t|y", "*2|$3|t|x|$1|1"),
+        ("RANGE t|x t|z REV KEYSONLY", "*2|$3|t|y|$3|t|x"),
+        ("RANGE t|x t|z LIMIT 0", "*0"),
+        ("RANGE t|x t|z LIMIT", "-ERR syntax error"),
+        ("RANGE t|z t|x", "*0"),
+        ("RANGE none|a none|b", "*0"),
+        (
+            "RANGE s:a s:b",
+            "-ERR s is a store, which has no order of keys; RANGE reads tables and join outputs",
+        ),
+        ("RANGECOUNT t|x t|z", ":2"),
+        ("RANGEDEL t|x t|z", ":2"),
+        ("DEL t|b t|n t|w t|none", ":3"),
+        ("RANGECOUNT t| t}", ":0"),
+        ("SET c:1 v", "+OK"),
+        ("GET c:1", "$1|v"),
+        ("GET s:k1", "$1|v"),
+        ("SCAN 0 MATCH c:*", "*2|$1|0|*1|$3|c:1"),
+    ] {
+        client.check(line, expected);
+    }
+    assert!(client.ask("RANGE t|x u|x").starts_with("-ERR range"));
+    client.check("HELLO 3", &client_hello(&server));
+    client.check("MSET t|x 1 t|y 2", "+OK");
+    client.check("RANGE t|x t|z", "*2|*2|$3|t|x|$1|1|*2|$3|t|y|$1|2");
+}
+
+fn client_hello(server: &TestServer) -> String {
+    let mut client = Client::connect(server);
+    let hello = client.ask("HELLO 3");
+    // The connection's number is the other's but one.
+    let (before, after) = hello.split_once("$2|id|:").expect("an id");
+    let (id, rest) = after.split_once('|').expect("more");
+    let id: u64 = id.parse().expect("a number");
+    format!("{before}$2|id|:{}|{rest}", id - 1)
+}
+
+#[test]
+fn scan_walks_tables_with_cursors() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    for row in 0..25 {
+        client.check(&format!("SET {}|{row:02} v", ["a", "b"][row % 2]), "+OK");
+    }
+    let (mut cursor, mut seen) = ("0".to_owned(), 0);
+    loop {
+        let reply = client.ask(&format!("SCAN {cursor} COUNT 4"));
+        let mut words = reply.split('|').skip(2);
+        cursor = words.next().expect("a cursor").to_owned();
+        seen += reply.matches("$4|").count();
+        if cursor == "0" {
+            break;
+        }
+    }
+    assert_eq!(seen, 25);
+    assert!(client.ask("SCAN 999").starts_with("-ERR cursor 999"));
+    client.check("DBSIZE", ":25");
+}
+
+#[test]
+fn a_transaction_is_executed_as_one_or_not_at_all() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    let mut other = Client::connect(&server);
+    client.check("MULTI", "+OK");
+    client.check("SET t|a 1", "+QUEUED");
+    client.check("INCR t|a", "+QUEUED");
+    client.check("RANGE t|a t|b", "+QUEUED");
+    other.check("GET t|a", "$-1");
+    client.check("EXEC", "*3|+OK|:2|*2|$3|t|a|$1|2");
+    client.check("MULTI", "+OK");
+    client.check("MULTI", "-ERR MULTI calls can not be nested");
+    client.check("SET t|a 5", "+QUEUED");
+    client.check(
+        "EXEC",
+        "-EXECABORT Transaction discarded because of previous errors.",
+    );
+    client.check("GET t|a", "$1|2");
+    client.check("MULTI", "+OK");
+    client.check("SET t|w word", "+QUEUED");
+    client.check("INCR t|w", "+QUEUED");
+    client.check("SET t|a 7", "+QUEUED");
+    client.check(
+        "EXEC",
+        "*3|+OK|-ERR value is not an integer or out of range|+OK",
+    );
+    client.check("MULTI", "+OK");
+    client.check("DEL t|a", "+QUEUED");
+    client.check("DISCARD", "+OK");
+    client.check("GET t|a", "$1|7");
+    client.check("EXEC", "-ERR EXEC without MULTI");
+    client.check("MULTI", "+OK");
+    assert!(client.ask("NOSUCH x").starts_with("-ERR unknown command"));
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+}
+
+#[test]
+fn a_definition_that_cannot_be_used_is_answered_with_the_column() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    client.send(&request(&["JOIN.CREATE", "bad", "out|<a> = copyy src|<a>"]));
+    let told = client.reply();
+    assert!(told.starts_with("-ERR column 11:"), "{told}");
+    client.send(&request(&[
+        "JOIN.CREATE",
+        "bad",
+        "out|<a>|<b> = copy src|<a>",
+    ]));
+    let told = client.reply();
+    assert!(told.starts_with("-ERR column "), "{told}");
+}
+
+#[test]
+fn everything_is_there_again_after_a_restart() {
+    for fsync in ["always", "everysec", "no"] {
+        let mut server = TestServer::with(|config| config.tables.fsync = fsync.to_owned());
+        let mut client = Client::connect(&server);
+        create(&mut client, "timeline", TIMELINE);
+        client.check("SET sub|ann|bob 1", "+OK");
+        client.check("SET post|bob|0000000100 hello", "+OK");
+        client.check("SET t|soon gone PX 1", "+OK");
+        client.check("SET t|later here EX 1000", "+OK");
+        client.check("SET t|removed x", "+OK");
+        client.check("DEL t|removed", ":1");
+        client.check(
+            "RANGE tline|ann| tline|ann} KEYSONLY",
+            "*1|$24|tline|ann|0000000100|bob",
+        );
+        drop(client);
+        server.restart(|_| {});
+        let mut client = Client::connect(&server);
+        client.check(
+            "RANGE tline|ann| tline|ann} KEYSONLY",
+            "*1|$24|tline|ann|0000000100|bob",
+        );
+        client.check("RANGE t| t} KEYSONLY", "*1|$7|t|later");
+        client.check("TTL t|later", ":1000");
+    }
+}
+
+#[test]
+fn connections_of_other_threads_come_to_the_tables() {
+    let server = server_with(|config| config.server.threads = 3);
+    let mut clients: Vec<Client> = (0..24).map(|_| Client::connect(&server)).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        // The requests of one pipeline are answered in order, whatever they are about.
+        let lines = [
+            "PING",
+            "GET s:k1",
+            &format!("SET t|{number:02} v"),
+            "GET s:k2",
+            "GET t|00",
+        ];
+        let bytes = lines.map(|line| request(&line.split(' ').collect::<Vec<_>>()));
+        client.send(&bytes.concat());
+        let replies: Vec<String> = lines.iter().map(|_| client.reply()).collect();
+        assert_eq!(replies, ["+PONG", "$1|v", "+OK", "$1|v", "$1|v"]);
+    }
+    for client in &mut clients {
+        client.check("RANGECOUNT t| t}", ":24");
+    }
+}
+
+#[test]
+fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    const ROWS: usize = 100_000;
+    let filler = "x".repeat(80);
+    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(1000) {
+        let words: Vec<String> = chunk
+            .iter()
+            .flat_map(|row| [format!("t|{row:08}"), filler.clone()])
+            .collect();
+        let mut all = vec!["MSET"];
+        all.extend(words.iter().map(String::as_str));
+        client.send(&request(&all));
+        assert_eq!(client.reply(), "+OK");
+    }
+    for reverse in [false, true] {
+        let mut slow = Client::connect(&server);
+        let words = ["RANGE", "t|", "t}", "REV"];
+        slow.send(&request(&words[..if reverse { 4 } else { 3 }]));
+        slow.send(&request(&["PING"]));
+        // Its beginning has come. Others are answered meanwhile, and change the rows.
+        let begun = slow.stream.fill_buf().expect("a beginning").len();
+        assert!(begun > 0);
+        client.check("DEL t|00000000 t|00050000 t|00099999", ":3");
+        client.check("SET t|00050000x new", "+OK");
+        let rows = slow.reply();
+        assert!(
+            rows.starts_with(&format!("*{}|", 2 * ROWS)),
+            "{}",
+            &rows[..20]
+        );
+        for row in ["00000000", "00050000", "00099999"] {
+            assert!(rows.contains(&format!("|t|{row}|$80|x")), "{row}");
+        }
+        assert!(!rows.contains("00050000x"));
+        assert_eq!(slow.reply(), "+PONG");
+        client.check("DEL t|00050000x", ":1");
+        for row in ["00000000", "00050000", "00099999"] {
+            client.check(&format!("SET t|{row} {filler}"), "+OK");
+        }
+    }
+    client.check("RANGEDEL t| t}", &format!(":{ROWS}"));
+}
+
+#[test]
+fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
+    const FOLLOWERS: usize = 50_000;
+    let server = TestServer::start();
+    let mut writer = Client::connect(&server);
+    create(&mut writer, "timeline", TIMELINE);
+    for chunk in (0..FOLLOWERS).collect::<Vec<_>>().chunks(500) {
+        let mut bytes = Vec::new();
+        for user in chunk {
+            bytes.extend(request(&["SET", &format!("sub|{user:06}|star"), "1"]));
+            let (lo, hi) = (format!("tline|{user:06}|"), format!("tline|{user:06}}}"));
+            bytes.extend(request(&["RANGE", &lo, &hi]));
+        }
+        writer.send(&bytes);
+        for _ in chunk {
+            assert_eq!(
+                (writer.reply(), writer.reply()),
+                ("+OK".into(), "*0".into())
+            );
+        }
+    }
+    let mut other = Client::connect(&server);
+    other.check("PING", "+PONG");
+    writer.send(&request(&["SET", "post|star|0000000001", "hello"]));
+    let (mut longest, begun) = (Duration::ZERO, Instant::now());
+    writer.stream.get_ref().set_nonblocking(true).expect("set");
+    loop {
+        let asked = Instant::now();
+        other.check("PING", "+PONG");
+        longest = longest.max(asked.elapsed());
+        let mut byte = [0];
+        match writer.stream.get_ref().peek(&mut byte) {
+            Ok(_) => break,
+            Err(_) => assert!(begun.elapsed() < Duration::from_secs(30)),
+        }
+    }
+    writer.stream.get_ref().set_nonblocking(false).expect("set");
+    assert_eq!(writer.reply(), "+OK");
+    // 50 ms is promised; machines that test are busy.
+    assert!(longest < Duration::from_millis(250), "{longest:?}");
+    for user in [0, FOLLOWERS / 2, FOLLOWERS - 1] {
+        other.check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
+    }
+}
+
+#[test]
+fn base_rows_beyond_the_memory_are_refused_and_nothing_breaks() {
+    let server = TestServer::with(|config| config.tables.memory = ByteSize(1 << 20));
+    let mut client = Client::connect(&server);
+    let value = "x".repeat(1000);
+    let refused = (0..2000).find_map(|row| {
+        let reply = client.ask(&format!("SET t|{row} {value}"));
+        (reply != "+OK").then_some(reply)
+    });
+    let refused = refused.expect("refused");
+    assert!(refused.starts_with("-OOM base rows"), "{refused}");
+    client.check("GET t|0", &format!("$1000|{value}"));
+    assert!(client.ask("RANGEDEL t| t}").starts_with(':'));
+    client.check("SET t|0 v", "+OK");
+}
+
+#[test]
+fn joins_are_operated_over_http() {
+    let server = TestServer::start();
+    let body = json!({ "name": "timeline", "definition": TIMELINE });
+    let (status, join) = server.post("/v1/joins", body.clone());
+    assert_eq!((status, &join["name"]), (201, &json!("timeline")), "{join}");
+    let (status, told) = server.post("/v1/joins", body);
+    assert_eq!(status, 400, "{told}");
+    let bad = json!({ "name": "b", "definition": "out|<a> = copyy src|<a>" });
+    let (_, told) = server.post("/v1/joins", bad);
+    let message = told["error"]["message"].as_str().expect("a message");
+    assert!(message.starts_with("column 11:"), "{message}");
+    let mut client = Client::connect(&server);
+    client.check("SET sub|ann|bob 1", "+OK");
+    client.check("SET post|bob|1 hello", "+OK");
+    client.check("RANGECOUNT tline|ann| tline|ann}", ":1");
+    let (_, joins) = server.get("/v1/joins");
+    assert_eq!(joins["joins"][0]["rows"], 1, "{joins}");
+    let (_, plan) = server.get("/v1/joins/timeline/explain?lo=tline%7Cann%7C&hi=tline%7Cann%7D");
+    assert!(
+        plan["plan"].as_str().expect("a plan").contains("is filled"),
+        "{plan}"
+    );
+    let (_, metrics) = server.get("/metrics");
+    let metrics = metrics.as_str().expect("a text");
+    for line in [
+        "larder_table_rows{table=\"post|\"} 1",
+        "larder_join_rows{join=\"timeline\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    assert!(client.ask("INFO joins").contains("join_timeline:rows=1"));
+    assert_eq!(server.delete("/v1/joins/timeline").0, 204);
+    assert_eq!(server.delete("/v1/joins/timeline").0, 404);
+}
