@@ -60,7 +60,7 @@ static LANES: [u8; STRIPE] = {
 
 /// A 32-bit checksum over `bytes`. The seed says where the bytes belong (a block's index), so that
 /// intact bytes in the wrong place are found too.
-#[inline]
+#[inline(always)]
 pub fn checksum32(bytes: &[u8], seed: u64) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if let Some(checksum) = x86::checksum32(bytes, seed) {

@@ -1,32 +1,57 @@
 //! The checksum by the instructions of x86: VAES on 64 bytes at once, or AES-NI on 16.
 
 use std::arch::x86_64::*;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::{LANES, STRIPE};
 
+/// What this processor has; 0 until first asked.
+static PATH: AtomicU8 = AtomicU8::new(0);
+const WIDE: u8 = 1;
+const NARROW: u8 = 2;
+const NEITHER: u8 = 3;
+
 /// `None` if this processor has neither.
-#[inline]
+#[inline(always)]
 pub fn checksum32(bytes: &[u8], seed: u64) -> Option<u32> {
-    if has_wide() {
-        // SAFETY: the processor has what the function is compiled for.
-        Some(unsafe { wide(bytes, seed) })
-    } else if is_x86_feature_detected!("aes") {
+    match PATH.load(Ordering::Relaxed) {
+        // SAFETY: the processor was found to have what the function is compiled for.
+        WIDE => Some(unsafe { wide(bytes, seed) }),
         // SAFETY: as above.
-        Some(unsafe { narrow(bytes, seed) })
-    } else {
-        None
+        NARROW => Some(unsafe { narrow(bytes, seed) }),
+        NEITHER => None,
+        _ => {
+            PATH.store(find_path(), Ordering::Relaxed);
+            checksum_first(bytes, seed)
+        }
     }
 }
 
-#[inline]
+#[cold]
+fn checksum_first(bytes: &[u8], seed: u64) -> Option<u32> {
+    checksum32(bytes, seed)
+}
+
+#[cold]
+fn find_path() -> u8 {
+    if has_wide() {
+        WIDE
+    } else if is_x86_feature_detected!("aes") {
+        NARROW
+    } else {
+        NEITHER
+    }
+}
+
 fn has_wide() -> bool {
     is_x86_feature_detected!("vaes")
         && is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("bmi2")
 }
 
 /// Lanes 0 to 3 in one register, 4 to 7 in another.
-#[target_feature(enable = "aes,vaes,avx512f,avx512bw")]
+#[target_feature(enable = "aes,vaes,avx512f,avx512bw,bmi2")]
 fn wide(bytes: &[u8], seed: u64) -> u32 {
     let start = LANES.as_ptr();
     let first = _mm512_zextsi128_si512(seed_and_size(bytes, seed));
@@ -51,7 +76,8 @@ fn wide(bytes: &[u8], seed: u64) -> u32 {
         high = _mm512_aesenc_epi128(high, b);
     }
     if !rest.is_empty() {
-        let mask = |size: usize| u64::MAX.checked_shr(64 - size.min(64) as u32).unwrap_or(0);
+        // A bit for each byte, up to 64 of them.
+        let mask = |size: usize| _bzhi_u64(u64::MAX, size as u32);
         let behind = rest.len().saturating_sub(64);
         // SAFETY: a masked load touches only the bytes that the mask names: those of `rest`. With
         // an empty mask it touches none, wherever the address points.

@@ -28,7 +28,7 @@ pub(super) enum Place<'a> {
 }
 
 /// Tags compared at once.
-const GROUP: usize = 16;
+pub(super) const GROUP: usize = 16;
 
 // Everything below waits for the block's bytes. So there are few operations in it, and none of
 // their places depends on more of the bytes than it must.
@@ -165,7 +165,7 @@ impl<'a> Contents<'a> {
 /// A bit for each byte that equals `byte`.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
+pub(super) fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
     use std::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_set1_epi8};
     // SAFETY: the load reads the 16 bytes of `bytes` and needs no alignment; SSE2 is part of every
     // x86-64.
@@ -177,7 +177,7 @@ fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
 
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
-fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
+pub(super) fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
     let bits = bytes.iter().enumerate();
     bits.fold(0, |bits, (at, other)| {
         bits | u32::from(*other == byte) << at
@@ -186,7 +186,7 @@ fn equal_bytes(bytes: &[u8; GROUP], byte: u8) -> u32 {
 
 /// `a == b`, for keys: mostly short, so that calling a function for it would cost more than it does.
 #[inline(always)]
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }
