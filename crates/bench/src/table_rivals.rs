@@ -101,7 +101,9 @@ impl Map for BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// A B-tree of suffixes per group, found by a quick hash.
-pub struct HashOfTrees(HashMap<Vec<u8>, BTreeMap<Vec<u8>, Vec<u8>>, BuildHasherDefault<Quick>>);
+pub struct HashOfTrees(HashMap<Vec<u8>, Tree, BuildHasherDefault<Quick>>);
+
+type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Map for HashOfTrees {
     const NAME: &'static str = "hash of BTreeMaps";
