@@ -6,9 +6,11 @@
 //!                                                └── server, swap_latency: what is asked, and the report
 //! ```
 //!
-//! Read `server` first, then `load`. `twip` drives the join engine in process, over the graph of `twip_graph`.
+//! Read `server` first, then `load`. `twip` drives the join engine in process, over the graph of `twip_graph`; `net` drives
+//! servers over loopback, beside Redis, memcached and PostgreSQL.
 
 mod load;
+mod net;
 mod process;
 mod report;
 mod server;
@@ -43,6 +45,8 @@ enum Bench {
     Table(table::TableArgs),
     /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
     Twip(twip::TwipArgs),
+    /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
+    TwipNet(net::twip::TwipNetArgs),
 }
 
 fn main() -> ExitCode {
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
+        Bench::TwipNet(args) => net::twip::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

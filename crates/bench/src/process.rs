@@ -13,6 +13,8 @@ pub struct Server {
     pub resp: SocketAddr,
     /// The HTTP API, which redis has not.
     pub http: Option<String>,
+    /// What ends it.
+    pub stop_signal: i32,
 }
 
 /// The binary given, or the one built beside this program.
@@ -76,6 +78,7 @@ pub fn start_larder(
         child,
         resp: text("resp")?.parse()?,
         http: Some(text("http")?),
+        stop_signal: libc::SIGTERM,
     })
 }
 
@@ -95,24 +98,33 @@ pub fn start_redis(binary: &str, core: usize) -> Result<Server> {
         "--loglevel",
         "warning",
     ]);
+    start_listening(command, port, binary)
+}
+
+/// Starts a server and waits until it accepts connections.
+pub fn start_listening(mut command: Command, port: u16, name: &str) -> Result<Server> {
     let child = command.stdout(Stdio::null()).spawn()?;
     let resp = SocketAddr::from(([127, 0, 0, 1], port));
-    let server = Server {
+    let mut server = Server {
         child,
         resp,
         http: None,
+        stop_signal: libc::SIGTERM,
     };
     let started = Instant::now();
     while TcpStream::connect(resp).is_err() {
-        if started.elapsed() > Duration::from_secs(10) {
-            return Err(format!("{binary} does not listen on port {port} after 10 seconds").into());
+        if let Some(status) = server.child.try_wait()? {
+            return Err(format!("{name} ended at once: {status}").into());
+        }
+        if started.elapsed() > Duration::from_secs(30) {
+            return Err(format!("{name} does not listen on port {port} after 30 seconds").into());
         }
         std::thread::yield_now();
     }
     Ok(server)
 }
 
-fn on_core(binary: &Path, core: Option<usize>) -> Command {
+pub fn on_core(binary: &Path, core: Option<usize>) -> Command {
     let Some(core) = core else {
         return Command::new(binary);
     };
@@ -122,32 +134,60 @@ fn on_core(binary: &Path, core: Option<usize>) -> Command {
 }
 
 impl Server {
-    /// CPU time used so far, by all threads.
+    /// CPU time used so far, by all threads and by child processes that are running.
     pub fn cpu_s(&self) -> Result<f64> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        // The name, in parentheses, may hold anything; utime and stime are the 12th and 13th fields after it.
-        let fields: Vec<&str> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let ticks = |at: usize| {
-            fields
-                .get(at)
-                .and_then(|field| field.parse::<f64>().ok())
-                .ok_or("/proc/PID/stat is too short")
-        };
+        let mut ticks = 0;
+        for stat in self.stats()? {
+            // User and system time are the 12th and 13th fields after the name.
+            ticks += field(&stat, 11)? + field(&stat, 12)?;
+        }
         // SAFETY: `sysconf` takes a number.
         let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-        Ok((ticks(11)? + ticks(12)?) / per_second)
+        Ok(ticks as f64 / per_second)
     }
+
+    /// Memory in use; what child processes share counts for each.
+    pub fn resident_bytes(&self) -> Result<u64> {
+        let mut pages = 0;
+        for stat in self.stats()? {
+            pages += field(&stat, 21)?;
+        }
+        Ok(pages * 4096)
+    }
+
+    /// `/proc/PID/stat` of the process and of its children.
+    fn stats(&self) -> Result<Vec<String>> {
+        let read = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        let own = u64::from(self.child.id());
+        let mut stats = vec![read(&own.to_string())?];
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().filter(|name| name.parse::<u32>().is_ok()) else {
+                continue;
+            };
+            // A process that has ended meanwhile is none of ours.
+            if let Ok(stat) = read(pid)
+                && field(&stat, 1).is_ok_and(|parent| parent == own)
+            {
+                stats.push(stat);
+            }
+        }
+        Ok(stats)
+    }
+}
+
+/// A number after the name, which stands in parentheses and may hold anything.
+fn field(stat: &str, at: usize) -> Result<u64> {
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let field = fields.split_whitespace().nth(at);
+    let number = field.and_then(|field| field.parse().ok());
+    number.ok_or_else(|| "/proc/PID/stat is too short".into())
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         // SAFETY: the child is ours and has not been waited for, so the id is still its own.
-        unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
+        unsafe { libc::kill(self.child.id() as i32, self.stop_signal) };
         let _ = self.child.wait();
     }
 }

@@ -53,7 +53,7 @@ enum TwipMode {
     Celebrity,
 }
 
-const START: u64 = 1_000_000_000;
+pub const START: u64 = 1_000_000_000;
 const LOGIN_WINDOW: u64 = 1_000_000;
 const HELD_BACK: u64 = 100_000;
 const TWEET: &[u8] = b"tweet";
@@ -319,7 +319,7 @@ impl Twip {
 }
 
 /// Users without followers do not post, those with few hardly, the others by the magnitude of their audience.
-fn poster_weight(followers: u32, random: &mut Random) -> f64 {
+pub fn poster_weight(followers: u32, random: &mut Random) -> f64 {
     match followers {
         0 => 0.0,
         1..=9 => 0.1,
@@ -360,7 +360,7 @@ fn push(out: &mut Vec<u8>, text: bool, part: Part) {
 }
 
 /// User and system time of this process.
-fn cpu_seconds() -> f64 {
+pub fn cpu_seconds() -> f64 {
     // SAFETY: an all-zero rusage is valid, and getrusage writes only to it.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use crate::Result;
@@ -103,11 +103,17 @@ pub fn generate(users: usize, random: &mut Random) -> Graph {
     }
 }
 
-/// Reads lines of two numbers, the follower first; lines that begin with `#` and self-loops are left out.
+/// Reads lines of two numbers, the follower first; lines that begin with `#` and self-loops are left out. A file that
+/// ends in `.gz` is unpacked.
 pub fn read(path: &Path) -> Result<Graph> {
     let mut numbers: HashMap<u64, u32> = HashMap::new();
     let mut edges = Vec::new();
-    for line in BufReader::new(File::open(path)?).lines() {
+    let file = File::open(path)?;
+    let file: Box<dyn Read> = match path.extension() {
+        Some(end) if end == "gz" => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        _ => Box::new(file),
+    };
+    for line in BufReader::new(file).lines() {
         let line = line?;
         let mut words = line.split_whitespace();
         let (Some(a), Some(b)) = (words.next(), words.next()) else {

@@ -1,0 +1,178 @@
+//! Timelines in larder: the join does the work, or the client does, with larder as a plain ordered cache.
+//!
+//! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. A client that fans out keeps `s|poster|user` instead.
+
+use super::drive::{Awaited, Pipe, System, digits, number};
+use super::resp::{self, part, parts, word};
+use super::workload::Seen;
+use crate::Result;
+
+const TWEET: &[u8] = b"tweet";
+const USER_ROWS: usize = 256;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Join,
+    Pull,
+    Auto,
+    ClientPush,
+}
+
+pub struct Larder {
+    mode: Mode,
+}
+
+impl Larder {
+    pub fn new(mode: Mode) -> Larder {
+        Larder { mode }
+    }
+
+    /// The request that declares the timeline.
+    pub fn join(&self) -> Option<String> {
+        let word = match self.mode {
+            Mode::Join => "push",
+            Mode::Pull => "pull",
+            Mode::Auto => "auto",
+            Mode::ClientPush => return None,
+        };
+        Some(format!(
+            "t|<user:8>|<time:10>|<poster:8> = {word} check s|<user>|<poster> copy p|<poster>|<time>"
+        ))
+    }
+
+    fn subscription(&self, out: &mut Vec<u8>, user: u32, poster: u32) {
+        let (first, second) = match self.mode {
+            Mode::ClientPush => (poster, user),
+            _ => (user, poster),
+        };
+        part(out, 19, |out| {
+            out.extend_from_slice(b"s|");
+            digits(out, first.into(), 8);
+            out.push(b'|');
+            digits(out, second.into(), 8);
+        });
+        word(out, b"1");
+    }
+}
+
+fn table(out: &mut Vec<u8>, table: u8, user: u32) {
+    out.extend_from_slice(&[table, b'|']);
+    digits(out, user.into(), 8);
+}
+
+fn bound(out: &mut Vec<u8>, name: u8, user: u32, time: u64) {
+    part(out, 21, |out| {
+        table(out, name, user);
+        out.push(b'|');
+        digits(out, time, 10);
+    });
+}
+
+/// All keys of a table that begin with a user.
+fn all_of(out: &mut Vec<u8>, name: u8, user: u32) {
+    parts(out, 4);
+    word(out, b"RANGE");
+    for end in [b'|', b'}'] {
+        part(out, 11, |out| {
+            table(out, name, user);
+            out.push(end);
+        });
+    }
+    word(out, b"KEYSONLY");
+}
+
+fn set_timeline(pipe: &mut Pipe, user: &[u8], time: &[u8], poster: u32) {
+    let out = &mut pipe.out;
+    parts(out, 3);
+    word(out, b"SET");
+    part(out, 30, |out| {
+        out.extend_from_slice(b"t|");
+        out.extend_from_slice(user);
+        out.push(b'|');
+        out.extend_from_slice(time);
+        out.push(b'|');
+        digits(out, poster.into(), 8);
+    });
+    word(out, TWEET);
+    pipe.awaits(Awaited::Done);
+}
+
+impl System for Larder {
+    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+        resp::reply_len(bytes)
+    }
+
+    fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
+        for some in followers.chunks(USER_ROWS) {
+            parts(&mut pipe.out, 1 + 2 * some.len());
+            word(&mut pipe.out, b"MSET");
+            for &user in some {
+                self.subscription(&mut pipe.out, user, poster);
+            }
+            pipe.awaits(Awaited::Done);
+        }
+    }
+
+    fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
+        parts(&mut pipe.out, 3);
+        word(&mut pipe.out, b"SET");
+        self.subscription(&mut pipe.out, user, poster);
+        pipe.awaits(Awaited::Done);
+        if self.mode == Mode::ClientPush {
+            all_of(&mut pipe.out, b'p', poster);
+            pipe.awaits(Awaited::Posts { user, poster });
+        }
+    }
+
+    fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
+        parts(&mut pipe.out, 3);
+        word(&mut pipe.out, b"SET");
+        bound(&mut pipe.out, b'p', poster, time);
+        word(&mut pipe.out, TWEET);
+        pipe.awaits(Awaited::Done);
+        if self.mode == Mode::ClientPush {
+            all_of(&mut pipe.out, b's', poster);
+            pipe.awaits(Awaited::Followers { poster, time });
+        }
+    }
+
+    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
+        parts(&mut pipe.out, 3);
+        word(&mut pipe.out, b"RANGE");
+        bound(&mut pipe.out, b't', user, since);
+        bound(&mut pipe.out, b't', user, until);
+        pipe.awaits(Awaited::Check { user, since, until });
+    }
+
+    fn reply(
+        &mut self,
+        pipe: &mut Pipe,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        match awaited {
+            Awaited::Done => {}
+            Awaited::Check { user, .. } => {
+                for key in resp::bulks(reply).step_by(2) {
+                    seen.row(user, number(&key[11..21]), number(&key[22..30]) as u32);
+                }
+            }
+            Awaited::Followers { poster, time } => {
+                let mut posted = Vec::with_capacity(10);
+                digits(&mut posted, time, 10);
+                for key in resp::bulks(reply) {
+                    set_timeline(pipe, &key[11..19], &posted, poster);
+                }
+            }
+            Awaited::Posts { user, poster } => {
+                let mut reader = Vec::with_capacity(8);
+                digits(&mut reader, user.into(), 8);
+                for key in resp::bulks(reply) {
+                    set_timeline(pipe, &reader, &key[11..21], poster);
+                }
+            }
+        }
+        Ok(())
+    }
+}

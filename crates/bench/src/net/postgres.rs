@@ -1,0 +1,262 @@
+//! Timelines in PostgreSQL: three tables, each with an index, and triggers that fill the timelines.
+//!
+//! Operations are prepared statements, each a transaction of its own, pipelined like everything else. The protocol is
+//! version 3, spoken here directly: a client library would pipeline in a way of its own.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::drive::{Awaited, Connection, Pipe, System, number};
+use super::workload::Seen;
+use crate::Result;
+
+const SCHEMA: &str = "
+CREATE TABLE s (poster int, usr int, PRIMARY KEY (poster, usr));
+CREATE TABLE p (poster int, time bigint, tweet text, PRIMARY KEY (poster, time));
+CREATE TABLE t (usr int, time bigint, poster int, tweet text, PRIMARY KEY (usr, time, poster));
+CREATE FUNCTION posted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO t SELECT usr, NEW.time, NEW.poster, NEW.tweet FROM s WHERE poster = NEW.poster;
+  RETURN NULL; END $$;
+CREATE FUNCTION subscribed() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO t SELECT NEW.usr, time, poster, tweet FROM p WHERE poster = NEW.poster;
+  RETURN NULL; END $$";
+
+/// What is true once the first subscriptions are in.
+const LOADED: &str = "
+CREATE TRIGGER posted AFTER INSERT ON p FOR EACH ROW EXECUTE FUNCTION posted();
+CREATE TRIGGER subscribed AFTER INSERT ON s FOR EACH ROW EXECUTE FUNCTION subscribed();
+ANALYZE s";
+
+/// After so long it has not started.
+const STARTS_IN: Duration = Duration::from_secs(30);
+
+const STATEMENTS: [(&str, &str); 4] = [
+    ("load", "INSERT INTO s SELECT $1, unnest($2::int[])"),
+    ("subscribe", "INSERT INTO s VALUES ($1, $2)"),
+    ("post", "INSERT INTO p VALUES ($1, $2, 'tweet')"),
+    (
+        "check",
+        "SELECT time, poster, tweet FROM t WHERE usr = $1 AND time >= $2 AND time < $3 ORDER BY time, poster",
+    ),
+];
+
+pub struct Postgres;
+
+impl Postgres {
+    /// Connects as the user postgres, and makes the tables.
+    pub fn connect(address: SocketAddr) -> Result<Connection> {
+        let mut stream = log_in(address)?;
+        let mut out = Vec::new();
+        exchange(&mut stream, &query(SCHEMA))?;
+        for (name, text) in STATEMENTS {
+            message(&mut out, b'P', |out| {
+                out.extend_from_slice(format!("{name}\0{text}\0").as_bytes());
+                out.extend_from_slice(&0_u16.to_be_bytes());
+            });
+        }
+        message(&mut out, b'S', |_| {});
+        exchange(&mut stream, &out)?;
+        Ok(Connection::over(stream))
+    }
+}
+
+fn log_in(address: SocketAddr) -> Result<TcpStream> {
+    let mut out = vec![0; 4];
+    out.extend_from_slice(&196_608_u32.to_be_bytes());
+    out.extend_from_slice(b"user\0postgres\0database\0postgres\0\0");
+    close(&mut out, 0);
+    let started = Instant::now();
+    loop {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        match exchange(&mut stream, &out) {
+            Ok(()) => return Ok(stream),
+            // It listens before it has started.
+            Err(error) if error.to_string().contains("57P03") && started.elapsed() < STARTS_IN => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Sends, and reads until the server is ready for more.
+fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<()> {
+    stream.write_all(request)?;
+    let mut input = Vec::new();
+    let mut buffer = [0; 4096];
+    while ready_at(&input)?.is_none() {
+        match stream.read(&mut buffer)? {
+            0 => return Err("postgres closed the connection".into()),
+            count => input.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(())
+}
+
+/// Appends a message; its length follows its kind.
+fn message(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    close(out, start);
+}
+
+fn close(out: &mut [u8], start: usize) {
+    let size = (out.len() - start) as u32;
+    out[start..start + 4].copy_from_slice(&size.to_be_bytes());
+}
+
+fn query(text: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    message(&mut out, b'Q', |out| {
+        out.extend_from_slice(text.as_bytes());
+        out.push(0);
+    });
+    out
+}
+
+/// A prepared statement with its parameters, as text, and the end of its transaction.
+fn execute(pipe: &mut Pipe, statement: &str, parameters: &[&str], awaited: Awaited) {
+    message(&mut pipe.out, b'B', |out| {
+        out.extend_from_slice(format!("\0{statement}\0").as_bytes());
+        out.extend_from_slice(&0_u16.to_be_bytes());
+        out.extend_from_slice(&(parameters.len() as u16).to_be_bytes());
+        for parameter in parameters {
+            out.extend_from_slice(&(parameter.len() as u32).to_be_bytes());
+            out.extend_from_slice(parameter.as_bytes());
+        }
+        out.extend_from_slice(&0_u16.to_be_bytes());
+    });
+    message(&mut pipe.out, b'E', |out| out.extend_from_slice(&[0; 5]));
+    message(&mut pipe.out, b'S', |_| {});
+    pipe.awaits(awaited);
+}
+
+/// The first message: its kind, its body, its size.
+fn first(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
+    let size = bytes.get(1..5)?;
+    let size = 1 + u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize;
+    Some((bytes[0], bytes.get(5..size)?, size))
+}
+
+/// Where the messages up to "ready for query" end.
+fn ready_at(bytes: &[u8]) -> Result<Option<usize>> {
+    let mut at = 0;
+    while let Some((kind, body, size)) = first(&bytes[at..]) {
+        at += size;
+        match kind {
+            b'Z' => return Ok(Some(at)),
+            b'E' => {
+                let text = String::from_utf8_lossy(body).replace('\0', " ");
+                return Err(format!("postgres answered: {text}").into());
+            }
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The columns of a row, none of which is null.
+fn columns(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    body = body.get(2..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let size = body.get(..4)?;
+        let size = 4 + u32::from_be_bytes([size[0], size[1], size[2], size[3]]) as usize;
+        let column = body.get(4..size)?;
+        body = &body[size..];
+        Some(column)
+    })
+}
+
+impl System for Postgres {
+    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+        ready_at(bytes)
+    }
+
+    fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
+        let users: Vec<String> = followers.iter().map(u32::to_string).collect();
+        let users = format!("{{{}}}", users.join(","));
+        execute(pipe, "load", &[&poster.to_string(), &users], Awaited::Done);
+    }
+
+    fn loaded(&mut self, pipe: &mut Pipe) {
+        pipe.out.extend_from_slice(&query(LOADED));
+        pipe.awaits(Awaited::Done);
+    }
+
+    fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
+        let parameters = [poster.to_string(), user.to_string()];
+        execute(
+            pipe,
+            "subscribe",
+            &[&parameters[0], &parameters[1]],
+            Awaited::Done,
+        );
+    }
+
+    fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
+        let parameters = [poster.to_string(), time.to_string()];
+        execute(
+            pipe,
+            "post",
+            &[&parameters[0], &parameters[1]],
+            Awaited::Done,
+        );
+    }
+
+    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
+        let awaited = Awaited::Check { user, since, until };
+        let [user, since, until] =
+            [user.into(), since, until].map(|number: u64| number.to_string());
+        execute(pipe, "check", &[&user, &since, &until], awaited);
+    }
+
+    fn reply(
+        &mut self,
+        _: &mut Pipe,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        let Awaited::Check { user, .. } = awaited else {
+            return Ok(());
+        };
+        let mut at = 0;
+        while let Some((kind, body, size)) = first(&reply[at..]) {
+            at += size;
+            if kind == b'D' {
+                let mut columns = columns(body);
+                let (time, poster) = (columns.next(), columns.next());
+                let (time, poster) = time.zip(poster).ok_or("a row without its columns")?;
+                seen.row(user, number(time), number(poster) as u32);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_up_to_ready_and_errors_are_told() {
+        let mut bytes = Vec::new();
+        message(&mut bytes, b'D', |out| {
+            out.extend_from_slice(&2_u16.to_be_bytes());
+            for column in ["17", "4"] {
+                out.extend_from_slice(&(column.len() as u32).to_be_bytes());
+                out.extend_from_slice(column.as_bytes());
+            }
+        });
+        let (_, body, _) = first(&bytes).unwrap();
+        assert_eq!(columns(body).collect::<Vec<_>>(), [&b"17"[..], b"4"]);
+        message(&mut bytes, b'Z', |out| out.push(b'I'));
+        assert_eq!(ready_at(&bytes).unwrap(), Some(bytes.len()));
+        assert_eq!(ready_at(&bytes[..bytes.len() - 1]).unwrap(), None);
+        message(&mut bytes, b'E', |out| out.extend_from_slice(b"SERROR\0"));
+        let error = ready_at(&bytes[bytes.len() - 12..]).unwrap_err();
+        assert!(error.to_string().contains("SERROR"), "{error}");
+    }
+}

@@ -1,0 +1,143 @@
+//! Timelines in Redis, kept by the client: a set of followers, sorted sets of posts and of timelines.
+
+use super::drive::{Awaited, Pipe, System, digits, number};
+use super::resp::{self, part, parts, word};
+use super::workload::Seen;
+use crate::Result;
+
+const MEMBERS: usize = 256;
+
+pub struct Redis;
+
+fn key(out: &mut Vec<u8>, table: u8, user: u32) {
+    part(out, 10, |out| {
+        out.extend_from_slice(&[table, b'|']);
+        digits(out, user.into(), 8);
+    });
+}
+
+fn user(out: &mut Vec<u8>, user: u32) {
+    part(out, 8, |out| digits(out, user.into(), 8));
+}
+
+/// A timeline's member: `time|poster tweet`, its score the time.
+fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
+    word(out, time);
+    part(out, 25, |out| {
+        out.extend_from_slice(time);
+        out.push(b'|');
+        digits(out, poster.into(), 8);
+        out.extend_from_slice(b" tweet");
+    });
+}
+
+impl System for Redis {
+    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+        resp::reply_len(bytes)
+    }
+
+    fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
+        for some in followers.chunks(MEMBERS) {
+            parts(&mut pipe.out, 2 + some.len());
+            word(&mut pipe.out, b"SADD");
+            key(&mut pipe.out, b's', poster);
+            some.iter()
+                .for_each(|&follower| user(&mut pipe.out, follower));
+            pipe.awaits(Awaited::Done);
+        }
+    }
+
+    fn subscribe(&mut self, pipe: &mut Pipe, follower: u32, poster: u32) {
+        let out = &mut pipe.out;
+        parts(out, 3);
+        word(out, b"SADD");
+        key(out, b's', poster);
+        user(out, follower);
+        parts(out, 4);
+        word(out, b"ZRANGE");
+        key(out, b'p', poster);
+        word(out, b"0");
+        word(out, b"-1");
+        pipe.awaits(Awaited::Done);
+        pipe.awaits(Awaited::Posts {
+            user: follower,
+            poster,
+        });
+    }
+
+    fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
+        let out = &mut pipe.out;
+        parts(out, 4);
+        word(out, b"ZADD");
+        key(out, b'p', poster);
+        part(out, 10, |out| digits(out, time, 10));
+        part(out, 16, |out| {
+            digits(out, time, 10);
+            out.extend_from_slice(b" tweet");
+        });
+        parts(out, 2);
+        word(out, b"SMEMBERS");
+        key(out, b's', poster);
+        pipe.awaits(Awaited::Done);
+        pipe.awaits(Awaited::Followers { poster, time });
+    }
+
+    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
+        let out = &mut pipe.out;
+        parts(out, 4);
+        word(out, b"ZRANGEBYSCORE");
+        key(out, b't', user);
+        part(out, 10, |out| digits(out, since, 10));
+        part(out, 11, |out| {
+            out.push(b'(');
+            digits(out, until, 10);
+        });
+        pipe.awaits(Awaited::Check { user, since, until });
+    }
+
+    fn reply(
+        &mut self,
+        pipe: &mut Pipe,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        match awaited {
+            Awaited::Done => {}
+            Awaited::Check { user, .. } => {
+                for row in resp::bulks(reply) {
+                    seen.row(user, number(&row[..10]), number(&row[11..19]) as u32);
+                }
+            }
+            Awaited::Followers { poster, time } => {
+                let mut posted = Vec::with_capacity(10);
+                digits(&mut posted, time, 10);
+                for follower in resp::bulks(reply) {
+                    let out = &mut pipe.out;
+                    parts(out, 4);
+                    word(out, b"ZADD");
+                    part(out, 10, |out| {
+                        out.extend_from_slice(b"t|");
+                        out.extend_from_slice(follower);
+                    });
+                    member(out, &posted, poster);
+                    pipe.awaits(Awaited::Done);
+                }
+            }
+            Awaited::Posts { user, poster } => {
+                // One request for all rows: they go to one timeline.
+                let posts = resp::bulks(reply).count();
+                if posts > 0 {
+                    parts(&mut pipe.out, 2 + 2 * posts);
+                    word(&mut pipe.out, b"ZADD");
+                    key(&mut pipe.out, b't', user);
+                    for post in resp::bulks(reply) {
+                        member(&mut pipe.out, &post[..10], poster);
+                    }
+                    pipe.awaits(Awaited::Done);
+                }
+            }
+        }
+        Ok(())
+    }
+}

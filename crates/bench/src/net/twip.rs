@@ -1,0 +1,371 @@
+//! `larder-bench twip-net`: timelines, by larder's join and by clients that fan out.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use larder_client::RespClient;
+use serde_json::{Value, json};
+
+use super::drive::{Connection, System, WINDOW};
+use super::larder::{Larder, Mode};
+use super::memcached::Memcached;
+use super::postgres::Postgres;
+use super::redis::Redis;
+use super::services::{self, CLIENT_CORE, SERVER_CORE};
+use super::workload::{FOREVER, Operation, Seen, Workload};
+use crate::Result;
+use crate::process::{self, Server};
+use crate::report::{self, median, spread};
+use crate::twip::{START, cpu_seconds};
+use crate::twip_graph::{self, Random};
+
+#[derive(Args)]
+pub struct TwipNetArgs {
+    /// Systems to compare
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Which::value_variants().to_vec())]
+    systems: Vec<Which>,
+    /// Operations
+    #[arg(long, default_value_t = 500_000)]
+    operations: usize,
+    /// Operations for PostgreSQL: the first so many of them
+    #[arg(long, default_value_t = 150_000)]
+    postgres_operations: usize,
+    /// Users of the generated graph
+    #[arg(long, default_value_t = 10_000)]
+    users: usize,
+    /// A file of lines `follower followed`, instead of the generated graph; .gz is unpacked
+    #[arg(long)]
+    edges: Option<PathBuf>,
+    /// Rounds; the systems take turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Rounds of the slow ones: pull and PostgreSQL
+    #[arg(long, default_value_t = 1)]
+    slow_rounds: usize,
+    /// Checks leave out so many of the newest ticks
+    #[arg(long, default_value_t = 100_000)]
+    held_back: u64,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The binary larder [default: built beside this program]
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Also write the report and the raw numbers into this folder, under this name
+    #[arg(long)]
+    out: Option<PathBuf>,
+    #[arg(long, default_value = "twip")]
+    name: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Which {
+    Join,
+    ClientPush,
+    Redis,
+    Memcached,
+    Auto,
+    Pull,
+    Postgres,
+}
+
+impl Which {
+    fn title(self) -> &'static str {
+        match self {
+            Which::Join => "larder, join",
+            Which::Auto => "larder, join `auto`",
+            Which::Pull => "larder, join `pull`",
+            Which::ClientPush => "larder, client fans out",
+            Which::Redis => "Redis, client fans out",
+            Which::Memcached => "memcached, client fans out",
+            Which::Postgres => "PostgreSQL, triggers",
+        }
+    }
+
+    fn is_slow(self) -> bool {
+        matches!(self, Which::Pull | Which::Postgres)
+    }
+
+    fn program(self) -> Option<&'static str> {
+        match self {
+            Which::Redis => Some("redis-server"),
+            Which::Memcached => Some("memcached"),
+            Which::Postgres => Some("initdb"),
+            _ => None,
+        }
+    }
+
+    /// At least so many times its throughput is what the join must have.
+    fn bar(self) -> Option<f64> {
+        match self {
+            Which::Redis => Some(4.5),
+            Which::Memcached => Some(3.5),
+            Which::ClientPush => Some(2.0),
+            Which::Pull => Some(9.0),
+            _ => None,
+        }
+    }
+}
+
+/// The join's server may use so much CPU time for the default run.
+const CPU_SECONDS_BAR: f64 = 1.5;
+
+struct Sample {
+    seconds: f64,
+    server_cpu_s: f64,
+    client_cpu_s: f64,
+    resident_mb: f64,
+    operations: usize,
+}
+
+impl Sample {
+    fn rate(&self) -> f64 {
+        self.operations as f64 / self.seconds
+    }
+}
+
+/// What a system is asked, and what it must answer.
+struct Run<'a> {
+    workload: &'a Workload,
+    operations: usize,
+    expected: (Seen, Seen),
+}
+
+pub fn run(args: &TwipNetArgs) -> Result<()> {
+    if process::core_count() < 2 {
+        return Err("this needs two cores: one for the server, one for the client".into());
+    }
+    let binary = process::larder_binary(args.larder.as_deref())?;
+    process::pin_self(CLIENT_CORE)?;
+    let mut random = Random::new(args.seed);
+    let graph = match &args.edges {
+        Some(path) => twip_graph::read(path)?,
+        None => twip_graph::generate(args.users, &mut random),
+    };
+    let workload = Workload::new(&graph, args.operations, args.held_back, &mut random);
+    drop(graph);
+    let run_of = |which: Which| {
+        let operations = match which {
+            Which::Postgres => args.postgres_operations.min(args.operations),
+            _ => args.operations,
+        };
+        Run {
+            operations,
+            expected: workload.expected(operations),
+            workload: &workload,
+        }
+    };
+    let mut results: Vec<(Which, Run, Vec<Sample>)> = Vec::new();
+    for &which in &args.systems {
+        match which.program() {
+            Some(program) if services::find(program).is_none() => {
+                eprintln!(
+                    "{}: skipped, {program} is not installed (scripts/setup-bench installs it)",
+                    which.title()
+                );
+            }
+            _ => results.push((which, run_of(which), Vec::new())),
+        }
+    }
+    let mut raw = Vec::new();
+    for round in 0..args.rounds.max(args.slow_rounds) {
+        for (which, run, samples) in &mut results {
+            let rounds = if which.is_slow() {
+                args.slow_rounds
+            } else {
+                args.rounds
+            };
+            if round < rounds {
+                let sample = one(*which, run, &binary)?;
+                raw.push(raw_line(*which, round, &sample));
+                eprintln!("{}", raw[raw.len() - 1]);
+                samples.push(sample);
+            }
+        }
+    }
+    let text = text(args, &workload, &results)?;
+    report::keep(args.out.as_deref(), &args.name, &text, &raw)
+}
+
+fn raw_line(which: Which, round: usize, sample: &Sample) -> Value {
+    json!({
+        "system": which.title(), "round": round, "operations": sample.operations, "seconds": sample.seconds,
+        "server_cpu_s": sample.server_cpu_s, "client_cpu_s": sample.client_cpu_s, "resident_mb": sample.resident_mb,
+    })
+}
+
+/// One run on a server of its own.
+fn one(which: Which, run: &Run, binary: &std::path::Path) -> Result<Sample> {
+    let folder = tempfile::tempdir()?;
+    let of_larder = |mode| -> Result<(Server, Box<dyn System>, Connection)> {
+        let server = process::start_larder(binary, folder.path(), Some(SERVER_CORE), 1)?;
+        let system = Larder::new(mode);
+        if let Some(join) = system.join() {
+            let client = RespClient::new(server.resp.to_string());
+            client.command(&[b"JOIN.CREATE", b"timeline", join.as_bytes()])?;
+        }
+        let connection = Connection::open(server.resp)?;
+        Ok((server, Box::new(system), connection))
+    };
+    let (server, mut system, mut connection): (Server, Box<dyn System>, Connection) = match which {
+        Which::Join => of_larder(Mode::Join)?,
+        Which::Auto => of_larder(Mode::Auto)?,
+        Which::Pull => of_larder(Mode::Pull)?,
+        Which::ClientPush => of_larder(Mode::ClientPush)?,
+        Which::Redis => {
+            let server = process::start_redis("redis-server", SERVER_CORE)?;
+            let connection = Connection::open(server.resp)?;
+            (server, Box::new(Redis), connection)
+        }
+        Which::Memcached => {
+            let server = services::start_memcached()?;
+            let connection = Connection::open(server.resp)?;
+            (server, Box::new(Memcached), connection)
+        }
+        Which::Postgres => {
+            let server = services::start_postgres(folder.path())?;
+            let connection = Postgres::connect(server.resp)?;
+            (server, Box::new(Postgres), connection)
+        }
+    };
+    let system = system.as_mut();
+    let sample = measure(which, run, &server, system, &mut connection);
+    // PostgreSQL's processes end with their connections.
+    drop(connection);
+    sample
+}
+
+fn measure(
+    which: Which,
+    run: &Run,
+    server: &Server,
+    system: &mut dyn System,
+    connection: &mut Connection,
+) -> Result<Sample> {
+    let workload = run.workload;
+    connection.load(system, &workload.followers)?;
+    let all = |since, until| -> Vec<Operation> {
+        let checks = workload.active.iter();
+        checks
+            .map(|&user| Operation::Check { user, since, until })
+            .collect()
+    };
+    // Timelines of active users are in use before the clock starts.
+    connection.operate(system, &all(START - 1_000_000, START))?;
+    let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
+    let seen = connection.operate(system, &workload.operations[..run.operations])?;
+    let sample = Sample {
+        seconds: started.elapsed().as_secs_f64(),
+        server_cpu_s: server.cpu_s()? - cpu,
+        client_cpu_s: cpu_seconds() - client_cpu,
+        resident_mb: server.resident_bytes()? as f64 / 1e6,
+        operations: run.operations,
+    };
+    let last = connection.operate(system, &all(0, FOREVER))?;
+    for (what, seen, expected) in [
+        ("checks", seen, run.expected.0),
+        ("whole timelines", last, run.expected.1),
+    ] {
+        if seen != expected {
+            return Err(format!(
+                "{}: {what} read {seen:?}, and {expected:?} is right",
+                which.title()
+            )
+            .into());
+        }
+    }
+    Ok(sample)
+}
+
+fn text(
+    args: &TwipNetArgs,
+    workload: &Workload,
+    results: &[(Which, Run, Vec<Sample>)],
+) -> Result<String> {
+    let mut text = String::new();
+    let graph = args.edges.as_ref().map_or_else(
+        || format!("generated, seed {}", args.seed),
+        |path| path.file_name().unwrap_or_default().display().to_string(),
+    );
+    let [posts, subscriptions, checks] = workload.kinds(args.operations);
+    writeln!(text, "## Twip over the network\n")?;
+    writeln!(
+        text,
+        "Graph: {graph}; {} users, {} subscriptions. {} operations: {posts} posts, {subscriptions} subscriptions, {checks} checks, the rest \
+         logouts and subscriptions to nobody new.\n",
+        workload.users, workload.subscriptions, args.operations,
+    )?;
+    let join = results
+        .iter()
+        .find(|(which, _, samples)| *which == Which::Join && !samples.is_empty());
+    let rates = |samples: &[Sample]| samples.iter().map(Sample::rate).collect::<Vec<f64>>();
+    let join_rate = join.map(|(_, _, samples)| median(&rates(samples)));
+    writeln!(
+        text,
+        "| system | operations/s | the join's throughput is | bar | | server CPU s | client CPU s | server, resident MB |"
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|")?;
+    for (which, run, samples) in results.iter().filter(|(_, _, samples)| !samples.is_empty()) {
+        let of = |what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
+        let times = join_rate.map(|rate| rate / median(&rates(samples)));
+        let bar = which.bar().filter(|_| times.is_some());
+        let verdict = bar.zip(times).map_or(
+            "",
+            |(bar, times)| if times >= bar { "met" } else { "missed" },
+        );
+        let short = if run.operations < args.operations {
+            format!(" (first {})", run.operations)
+        } else {
+            String::new()
+        };
+        writeln!(
+            text,
+            "| {}{short} | {} | {} | {} | {verdict} | {} | {} | {} |",
+            which.title(),
+            spread(&rates(samples), 0),
+            times.map_or_else(String::new, |times| format!("{times:.2} times")),
+            bar.map_or_else(String::new, |bar| format!(">= {bar}")),
+            spread(&of(|sample| sample.server_cpu_s), 2),
+            spread(&of(|sample| sample.client_cpu_s), 2),
+            spread(&of(|sample| sample.resident_mb), 0),
+        )?;
+    }
+    let is_default = args.edges.is_none() && args.users == 10_000 && args.operations == 500_000;
+    if let Some((_, _, samples)) = join.filter(|_| is_default) {
+        let cpu = median(
+            &samples
+                .iter()
+                .map(|sample| sample.server_cpu_s)
+                .collect::<Vec<f64>>(),
+        );
+        let verdict = if cpu <= CPU_SECONDS_BAR {
+            "met"
+        } else {
+            "missed"
+        };
+        writeln!(
+            text,
+            "\nServer CPU with the join: {cpu:.2} s; bar: <= {CPU_SECONDS_BAR} s; {verdict}."
+        )?;
+    }
+    let rows: Vec<String> = results
+        .iter()
+        .map(|(_, run, _)| run.expected.0.rows.to_string())
+        .collect();
+    writeln!(
+        text,
+        "\nServer on core {SERVER_CORE}, client on core {CLIENT_CORE}, one connection over loopback, at most {WINDOW} requests under way before a \
+         new operation starts. {} rounds in turns ({} for pull and PostgreSQL), median (minimum-maximum). CPU time is user and system, of all the \
+         server's processes. Neither Redis nor memcached writes to disk; larder journals (`everysec`); PostgreSQL runs without fsync.",
+        args.rounds, args.slow_rounds,
+    )?;
+    writeln!(
+        text,
+        "Answers: rows that checks read, by system: {}; each system's rows, and the whole timelines of all active users at the end, equal those \
+         computed from the operations alone.\n\nCommand: `{}`",
+        rows.join(", "),
+        report::command(),
+    )?;
+    Ok(text)
+}
