@@ -70,6 +70,7 @@ impl Engine {
             tables.clone(),
         ))));
         self.tables[table as usize].makers.push(id);
+        self.release_guests(table);
         if is_maintained {
             for (level, &source) in tables.iter().enumerate() {
                 self.tables[source as usize].readers.push((id, level as u8));
@@ -97,6 +98,7 @@ impl Engine {
             self.tables[source as usize]
                 .readers
                 .retain(|(r, _)| *r != id);
+            self.release_guests(source);
         }
         self.order_upstream();
         self.record(|| LogEntry::Drop {

@@ -11,10 +11,12 @@ use std::ops::ControlFlow;
 
 use crate::error::{Error, text};
 use crate::evict::Ring;
+use crate::guests::Guests;
 use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, KeyRange, successor, table_name};
 use crate::rows::{Rows, Value};
+use crate::shard::Shard;
 use crate::supply::Supplied;
 
 /// Tables and joins, owned by one core.
@@ -33,10 +35,14 @@ pub struct Engine {
     pub(crate) sequence: u64,
     pub(crate) outstanding: BTreeSet<u64>,
     pub(crate) missing: Vec<KeyRange>,
+    /// Which part is this engine's, if it is one of several.
+    pub(crate) shard: Option<Shard>,
+    pub(crate) foreign: Vec<(u16, KeyRange)>,
+    pub(crate) unsubscribed: Vec<(u16, KeyRange)>,
     pub(crate) scratch_lists: Vec<u32>,
     /// Lists of auto joins that were written.
     pub(crate) doubtful: Vec<(JoinId, u32)>,
-    serial: u32,
+    pub(crate) serial: u32,
     /// Operations so far.
     pub(crate) ticks: u64,
     expiries: BTreeSet<(u64, Box<[u8]>)>,
@@ -56,6 +62,8 @@ pub(crate) struct TableState {
     pub readers: Vec<(JoinId, u8)>,
     /// The parts that are here, of a table whose rows come from elsewhere.
     pub supplied: Option<Supplied>,
+    /// Rows of other shards that joins read.
+    pub guests: Option<Box<Guests>>,
 }
 
 /// What a log must hold to make the tables again: base rows and definitions. Computed rows are never logged.
@@ -91,7 +99,8 @@ pub enum LogEntry {
 #[must_use]
 pub enum Outcome {
     Done,
-    /// These ranges must be supplied first (see [`Engine::supply`]); no row was handed out. Ask again then.
+    /// These ranges must be supplied first (see [`Engine::supply`]), and those that [`Engine::take_foreign`] tells; no
+    /// row was handed out. Ask again then.
     Missing(Vec<KeyRange>),
 }
 
@@ -330,7 +339,7 @@ impl Engine {
         }
     }
 
-    fn written(&self, rows: u64, sequence_before: u64) -> Written {
+    pub(crate) fn written(&self, rows: u64, sequence_before: u64) -> Written {
         let waits = self.sequence > sequence_before && !self.is_done(self.sequence);
         Written {
             rows,
@@ -387,6 +396,8 @@ impl Engine {
         if range.is_empty() {
             return Ok(Outcome::Done);
         }
+        self.missing.clear();
+        self.foreign.clear();
         let Some(view) = self.view(table, &range, now) else {
             self.make_room();
             return Ok(Outcome::Missing(self.take_missing()));
@@ -456,6 +467,7 @@ impl Engine {
             makers: Vec::new(),
             readers: Vec::new(),
             supplied: None,
+            guests: None,
         });
         self.names.insert(name.into(), table);
         table
@@ -571,6 +583,7 @@ impl Engine {
 
 impl TableState {
     fn supplied_bytes(&self) -> usize {
-        self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
+        let guests = self.guests.as_ref().map_or(0, |g| g.memory_bytes());
+        guests + self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
     }
 }

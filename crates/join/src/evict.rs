@@ -22,6 +22,13 @@ pub enum Victim {
         number: u32,
         serial: u32,
     },
+    /// Rows of another shard.
+    Guests {
+        table: TableId,
+        owner: u16,
+        number: u32,
+        serial: u32,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -125,6 +132,22 @@ impl Engine {
                 };
                 (here.pins, &mut here.visited)
             }
+            Victim::Guests {
+                table,
+                owner,
+                number,
+                serial,
+            } => {
+                let Some(guests) = &mut self.tables[table as usize].guests else {
+                    return Verdict::Gone;
+                };
+                let here = guests.of_mut(owner).at_mut(number);
+                let Some(here) = here.filter(|h| h.serial == serial && !h.range.hi.is_empty())
+                else {
+                    return Verdict::Gone;
+                };
+                (here.pins, &mut here.visited)
+            }
         };
         if pins > 0 {
             return Verdict::Stays;
@@ -149,6 +172,12 @@ impl Engine {
                 self.joins[id as usize] = Some(join);
             }
             Victim::Supplied { table, number, .. } => self.evict_supplied(table, number),
+            Victim::Guests {
+                table,
+                owner,
+                number,
+                ..
+            } => self.evict_guests(table, owner, number),
         }
     }
 

@@ -154,15 +154,17 @@ impl Engine {
             .pattern
             .range(binding, run.bounds.as_ref());
         let table = join.tables[level];
-        let view = self.view(table, &range, run.now);
+        let is_here = self.guests_here(table, &range);
+        let view = self.view(table, &range, run.now).filter(|_| is_here);
+        let Some(view) = view else {
+            // Nothing was computed from here, so there must be nothing to take back.
+            run.missing = true;
+            return NO_NODE;
+        };
         let node = if run.leaves_nodes {
             self.leave_node(join, run, level, binding, &range)
         } else {
             NO_NODE
-        };
-        let Some(view) = view else {
-            run.missing = true;
-            return node;
         };
         if !run.leaves_nodes
             && level + 1 == join.last_level()
@@ -260,7 +262,7 @@ impl Engine {
     /// Whether a table's rows are all here and its own.
     pub(crate) fn is_plain(&self, table: TableId) -> bool {
         let state = &self.tables[table as usize];
-        state.makers.is_empty() && state.supplied.is_none()
+        state.makers.is_empty() && state.supplied.is_none() && self.shard.is_none()
     }
 }
 

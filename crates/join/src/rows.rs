@@ -27,6 +27,11 @@ impl Rows {
         }
     }
 
+    /// An empty table that is split alike.
+    pub fn like(&self) -> Self {
+        Self::new(self.table.split())
+    }
+
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         self.table.get(key)
     }

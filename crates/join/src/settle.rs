@@ -5,6 +5,8 @@
 //!    went is taken back. The order does not matter: each node knows what it reflects.
 //! 3. Then groups that were drained are read again.
 
+use std::ops::Bound;
+
 use crate::engine::Engine;
 use crate::fill::{Run, Taken, is_possible};
 use crate::join::{Join, JoinId, pending_bytes};
@@ -13,7 +15,8 @@ use crate::output::Output;
 use crate::pattern::Binding;
 use crate::tree::add_child;
 
-type Pending = ((u32, Box<[u8]>), bool);
+/// A node, and the slots that a row of its source binds.
+type Slot = (u32, Box<[u8]>);
 
 impl Engine {
     /// Brings one fill up to date. On `false` a source range is missing; what could be done is done.
@@ -26,10 +29,14 @@ impl Engine {
         }
         let wanted = self.is_read(join.table);
         let mut run = Run::of_fill(join, fill, wanted, now);
-        let mut kept: Vec<Pending> = Vec::new();
-        while let Some(((node, packed), came)) = next_pending(join, fill) {
+        let mut kept = None;
+        while let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref()) {
             if !self.apply_pending(join, &mut run, node, &packed, came) {
-                kept.push(((node, packed), came));
+                // It is put back at once: it goes if its node does.
+                join.held_bytes += pending_bytes(&packed);
+                let slot = (node, packed);
+                join.unsettle(fill).pending.insert(slot.clone(), came);
+                kept = Some(slot);
             }
         }
         let effects = std::mem::take(&mut run.effects);
@@ -39,13 +46,7 @@ impl Engine {
             self.read_again(join, fill, &group, wanted, now);
         }
         let unsettled = join.unsettle(fill);
-        let kept_bytes: usize = kept
-            .iter()
-            .map(|((_, packed), _)| pending_bytes(packed))
-            .sum();
-        unsettled.pending.extend(kept);
         let is_settled = unsettled.pending.is_empty() && unsettled.drained.is_empty();
-        join.held_bytes += kept_bytes;
         if is_settled {
             join.fills.get_mut(fill).unsettled = None;
             join.unsettled.remove(&fill);
@@ -114,25 +115,35 @@ impl Engine {
         self.conclude(join, effects);
     }
 
-    /// Brings all that others were computed from up to date, in one join.
-    pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) {
+    /// Brings all that others were computed from up to date, in one join. On `false` a source range is missing.
+    pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) -> bool {
         let Some(mut join) = self.joins[id as usize].take() else {
-            return;
+            return true;
         };
+        let mut is_settled = true;
         self.finish_lists(&mut join);
         let fills: Vec<u32> = join.unsettled.iter().copied().collect();
         for fill in fills {
             if join.fills.get(fill).pins > 0 {
-                self.settle(&mut join, fill, now);
+                is_settled &= self.settle(&mut join, fill, now);
             }
         }
         self.joins[id as usize] = Some(join);
+        is_settled
     }
 }
 
-fn next_pending(join: &mut Join, fill: u32) -> Option<Pending> {
+/// Takes out the first pending row, or the first one after `kept`.
+fn next_pending(join: &mut Join, fill: u32, kept: Option<&Slot>) -> Option<(Slot, bool)> {
     let unsettled = join.fills.get_mut(fill).unsettled.as_mut()?;
-    let next = unsettled.pending.pop_first()?;
+    let next = match kept {
+        None => unsettled.pending.pop_first()?,
+        Some(kept) => {
+            let after = (Bound::Excluded(kept), Bound::Unbounded);
+            let slot = unsettled.pending.range(after).next()?.0.clone();
+            unsettled.pending.remove_entry(&slot)?
+        }
+    };
     join.held_bytes -= pending_bytes(&next.0.1);
     Some(next)
 }

@@ -69,6 +69,22 @@ impl Supplied {
         self.ranges.at_mut(number)
     }
 
+    pub fn insert(&mut self, range: &KeyRange, serial: u32) -> u32 {
+        let here = Here {
+            range: range.clone(),
+            pins: 0,
+            visited: true,
+            serial,
+        };
+        let number = self.ranges.insert(here);
+        self.status.insert(range, number);
+        number
+    }
+
+    pub fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
+        self.ranges.iter().map(|(_, here)| &here.range)
+    }
+
     pub fn forget(&mut self, number: u32) -> KeyRange {
         let range = self.ranges.remove(number).range;
         self.status.remove(&range);
@@ -120,18 +136,11 @@ impl Engine {
         let gaps = supplied.read(range);
         for gap in &gaps {
             let serial = self.next_serial();
-            let here = Here {
-                range: gap.clone(),
-                pins: 0,
-                visited: true,
-                serial,
-            };
             let supplied = self.tables[table as usize]
                 .supplied
                 .as_mut()
                 .expect("seen above");
-            let number = supplied.ranges.insert(here);
-            supplied.status.insert(gap, number);
+            let number = supplied.insert(gap, serial);
             self.ring.add(Victim::Supplied {
                 table,
                 number,

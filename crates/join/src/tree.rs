@@ -170,6 +170,9 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             supplied.pin(range, change);
         }
+        if let (Some(guests), Some(shard)) = (&mut state.guests, self.shard) {
+            guests.pin(shard, range, change);
+        }
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
             let Some(join) = self.joins[maker as usize].as_mut() else {

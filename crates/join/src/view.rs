@@ -42,7 +42,7 @@ impl Engine {
         let mut is_here = true;
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
-            self.settle_upstream(maker, now);
+            is_here &= self.settle_upstream(maker, now);
             let mut join = self.joins[maker as usize]
                 .take()
                 .expect("invariant: joins form no cycle");
@@ -66,17 +66,19 @@ impl Engine {
     }
 
     /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
-    fn settle_upstream(&mut self, maker: JoinId, now: u64) {
+    /// On `false` a source range of theirs is missing.
+    fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
         let upstream = |engine: &Self, at: usize| {
             engine.joins[maker as usize]
                 .as_ref()
                 .and_then(|j| j.upstream.get(at).copied())
         };
-        let mut at = 0;
+        let (mut at, mut is_settled) = (0, true);
         while let Some(id) = upstream(self, at) {
-            self.settle_pinned(id, now);
+            is_settled &= self.settle_pinned(id, now);
             at += 1;
         }
+        is_settled
     }
 
     /// Fills the gaps of a range and settles what is filled.
@@ -88,7 +90,8 @@ impl Engine {
         }
         let range = match fillable(join, range) {
             Some(range) => range,
-            None if self.is_read(join.table) => range.clone(),
+            // A part of a group of `top` is never filled by itself, even if no row can be there.
+            None if self.is_read(join.table) => widened_to_groups(join, range),
             None => return true,
         };
         let mut is_here = true;
@@ -152,7 +155,10 @@ impl Engine {
     ) {
         let state = &self.tables[table as usize];
         if state.makers.is_empty() {
-            let _ = state.rows.scan(&range.lo, &range.hi, false, each);
+            let _ = match (&state.guests, self.shard) {
+                (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
+                _ => state.rows.scan(&range.lo, &range.hi, false, each),
+            };
             return;
         }
         if let Some(join) = self.only_maker(table, view)

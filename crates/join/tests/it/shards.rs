@@ -1,0 +1,435 @@
+//! Several engines, each with a part of the tables, and messages that arrive late and in any order between pairs: what is
+//! read anywhere after a write was acknowledged is what the model computes.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use larder_join::grammar::Mode;
+use larder_join::{Engine, Error, Exchange, KeyRange, Limits, Message, Outcome, Owner, Shard};
+
+use crate::model::{Computed, Model};
+use crate::random::{LOOSE, Random, VALUES, definition};
+
+struct Core {
+    engine: Engine,
+    exchange: Exchange,
+    /// Messages on their way to it, by sender.
+    coming: Vec<VecDeque<Message>>,
+}
+
+struct World {
+    random: Random,
+    seed: u64,
+    widths: bool,
+    cores: Vec<Core>,
+    model: Model,
+    now: u64,
+    names: usize,
+    log: Vec<String>,
+    /// Writes that were not acknowledged yet: their core, and what each waits for.
+    unanswered: Vec<(usize, u64, u64)>,
+    /// What came to pass at all, so that the test cannot pass by accident.
+    seen: Seen,
+}
+
+#[derive(Default)]
+struct Seen {
+    supplies: u64,
+    changes: u64,
+    unsubscribes: u64,
+    waits: u64,
+}
+
+type Read = Result<Vec<(Vec<u8>, Vec<u8>)>, (Vec<(Vec<u8>, Vec<u8>)>, Error)>;
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed);
+        let count = 2 + random.below(3) as u16;
+        let stepped = random.chance(40).then(|| random.below(3));
+        let core = |index| {
+            let shard = Shard { index, count };
+            let mut engine = Engine::new();
+            engine.set_shard(shard);
+            engine.record_changes(true);
+            engine.set_step_rows(stepped);
+            Core {
+                engine,
+                exchange: Exchange::new(shard),
+                coming: (0..count).map(|_| VecDeque::new()).collect(),
+            }
+        };
+        World {
+            widths: random.chance(60),
+            random,
+            seed,
+            cores: (0..count).map(core).collect(),
+            model: Model::default(),
+            now: 1000,
+            names: 0,
+            log: Vec::new(),
+            unanswered: Vec::new(),
+            seen: Seen::default(),
+        }
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..2 + self.random.below(3) {
+            self.create();
+        }
+        for _ in 0..steps {
+            match self.random.below(100) {
+                0..=34 => self.put(),
+                35..=49 => self.remove(),
+                50 => self.create(),
+                51 => self.drop_join(),
+                52..=54 => self.evict(),
+                55..=59 => self.begin_reading(),
+                60..=79 => self.deliver(1),
+                _ => self.check(),
+            }
+        }
+        for _ in 0..4 {
+            self.check();
+        }
+    }
+
+    fn slot(&mut self) -> &'static str {
+        match self.widths {
+            true => self.random.pick(&VALUES),
+            false => self.random.pick(&LOOSE),
+        }
+    }
+
+    fn base_key(&mut self) -> String {
+        match self.random.pick(&["p", "p", "q", "r"]) {
+            "p" => format!("p|{}|{}", self.slot(), self.slot()),
+            "q" => format!("q|{}|{}|{}", self.slot(), self.slot(), self.slot()),
+            _ => format!("r|{}", self.slot()),
+        }
+    }
+
+    fn owner(&self, key: &[u8]) -> usize {
+        usize::from(self.cores[0].exchange.shard().owner_of(key))
+    }
+
+    /// As a host must: what the engine changed is exported at once.
+    fn wrote(&mut self, core: usize, waits_for: Option<u64>) {
+        let Core {
+            engine, exchange, ..
+        } = &mut self.cores[core];
+        exchange.export(&engine.take_changes());
+        let sequence = exchange.sequence();
+        self.unanswered
+            .push((core, waits_for.unwrap_or(0), sequence));
+        if self.random.chance(60) {
+            self.flush(core);
+        }
+    }
+
+    fn put(&mut self) {
+        let key = self.base_key();
+        let values = [
+            "3",
+            "10",
+            "7",
+            "-2",
+            "x",
+            "a longer text than fits a handle",
+        ];
+        let value = self.random.pick(&values).to_string();
+        let core = self.owner(key.as_bytes());
+        self.log.push(format!("put {key} {value} on {core}"));
+        let engine = &mut self.cores[core].engine;
+        let written = engine.put(key.as_bytes(), value.as_bytes(), self.now);
+        self.model.base.insert(key.into_bytes(), value.into_bytes());
+        self.wrote(core, written.unwrap().waits_for);
+    }
+
+    fn remove(&mut self) {
+        let at = self.random.below(self.model.base.len().max(1));
+        let Some(key) = self.model.base.keys().nth(at).cloned() else {
+            return;
+        };
+        let core = self.owner(&key);
+        self.log.push(format!(
+            "remove {} on {core}",
+            String::from_utf8_lossy(&key)
+        ));
+        let written = self.cores[core].engine.remove(&key, self.now);
+        self.model.base.remove(&key);
+        self.wrote(core, written.unwrap().waits_for);
+    }
+
+    /// Definitions change while no client's command is executed; messages may be on their way.
+    fn create(&mut self) {
+        let definition = definition(&mut self.random, self.widths);
+        self.names += 1;
+        let name = format!("j{}", self.names);
+        let now = self.now;
+        let done: Vec<bool> = (0..self.cores.len())
+            .map(|core| {
+                let engine = &mut self.cores[core].engine;
+                let done = engine.create(&name, &definition, now).is_ok();
+                engine.take_changes();
+                done
+            })
+            .collect();
+        if done.iter().all(|done| *done) {
+            self.log.push(format!("create {name} {definition}"));
+            self.model.create(&name, &definition);
+            return;
+        }
+        for (core, _) in done.iter().enumerate().filter(|(_, done)| **done) {
+            self.cores[core].engine.drop_join(&name).unwrap();
+            self.cores[core].engine.take_changes();
+        }
+    }
+
+    fn drop_join(&mut self) {
+        let at = self.random.below(self.model.joins.len().max(1));
+        let Some((name, _)) = self.model.joins.get(at).cloned() else {
+            return;
+        };
+        self.log.push(format!("drop {name}"));
+        for core in &mut self.cores {
+            core.engine.drop_join(&name).unwrap();
+            core.engine.take_changes();
+        }
+        self.model.drop_join(&name);
+    }
+
+    fn evict(&mut self) {
+        let core = self.random.below(self.cores.len());
+        self.log.push(format!("evict all on {core}"));
+        self.cores[core].engine.evict_all();
+    }
+
+    /// What a core has to say is on its way.
+    fn flush(&mut self, from: usize) {
+        for to in 0..self.cores.len() {
+            let out = self.cores[from].exchange.take_out(to as u16);
+            for message in &out {
+                match message {
+                    Message::Supply { .. } => self.seen.supplies += 1,
+                    Message::Changes { .. } => self.seen.changes += 1,
+                    Message::Unsubscribe(_) => self.seen.unsubscribes += 1,
+                    _ => {}
+                }
+            }
+            self.cores[to].coming[from].extend(out);
+        }
+    }
+
+    /// Some messages arrive, and some work is done.
+    fn deliver(&mut self, times: usize) {
+        for _ in 0..times {
+            let (to, from) = (
+                self.random.below(self.cores.len()),
+                self.random.below(self.cores.len()),
+            );
+            for _ in 0..1 + self.random.below(3) {
+                if let Some(message) = self.cores[to].coming[from].pop_front() {
+                    self.cores[to].exchange.receive(from as u16, message);
+                }
+            }
+            let budget = 1 + self.random.below(40);
+            let core = &mut self.cores[to];
+            let _ = core.exchange.step(&mut core.engine, self.now, budget);
+            core.engine.step(budget);
+            core.exchange.export(&core.engine.take_changes());
+            self.flush(to);
+        }
+    }
+
+    /// Delivers until every write is acknowledged; other messages may still be on their way.
+    fn acknowledge(&mut self) {
+        for round in 0.. {
+            let cores = &self.cores;
+            self.unanswered.retain(|(core, change, sequence)| {
+                let core = &cores[*core];
+                !core.engine.is_done(*change) || !core.exchange.is_acknowledged(*sequence)
+            });
+            if self.unanswered.is_empty() {
+                return;
+            }
+            assert!(round < 10_000, "seed {}: never acknowledged", self.seed);
+            for core in 0..self.cores.len() {
+                self.flush(core);
+            }
+            self.deliver(3);
+        }
+    }
+
+    fn range(&mut self) -> (String, String) {
+        let table = self.random.pick(&["x|", "y|", "z|", "w|"]);
+        match self.random.below(4) {
+            0 => (table.to_string(), table.replace('|', "}")),
+            1 => (
+                format!("{table}{}", self.slot()),
+                format!("{table}{}", self.slot()),
+            ),
+            2 => {
+                let lo = format!("{table}{}|", self.slot());
+                let hi = format!("{}}}", &lo[..lo.len() - 1]);
+                (lo, hi)
+            }
+            _ => {
+                let rows = self.model.table(table);
+                let at = self.random.below(rows.len().max(1));
+                let key = rows.keys().nth(at).cloned().unwrap_or(table.into());
+                let lo = String::from_utf8(key).unwrap();
+                let hi = format!("{lo}\0");
+                (lo, hi)
+            }
+        }
+    }
+
+    fn reader(&mut self, lo: &str, hi: &str) -> usize {
+        let shard = self.cores[0].exchange.shard();
+        match shard.owner_of_range(lo.as_bytes(), hi.as_bytes()) {
+            Owner::One(owner) if self.random.chance(80) => usize::from(owner),
+            // Any core can compute any range.
+            _ => self.random.below(self.cores.len()),
+        }
+    }
+
+    fn try_reading(&mut self, core: usize, lo: &str, hi: &str, limits: Limits) -> Option<Read> {
+        let Core {
+            engine, exchange, ..
+        } = &mut self.cores[core];
+        let mut rows = Vec::new();
+        let outcome = engine.range(
+            lo.as_bytes(),
+            hi.as_bytes(),
+            limits,
+            self.now,
+            &mut |key, value| {
+                rows.push((key.to_vec(), value.to_vec()));
+                ControlFlow::Continue(())
+            },
+        );
+        match outcome {
+            Ok(Outcome::Done) => Some(Ok(rows)),
+            Err(error) => Some(Err((rows, error))),
+            Ok(Outcome::Missing(elsewhere)) => {
+                assert!(elsewhere.is_empty());
+                let lacking: Vec<(u16, KeyRange)> = exchange.ask(engine);
+                assert!(!lacking.is_empty(), "seed {}: waits for nothing", self.seed);
+                self.seen.waits += 1;
+                None
+            }
+        }
+    }
+
+    /// A read that nobody waits for the end of: its rows come while other things happen.
+    fn begin_reading(&mut self) {
+        let (lo, hi) = self.range();
+        if lo < hi {
+            let core = self.reader(&lo, &hi);
+            self.log.push(format!("begin reading {lo} {hi} on {core}"));
+            let _ = self.try_reading(core, &lo, &hi, Limits::default());
+        }
+    }
+
+    fn check(&mut self) {
+        let (lo, hi) = self.range();
+        if lo >= hi {
+            return;
+        }
+        self.acknowledge();
+        let is_snapshot = |mode| matches!(mode, Mode::Snapshot { .. });
+        if self.model.joins.iter().any(|(_, j)| is_snapshot(j.mode)) {
+            self.now += 10_000;
+        }
+        let core = self.reader(&lo, &hi);
+        let limits = Limits {
+            limit: self.random.chance(20).then(|| self.random.below(4) as u64),
+            reverse: self.random.chance(20),
+            keys_only: false,
+        };
+        self.log
+            .push(format!("read {lo} {hi} {limits:?} on {core}"));
+        let mut expected: Computed = self.model.table(&crate::model::table_of(&lo));
+        expected.retain(|k, _| lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes());
+        let mut wanted: Vec<_> = expected.into_iter().collect();
+        if limits.reverse {
+            wanted.reverse();
+        }
+        wanted.truncate(limits.limit.map_or(usize::MAX, |limit| limit as usize));
+        let fails = wanted.iter().position(|(_, value)| value.is_none());
+        wanted.truncate(fails.unwrap_or(usize::MAX));
+        let wanted: Vec<_> = wanted.into_iter().map(|(k, v)| (k, v.unwrap())).collect();
+        for round in 0.. {
+            if let Some(read) = self.try_reading(core, &lo, &hi, limits) {
+                let (rows, failed) = match read {
+                    Ok(rows) => (rows, false),
+                    Err((rows, Error::NotANumber { .. })) => (rows, true),
+                    Err((_, error)) => panic!("seed {}: {error}", self.seed),
+                };
+                // What comes after the last row that is wanted may be looked at or not.
+                let is_full = limits.limit == Some(rows.len() as u64);
+                if rows != wanted || (failed != fails.is_some() && !is_full) {
+                    self.fail(&wanted, &rows);
+                }
+                return;
+            }
+            assert!(round < 10_000, "seed {}: never read", self.seed);
+            self.flush(core);
+            self.deliver(3);
+        }
+    }
+
+    fn fail(&self, wanted: &[(Vec<u8>, Vec<u8>)], got: &[(Vec<u8>, Vec<u8>)]) -> ! {
+        let show = |rows: &[(Vec<u8>, Vec<u8>)]| -> String {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let line = |(k, v): &(Vec<u8>, Vec<u8>)| format!("\n  {} = {}", text(k), text(v));
+            rows.iter().map(line).collect()
+        };
+        panic!(
+            "seed {}: {} cores, after\n{}\nwanted{}\ngot{}",
+            self.seed,
+            self.cores.len(),
+            self.log.join("\n"),
+            show(wanted),
+            show(got)
+        );
+    }
+}
+
+/// Reproduce one seed: `LARDER_SEED=17 cargo test -p larder-join shards`.
+#[test]
+fn shards_answer_as_one_engine_would() {
+    let steps = std::env::var("LARDER_STEPS").map_or(80, |s| s.parse().unwrap());
+    let seeds = match std::env::var("LARDER_SEED") {
+        Ok(seed) => {
+            let seed: u64 = seed.parse().unwrap();
+            seed..seed + 1
+        }
+        Err(_) if std::env::var("LARDER_SLOW_TESTS").is_ok() => 0..20_000,
+        Err(_) => 0..1_500,
+    };
+    let is_whole = seeds.end - seeds.start > 1;
+    let mut all = Seen::default();
+    for seed in seeds {
+        let mut world = World::new(seed);
+        world.run(steps);
+        all.supplies += world.seen.supplies;
+        all.changes += world.seen.changes;
+        all.unsubscribes += world.seen.unsubscribes;
+        all.waits += world.seen.waits;
+    }
+    if is_whole {
+        let Seen {
+            supplies,
+            changes,
+            unsubscribes,
+            waits,
+        } = all;
+        let told = format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
+        assert!(
+            supplies.min(changes).min(unsubscribes).min(waits) > 1000,
+            "{told}"
+        );
+    }
+}
