@@ -11,6 +11,11 @@ pub trait Engine {
     /// Builds into the empty folder `out`; returns when all of it is on the disk.
     fn build(&self, data: &DataSet, out: &Path) -> Result<()>;
 
+    /// Puts what was built where it is served from, in place, if the engine's way to its readers has such a step.
+    fn place(&self, _out: &Path) -> Result<()> {
+        Ok(())
+    }
+
     fn open(&self, out: &Path) -> Result<Box<dyn Reader>>;
 }
 

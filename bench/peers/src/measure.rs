@@ -68,6 +68,7 @@ pub fn warm(
     counts: Counts,
     seed: u64,
 ) -> Result<Warm> {
+    engine.place(out)?;
     read_all(out)?;
     let started = Instant::now();
     let mut reader = engine.open(out)?;

@@ -360,7 +360,7 @@ const NOTES: &str = "
 ## How
 
 Every build and every series of lookups is a process of its own. Builds find the CSV in the page cache and end when the
-files are synced. All peers share one CSV parser; those that need sorted input sort in memory on all cores, without a limit.
+files are synced. larder is looked up in the copy that a server makes of a build when it pulls it (in pieces that can be huge pages), the others in what they built. All peers share one CSV parser; those that need sorted input sort in memory on all cores, without a limit.
 Peak MB is the process's largest resident set: for engines that write or read through a map, it counts mapped pages
 of the page cache too. Lookups: one thread, random keys, the key compared and every byte of the value read; the mean is not
 timed per lookup, so consecutive lookups may overlap in the processor. Cold lookups begin after the engine has been opened, on an empty page cache:

@@ -1,7 +1,9 @@
 //! larder itself: the same calls as `larder build` makes.
 
+use std::fs::File;
 use std::path::Path;
 
+use larder_batch::version::files::StreamingFile;
 use larder_batch::{BuildOptions, Builder, RowWriter, Value, Version};
 use larder_ingest::{InputOptions, RowSink, SinkError, ValueSpec, ingest};
 use larder_types::ByteSize;
@@ -44,6 +46,19 @@ impl Engine for Larder {
         let builder = Builder::new(options, out)?;
         ingest(&input, &|| Ok(Box::new(Sink(builder.writer()))), &|_| {})?;
         builder.finish(&|_| {})?;
+        Ok(())
+    }
+
+    fn place(&self, out: &Path) -> Result<()> {
+        // A server serves its own copy, written as a pull writes it.
+        for entry in std::fs::read_dir(out)? {
+            let path = entry?.path();
+            let copy = path.with_extension("copy");
+            let mut file = StreamingFile::serving(File::create_new(&copy)?, 0);
+            std::io::copy(&mut File::open(&path)?, &mut file)?;
+            file.finish(&copy)?;
+            std::fs::rename(&copy, &path)?;
+        }
         Ok(())
     }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A *bucket* is a range of hashes within a partition. Rows are scattered over buckets as they come
-//! in; chunks stay in memory until half of it is used, later ones go to the spill file. Then each
+//! in; chunks stay in memory until three quarters of it are used, later ones go to the spill file. Then each
 //! bucket is loaded and sorted by itself, in hash order, and appended to its partition's segment.
 //! So a row is copied to memory once, to disk at most twice, and compared only with its bucket.
 //!
@@ -167,6 +167,9 @@ pub struct Builder {
     failed: Mutex<Option<Error>>,
 }
 
+/// What a chunk holds, unless one row alone is longer.
+const CHUNK_BYTES_MAX: u64 = 64 << 10;
+
 impl Builder {
     /// Prepares to build into the folder `out`, which is made if it is not there.
     ///
@@ -187,7 +190,7 @@ impl Builder {
             buckets: (0..bucket_count).map(|_| Mutex::default()).collect(),
             spill,
             memory_used: AtomicU64::new(0),
-            memory_for_chunks: options.memory.0 / 2,
+            memory_for_chunks: options.memory.0 / 4 * 3,
             writers: AtomicUsize::new(0),
             failed: Mutex::new(None),
             options,
@@ -203,7 +206,7 @@ impl Builder {
         RowWriter {
             builder: self,
             open: self.buckets.iter().map(|_| Chunk::default()).collect(),
-            chunk_bytes: (share as usize).clamp(512, 64 << 10),
+            chunk_bytes: share.clamp(512, CHUNK_BYTES_MAX) as usize,
         }
     }
 
@@ -274,9 +277,9 @@ impl Builder {
                 .iter()
                 .map(|bucket| bucket.lock().expect("no writer panicked").rows)
                 .sum(),
-            // A quarter of the memory is for buckets while they are sorted; a row's index entry
+            // An eighth of the memory is for buckets while they are sorted; a row's index entry
             // and the output's buffers come on top of its bytes.
-            bucket_bytes_max: (self.options.memory.0 / 4 / threads as u64).max(1 << 20),
+            bucket_bytes_max: (self.options.memory.0 / 8 / threads as u64).max(1 << 20),
             progress,
         };
         let summaries: Vec<Mutex<Option<SegmentSummary>>> =
@@ -367,7 +370,12 @@ impl Builder {
     fn take_chunk(&self, bucket: usize, chunk: Chunk) -> Result<(), Error> {
         let bytes = chunk.bytes.len() as u64;
         let used = self.memory_used.fetch_add(bytes, Ordering::Relaxed);
-        let held = if used + bytes <= self.memory_for_chunks {
+        // Next to a huge value there are others like it: one being read, one in each open chunk.
+        let limit = match bytes {
+            0..=CHUNK_BYTES_MAX => self.memory_for_chunks,
+            _ => self.memory_for_chunks / 2,
+        };
+        let held = if used + bytes <= limit {
             chunk.into_memory()
         } else {
             self.memory_used.fetch_sub(bytes, Ordering::Relaxed);

@@ -47,24 +47,29 @@ pub fn sync_file(path: &Path) -> Result<(), Error> {
         .map_err(Error::io("sync", path))
 }
 
-/// A file that is written front to back: gathered into pieces of 2 MiB at multiples of 2 MiB, and
-/// sent on its way to disk as it grows, so that the last sync has little left to do.
-///
-/// A piece of that size and place is one huge page in the page cache, where the file system can
-/// (ext4 since Linux 6.16, XFS, tmpfs): a map of the file then needs one entry in the page table
-/// for it instead of 512, and a random read misses the TLB far less. [`StreamingFile::finish`]
-/// writes what is left; without it the end of the file is missing.
+/// A file that is written front to back, in whole pieces, and sent on its way to disk as it grows, so that the last
+/// sync has little left to do. [`StreamingFile::finish`] writes what is left; without it the end of the file is missing.
 pub struct StreamingFile {
     file: File,
+    piece_bytes: usize,
     gathered: Vec<u8>,
     written: u64,
     started: u64,
 }
 
-const PIECE_BYTES: usize = 2 << 20;
+/// What a build writes at a time: its output is read once, front to back.
+const PIECE_BYTES: usize = 256 << 10;
+/// What is written at a time of a file that is to be served. A piece of this size at a multiple of it is one huge page
+/// in the page cache, where the file system can (ext4 since Linux 6.16, XFS, tmpfs): a map of the file then needs one
+/// entry in the page table for it instead of 512, and a random read misses the TLB far less. It is not free: to a
+/// virtual machine whose host backs memory as it is first touched, a new huge page came seven times as dear as its
+/// 512 small ones.
+const HUGE_PIECE_BYTES: usize = 2 << 20;
 const WRITEBACK_BYTES: u64 = 8 << 20;
 
 impl StreamingFile {
+    /// A new file, in small pieces.
+    ///
     /// # Errors
     /// [`Error::Io`], also if the file exists.
     pub fn create(path: &Path) -> Result<StreamingFile, Error> {
@@ -73,14 +78,19 @@ impl StreamingFile {
             .create_new(true)
             .open(path)
             .map_err(Error::io("create", path))?;
-        Ok(StreamingFile::at(file, 0))
+        Ok(StreamingFile::new(file, 0, PIECE_BYTES))
     }
 
-    /// Writes on from `offset` of an open file, whose cursor stands there.
-    pub fn at(file: File, offset: u64) -> StreamingFile {
+    /// Writes on from `offset` of an open file that is to be served, whose cursor stands there: in huge pages.
+    pub fn serving(file: File, offset: u64) -> StreamingFile {
+        StreamingFile::new(file, offset, HUGE_PIECE_BYTES)
+    }
+
+    fn new(file: File, offset: u64, piece_bytes: usize) -> StreamingFile {
         StreamingFile {
             file,
-            gathered: Vec::with_capacity(PIECE_BYTES),
+            piece_bytes,
+            gathered: Vec::with_capacity(piece_bytes),
             written: offset,
             started: offset,
         }
@@ -96,10 +106,10 @@ impl StreamingFile {
             .map_err(Error::io("write", path))
     }
 
-    /// How many bytes are missing to the next multiple of [`PIECE_BYTES`].
+    /// How many bytes are missing to the next multiple of a piece.
     fn room(&self) -> usize {
         let end = self.written + self.gathered.len() as u64;
-        PIECE_BYTES - (end % PIECE_BYTES as u64) as usize
+        self.piece_bytes - (end % self.piece_bytes as u64) as usize
     }
 
     fn write_back(&mut self) {
@@ -149,12 +159,14 @@ mod tests {
     #[test]
     fn any_pieces_give_the_same_bytes_from_any_offset() {
         let folder = tempfile::tempdir().expect("folder");
-        let bytes: Vec<u8> = (0..3 * PIECE_BYTES + 17).map(|i| (i / 7) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * HUGE_PIECE_BYTES + 17)
+            .map(|i| (i / 7) as u8)
+            .collect();
         for (name, start) in [("new", 0), ("resumed", 1_000_003)] {
             let path = folder.path().join(name);
             let mut file = File::create(&path).expect("create");
             file.write_all(&bytes[..start]).expect("write");
-            let mut file = StreamingFile::at(file, start as u64);
+            let mut file = StreamingFile::serving(file, start as u64);
             for part in bytes[start..].chunks(777_777) {
                 file.write_all(part).expect("write");
             }

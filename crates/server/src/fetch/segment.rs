@@ -197,7 +197,7 @@ impl Fetch<'_> {
             self.pull.check_cancelled()?;
         }
         Ok(Partial {
-            file: StreamingFile::at(file, at),
+            file: StreamingFile::serving(file, at),
             digest,
             at,
         })
@@ -207,7 +207,7 @@ impl Fetch<'_> {
         self.pull.discarded(partial.at);
         let file = File::create(path).map_err(Error::io("empty", path))?;
         *partial = Partial {
-            file: StreamingFile::at(file, 0),
+            file: StreamingFile::serving(file, 0),
             digest: SegmentDigest::new(),
             at: 0,
         };
