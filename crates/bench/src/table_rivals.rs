@@ -41,7 +41,8 @@ impl Map for Table {
     }
 
     fn range(&self, lo: &[u8], limit: usize, out: &mut Vec<u8>) -> usize {
-        let mut rows = Table::range(self, Bound::Included(lo), Bound::Excluded(&end(lo)));
+        let end = end(lo);
+        let mut rows = Table::range(self, Bound::Included(lo), Bound::Excluded(&end));
         let mut count = 0;
         while count < limit
             && let Some((key, value)) = rows.next()

@@ -10,6 +10,9 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::{JoinId, TableId};
 
+/// What a page may grow by to take one more row.
+const PAGE_GROWTH_BYTES: usize = 4 << 10;
+
 #[derive(Debug, Clone, Copy)]
 pub enum Victim {
     Fill {
@@ -187,7 +190,7 @@ impl Engine {
         let Some(limit) = self.limit_bytes else {
             return Ok(());
         };
-        let more = key.len() + value.len();
+        let more = key.len() + value.len() + PAGE_GROWTH_BYTES;
         if self.memory_bytes() + more <= limit {
             return Ok(());
         }

@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
+use larder_table::{Cursor, Put, Table};
 pub use larder_table::{GroupId, Split, Value};
-use larder_table::{Put, Table};
 
 use crate::keyrange::Flow;
 
@@ -159,7 +159,7 @@ impl Rows {
         Flow::Continue(())
     }
 
-    pub fn cursor(&self, lo: &[u8], hi: &[u8], reverse: bool) -> larder_table::Cursor<'_> {
+    pub fn cursor<'t>(&'t self, lo: &'t [u8], hi: &'t [u8], reverse: bool) -> Cursor<'t> {
         let bounds = (Bound::Included(lo), Bound::Excluded(hi));
         if reverse {
             self.table.range_rev(bounds.0, bounds.1)

@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use crate::groups::Groups;
 use crate::key_buffer::KeyBuffer;
-use crate::page::Page;
+use crate::page::{Page, Record};
 use crate::spans::{Span, Spans};
 use crate::tree::{Place, Tree};
 use crate::value::Value;
@@ -13,13 +13,13 @@ use crate::value::Value;
 /// values are read where they lie. What `next` returns is valid until it is called again.
 pub struct Cursor<'t> {
     groups: &'t Groups,
-    spans: Spans,
+    spans: Spans<'t>,
     /// The group being read.
     span: Option<(Span, &'t Tree)>,
     /// The far end lies in this group: rows are compared to it.
     bounded: bool,
     next: Next,
-    shown: Option<Place>,
+    shown: Option<(Place, Record)>,
     key: KeyBuffer,
     group_len: usize,
     /// The leaf whose prefix is in the key buffer, behind the group's.
@@ -28,13 +28,16 @@ pub struct Cursor<'t> {
     fixed: usize,
 }
 
+/// How many rows ahead the processor is asked to fetch.
+const AHEAD: usize = 6;
+
 enum Next {
     Beyond(Place),
     Group,
 }
 
 impl<'t> Cursor<'t> {
-    pub(crate) fn new(groups: &'t Groups, spans: Spans) -> Cursor<'t> {
+    pub(crate) fn new(groups: &'t Groups, spans: Spans<'t>) -> Cursor<'t> {
         Cursor {
             groups,
             spans,
@@ -53,8 +56,15 @@ impl<'t> Cursor<'t> {
     #[allow(clippy::should_implement_trait)]
     #[inline]
     pub fn next(&mut self) -> Option<(&[u8], &[u8])> {
-        let place = self.step()?;
-        Some((self.key.bytes(), place.leaf.record(place.index).value()))
+        self.step();
+        self.current()
+    }
+
+    /// The row that `next` returned last.
+    #[inline]
+    pub fn current(&self) -> Option<(&[u8], &[u8])> {
+        let (_, record) = &self.shown?;
+        Some((self.key.bytes(), record.value()))
     }
 
     /// The value of the row that `next` returned last, to keep: a handle if the row holds one, else a copy.
@@ -63,12 +73,12 @@ impl<'t> Cursor<'t> {
     ///
     /// If `next` has not returned a row yet, or has returned `None`.
     pub fn value(&self) -> Value {
-        let place = self.shown.expect("a row was read");
+        let (place, _) = self.shown.expect("a row was read");
         place.leaf.share(place.index)
     }
 
     #[inline]
-    fn step(&mut self) -> Option<Place> {
+    fn step(&mut self) {
         loop {
             let place = match self.next {
                 Next::Beyond(place) => {
@@ -81,21 +91,24 @@ impl<'t> Cursor<'t> {
                 }
                 Next::Group => {
                     self.shown = None;
-                    self.enter()?
+                    match self.enter() {
+                        Some(place) => place,
+                        None => return,
+                    }
                 }
             };
             let Some(place) = place else {
                 self.next = Next::Group;
                 continue;
             };
-            self.read_key(place);
+            let record = self.read_key(place);
             if self.bounded && self.is_beyond() {
                 self.next = Next::Group;
                 continue;
             }
             self.next = Next::Beyond(place);
-            self.shown = Some(place);
-            return Some(place);
+            self.shown = Some((place, record));
+            return;
         }
     }
 
@@ -104,6 +117,7 @@ impl<'t> Cursor<'t> {
         let span = self.spans.next(self.groups)?;
         let group = self.groups.get(span.group);
         let tree = group.tree();
+        tree.prefetch_root();
         let prefix = group.prefix();
         self.key.resize(0, prefix.len()).copy_from_slice(prefix);
         self.group_len = prefix.len();
@@ -126,19 +140,23 @@ impl<'t> Cursor<'t> {
     }
 
     #[inline]
-    fn read_key(&mut self, place: Place) {
+    fn read_key(&mut self, place: Place) -> Record {
         if self.leaf != Some(place.leaf) {
             let prefix = place.leaf.prefix();
             self.fixed = self.group_len + prefix.len();
             self.key.resize(self.group_len, self.fixed)[self.group_len..].copy_from_slice(prefix);
             self.leaf = Some(place.leaf);
+            if !self.spans.reverse {
+                place.leaf.prefetch_rows(place.index, place.index + AHEAD);
+            }
         }
         if !self.spans.reverse {
-            place.leaf.prefetch_row(place.index + 4);
+            place.leaf.prefetch_row(place.index + AHEAD);
         }
         let record = place.leaf.record(place.index);
         let key = self.key.resize(self.fixed, self.fixed + record.key_len());
         place.leaf.write_rest(place.index, &record, key, self.fixed);
+        record
     }
 
     /// Whether the row just read lies beyond the far end.

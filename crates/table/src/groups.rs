@@ -21,9 +21,10 @@ pub struct GroupId {
 
 const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
-/// The longest prefix that a record holds in itself.
-const PREFIX_INLINE: usize = 24;
+/// The longest prefix that a record holds in itself: the record is one cache line then.
+const PREFIX_INLINE: usize = 22;
 
+#[repr(align(64))]
 pub(crate) struct Group {
     /// `None` for a free record; `next_free` is the next one then.
     tree: Option<Tree>,
@@ -31,6 +32,8 @@ pub(crate) struct Group {
     next_free: u32,
     prefix: Prefix,
 }
+
+const _: () = assert!(size_of::<Group>() == 64);
 
 enum Prefix {
     Inline(u8, [u8; PREFIX_INLINE]),
@@ -151,9 +154,7 @@ impl Groups {
             return;
         };
         if !deep {
-            let at: *const u8 = std::ptr::from_ref(group).cast();
-            fetch(at);
-            fetch(at.wrapping_add(size_of::<Group>() - 1));
+            fetch(std::ptr::from_ref(group).cast());
         } else if let Some(tree) = group.tree {
             tree.tail().prefetch(false);
         }

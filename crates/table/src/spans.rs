@@ -8,13 +8,13 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 
 use crate::groups::{Groups, group_at};
-use crate::key_buffer::KeyBuffer;
 use crate::split::Split;
 use crate::tree::Place;
 
-pub(crate) struct Spans {
-    lo: End,
-    hi: End,
+#[derive(Clone, Copy)]
+pub(crate) struct Spans<'k> {
+    lo: End<'k>,
+    hi: End<'k>,
     pub(crate) reverse: bool,
     /// No group but the low end's can have rows in the range.
     single: bool,
@@ -34,8 +34,9 @@ pub(crate) struct Span {
 }
 
 /// One end of the range.
-struct End {
-    key: KeyBuffer,
+#[derive(Clone, Copy)]
+struct End<'k> {
+    key: &'k [u8],
     kind: Kind,
     /// The length of the key's group.
     group_len: usize,
@@ -48,26 +49,26 @@ enum Kind {
     Excluded,
 }
 
-impl End {
-    fn new(split: Split, bound: Bound<&[u8]>) -> End {
+impl<'k> End<'k> {
+    fn new(split: Split, bound: Bound<&'k [u8]>) -> End<'k> {
         let (key, kind): (&[u8], _) = match bound {
             Bound::Unbounded => (&[], Kind::Open),
             Bound::Included(key) => (key, Kind::Included),
             Bound::Excluded(key) => (key, Kind::Excluded),
         };
         End {
-            key: KeyBuffer::from(key),
+            key,
             kind,
             group_len: split.group_len(key),
         }
     }
 
-    fn group(&self) -> &[u8] {
-        &self.key.bytes()[..self.group_len]
+    fn group(&self) -> &'k [u8] {
+        &self.key[..self.group_len]
     }
 
-    fn within(&self, inside: bool) -> Bound<&[u8]> {
-        let suffix = &self.key.bytes()[self.group_len..];
+    fn within(&self, inside: bool) -> Bound<&'k [u8]> {
+        let suffix = &self.key[self.group_len..];
         match self.kind {
             Kind::Included if inside => Bound::Included(suffix),
             Kind::Excluded if inside => Bound::Excluded(suffix),
@@ -85,8 +86,13 @@ impl End {
     }
 }
 
-impl Spans {
-    pub(crate) fn new(split: Split, lo: Bound<&[u8]>, hi: Bound<&[u8]>, reverse: bool) -> Spans {
+impl<'k> Spans<'k> {
+    pub(crate) fn new(
+        split: Split,
+        lo: Bound<&'k [u8]>,
+        hi: Bound<&'k [u8]>,
+        reverse: bool,
+    ) -> Spans<'k> {
         Spans {
             lo: End::new(split, lo),
             hi: End::new(split, hi),
@@ -144,15 +150,35 @@ impl Spans {
         })
     }
 
-    /// The part of the range that lies in one of its groups.
-    pub(crate) fn only(&self, span: Span) -> Spans {
-        let end = |end: &End| End {
-            key: KeyBuffer::from(end.key.bytes()),
-            ..*end
+    /// The rows of one group from one suffix up to another, or to its end.
+    pub(crate) fn within(group: u32, lo: &'k [u8], hi: Option<&'k [u8]>) -> Spans<'k> {
+        let end = |key, kind| End {
+            key,
+            kind,
+            group_len: 0,
         };
         Spans {
-            lo: end(&self.lo),
-            hi: end(&self.hi),
+            lo: end(lo, Kind::Included),
+            hi: match hi {
+                Some(hi) => end(hi, Kind::Excluded),
+                None => end(&[], Kind::Open),
+            },
+            reverse: false,
+            single: true,
+            started: false,
+            done: false,
+            at: None,
+            only: Some(Span {
+                group,
+                lo_inside: true,
+                hi_inside: true,
+            }),
+        }
+    }
+
+    /// The part of the range that lies in one of its groups.
+    pub(crate) fn only(&self, span: Span) -> Spans<'k> {
+        Spans {
             done: false,
             only: Some(span),
             ..*self
@@ -160,12 +186,12 @@ impl Spans {
     }
 
     /// The least suffix of a group's rows in the range.
-    pub(crate) fn from(&self, span: Span) -> Bound<&[u8]> {
+    pub(crate) fn from(&self, span: Span) -> Bound<&'k [u8]> {
         self.lo.within(span.lo_inside)
     }
 
     /// The greatest suffix of a group's rows in the range.
-    pub(crate) fn to(&self, span: Span) -> Bound<&[u8]> {
+    pub(crate) fn to(&self, span: Span) -> Bound<&'k [u8]> {
         self.hi.within(span.hi_inside)
     }
 }

@@ -3,11 +3,11 @@
 //! What an operation touches in memory, when nothing of it is cached:
 //!
 //! ```text
-//!  get        index slot, group record, leaf header, leaf slots, one or two records        5 lines
-//!  put at end index slot, group record, leaf header, leaf end (slot, record and the free
-//!             bytes between them lie together)                                             4 lines + the row
-//!  put_in     group record, leaf header, leaf end: prefetched in three steps               3 lines + the row
-//!  range      index slot, group record, leaf header and slots, then rows in a line         4 lines + the rows
+//!  get        index slot, group record, leaf header with slots, one or two records         4 lines
+//!  put at end index slot, group record, leaf header, leaf's free space (the last slot is
+//!             before it, the row's record goes behind it)                                  4 lines + the row
+//!  put_in     group record, leaf header, leaf's free space: prefetched in three steps      3 lines + the row
+//!  range      index slot, group record, leaf header with slots, then rows in a line        3 lines + the rows
 //! ```
 //!
 //! A group of more than one leaf adds its inner page, two levels from some 5,000 rows on. A put copies the row once; a
@@ -256,12 +256,12 @@ impl Table {
     }
 
     /// The rows between two keys, in key order.
-    pub fn range(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Cursor<'_> {
+    pub fn range<'t>(&'t self, lo: Bound<&'t [u8]>, hi: Bound<&'t [u8]>) -> Cursor<'t> {
         Cursor::new(&self.groups, Spans::new(self.split, lo, hi, false))
     }
 
     /// The rows between two keys, greatest key first.
-    pub fn range_rev(&self, lo: Bound<&[u8]>, hi: Bound<&[u8]>) -> Cursor<'_> {
+    pub fn range_rev<'t>(&'t self, lo: Bound<&'t [u8]>, hi: Bound<&'t [u8]>) -> Cursor<'t> {
         Cursor::new(&self.groups, Spans::new(self.split, lo, hi, true))
     }
 
@@ -341,6 +341,27 @@ impl Table {
         let group = self.groups.resolve(group)?;
         let cell = self.shared_cell(value);
         Some(self.put_at(group, suffix, cell, |_| ()))
+    }
+
+    /// Whether a group may have rows at a suffix or after it: `false` is certain. Looks at the group's record alone.
+    #[inline]
+    pub fn may_have_in(&self, group: GroupId, suffix: &[u8]) -> bool {
+        self.groups
+            .resolve(group)
+            .is_some_and(|group| self.groups.get(group).tree().may_have_from(suffix))
+    }
+
+    /// The rows of a group from one suffix up to, not including, another, or to its end. `None` if the group has lost its
+    /// last row since the id was made.
+    #[inline]
+    pub fn range_in<'t>(
+        &'t self,
+        group: GroupId,
+        lo: &'t [u8],
+        hi: Option<&'t [u8]>,
+    ) -> Option<Cursor<'t>> {
+        let group = self.groups.resolve(group)?;
+        Some(Cursor::new(&self.groups, Spans::within(group, lo, hi)))
     }
 
     /// Asks the processor to fetch the group's record, the first thing that a put into it touches. In a loop over groups,

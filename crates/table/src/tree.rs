@@ -6,9 +6,11 @@
 //!
 //! 1. `tail` is the last leaf. A key greater than all others goes there without a look at the inner pages.
 //! 2. No page is empty. A root with one child is replaced by it.
+//! 3. The first eight bytes of every key are at most `last_head`: a key whose bytes are greater goes to the end, and a
+//!    range that begins with greater ones has no rows, without a look at any page.
 
 use crate::page::build::{Account, Slack, Span, build, free_block};
-use crate::page::{Cell, Page, Placed, Scratch};
+use crate::page::{Cell, Page, Placed, Scratch, size_max};
 
 /// More levels than 2^64 bytes of pages can have.
 const LEVELS_MAX: usize = 32;
@@ -17,9 +19,23 @@ const LEVELS_MAX: usize = 32;
 pub(crate) struct Tree {
     root: Page,
     tail: Page,
-    rows: u64,
-    /// The last row put went to the tail's end: so will the next one, probably, and the tail is looked at first.
-    appending: bool,
+    /// Twice the number of rows, and one if the last row put went to the tail's end: so will the next one, probably,
+    /// and the tail is looked at first.
+    rows_appending: u64,
+    last_head: u64,
+}
+
+/// The first eight bytes of a key as a number, zero padded: in the keys' order, as far as they go.
+#[inline]
+fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => key
+            .iter()
+            .fold(0, |head, &byte| head << 8 | u64::from(byte))
+            .checked_shl(64 - 8 * key.len() as u32)
+            .unwrap_or(0),
+    }
 }
 
 /// A row's place.
@@ -63,13 +79,28 @@ impl Tree {
         Tree {
             root: page,
             tail: page,
-            rows: 1,
-            appending: true,
+            rows_appending: 2 + 1,
+            last_head: head_of(key),
         }
     }
 
     pub(crate) fn rows(&self) -> u64 {
-        self.rows
+        self.rows_appending >> 1
+    }
+
+    fn is_appending(&self) -> bool {
+        self.rows_appending & 1 != 0
+    }
+
+    /// Whether there may be rows at a key or after it: `false` is certain.
+    #[inline]
+    pub(crate) fn may_have_from(&self, key: &[u8]) -> bool {
+        head_of(key) <= self.last_head
+    }
+
+    #[inline]
+    pub(crate) fn prefetch_root(&self) {
+        self.root.prefetch_start();
     }
 
     pub(crate) fn tail(&self) -> Page {
@@ -82,6 +113,7 @@ impl Tree {
         let mut page = self.root;
         while !page.is_leaf() {
             page = page.child(page.child_index(key));
+            page.prefetch_start();
         }
         match page.search(key) {
             Ok(index) => (Place { leaf: page, index }, true),
@@ -103,16 +135,20 @@ impl Tree {
         cell: Cell<'_>,
         old: impl FnOnce(Option<Place>),
     ) -> bool {
-        if (self.appending || self.root == self.tail) && self.tail.is_after(key) {
+        let head = head_of(key);
+        if (self.is_appending() || self.root == self.tail)
+            && (head > self.last_head || self.tail.is_after(key))
+        {
             old(None);
-            self.rows += 1;
+            self.last_head = head;
+            self.rows_appending = (self.rows_appending + 2) | 1;
             let path = Path::new();
             match self.tail.insert(account, self.tail.rows(), key, cell) {
                 Placed::Same => {}
-                placed if self.root == self.tail => self.settle(account, path, placed),
+                placed if self.root == self.tail => self.settle(account, path, placed, true),
                 placed => {
                     let path = self.path_to_tail();
-                    self.settle(account, path, placed);
+                    self.settle(account, path, placed, true);
                 }
             }
             return true;
@@ -123,6 +159,7 @@ impl Tree {
             let index = page.child_index(key);
             path.push(page, index);
             page = page.child(index);
+            page.prefetch_start();
         }
         let (index, new) = match page.search(key) {
             Ok(index) => {
@@ -138,10 +175,12 @@ impl Tree {
                 (index, true)
             }
         };
-        self.rows += u64::from(new);
-        self.appending = page == self.tail && index == page.rows();
+        self.last_head = self.last_head.max(head);
+        let appending = page == self.tail && index == page.rows();
+        self.rows_appending = (self.rows() + u64::from(new)) << 1 | u64::from(appending);
+        let is_tail = page == self.tail;
         let placed = page.insert(account, index, key, cell);
-        self.settle(account, path, placed);
+        self.settle(account, path, placed, is_tail);
         new
     }
 
@@ -159,20 +198,23 @@ impl Tree {
         }
     }
 
-    /// Makes the pages above a changed one right.
-    fn settle(&mut self, account: &mut Account, mut path: Path, mut placed: Placed) {
+    /// Makes the tail and the pages above a changed leaf right.
+    fn settle(&mut self, account: &mut Account, mut path: Path, mut placed: Placed, is_tail: bool) {
         use Placed::{Moved, Same, Split};
+        if is_tail {
+            match placed {
+                Same => {}
+                Moved(page) | Split(_, _, page) => self.tail = page,
+            }
+        }
         loop {
             placed = match (placed, path.pop()) {
-                (Same, _) => return self.find_tail(),
+                (Same, _) => return,
                 (Moved(page), None) => {
                     self.root = page;
-                    return self.find_tail();
+                    return;
                 }
-                (Moved(page), Some((parent, index))) => {
-                    parent.set_child(index, page);
-                    return self.find_tail();
-                }
+                (Moved(page), Some((parent, index))) => return parent.set_child(index, page),
                 (Split(left, between, right), None) => {
                     let (low, high) = (left.address().to_ne_bytes(), right.address().to_ne_bytes());
                     let rows = [
@@ -181,7 +223,7 @@ impl Tree {
                     ];
                     self.root = build(account, left.level() + 1, &rows, Slack::Some)
                         .expect("a page has room for two rows");
-                    return self.find_tail();
+                    return;
                 }
                 (Split(left, between, right), Some((parent, index))) => {
                     parent.set_child(index, left);
@@ -217,7 +259,7 @@ impl Tree {
         }
         let index = page.search(key).ok()?;
         old(Place { leaf: page, index });
-        self.rows -= 1;
+        self.rows_appending -= 2;
         page.erase(account, index);
         let whole = path.len == 0;
         loop {
@@ -281,11 +323,13 @@ impl Tree {
         let mut page = self.root;
         while !page.is_leaf() {
             let index = page.child_index(key);
+            let child = page.child(index);
+            child.prefetch_start();
             // Reading goes on there, perhaps.
             if page.level() == 1 && index + 1 < page.rows() {
                 page.child(index + 1).prefetch_start();
             }
-            page = page.child(index);
+            page = child;
         }
         let (found, index) = match page.search(key) {
             Ok(index) => (true, index),
@@ -407,7 +451,8 @@ fn erase_child(account: &mut Account, parent: &mut Page, mut index: usize) {
 
 /// Merges a child with a neighbour, if they are small. Says whether it did.
 fn merge_child(account: &mut Account, parent: &mut Page, index: usize) -> bool {
-    if parent.child(index).used() > crate::page::PAGE_MAX / 4 {
+    let child = parent.child(index);
+    if child.used() > size_max(child.level()) / 4 {
         return false;
     }
     for left in [index, index.wrapping_sub(1)] {

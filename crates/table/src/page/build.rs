@@ -4,8 +4,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use super::{
-    CODE_OUT, CODE_U16, Cell, HEADER, Header, INLINE_MAX, PAGE_MAX, PREFIX_MAX, Page, SLOT,
-    Scratch, head_of,
+    CODE_OUT, CODE_U16, Cell, HEADER, Header, INLINE_MAX, PREFIX_MAX, Page, SLOT, Scratch, head_of,
+    size_max,
 };
 
 /// Bytes asked of the allocator, and not given back.
@@ -47,7 +47,7 @@ pub(crate) fn build(
         let low = key_at(spans, first, &mut low);
         prefix = &low[..common(low, key_at(spans, rows - 1, &mut high)).min(PREFIX_MAX)];
     }
-    let mut need = HEADER + prefix.len() + rows * SLOT;
+    let mut need = slots_start(prefix.len()) + rows * SLOT;
     let mut new = 0;
     let mut index = 0;
     for span in spans {
@@ -67,7 +67,7 @@ pub(crate) fn build(
             }
             Span::Rows(page, from, to) if same_shape(page, prefix, index, from, first) => {
                 need += if (from, to) == (0, page.rows()) {
-                    page.used() - HEADER - prefix.len() - page.rows() * SLOT
+                    page.records_size()
                 } else {
                     (from..to).map(|row| page.record(row).size).sum()
                 };
@@ -91,12 +91,12 @@ pub(crate) fn build(
             }
         }
     }
-    if need > PAGE_MAX {
+    if need > size_max(level) {
         return None;
     }
     let size = match slack {
         Slack::None => need,
-        Slack::Some => with_slack(need, new),
+        Slack::Some => with_slack(level, need, new),
     };
     let mut page = alloc_block(account, size, level, prefix);
     let mut index = 0;
@@ -145,38 +145,33 @@ pub(crate) fn build(
 /// if the row does not fit a page.
 pub(super) fn grow(account: &mut Account, page: Page, new: usize) -> Option<Page> {
     let need = page.used() + new;
-    if need > PAGE_MAX {
+    if need > size_max(0) {
         return None;
     }
-    let larger = alloc_block(account, with_slack(need, new), 0, page.prefix());
-    let (header, heap) = (page.header(), HEADER + page.prefix().len());
-    let slots = header.rows as usize * SLOT;
-    // SAFETY: the larger block has room for all of the smaller one; records keep their offsets, for the prefix has the
-    // same length.
+    let larger = alloc_block(account, with_slack(0, need, new), 0, page.prefix());
+    let (header, heap) = (page.header(), page.header().heap as usize);
+    // SAFETY: the larger block has room for all of the smaller one; slots begin at the same place, for the prefix has the
+    // same length, and records keep their distance from the end.
     unsafe {
-        let (from, to) = (page.base(), larger.base());
         ptr::copy_nonoverlapping(
-            from.add(heap),
-            to.add(heap),
-            header.heap_end as usize - heap,
+            page.slot_at(0),
+            larger.base().add(header.slots as usize).cast(),
+            header.rows as usize,
         );
-        let (from_end, to_end) = (
-            from.add(header.size as usize),
-            to.add(larger.header().size as usize),
-        );
-        ptr::copy_nonoverlapping(from_end.sub(slots), to_end.sub(slots), slots);
+        let to_end = larger.base().add(larger.header().size as usize);
+        ptr::copy_nonoverlapping(page.heap_start(), to_end.sub(heap), heap);
     }
     let mut larger = larger;
     let new_header = larger.header_mut();
-    (new_header.rows, new_header.heap_end, new_header.out) =
-        (header.rows, header.heap_end, header.out);
+    (new_header.rows, new_header.heap, new_header.out) = (header.rows, header.heap, header.out);
     free_block(account, page);
     Some(larger)
 }
 
-/// An eighth more; and room for two rows like the new one, that large rows do not move a page each.
-fn with_slack(need: usize, new: usize) -> usize {
-    (need + need / 8 + (need / 8).min(2 * new)).min(PAGE_MAX)
+/// An eighth more, or room for eight rows like the new one, but no more than half as much again: so that large rows do
+/// not move a page each, and small pages stay small.
+fn with_slack(level: u8, need: usize, new: usize) -> usize {
+    (need + (need / 8).max((8 * new).min(need / 2))).min(size_max(level))
 }
 
 /// Whether a page has room to grow.
@@ -223,6 +218,11 @@ pub(super) fn record_size(key: &[u8], prefix: usize, cell: Cell<'_>) -> usize {
     2 + key + value
 }
 
+/// Where the slots begin behind a prefix.
+fn slots_start(prefix: usize) -> usize {
+    (HEADER + prefix).next_multiple_of(SLOT)
+}
+
 fn block_layout(size: usize) -> Layout {
     Layout::from_size_align(size, align_of::<Header>()).expect("a page is small")
 }
@@ -235,13 +235,14 @@ fn alloc_block(account: &mut Account, size: usize, level: u8, prefix: &[u8]) -> 
     let Some(header) = NonNull::new(at.cast::<Header>()) else {
         handle_alloc_error(layout)
     };
-    let heap = HEADER + prefix.len();
+    let slots = slots_start(prefix.len());
     // SAFETY: the block is new, aligned, and has room for the header and the prefix.
     unsafe {
         header.write(Header {
             rows: 0,
             prefix: prefix.len() as u16,
-            heap_end: heap as u16,
+            slots: slots as u16,
+            heap: 0,
             dead: 0,
             size: layout.size() as u16,
             level,
@@ -279,7 +280,7 @@ impl Page {
         self.header_mut().rows += 1;
     }
 
-    /// Writes a record at the end of the heap, and returns its offset. There is room.
+    /// Writes a record below the others, and returns its distance from the block's end. There is room.
     pub(super) fn write_record(
         &mut self,
         account: &mut Account,
@@ -288,10 +289,11 @@ impl Page {
         cell: Cell<'_>,
         prefix: usize,
     ) -> usize {
-        let at = self.header().heap_end as usize;
+        let distance = self.header().heap as usize + record_size(key, prefix, cell);
+        let at = self.header().size as usize - distance;
         let key_len = key.len() - prefix;
         let is_out = key.len() > INLINE_MAX && key_len > 0;
-        // SAFETY: the caller has seen to it that `record_size` bytes are free at the heap's end.
+        // SAFETY: the caller has seen to it that `record_size` bytes are free below the records.
         let end = unsafe {
             let start = self.base().add(at);
             let mut next = start.add(2);
@@ -334,29 +336,30 @@ impl Page {
             }
             next.offset_from_unsigned(self.base())
         };
+        debug_assert_eq!(self.heap_start(), self.base().wrapping_add(end));
         let header = self.header_mut();
-        debug_assert!(end + header.rows as usize * SLOT <= header.size as usize);
-        header.heap_end = end as u16;
+        header.heap = distance as u16;
         if is_out || matches!(cell, Cell::Out(_)) {
             header.out = 1;
         }
-        at
+        distance
     }
 
     /// Copies rows of a page that has the same prefix. There is room.
     fn append_rows(&mut self, page: Page, from: usize, to: usize) {
         for row in from..to {
             let record = page.record(row);
-            let at = self.header().heap_end as usize;
+            let distance = self.header().heap as usize + record.size;
+            let at = self.header().size as usize - distance;
             let rows = self.rows();
-            let slot = page.slot(row) & 0xffff_0000 | at as u32;
+            let slot = page.slot(row) & 0xffff_0000 | distance as u32;
             // SAFETY: there is room for the record and one more slot.
             unsafe {
                 ptr::copy_nonoverlapping(record.at, self.base().add(at), record.size);
                 self.slot_at(rows).write(slot);
             }
             let header = self.header_mut();
-            header.heap_end += record.size as u16;
+            header.heap = distance as u16;
             header.rows += 1;
         }
         self.header_mut().out |= page.header().out;

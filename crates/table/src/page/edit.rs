@@ -1,7 +1,7 @@
 //! Changes of a page: rows put, replaced and removed.
 
 use super::build::{self, Account, Slack, Span, build, free_block, record_size};
-use super::{Cell, HEADER, Page, SLOT, Scratch};
+use super::{Cell, Page, SLOT, Scratch};
 use crate::value::Shared;
 
 /// What became of a page when a row was put into it.
@@ -26,16 +26,14 @@ impl Page {
         let fits = key.strip_prefix(self.prefix()).is_some();
         if fits {
             let prefix = self.prefix().len();
-            let header = self.header();
-            let free = header.size as usize - header.heap_end as usize - rows * SLOT;
-            if record_size(key, prefix, cell) + SLOT <= free {
+            if record_size(key, prefix, cell) + SLOT <= self.gap() {
                 let at = self.write_record(account, key, None, cell, prefix);
                 let slot = u32::from(super::head_of(&key[prefix..])) << 16 | at as u32;
-                let low = self.slot_at(rows);
-                // SAFETY: there is room for one slot below the last one; the slots from `index` on move down by one.
+                let place = self.slot_at(index);
+                // SAFETY: there is room for one slot behind the last one; the slots from `index` on move up by one.
                 unsafe {
-                    std::ptr::copy(low.add(1), low, rows - index);
-                    low.add(rows - index).write(slot);
+                    std::ptr::copy(place, place.add(1), rows - index);
+                    place.write(slot);
                 }
                 self.header_mut().rows += 1;
                 return Placed::Same;
@@ -152,7 +150,7 @@ impl Page {
     /// How many rows the left half has, counting the new row at `index`.
     fn middle(self, index: usize, new_size: usize) -> usize {
         let rows = self.rows();
-        let half = (self.used() - HEADER - self.prefix().len() + new_size + SLOT) / 2;
+        let half = (self.records_size() + rows * SLOT + new_size + SLOT) / 2;
         let (mut bytes, mut count) = (0, 0);
         while bytes < half && count < rows {
             bytes += SLOT
@@ -200,16 +198,14 @@ impl Page {
             build::free_out_key(account, record.key_address());
         }
         let rows = self.rows();
-        let low = self.slot_at(rows - 1);
-        // SAFETY: the slots after `index` move up by one.
-        unsafe { std::ptr::copy(low, low.add(1), rows - 1 - index) };
-        let base = self.base();
+        let place = self.slot_at(index);
+        // SAFETY: the slots after `index` move down by one.
+        unsafe { std::ptr::copy(place.add(1), place, rows - 1 - index) };
+        let is_lowest = record.at == self.heap_start();
         let header = self.header_mut();
         header.rows -= 1;
-        // SAFETY: the record is in the page.
-        if unsafe { record.at.offset_from_unsigned(base) } + record.size == header.heap_end as usize
-        {
-            header.heap_end -= record.size as u16;
+        if is_lowest {
+            header.heap -= record.size as u16;
         } else {
             header.dead += record.size as u16;
         }
@@ -234,7 +230,7 @@ impl Page {
 
     /// Two neighbours in one page, if they are small enough together. `between` is the key between them.
     pub(crate) fn merge(self, account: &mut Account, between: &[u8], right: Page) -> Option<Page> {
-        if self.used() + right.used() > super::PAGE_MAX * 3 / 4 {
+        if self.used() + right.used() > super::size_max(self.level()) * 3 / 4 {
             return None;
         }
         let left = Span::Rows(self, 0, self.rows());

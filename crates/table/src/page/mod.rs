@@ -1,17 +1,21 @@
-//! A page: a sorted run of rows packed into one block of at most 4 KiB. Leaves and inner nodes alike are pages.
+//! A page: a sorted run of rows packed into one block, of at most 16 KiB for a leaf and 4 KiB
+//! for an inner page.
 //!
 //! ```text
-//!  0        16             16+prefix            heap_end             size - 4*rows            size
-//!  | header | prefix bytes | records, as put .. | free               | slot n-1 .. slot 1, 0  |
+//!  0        16             slots                slots + 4*rows       size - heap              size
+//!  | header | prefix bytes | slot 0, 1 .. n-1   | free               | .. records, as put     |
 //!
-//!  slot    head << 16 | offset of the record       head: the first two bytes of the key after the prefix, zero padded
+//!  slot    head << 16 | distance of the record's start from the block's end
+//!          head: the first two bytes of the key after the prefix, zero padded
 //!  record  key code, value code, [u16 key length], [u16 value length], key after prefix and head, value
 //!            code 0..=253: the length; 254: a u16 has it; 255: an address (8 bytes) of what is out of line
 //! ```
 //!
 //! This is the slotted page of every database with Graefe's prefix truncation and "poor man's normalized keys" (Modern
 //! B-Tree Techniques, 2011, sections 3.5 and 3.6). We differ in that a block is as large as what it holds and an
-//! eighth, so that a page of one row costs that row; and that the head is not stored a second time.
+//! eighth, so that a page of one row costs that row; and that the head is not stored a second time. Header, prefix and
+//! slots lie together at the front, where a search asks for their lines at once; and because records are found from the
+//! end, a block grows by copying both ends as they are.
 //!
 //! 1. Slots are in key order: by prefix, head, rest, and last by length (which tells padding from zero bytes).
 //! 2. Every key of a leaf begins with the prefix. In an inner page this holds from the second row on; the first row's
@@ -33,7 +37,10 @@ use std::ptr::NonNull;
 
 use crate::value::{Shared, Value};
 
-pub(crate) const PAGE_MAX: usize = 4096;
+/// The largest block of a leaf: a group of a hundred rows of a hundred bytes has one.
+const LEAF_MAX: usize = 16 << 10;
+/// The largest block of an inner page.
+const INNER_MAX: usize = 4 << 10;
 const HEADER: usize = size_of::<Header>();
 const SLOT: usize = 4;
 const PREFIX_MAX: usize = 255;
@@ -46,14 +53,17 @@ const CODE_OUT: u8 = 255;
 struct Header {
     rows: u16,
     prefix: u16,
-    heap_end: u16,
-    /// Bytes of removed records between the prefix and `heap_end`.
+    /// Where the slots begin.
+    slots: u16,
+    /// Bytes of records at the end of the block.
+    heap: u16,
+    /// Bytes of removed records among them.
     dead: u16,
     size: u16,
     level: u8,
     /// Whether any record may hold something out of line.
     out: u8,
-    unused: u32,
+    unused: u16,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +99,12 @@ impl Scratch {
     pub(crate) fn new() -> Scratch {
         Scratch([0; INLINE_MAX])
     }
+}
+
+/// The largest block of a page of this level.
+#[inline]
+pub(crate) fn size_max(level: u8) -> usize {
+    if level == 0 { LEAF_MAX } else { INNER_MAX }
 }
 
 impl Page {
@@ -149,16 +165,31 @@ impl Page {
     /// The bytes in use, were the block exact.
     pub(crate) fn used(self) -> usize {
         let header = self.header();
-        (header.heap_end - header.dead) as usize + header.rows as usize * SLOT
+        header.slots as usize + header.rows as usize * SLOT + self.records_size()
+    }
+
+    /// The bytes of all records.
+    fn records_size(self) -> usize {
+        let header = self.header();
+        (header.heap - header.dead) as usize
+    }
+
+    /// The bytes between the slots and the records.
+    fn gap(self) -> usize {
+        let header = self.header();
+        header.size as usize
+            - header.heap as usize
+            - header.slots as usize
+            - header.rows as usize * SLOT
     }
 
     #[inline]
     fn slot_at(self, index: usize) -> *mut u32 {
         debug_assert!(index <= self.rows());
-        // SAFETY: there are `rows` slots before the end of the block (and room for one more where one is written).
+        // SAFETY: there are `rows` slots behind the prefix (and room for one more where one is written).
         unsafe {
             self.base()
-                .add(self.header().size as usize - (index + 1) * SLOT)
+                .add(self.header().slots as usize + index * SLOT)
                 .cast()
         }
     }
@@ -166,14 +197,20 @@ impl Page {
     #[inline]
     fn slot(self, index: usize) -> u32 {
         debug_assert!(index < self.rows());
-        // SAFETY: the slot exists; the block's size is a multiple of 8, so it is aligned.
+        // SAFETY: the slot exists; slots begin at a multiple of 4, so it is aligned.
         unsafe { self.slot_at(index).read() }
+    }
+
+    /// Where in the block a slot's record begins.
+    #[inline]
+    fn record_at(self, slot: u32) -> usize {
+        self.header().size as usize - (slot & 0xffff) as usize
     }
 
     #[inline]
     pub(crate) fn record(self, index: usize) -> Record {
-        let at = (self.slot(index) & 0xffff) as usize;
-        // SAFETY: a slot's offset is that of a record which was written whole, and `key_out` says that an address of
+        let at = self.record_at(self.slot(index));
+        // SAFETY: a slot's distance is that of a record which was written whole, and `key_out` says that an address of
         // an out-of-line key was written.
         unsafe {
             let start = self.base().add(at).cast_const();
@@ -303,8 +340,8 @@ impl Page {
     /// Whether the key is greater than all keys here. The page is a leaf with rows.
     #[inline]
     pub(crate) fn is_after(self, key: &[u8]) -> bool {
-        // A row put here touches the heap's end, which need not wait for the slot.
-        fetch(self.base().wrapping_add(self.header().heap_end as usize));
+        // A row put here touches the space below the records, which need not wait for the slot.
+        fetch(self.heap_start().wrapping_sub(1));
         match key.strip_prefix(self.prefix()) {
             None => key > self.prefix(),
             Some(key) => self.compare(self.rows() - 1, head_of(key), key) == Ordering::Less,
@@ -337,15 +374,21 @@ impl Page {
     #[inline]
     pub(crate) fn prefetch_row(self, index: usize) {
         if index < self.rows() {
-            let at = self
-                .base()
-                .wrapping_add((self.slot(index) & 0xffff) as usize);
+            let at = self.base().wrapping_add(self.record_at(self.slot(index)));
             fetch(at);
             fetch(at.wrapping_add(64));
         }
     }
 
-    /// Asks the processor to fetch the beginning of a page whose rows will be read in order.
+    /// As [`Page::prefetch_row`], for all that will be read before the first one that asks ahead.
+    #[inline]
+    pub(crate) fn prefetch_rows(self, from: usize, to: usize) {
+        for index in from..to.min(self.rows()) {
+            self.prefetch_row(index);
+        }
+    }
+
+    /// Asks the processor to fetch what a search touches: header and slots.
     #[inline]
     pub(crate) fn prefetch_start(self) {
         for line in 0..4 {
@@ -353,16 +396,24 @@ impl Page {
         }
     }
 
-    /// Asks the processor to fetch the header, and the slots if `deep`, which reads the header.
+    /// The lowest record.
+    #[inline]
+    fn heap_start(self) -> *const u8 {
+        let header = self.header();
+        self.base()
+            .wrapping_add(header.size as usize - header.heap as usize)
+    }
+
+    /// Asks the processor to fetch the header, and where a greater row goes if `deep`, which reads the header.
     #[inline]
     pub(crate) fn prefetch(self, deep: bool) {
         fetch(self.base());
         if deep {
             let header = self.header();
-            fetch(self.base().wrapping_add(header.heap_end as usize));
+            fetch(self.heap_start().wrapping_sub(1));
             fetch(
                 self.base()
-                    .wrapping_add(header.size as usize - header.rows as usize * SLOT),
+                    .wrapping_add(header.slots as usize + header.rows as usize * SLOT),
             );
         }
     }

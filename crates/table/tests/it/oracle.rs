@@ -218,6 +218,7 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
                 let suffix = &key[whole(split, &key).unwrap_or(0)..];
                 let row = [&prefix[..], suffix].concat();
                 let living = model.keys().any(|key| key.starts_with(&prefix));
+                check_group(&table, &model, id, &prefix, suffix);
                 match table.put_in(id, suffix, &value) {
                     Some(put) => {
                         assert!(living, "a group without rows is gone");
@@ -287,6 +288,33 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
     assert_eq!(table.memory_bytes(), empty);
 }
 
+/// The rows of one group from a suffix on, and from there to another.
+fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &[u8]) {
+    let in_group = |key: &&Vec<u8>| key.starts_with(prefix) && key[prefix.len()..] >= *from;
+    let expected: Vec<_> = model.keys().filter(in_group).collect();
+    if table.group(prefix) != Some(id) {
+        // There may be another group of this prefix by now.
+        assert!(table.range_in(id, from, None).is_none() && !table.may_have_in(id, from));
+        return;
+    }
+    assert!(expected.is_empty() || table.may_have_in(id, from));
+    let end = expected
+        .get(expected.len() / 2)
+        .map(|key| &key[prefix.len()..]);
+    for to in [None, end] {
+        let expected = expected
+            .iter()
+            .filter(|key| to.is_none_or(|to| key[prefix.len()..] < *to));
+        let mut rows = table.range_in(id, from, to).expect("the group is there");
+        for key in expected {
+            let (found, value) = rows.next().expect("the model has one more");
+            assert!(found == **key && *value == *model[*key]);
+            assert_eq!(rows.current().map(|(key, _)| key), Some(&key[..]));
+        }
+        assert!(rows.next().is_none() && rows.current().is_none());
+    }
+}
+
 fn whole(split: Split, key: &[u8]) -> Option<usize> {
     match split {
         Split::None => Some(0),
@@ -351,11 +379,12 @@ fn large_groups_agree_with_a_btreemap() {
         let mut keys: Vec<Vec<u8>> = (0..40_000u32)
             .map(|n| format!("t|{n:012}|{:08}", n % 77).into_bytes())
             .collect();
+        let value = |key: &[u8]| key[key.len() - 20..].repeat(8);
         arrange(&mut keys, order, &mut random);
         let mut model = Model::new();
         for key in &keys {
-            table.put(key, &key[key.len() - 20..]);
-            model.insert(key.clone(), key[key.len() - 20..].to_vec());
+            table.put(key, &value(key));
+            model.insert(key.clone(), value(key));
         }
         arrange(&mut keys, random.below(4), &mut random);
         for key in &keys[..30_000] {
