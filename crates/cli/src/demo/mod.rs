@@ -1,12 +1,14 @@
-//! `larder demo`: the whole life of a store, told in numbered steps on data of its own.
+//! `larder demo`: the whole life of a store, and then of timelines, told in numbered steps on data of its own.
 //!
 //! Read `graph` for the friendships, `neighbours` for the batch job, `readers` for the check that no
 //! read fails or sees two versions mixed; here is the story. It takes the same way as `larder build`
-//! and `larder push`: nothing is made for show.
+//! and `larder push`: nothing is made for show. The second act is in `timelines`, over `social`.
 
 mod graph;
 mod neighbours;
 mod readers;
+mod social;
+mod timelines;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -82,8 +84,9 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     let admin = AdminClient::new(&server.http.to_string())?;
     demo.push(&admin, &first, &mut story)?;
     demo.read_one(&server, &graph, &mut story)?;
-    demo.replace_under_load(&server, &admin, graph, args.seed, &mut story)?;
-    what_next(&server, &demo, args.exit)?;
+    demo.replace_under_load(&server, &admin, &graph, args.seed, &mut story)?;
+    timelines::tell(&server.resp.to_string(), &graph, args.seed, &mut story)?;
+    what_next(&server, &demo, &graph, args.exit)?;
     if !args.exit {
         while !interrupt::is_interrupted() {
             interrupt::wait(Duration::from_secs(3600));
@@ -237,7 +240,7 @@ impl Demo<'_> {
         &self,
         server: &DemoServer,
         admin: &AdminClient,
-        graph: Graph,
+        graph: &Graph,
         seed: u64,
         story: &mut Story,
     ) -> Result<(), Failure> {
@@ -300,18 +303,26 @@ impl Demo<'_> {
     }
 }
 
-fn what_next(server: &DemoServer, demo: &Demo<'_>, exits: bool) -> Result<(), Failure> {
+fn what_next(
+    server: &DemoServer,
+    demo: &Demo<'_>,
+    graph: &Graph,
+    exits: bool,
+) -> Result<(), Failure> {
     if exits {
         return print_line("Run `larder demo` without --exit to try it by hand.");
     }
     let store = &demo.store;
+    let user = graph.name((graph.len() / 2) as u32);
     print_line(&format!(
         "The server stays up until ctrl-c. Try, from another terminal:\n\n  \
          redis-cli -p {} MGET {store}:1 {store}:2\n  \
+         redis-cli -p {} RANGE 'tline|{user}|' 'tline|{user}}}' REV LIMIT 5\n  \
          larder store info {store} --server http://{}\n  \
          larder store diff {store} 1 2 --limit 5 --server http://{}\n  \
          larder store swap {store} 2 --server http://{}\n  \
          open http://{}/ in a browser\n",
+        server.resp.port(),
         server.resp.port(),
         server.http,
         server.http,

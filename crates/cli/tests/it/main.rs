@@ -3,6 +3,7 @@
 mod cli;
 mod crash;
 mod demo;
+mod examples;
 mod fixture;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]

@@ -1,0 +1,255 @@
+//! The demo's second act: friends post, timelines are read, and one declaration keeps them fresh.
+
+use std::time::{Duration, Instant};
+
+use larder_client::RespClient;
+
+use crate::demo::Story;
+use crate::demo::graph::{Graph, Random};
+use crate::demo::social::Social;
+use crate::failure::Failure;
+use crate::output::{count, duration, print_line, rate};
+
+const JOIN: &str =
+    "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+/// Users whose timelines are in use.
+const READERS_MAX: usize = 5_000;
+/// Posts before anybody reads, at most; posts afterwards.
+const OLD_POSTS_MAX: usize = 20_000;
+const NEW_POSTS: usize = 2_000;
+/// Timelines that are compared with ones computed from scratch.
+const COMPARED: usize = 500;
+
+/// Tells the act.
+pub fn tell(address: &str, graph: &Graph, seed: u64, story: &mut Story) -> Result<(), Failure> {
+    print_line(
+        "Second act. The same people write posts, and each reads what their friends wrote:\n",
+    )?;
+    let client = RespClient::new(address);
+    let mut act = Act {
+        social: Social::new(&client, graph),
+        random: Random(seed ^ 0x7477_6970),
+        graph,
+    };
+    act.declare(&client, story)?;
+    let readers = act.readers();
+    act.read_first(&readers, story)?;
+    act.post_and_read(&readers, story)?;
+    act.follow_and_unfollow(&readers, story)?;
+    act.celebrity(story)
+}
+
+struct Act<'a> {
+    social: Social<'a>,
+    random: Random,
+    graph: &'a Graph,
+}
+
+impl Act<'_> {
+    fn declare(&mut self, client: &RespClient, story: &mut Story) -> Result<(), Failure> {
+        client.command(&[b"JOIN.CREATE", b"timeline", JOIN.as_bytes()])?;
+        let started = Instant::now();
+        let subscriptions = self.social.follow_friends()?;
+        let followed = started.elapsed();
+        let posts = OLD_POSTS_MAX.min(self.graph.len());
+        let authors = self.authors(posts);
+        let started = Instant::now();
+        self.social.post_all(&authors)?;
+        story.tell(
+            "Declare a timeline, and let people follow their friends",
+            &[
+                format!("JOIN.CREATE timeline '{JOIN}'"),
+                format!(
+                    "{} subscriptions written in {} ({}/s), {} posts in {}; nobody reads yet, so no timeline is kept",
+                    count(subscriptions),
+                    duration(followed),
+                    count(rate(subscriptions, followed) as u64),
+                    count(posts as u64),
+                    duration(started.elapsed())
+                ),
+            ],
+        )
+    }
+
+    /// Posts come from those whom many know: everybody stands for a post once per friendship.
+    fn authors(&mut self, posts: usize) -> Vec<u32> {
+        let mut authors = Vec::with_capacity(posts);
+        while authors.len() < posts {
+            let somebody = self.random.below(self.graph.len() as u64) as u32;
+            authors.extend(self.random.choose(self.graph.friends(somebody)));
+        }
+        authors
+    }
+
+    /// Different users, at random.
+    fn readers(&mut self) -> Vec<u32> {
+        let mut users: Vec<u32> = (0..self.graph.len() as u32).collect();
+        for at in (1..users.len()).rev() {
+            users.swap(at, self.random.below(at as u64 + 1) as usize);
+        }
+        users.truncate(READERS_MAX);
+        users
+    }
+
+    fn read_first(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
+        let started = Instant::now();
+        let rows = rows(&self.social.read(readers)?);
+        let first = started.elapsed();
+        let started = Instant::now();
+        self.social.read(readers)?;
+        let again = started.elapsed();
+        story.tell(
+            "Read timelines: computed at the first read, kept from then on",
+            &[format!(
+                "{} users read {} posts in {}; the same again in {}",
+                count(readers.len() as u64),
+                count(rows),
+                duration(first),
+                duration(again)
+            )],
+        )
+    }
+
+    fn post_and_read(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
+        let authors = self.authors(NEW_POSTS);
+        let mut times: Vec<Duration> = Vec::with_capacity(authors.len());
+        let first = self.social.posts_count;
+        for author in authors {
+            let started = Instant::now();
+            self.social.post(author)?;
+            times.push(started.elapsed());
+        }
+        times.sort();
+        let started = Instant::now();
+        let news = rows(
+            &self
+                .social
+                .read_since(readers, self.social.time_of(first))?,
+        );
+        let read = started.elapsed();
+        let sample = &readers[..readers.len().min(COMPARED)];
+        let compared = self.social.check(sample)?;
+        story.tell(
+            "Post, and read what is new",
+            &[
+                format!(
+                    "{} posts, one after another: half within {}, 99% within {}, the slowest {};",
+                    count(times.len() as u64),
+                    duration(times[times.len() / 2]),
+                    duration(times[times.len() * 99 / 100]),
+                    duration(times[times.len() - 1])
+                ),
+                "the reply came when every timeline in use had the post".to_owned(),
+                format!(
+                    "{} users read what came since, {} rows, in {} ({} reads/s over one connection)",
+                    count(readers.len() as u64),
+                    count(news),
+                    duration(read),
+                    count(rate(readers.len() as u64, read) as u64)
+                ),
+                format!(
+                    "{} timelines compared with ones computed from scratch, {} rows: all equal",
+                    count(sample.len() as u64),
+                    count(compared)
+                ),
+            ],
+        )
+    }
+
+    /// Somebody follows a stranger, sees what the stranger wrote all along, and thinks better of it.
+    fn follow_and_unfollow(&mut self, readers: &[u32], story: &mut Story) -> Result<(), Failure> {
+        let user = readers[0];
+        let strangers = self.authors(1_000);
+        let stranger = strangers.into_iter().find(|author| {
+            *author != user
+                && self.social.posts_of(*author) > 0
+                && self.graph.friends(user).binary_search(author).is_err()
+        });
+        let Some(stranger) = stranger else {
+            return print_line("Everybody knows everybody here: there is no stranger to follow.\n");
+        };
+        let of_stranger = |act: &Act| -> Result<(usize, Duration), Failure> {
+            let started = Instant::now();
+            let timelines = act.social.read(&[user])?;
+            let took = started.elapsed();
+            act.social.check(&[user])?;
+            let rows = timelines[0].iter().filter(|row| row.1 == stranger);
+            Ok((rows.count(), took))
+        };
+        let posts = self.social.posts_of(stranger);
+        let (before, _) = of_stranger(self)?;
+        self.social.follow(user, stranger, true)?;
+        let (during, followed) = of_stranger(self)?;
+        self.social.follow(user, stranger, false)?;
+        let (after, unfollowed) = of_stranger(self)?;
+        if (before, during, after) != (0, posts, 0) {
+            return Err(Failure::new(format!(
+                "of {posts} posts of a stranger a timeline had {before} before, {during} while following and {after} after"
+            )));
+        }
+        let [user, stranger] = [user, stranger].map(|user| self.social.name(user));
+        story.tell(
+            "Follow somebody new, and unfollow again",
+            &[
+                format!(
+                    "SET sub|{user}|{stranger} 1: all {} of {stranger}'s posts are in {user}'s timeline; that read took {}",
+                    count(posts as u64),
+                    duration(followed)
+                ),
+                format!(
+                    "DEL sub|{user}|{stranger}: they are gone; that read took {}",
+                    duration(unfollowed)
+                ),
+            ],
+        )
+    }
+
+    /// The best known user posts while all friends have their timelines in use.
+    fn celebrity(&mut self, story: &mut Story) -> Result<(), Failure> {
+        let users = 0..self.graph.len() as u32;
+        let Some(author) = users.max_by_key(|user| self.graph.friends(*user).len()) else {
+            return Ok(());
+        };
+        let followers = self.graph.friends(author);
+        self.social.read(followers)?;
+        let started = Instant::now();
+        let time = self.social.post(author)?;
+        let posted = started.elapsed();
+        let started = Instant::now();
+        let timelines = self.social.read_since(followers, time)?;
+        let read = started.elapsed();
+        let have = timelines
+            .iter()
+            .filter(|rows| matches!(rows.as_slice(), [(at, by, _)] if *at == time && *by == author))
+            .count();
+        if have != followers.len() {
+            return Err(Failure::new(format!(
+                "a post is in {have} of {} timelines",
+                followers.len()
+            )));
+        }
+        self.social
+            .check(&followers[..followers.len().min(COMPARED)])?;
+        story.tell(
+            "A celebrity posts",
+            &[
+                format!(
+                    "user {} has {} followers, all with their timelines in use",
+                    self.social.name(author),
+                    count(followers.len() as u64)
+                ),
+                format!(
+                    "one SET, answered after {}: the post is in {} of {} timelines; reading them all took {}",
+                    duration(posted),
+                    count(have as u64),
+                    count(followers.len() as u64),
+                    duration(read)
+                ),
+            ],
+        )
+    }
+}
+
+fn rows<T>(timelines: &[Vec<T>]) -> u64 {
+    timelines.iter().map(|rows| rows.len() as u64).sum()
+}
