@@ -10,12 +10,12 @@
 //! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
 
 use crate::engine::Engine;
-use crate::fill::{Run, complete, row_matches};
+use crate::fill::{Run, Taken, complete, row_matches};
+use crate::gathered::Gathered;
 use crate::join::Join;
 use crate::keyrange::{Flow, KeyRange};
 use crate::node::NO_CONTEXT;
 use crate::pattern::Binding;
-use crate::rows::Value;
 use crate::slab::Vacant;
 use crate::view::View;
 
@@ -128,13 +128,8 @@ impl Engine {
     }
 
     /// The rows of a range whose source ranges are pulled, in key order.
-    pub(crate) fn pulled_rows(
-        &mut self,
-        join: &mut Join,
-        range: &KeyRange,
-        now: u64,
-    ) -> Vec<(Box<[u8]>, Value)> {
-        let mut rows = Vec::new();
+    pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Gathered {
+        let mut rows = Gathered::default();
         if join.converted == 0
             || join
                 .covering(range)
@@ -161,16 +156,17 @@ impl Engine {
             let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else {
                 continue;
             };
+            run.taken = Taken::Copies(std::mem::take(&mut rows));
             for leaf in join.fills.get(fill).pulled.clone() {
                 let mut binding = Binding::default();
                 bind_leaf(join, fill, leaf, &mut binding);
                 self.take_leaf(join, &mut run, &mut binding, 1);
             }
-            if let crate::fill::Taken::Copies(found) = run.taken {
-                rows.extend(found);
+            if let Taken::Copies(found) = run.taken {
+                rows = found;
             }
         }
-        rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        rows.sort();
         rows
     }
 }

@@ -1,11 +1,12 @@
 //! The catalog: creates and drops joins, and refuses those that cannot work together.
 
 use crate::definition::Definition;
-use crate::engine::{Engine, LogEntry};
+use crate::engine::Engine;
 use crate::error::{DefinitionError, Error, text};
 use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::table_name;
+use crate::log::LogEntry;
 use crate::pattern::{Element, Pattern};
 use crate::plan;
 use crate::rows::{Rows, split_of};

@@ -1,6 +1,6 @@
 //! The tables and joins of one core, and what can be done with them.
 //!
-//! A write goes `engine → maintain → updater`; a read goes `engine → view → status → (fill | settle) → rows`.
+//! A write goes `engine → maintain → updater`; a read goes `reads → view → status → (fill | settle) → rows`.
 //!
 //! 1. A filled range always equals the join recomputed from its sources, once it is settled; every read settles first.
 //! 2. Time comes in as an argument, in milliseconds, and never goes back.
@@ -14,7 +14,8 @@ use crate::evict::Ring;
 use crate::guests::Guests;
 use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
-use crate::keyrange::{EachRow, KeyRange, successor, table_name};
+use crate::keyrange::{KeyRange, table_name};
+use crate::log::LogEntry;
 use crate::rows::{Rows, Value};
 use crate::shard::Shard;
 use crate::supply::Supplied;
@@ -45,11 +46,11 @@ pub struct Engine {
     pub(crate) serial: u32,
     /// Operations so far.
     pub(crate) ticks: u64,
-    expiries: BTreeSet<(u64, Box<[u8]>)>,
-    expires_at: BTreeMap<Box<[u8]>, u64>,
-    expiry_bytes: usize,
-    records_changes: bool,
-    changes: Vec<LogEntry>,
+    pub(crate) expiries: BTreeSet<(u64, Box<[u8]>)>,
+    pub(crate) expires_at: BTreeMap<Box<[u8]>, u64>,
+    pub(crate) expiry_bytes: usize,
+    pub(crate) records_changes: bool,
+    pub(crate) changes: Vec<LogEntry>,
 }
 
 pub(crate) struct TableState {
@@ -66,44 +67,6 @@ pub(crate) struct TableState {
     pub guests: Option<Box<Guests>>,
 }
 
-/// What a log must hold to make the tables again: base rows and definitions. Computed rows are never logged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogEntry {
-    Put {
-        key: Vec<u8>,
-        value: Vec<u8>,
-    },
-    Remove {
-        key: Vec<u8>,
-    },
-    RemoveRange {
-        lo: Vec<u8>,
-        hi: Vec<u8>,
-    },
-    /// The row goes at this time, in milliseconds; `None` takes a former expiry back.
-    Expire {
-        key: Vec<u8>,
-        at: Option<u64>,
-    },
-    Create {
-        name: String,
-        definition: String,
-    },
-    Drop {
-        name: String,
-    },
-}
-
-/// What a read came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use]
-pub enum Outcome {
-    Done,
-    /// These ranges must be supplied first (see [`Engine::supply`]), and those that [`Engine::take_foreign`] tells; no
-    /// row was handed out. Ask again then.
-    Missing(Vec<KeyRange>),
-}
-
 /// What a write came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
@@ -111,17 +74,6 @@ pub struct Written {
     pub rows: u64,
     /// Outputs wait for this change: answer the writer once [`Engine::is_done`] says so. `None`: all is done.
     pub waits_for: Option<u64>,
-}
-
-/// What of a range is wanted.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
-    /// At most so many rows.
-    pub limit: Option<u64>,
-    /// From the greatest key down.
-    pub reverse: bool,
-    /// Values are handed out empty.
-    pub keys_only: bool,
 }
 
 impl Engine {
@@ -205,8 +157,7 @@ impl Engine {
         now: u64,
     ) -> Result<Written, Error> {
         self.begin(now);
-        let (table, range) = self.one_table(lo, hi)?;
-        let Some(table) = table else {
+        let Some(table) = self.one_table(lo, hi)? else {
             return Ok(Written {
                 rows: 0,
                 waits_for: None,
@@ -215,65 +166,20 @@ impl Engine {
         self.refuse_computed(table)?;
         let sequence = self.sequence;
         let mut keys: Vec<Box<[u8]>> = Vec::new();
-        let _ =
-            self.tables[table as usize]
-                .rows
-                .read(&range.lo, &range.hi, false, &mut |key, _| {
-                    if keys.len() as u64 == rows_max {
-                        return ControlFlow::Break(());
-                    }
-                    keys.push(key.into());
-                    ControlFlow::Continue(())
-                });
+        let _ = self.tables[table as usize]
+            .rows
+            .read(lo, hi, false, &mut |key, _| {
+                if keys.len() as u64 == rows_max {
+                    return ControlFlow::Break(());
+                }
+                keys.push(key.into());
+                ControlFlow::Continue(())
+            });
         for key in &keys {
             self.remove_row(table, key);
         }
         self.make_room();
         Ok(self.written(keys.len() as u64, sequence))
-    }
-
-    /// Lets a base row go at a time, in milliseconds; `None` lets it stay. Says whether there is such a row.
-    ///
-    /// # Errors
-    /// The key names no table or a computed one.
-    pub fn expire(&mut self, key: &[u8], at: Option<u64>, now: u64) -> Result<bool, Error> {
-        self.begin(now);
-        let table = self.base_table(key)?;
-        if self.tables[table as usize].rows.get(key).is_none() {
-            return Ok(false);
-        }
-        self.set_expiry(key, at);
-        self.begin(now);
-        Ok(true)
-    }
-
-    /// When a row will go, in milliseconds.
-    pub fn expires_at(&mut self, key: &[u8], now: u64) -> Option<u64> {
-        self.begin(now);
-        self.expires_at.get(key).copied()
-    }
-
-    /// When the next row goes, in milliseconds.
-    pub fn next_expiry(&self) -> Option<u64> {
-        self.expiries.first().map(|(at, _)| *at)
-    }
-
-    /// Lets rows go whose time has come; every operation does so first.
-    pub fn begin(&mut self, now: u64) {
-        self.ticks += 1;
-        if !self.doubtful.is_empty() {
-            self.reconsider_all();
-        }
-        self.budget = self.step_rows.unwrap_or(usize::MAX);
-        while let Some((at, _)) = self.expiries.first()
-            && *at <= now
-        {
-            let (_, key) = self.expiries.first().expect("just seen").clone();
-            if let Ok(table) = self.base_table(&key) {
-                self.remove_row(table, &key);
-            }
-            self.set_expiry(&key, None);
-        }
     }
 
     fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
@@ -320,25 +226,6 @@ impl Engine {
         true
     }
 
-    fn set_expiry(&mut self, key: &[u8], at: Option<u64>) {
-        let before = self.expires_at.remove(key);
-        if let Some(before) = before {
-            self.expiries.remove(&(before, key.into()));
-            self.expiry_bytes -= 2 * key.len() + 64;
-        }
-        if let Some(at) = at {
-            self.expires_at.insert(key.into(), at);
-            self.expiries.insert((at, key.into()));
-            self.expiry_bytes += 2 * key.len() + 64;
-        }
-        if before.is_some() || at.is_some() {
-            self.record(|| LogEntry::Expire {
-                key: key.to_vec(),
-                at,
-            });
-        }
-    }
-
     pub(crate) fn written(&self, rows: u64, sequence_before: u64) -> Written {
         let waits = self.sequence > sequence_before && !self.is_done(self.sequence);
         Written {
@@ -357,99 +244,8 @@ impl Engine {
         self.step_rows = rows;
     }
 
-    /// The value of a row, base or computed.
-    ///
-    /// # Errors
-    /// The key names no table, or the row adds up values that are not numbers.
-    pub fn get(
-        &mut self,
-        key: &[u8],
-        now: u64,
-        each: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Error> {
-        let mut hi = key.to_vec();
-        hi.push(0);
-        self.range(key, &hi, Limits::default(), now, &mut |_, value| {
-            each(value);
-            ControlFlow::Continue(())
-        })
-    }
-
-    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks.
-    ///
-    /// # Errors
-    /// The range is in no table or in several; or one of its rows adds up values that are not numbers (the rows before
-    /// it were handed out).
-    pub fn range(
-        &mut self,
-        lo: &[u8],
-        hi: &[u8],
-        limits: Limits,
-        now: u64,
-        each: &mut EachRow<'_>,
-    ) -> Result<Outcome, Error> {
-        self.begin(now);
-        let (table, range) = self.one_table(lo, hi)?;
-        let Some(table) = table else {
-            return Ok(Outcome::Done);
-        };
-        if range.is_empty() {
-            return Ok(Outcome::Done);
-        }
-        self.missing.clear();
-        self.foreign.clear();
-        let Some(view) = self.view(table, &range, now) else {
-            self.make_room();
-            return Ok(Outcome::Missing(self.take_missing()));
-        };
-        let read = self.hand_out(table, &range, &view, limits, each);
-        self.make_room();
-        read.map(|()| Outcome::Done)
-    }
-
-    /// How many rows a range has.
-    ///
-    /// # Errors
-    /// As [`Engine::range`].
-    pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<(u64, Outcome), Error> {
-        let (table, range) = self.one_table(lo, hi)?;
-        if let Some(table) = table
-            && let state = &self.tables[table as usize]
-            && state.makers.is_empty()
-            && state.supplied.is_none()
-        {
-            self.begin(now);
-            return Ok((
-                self.tables[table as usize].rows.count(&range.lo, &range.hi),
-                Outcome::Done,
-            ));
-        }
-        let mut count = 0;
-        let outcome = self.range(
-            lo,
-            hi,
-            Limits {
-                keys_only: true,
-                ..Limits::default()
-            },
-            now,
-            &mut |_, _| {
-                count += 1;
-                ControlFlow::Continue(())
-            },
-        )?;
-        Ok((count, outcome))
-    }
-
-    fn take_missing(&mut self) -> Vec<KeyRange> {
-        let mut missing = std::mem::take(&mut self.missing);
-        missing.sort();
-        missing.dedup();
-        missing
-    }
-
     /// The table of a base row's key, made if it is not there.
-    fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
+    pub(crate) fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
         let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
         let table = match self.names.get(name) {
             Some(&table) => table,
@@ -486,19 +282,6 @@ impl Engine {
         }
     }
 
-    /// The table that a range lies in, if it is known, and the part of the range that is in it.
-    fn one_table(&self, lo: &[u8], hi: &[u8]) -> Result<(Option<TableId>, KeyRange), Error> {
-        let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
-        let end = successor(name);
-        if lo < hi && *hi > *end {
-            return Err(Error::ManyTables {
-                lo: lo.to_vec(),
-                hi: hi.to_vec(),
-            });
-        }
-        Ok((self.names.get(name).copied(), KeyRange::new(lo, hi)))
-    }
-
     pub(crate) fn is_read(&self, table: TableId) -> bool {
         !self.tables[table as usize].readers.is_empty()
     }
@@ -506,56 +289,6 @@ impl Engine {
     pub(crate) fn next_serial(&mut self) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.serial
-    }
-
-    /// Whether [`Engine::take_changes`] has anything to tell; off at first.
-    pub fn record_changes(&mut self, on: bool) {
-        self.records_changes = on;
-    }
-
-    pub(crate) fn record(&mut self, entry: impl FnOnce() -> LogEntry) {
-        if self.records_changes {
-            self.changes.push(entry());
-        }
-    }
-
-    /// What happened since it was last asked and must be logged, in order.
-    pub fn take_changes(&mut self) -> Vec<LogEntry> {
-        std::mem::take(&mut self.changes)
-    }
-
-    /// All base rows and definitions, as entries of a log that makes them again.
-    pub fn dump(&self, each: &mut dyn FnMut(LogEntry)) {
-        for state in self
-            .tables
-            .iter()
-            .filter(|t| t.makers.is_empty() && t.supplied.is_none())
-        {
-            let _ = state.rows.read(
-                &state.name,
-                &successor(&state.name),
-                false,
-                &mut |key, value| {
-                    each(LogEntry::Put {
-                        key: key.to_vec(),
-                        value: value.to_vec(),
-                    });
-                    ControlFlow::Continue(())
-                },
-            );
-        }
-        for (key, at) in &self.expires_at {
-            each(LogEntry::Expire {
-                key: key.to_vec(),
-                at: Some(*at),
-            });
-        }
-        for join in self.joins.iter().flatten() {
-            each(LogEntry::Create {
-                name: join.name.clone(),
-                definition: join.definition.text.clone(),
-            });
-        }
     }
 
     /// What all rows and all that keeps them fresh take.

@@ -117,7 +117,7 @@ impl Engine {
                 let fill = join.fills.at_mut(number);
                 match fill.filter(|f| f.serial == serial && !f.range.hi.is_empty()) {
                     None => return Verdict::Gone,
-                    Some(fill) => (fill.pins, &mut fill.visited),
+                    Some(fill) => (fill.pins, &mut join.targets[number as usize].visited),
                 }
             }
             Victim::Supplied {

@@ -19,8 +19,10 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::engine::{Engine, Limits, LogEntry, Outcome};
+use crate::engine::Engine;
 use crate::keyrange::KeyRange;
+use crate::log::LogEntry;
+use crate::reads::{Limits, Outcome};
 use crate::shard::Shard;
 use crate::spans::Spans;
 

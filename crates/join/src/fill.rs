@@ -5,6 +5,7 @@
 //! 2. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
 
 use crate::engine::Engine;
+use crate::gathered::Gathered;
 use crate::join::{Fill, Join, NO_NODE, TableId};
 use crate::keyrange::{Flow, KeyRange};
 use crate::output::{Effects, Output, Row};
@@ -38,14 +39,14 @@ pub struct Run {
 /// Where rows go that are not kept.
 pub enum Taken {
     /// Copies, one to one.
-    Copies(Vec<(Box<[u8]>, Value)>),
+    Copies(Gathered),
     Output(Output),
 }
 
 impl Taken {
     pub fn new(join: &Join) -> Self {
         if join.definition.copies_rows() {
-            Taken::Copies(Vec::new())
+            Taken::Copies(Gathered::default())
         } else {
             Taken::Output(Output {
                 rows: Rows::default(),
@@ -65,7 +66,7 @@ impl Run {
             is_prefix: from.is_prefix,
             fill: Some(fill),
             leaves_nodes: join.definition.is_maintained(),
-            taken: Taken::Copies(Vec::new()),
+            taken: Taken::Copies(Gathered::default()),
             effects: Effects {
                 wanted,
                 ..Effects::default()
@@ -100,6 +101,34 @@ impl Run {
             value: None,
             key: Vec::new(),
         })
+    }
+}
+
+impl Run {
+    /// Writes the output key of a combination; of `top`, the group's. `false` if it is not in the range.
+    pub fn write_key(&mut self, join: &Join, binding: &Binding) -> bool {
+        let definition = &join.definition;
+        self.key.clear();
+        match definition.rank {
+            None => definition.output.write(binding, &mut self.key),
+            Some(_) => {
+                definition.output.write_prefix(binding, &mut self.key);
+            }
+        }
+        if self.is_prefix {
+            self.key.starts_with(&self.range.lo)
+        } else {
+            self.range.contains(&self.key)
+        }
+    }
+
+    /// One combination of a one-to-one copy is complete.
+    pub fn take_copy(&mut self, join: &Join, binding: &Binding, value: &[u8]) {
+        if self.write_key(join, binding)
+            && let Taken::Copies(rows) = &mut self.taken
+        {
+            rows.push(&self.key, value);
+        }
     }
 }
 
@@ -296,7 +325,6 @@ fn open(
         root: NO_NODE,
         unsettled: None,
         pins: 0,
-        visited: true,
         serial,
         filled_at: now,
         reads: 0,
@@ -307,6 +335,7 @@ fn open(
     let number = join.fills.insert(fill);
     join.cover(number);
     join.aim(number);
+    join.targets[number as usize].visited = true;
     Some(number)
 }
 
@@ -314,13 +343,13 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     let fill = Fill {
         range: gap.clone(),
         serial,
-        visited: true,
         ..Fill::vacant()
     };
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
     join.cover(number);
     join.aim(number);
+    join.targets[number as usize].visited = true;
     number
 }
 
@@ -378,19 +407,7 @@ pub(crate) fn complete(
     sign: i32,
 ) {
     let definition = &join.definition;
-    run.key.clear();
-    match definition.rank {
-        None => definition.output.write(binding, &mut run.key),
-        Some(_) => {
-            definition.output.write_prefix(binding, &mut run.key);
-        }
-    }
-    let is_inside = if run.is_prefix {
-        run.key.starts_with(&run.range.lo)
-    } else {
-        run.range.contains(&run.key)
-    };
-    if !is_inside {
+    if !run.write_key(join, binding) {
         return;
     }
     let (old, new) = if sign > 0 {
@@ -412,7 +429,11 @@ pub(crate) fn complete(
         return;
     }
     match &mut run.taken {
-        Taken::Copies(rows) => rows.extend(new.map(|v| (Box::from(row.key), v.clone()))),
+        Taken::Copies(rows) => {
+            if let Some(value) = new {
+                rows.push(row.key, value.as_bytes());
+            }
+        }
         Taken::Output(output) => output.apply(definition, row, old, new, &mut run.effects),
     }
 }

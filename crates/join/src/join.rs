@@ -36,6 +36,8 @@ pub struct Join {
     pub fills: Slab<Fill>,
     /// By fill.
     pub targets: Vec<Target>,
+    /// By number of a group of the output's table: the fill that is its rest from some key on, when last looked.
+    pub fill_of_group: Vec<u32>,
     pub inner: Slab<Inner>,
     pub leaves: Slab<Leaf>,
     pub contexts: Slab<Context>,
@@ -72,8 +74,6 @@ pub struct Fill {
     pub unsettled: Option<Box<Unsettled>>,
     /// How many nodes of other joins were computed from rows of this range: it stays while there are any.
     pub pins: u32,
-    /// Read since the evictor last came by.
-    pub visited: bool,
     /// Tells this fill from others that had its number.
     pub serial: u32,
     pub filled_at: u64,
@@ -107,7 +107,6 @@ impl Vacant for Fill {
             root: NO_NODE,
             unsettled: None,
             pins: 0,
-            visited: false,
             serial: 0,
             filled_at: 0,
             reads: 0,
@@ -165,6 +164,7 @@ impl Join {
             tails: ByteMap::default(),
             fills: Slab::default(),
             targets: Vec::new(),
+            fill_of_group: Vec::new(),
             inner: Slab::default(),
             leaves: Slab::default(),
             contexts: Slab::default(),
@@ -225,7 +225,15 @@ impl Join {
     /// What a fill has yet to catch up with, to be added to.
     pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
         self.unsettled.insert(fill);
+        self.targets[fill as usize].unsettled = true;
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
+    }
+
+    /// A fill has caught up with everything.
+    pub fn settled(&mut self, fill: u32) {
+        self.fills.get_mut(fill).unsettled = None;
+        self.targets[fill as usize].unsettled = false;
+        self.unsettled.remove(&fill);
     }
 
     /// The fill that covers all of a range, if one does.
@@ -241,18 +249,31 @@ impl Join {
         self.status.covering(&range.lo, &range.hi)
     }
 
-    /// Looks for the group of a fill's prefix, for fan-out.
+    /// Looks for the group of a fill's prefix, for fan-out and reads.
     pub fn aim(&mut self, number: u32) {
         let fill = self.fills.get(number);
         let group = self.output.rows.group(&fill.prefix);
-        let target = Target::new(fill, group);
+        let mut target = Target::new(fill, group);
         let at = number as usize;
         if at >= self.targets.len() {
             self.targets
                 .reserve_exact((at + 1 - self.targets.len()).max(self.targets.len() / 8 + 4));
             self.targets.resize(at + 1, Target::default());
         }
+        target.keep_marks(&self.targets[at]);
         self.targets[at] = target;
+        if let Some(group) = group
+            && target.is_tail
+        {
+            let group = group.index();
+            if group >= self.fill_of_group.len() {
+                self.fill_of_group.reserve_exact(
+                    (group + 1 - self.fill_of_group.len()).max(self.fill_of_group.len() / 8 + 4),
+                );
+                self.fill_of_group.resize(group + 1, u32::MAX);
+            }
+            self.fill_of_group[group] = number;
+        }
     }
 
     /// Remembers that a range is filled.
@@ -278,6 +299,7 @@ impl Join {
             self.held_bytes -= tail_bytes(head);
         }
         self.held_bytes -= range.lo.len() + range.hi.len();
+        self.targets[number as usize] = Target::default();
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -285,6 +307,7 @@ impl Join {
             + self.status.memory_bytes()
             + self.fills.memory_bytes()
             + self.targets.capacity() * size_of::<Target>()
+            + self.fill_of_group.capacity() * size_of::<u32>()
             + self.inner.memory_bytes()
             + self.leaves.memory_bytes()
             + self.contexts.memory_bytes()

@@ -55,6 +55,16 @@ pub fn successor(prefix: &[u8]) -> Vec<u8> {
     next
 }
 
+/// Whether `key` is the successor of a prefix whose last byte is below 0xff.
+pub fn is_successor(prefix: &[u8], key: &[u8]) -> bool {
+    let (Some((last, start)), Some((key_last, key_start))) =
+        (prefix.split_last(), key.split_last())
+    else {
+        return false;
+    };
+    last.checked_add(1) == Some(*key_last) && start == key_start
+}
+
 /// Turns a prefix into its successor.
 pub fn step_up(prefix: &mut Vec<u8>) {
     while let Some(last) = prefix.last_mut() {

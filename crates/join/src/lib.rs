@@ -3,13 +3,15 @@
 //! ```text
 //!  put post|bob|17 ─► engine ─► maintain ─► updater lists ─► output rows of each follower
 //!                                  └─ a checked source: a pending entry
-//!  range tline|ann| ─► engine ─► view ─► status ─┬─ filled: settle (pending entries) ─► rows
-//!                                                └─ a gap: fill ─► nested scans, nodes, updaters ─► rows
+//!  range tline|ann| ─► reads ─┬─ filled and fresh, found by its group ─► rows
+//!                             └─► view ─► status ─┬─ filled: settle (pending entries) ─► rows
+//!                                                 └─ a gap: fill ─► nested scans, nodes, updaters ─► rows
 //! ```
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
-//! along the arrows: `maintain` and `updater` for a write; `view`, `status`, `fill`, `node` and `settle` for a read (`tree` has what a fill leaves behind);
-//! `output` with `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
+//! along the arrows: `maintain` and `updater` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
+//! read (`tree` has what a fill leaves behind; `pairs`, `gathered` and `merge` read what is pulled); `output` with
+//! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
 
@@ -21,14 +23,18 @@ mod engine;
 mod error;
 mod evict;
 mod exchange;
+mod expiry;
 mod explain;
 mod fill;
+mod gathered;
 pub mod grammar;
 mod guests;
 mod hash;
 mod join;
 mod keyrange;
+mod log;
 mod maintain;
+mod merge;
 mod node;
 mod number;
 mod output;
@@ -36,6 +42,7 @@ mod pairs;
 mod pattern;
 mod plan;
 mod ranked;
+mod reads;
 mod rows;
 mod settle;
 mod shard;
@@ -50,10 +57,12 @@ mod updater;
 mod view;
 
 pub use catalog::JoinInfo;
-pub use engine::{Engine, Limits, LogEntry, Outcome, Written};
+pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
 pub use exchange::{Exchange, Message, Progress};
 pub use join::JoinId;
 pub use keyrange::{EachRow, KeyRange};
+pub use log::LogEntry;
+pub use reads::{Limits, Outcome};
 pub use shard::{Owner, Shard};
 pub use tables::TableInfo;

@@ -2,14 +2,14 @@
 //!
 //! `evaluate` would take each row of a checked source apart, and put together the range to be scanned below it. Where all
 //! slots have widths, the same bytes of every row go to the same places of that range, so they are copied there, and
-//! most ranges turn out to have no rows by one look into the table's groups.
+//! most ranges turn out to have no rows by one look at the record of the group that they lie in.
 
 use crate::engine::Engine;
-use crate::fill::{Run, complete, is_possible, row_matches};
+use crate::fill::{Run, Taken, complete, is_possible, key_matches};
 use crate::join::Join;
 use crate::keyrange::KeyRange;
 use crate::pattern::{Binding, Element};
-use crate::rows::Value;
+use crate::rows::Cursor;
 
 /// Which bytes of a row go where.
 pub struct Pairs {
@@ -151,6 +151,9 @@ impl Engine {
         let level = join.last_level();
         let outer = &self.tables[join.tables[level - 1] as usize].rows;
         let inner = &self.tables[join.tables[level] as usize].rows;
+        let is_grouped = inner.is_split_after(prefix_len);
+        // The same for all rows, if all rows of the prefix lie in one group.
+        let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);
         let mut cursor = outer.cursor(&range.lo, &range.hi, false);
         while let Some((key, _)) = cursor.next() {
             if key.len() != key_len || !texts.iter().all(|(at, text)| key[*at..].starts_with(text))
@@ -159,23 +162,53 @@ impl Engine {
             }
             for Move { from, to, len } in &moves {
                 lo[*to..to + len].copy_from_slice(&key[*from..from + len]);
-                hi[*to..to + len].copy_from_slice(&key[*from..from + len]);
             }
-            if !inner.may_have(&lo[..prefix_len]) {
-                continue;
+            let rows = if is_grouped {
+                let (prefix, suffix) = lo.split_at(prefix_len);
+                let Some(group) = inner.group(prefix) else {
+                    continue;
+                };
+                if !inner.may_have_in(group, suffix) {
+                    continue;
+                }
+                inner.cursor_in(group, suffix, suffix_hi.as_deref(), false)
+            } else {
+                if !inner.may_have(&lo[..prefix_len]) {
+                    continue;
+                }
+                for Move { from, to, len } in &moves {
+                    hi[*to..to + len].copy_from_slice(&key[*from..from + len]);
+                }
+                Some(inner.cursor(&lo, &hi, false))
+            };
+            let mark = binding.mark();
+            for (slot, at, len) in &fresh {
+                binding.bind(*slot, &key[*at..at + len]);
             }
-            let mut rows = inner.cursor(&lo, &hi, false);
-            while let Some((inner_key, value)) = rows.next() {
-                let mark = binding.mark();
-                for (slot, at, len) in &fresh {
-                    binding.bind(*slot, &key[*at..at + len]);
-                }
-                let value = Value::new(value);
-                if row_matches(join, level, inner_key, &value, binding) {
-                    complete(join, run, binding, inner_key, Some(&value), 1);
-                }
-                binding.reset(mark);
+            rows.into_iter()
+                .for_each(|rows| take_inner(join, run, binding, rows));
+            binding.reset(mark);
+        }
+    }
+}
+
+/// Takes the rows of the last level that go with one outer row, which is bound.
+fn take_inner(join: &mut Join, run: &mut Run, binding: &mut Binding, mut rows: Cursor<'_>) {
+    let level = join.last_level();
+    let is_copied = run.fill.is_none() && matches!(run.taken, Taken::Copies(_));
+    while let Some((key, value)) = rows.next() {
+        let mark = binding.mark();
+        let source = join.source(level);
+        if key_matches(join, level, key, binding)
+            && (source.conditions.is_empty() || source.admits(value))
+        {
+            if is_copied {
+                run.take_copy(join, binding, value);
+            } else {
+                let (key, value) = (Box::<[u8]>::from(key), rows.value());
+                complete(join, run, binding, &key, Some(&value), 1);
             }
         }
+        binding.reset(mark);
     }
 }

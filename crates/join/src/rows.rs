@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
-use larder_table::{Cursor, Put, Table};
-pub use larder_table::{GroupId, Split, Value};
+pub use larder_table::{Cursor, GroupId, Split, Value};
+use larder_table::{Put, Table};
 
 use crate::keyrange::Flow;
 
@@ -64,6 +64,32 @@ impl Rows {
         } else {
             None
         }
+    }
+
+    /// Whether every group is the keys that begin with some `len` bytes.
+    pub fn is_split_after(&self, len: usize) -> bool {
+        self.table.split() == Split::Bytes(len)
+    }
+
+    /// The group of a key, and how many bytes of the key name it.
+    pub fn group_of(&self, key: &[u8]) -> Option<(GroupId, usize)> {
+        Some((self.table.group(key)?, self.head(key)?.len()))
+    }
+
+    /// Whether a group may have rows at a suffix or after it: `false` is certain.
+    pub fn may_have_in(&self, group: GroupId, suffix: &[u8]) -> bool {
+        self.table.may_have_in(group, suffix)
+    }
+
+    /// Rows of a group from one suffix up to another, or to its end.
+    pub fn cursor_in<'t>(
+        &'t self,
+        group: GroupId,
+        lo: &'t [u8],
+        hi: Option<&'t [u8]>,
+        reverse: bool,
+    ) -> Option<Cursor<'t>> {
+        self.table.range_in(group, lo, hi, reverse)
     }
 
     /// Whether rows may begin with `prefix`: `false` is certain.

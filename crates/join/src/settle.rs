@@ -48,8 +48,7 @@ impl Engine {
         let unsettled = join.unsettle(fill);
         let is_settled = unsettled.pending.is_empty() && unsettled.drained.is_empty();
         if is_settled {
-            join.fills.get_mut(fill).unsettled = None;
-            join.unsettled.remove(&fill);
+            join.settled(fill);
         }
         is_settled
     }

@@ -4,11 +4,12 @@
 //! 1. Rows of such a table are here only inside ranges that were supplied. A change outside is not applied: the row
 //!    comes when its range does.
 
-use crate::engine::{Engine, Outcome};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::evict::Victim;
 use crate::join::TableId;
 use crate::keyrange::{Flow, KeyRange, table_name};
+use crate::reads::Outcome;
 use crate::slab::{Slab, Vacant};
 use crate::status::Status;
 

@@ -1,14 +1,14 @@
-//! Targets: what fan-out must know of a fill to copy a row to it, in half a cache line.
+//! Targets: what fan-out must know of a fill to copy a row to it, and a read to find it fresh, in half a cache line.
 //!
 //! The rest of a fill is large and lies elsewhere; a write with many readers touches one target for each, and the end of
-//! its group in the output's table.
+//! its group in the output's table. A read of what is filled and fresh touches the group's record, one target, and rows.
 
 use crate::join::Fill;
 use crate::keyrange::successor;
 use crate::rows::GroupId;
 
 /// The longest lower bound that a target holds.
-const LOW_BYTES: usize = 17;
+const LOW_BYTES: usize = 15;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Target {
@@ -18,9 +18,15 @@ pub struct Target {
     pub elements: u8,
     /// The fill is the rest of its group from here on; else what it holds must be compared with its range.
     low_len: u8,
-    is_tail: bool,
+    pub is_tail: bool,
+    /// The fill has something to catch up with.
+    pub unsettled: bool,
+    /// Read since the evictor last came by.
+    pub visited: bool,
     low: [u8; LOW_BYTES],
 }
+
+const _: () = assert!(size_of::<Target>() == 32);
 
 impl Target {
     pub fn new(fill: &Fill, group: Option<GroupId>) -> Self {
@@ -39,6 +45,11 @@ impl Target {
             target.low[..low.len()].copy_from_slice(low);
         }
         target
+    }
+
+    /// Takes over what was marked while the fill was aimed at before.
+    pub fn keep_marks(&mut self, before: &Target) {
+        (self.unsettled, self.visited) = (before.unsettled, before.visited);
     }
 
     /// Whether the fill is known to hold the key that is its prefix and this suffix.

@@ -7,22 +7,23 @@ use std::ops::ControlFlow;
 
 use crate::aggregate::Totals;
 use crate::auto::count_read;
-use crate::engine::{Engine, Limits};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::fill::{Run, Taken};
+use crate::gathered::Gathered;
 use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, Flow, KeyRange, successor};
+use crate::merge::{Stream, merge};
 use crate::output::{is_spelled_out, printed};
 use crate::pattern::Binding;
+use crate::reads::Limits;
 use crate::rows::{Rows, Value};
-
-type ComputedRows = Vec<(Box<[u8]>, Value)>;
 
 /// Rows that were computed for one read.
 #[derive(Default)]
 pub struct View {
-    computed: Vec<(JoinId, ComputedRows)>,
+    computed: Vec<(JoinId, Gathered)>,
 }
 
 /// How many status ranges one group may fall into before it is filled whole.
@@ -109,8 +110,8 @@ impl Engine {
     }
 
     fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
+        join.targets[number as usize].visited = true;
         let fill = join.fills.get_mut(number);
-        fill.visited = true;
         count_read(&mut fill.reads, &mut fill.opened, self.ticks);
         if fill.unsettled.is_none() && join.busy.is_empty() {
             return true;
@@ -119,11 +120,11 @@ impl Engine {
     }
 
     /// Computes a range without keeping it; in key order.
-    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Option<ComputedRows> {
+    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Option<Gathered> {
         let mut binding = Binding::default();
         let widened = widened_to_groups(join, range);
         let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
-            return Some(Vec::new());
+            return Some(Gathered::default());
         };
         self.evaluate(join, &mut run, 0, &mut binding);
         if run.missing {
@@ -131,7 +132,7 @@ impl Engine {
         }
         let mut rows = match run.taken {
             Taken::Copies(mut rows) => {
-                rows.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                rows.sort();
                 rows
             }
             Taken::Output(mut output) => {
@@ -141,7 +142,9 @@ impl Engine {
                 all_rows(&output.rows, range)
             }
         };
-        rows.retain(|(key, _)| range.contains(key));
+        if widened != *range {
+            rows.retain(|key| range.contains(key));
+        }
         Some(rows)
     }
 
@@ -167,18 +170,15 @@ impl Engine {
             let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
             return;
         }
-        for (key, value, maker) in self.merged(table, range, view, &Limits::default()) {
-            let join = self.maker(maker);
-            let value = match is_spelled_out(&join.definition) {
-                false => Some(value),
-                true => printed(join.definition.operator, &Totals::decode(value.as_bytes())),
+        let mut streams = self.streams(table, range, view, false);
+        let _ = merge(&mut streams, false, &mut |key, value, stream| {
+            let definition = &self.maker(stream.maker).definition;
+            let value = match is_spelled_out(definition) {
+                false => Some(stream.value()),
+                true => printed(definition.operator, &Totals::decode(value)),
             };
-            if let Some(value) = value
-                && each(&key, &value).is_break()
-            {
-                return;
-            }
-        }
+            value.map_or(Flow::Continue(()), |value| each(key, &value))
+        });
     }
 
     /// Answers a client's read.
@@ -190,6 +190,7 @@ impl Engine {
         limits: Limits,
         each: &mut EachRow<'_>,
     ) -> Result<(), Error> {
+        let (lo, hi, reverse) = (&range.lo, &range.hi, limits.reverse);
         let mut left = limits.limit.unwrap_or(u64::MAX);
         let mut give = |key: &[u8], value: &[u8]| {
             if left == 0 {
@@ -200,38 +201,27 @@ impl Engine {
         };
         let state = &self.tables[table as usize];
         if state.makers.is_empty() {
-            let _ = state
-                .rows
-                .read(&range.lo, &range.hi, limits.reverse, &mut give);
+            let _ = state.rows.read(lo, hi, reverse, &mut give);
             return Ok(());
         }
-        if let Some(join) = self.only_maker(table, view) {
-            if !is_spelled_out(&join.definition) {
-                let _ = join
-                    .output
-                    .rows
-                    .read(&range.lo, &range.hi, limits.reverse, &mut give);
-                return Ok(());
-            }
-            let mut failed = None;
-            let _ =
-                join.output
-                    .rows
-                    .read(&range.lo, &range.hi, limits.reverse, &mut |key, value| {
-                        spell_out(join, key, value, &mut failed, &mut give)
-                    });
-            return failed.map_or(Ok(()), Err);
-        }
         let mut failed = None;
-        for (key, value, maker) in self.merged(table, range, view, &limits) {
-            let join = self.maker(maker);
-            let flow = match is_spelled_out(&join.definition) {
-                true => spell_out(join, &key, value.as_bytes(), &mut failed, &mut give),
-                false => give(&key, value.as_bytes()),
+        if let Some(join) = self.only_maker(table, view) {
+            let rows = &join.output.rows;
+            let _ = match is_spelled_out(&join.definition) {
+                false => rows.read(lo, hi, reverse, &mut give),
+                true => rows.read(lo, hi, reverse, &mut |key, value| {
+                    spell_out(join, key, value, &mut failed, &mut give)
+                }),
             };
-            if flow.is_break() {
-                break;
-            }
+        } else {
+            let mut streams = self.streams(table, range, view, reverse);
+            let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
+                let join = self.maker(stream.maker);
+                match is_spelled_out(&join.definition) {
+                    true => spell_out(join, key, value, &mut failed, &mut give),
+                    false => give(key, value),
+                }
+            });
         }
         failed.map_or(Ok(()), Err)
     }
@@ -253,52 +243,25 @@ impl Engine {
             .expect("invariant: joins form no cycle")
     }
 
-    /// The rows of all joins of a table as they are stored, one per key.
-    fn merged(
-        &self,
+    /// The rows of all joins of a table as they are stored, the oldest join's first.
+    fn streams<'v>(
+        &'v self,
         table: TableId,
-        range: &KeyRange,
-        view: &View,
-        limits: &Limits,
-    ) -> Vec<(Box<[u8]>, Value, JoinId)> {
-        let limit = limits
-            .limit
-            .map_or(usize::MAX, |l| usize::try_from(l).unwrap_or(usize::MAX));
-        let mut rows: Vec<(Box<[u8]>, Value, JoinId)> = Vec::new();
+        range: &'v KeyRange,
+        view: &'v View,
+        reverse: bool,
+    ) -> Vec<Stream<'v>> {
+        let mut streams = Vec::new();
         for &maker in &self.tables[table as usize].makers {
             let join = self.maker(maker);
             if join.definition.mode != Mode::Pull {
-                let mut taken = 0;
-                let _ = join.output.rows.scan(
-                    &range.lo,
-                    &range.hi,
-                    limits.reverse,
-                    &mut |key, value| {
-                        if taken == limit {
-                            return ControlFlow::Break(());
-                        }
-                        taken += 1;
-                        rows.push((key.into(), value.clone(), maker));
-                        ControlFlow::Continue(())
-                    },
-                );
+                let cursor = join.output.rows.cursor(&range.lo, &range.hi, reverse);
+                streams.push(Stream::stored(maker, cursor));
             }
-            let computed = view.computed.iter().find(|(m, _)| *m == maker);
-            rows.extend(
-                computed
-                    .into_iter()
-                    .flat_map(|(_, rows)| rows.iter().map(|(k, v)| (k.clone(), v.clone(), maker))),
-            );
+            let computed = view.computed.iter().filter(|(m, _)| *m == maker);
+            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, reverse)));
         }
-        rows.sort_by(|a, b| {
-            if limits.reverse {
-                b.0.cmp(&a.0)
-            } else {
-                a.0.cmp(&b.0)
-            }
-        });
-        rows.dedup_by(|later, earlier| later.0 == earlier.0);
-        rows
+        streams
     }
 
     /// A stored row of one join, spelled out.
@@ -398,10 +361,10 @@ fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     KeyRange { lo, hi }
 }
 
-fn all_rows(rows: &Rows, range: &KeyRange) -> ComputedRows {
-    let mut all = Vec::new();
-    let _ = rows.scan(&range.lo, &range.hi, false, &mut |key, value| {
-        all.push((key.into(), value.clone()));
+fn all_rows(rows: &Rows, range: &KeyRange) -> Gathered {
+    let mut all = Gathered::default();
+    let _ = rows.read(&range.lo, &range.hi, false, &mut |key, value| {
+        all.push(key, value);
         Flow::Continue(())
     });
     all

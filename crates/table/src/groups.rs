@@ -19,6 +19,14 @@ pub struct GroupId {
     generation: u32,
 }
 
+impl GroupId {
+    /// A number below that of all groups there ever were at once: for an array beside the table. Another group may have it
+    /// once this one is gone.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
 /// The longest prefix that a record holds in itself: the record is one cache line then.

@@ -151,7 +151,12 @@ impl<'k> Spans<'k> {
     }
 
     /// The rows of one group from one suffix up to another, or to its end.
-    pub(crate) fn within(group: u32, lo: &'k [u8], hi: Option<&'k [u8]>) -> Spans<'k> {
+    pub(crate) fn within(
+        group: u32,
+        lo: &'k [u8],
+        hi: Option<&'k [u8]>,
+        reverse: bool,
+    ) -> Spans<'k> {
         let end = |key, kind| End {
             key,
             kind,
@@ -163,7 +168,7 @@ impl<'k> Spans<'k> {
                 Some(hi) => end(hi, Kind::Excluded),
                 None => end(&[], Kind::Open),
             },
-            reverse: false,
+            reverse,
             single: true,
             started: false,
             done: false,

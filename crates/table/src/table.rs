@@ -351,7 +351,7 @@ impl Table {
             .is_some_and(|group| self.groups.get(group).tree().may_have_from(suffix))
     }
 
-    /// The rows of a group from one suffix up to, not including, another, or to its end. `None` if the group has lost its
+    /// The rows of a group from one suffix up to, not including, another, or to its end; in key order or against it. `None` if the group has lost its
     /// last row since the id was made.
     #[inline]
     pub fn range_in<'t>(
@@ -359,9 +359,11 @@ impl Table {
         group: GroupId,
         lo: &'t [u8],
         hi: Option<&'t [u8]>,
+        reverse: bool,
     ) -> Option<Cursor<'t>> {
         let group = self.groups.resolve(group)?;
-        Some(Cursor::new(&self.groups, Spans::within(group, lo, hi)))
+        let spans = Spans::within(group, lo, hi, reverse);
+        Some(Cursor::new(&self.groups, spans))
     }
 
     /// Asks the processor to fetch the group's record, the first thing that a put into it touches. In a loop over groups,

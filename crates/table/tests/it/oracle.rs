@@ -294,7 +294,7 @@ fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &
     let expected: Vec<_> = model.keys().filter(in_group).collect();
     if table.group(prefix) != Some(id) {
         // There may be another group of this prefix by now.
-        assert!(table.range_in(id, from, None).is_none() && !table.may_have_in(id, from));
+        assert!(table.range_in(id, from, None, false).is_none() && !table.may_have_in(id, from));
         return;
     }
     assert!(expected.is_empty() || table.may_have_in(id, from));
@@ -302,16 +302,19 @@ fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &
         .get(expected.len() / 2)
         .map(|key| &key[prefix.len()..]);
     for to in [None, end] {
-        let expected = expected
-            .iter()
-            .filter(|key| to.is_none_or(|to| key[prefix.len()..] < *to));
-        let mut rows = table.range_in(id, from, to).expect("the group is there");
-        for key in expected {
-            let (found, value) = rows.next().expect("the model has one more");
-            assert!(found == **key && *value == *model[*key]);
-            assert_eq!(rows.current().map(|(key, _)| key), Some(&key[..]));
+        let mut expected = expected.clone();
+        expected.retain(|key| to.is_none_or(|to| key[prefix.len()..] < *to));
+        for reverse in [false, true] {
+            let rows = table.range_in(id, from, to, reverse);
+            let mut rows = rows.expect("the group is there");
+            for key in &expected {
+                let (found, value) = rows.next().expect("the model has one more");
+                assert!(found == **key && *value == *model[*key]);
+                assert_eq!(rows.current().map(|(key, _)| key), Some(&key[..]));
+            }
+            assert!(rows.next().is_none() && rows.current().is_none());
+            expected.reverse();
         }
-        assert!(rows.next().is_none() && rows.current().is_none());
     }
 }
 

@@ -1,0 +1,222 @@
+//! Reads: a row, the rows of a range, how many there are.
+//!
+//! ```text
+//!  range ──► at_once: one filled and fresh range, found by its group ──► rows
+//!     └────► view (fill, settle, compute) ──► hand_out ──► rows
+//! ```
+
+use std::ops::ControlFlow;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::grammar::Mode;
+use crate::join::{Join, JoinId, TableId};
+use crate::keyrange::{EachRow, KeyRange, is_successor, table_name};
+use crate::output::is_spelled_out;
+use crate::rows::GroupId;
+
+/// What a read came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub enum Outcome {
+    Done,
+    /// These ranges must be supplied first (see [`Engine::supply`]), and those that [`Engine::take_foreign`] tells; no
+    /// row was handed out. Ask again then.
+    Missing(Vec<KeyRange>),
+}
+
+/// What of a range is wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// At most so many rows.
+    pub limit: Option<u64>,
+    /// From the greatest key down.
+    pub reverse: bool,
+    /// Values are handed out empty.
+    pub keys_only: bool,
+}
+
+impl Engine {
+    /// The value of a row, base or computed.
+    ///
+    /// # Errors
+    /// The key names no table, or the row adds up values that are not numbers.
+    pub fn get(
+        &mut self,
+        key: &[u8],
+        now: u64,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Result<Outcome, Error> {
+        let mut hi = key.to_vec();
+        hi.push(0);
+        self.range(key, &hi, Limits::default(), now, &mut |_, value| {
+            each(value);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks.
+    ///
+    /// # Errors
+    /// The range is in no table or in several; or one of its rows adds up values that are not numbers (the rows before
+    /// it were handed out).
+    pub fn range(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        now: u64,
+        each: &mut EachRow<'_>,
+    ) -> Result<Outcome, Error> {
+        self.begin(now);
+        let Some(table) = self.one_table(lo, hi)? else {
+            return Ok(Outcome::Done);
+        };
+        if lo >= hi {
+            return Ok(Outcome::Done);
+        }
+        if let Some(found) = self.at_once(table, lo, hi) {
+            self.hand_out_at_once(&found, lo, hi, limits, each);
+            return Ok(Outcome::Done);
+        }
+        let range = KeyRange::new(lo, hi);
+        self.missing.clear();
+        self.foreign.clear();
+        let Some(view) = self.view(table, &range, now) else {
+            self.make_room();
+            return Ok(Outcome::Missing(self.take_missing()));
+        };
+        let read = self.hand_out(table, &range, &view, limits, each);
+        self.make_room();
+        read.map(|()| Outcome::Done)
+    }
+
+    /// How many rows a range has.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<(u64, Outcome), Error> {
+        self.begin(now);
+        if let Some(table) = self.one_table(lo, hi)? {
+            let state = &self.tables[table as usize];
+            if state.makers.is_empty() && state.supplied.is_none() {
+                return Ok((state.rows.count(lo, hi), Outcome::Done));
+            }
+            if let Some(found) = self.at_once(table, lo, hi) {
+                let rows = &found.join_of(self).output.rows;
+                return Ok((rows.count(lo, hi), Outcome::Done));
+            }
+        }
+        let mut count = 0;
+        let outcome = self.range(
+            lo,
+            hi,
+            Limits {
+                keys_only: true,
+                ..Limits::default()
+            },
+            now,
+            &mut |_, _| {
+                count += 1;
+                ControlFlow::Continue(())
+            },
+        )?;
+        Ok((count, outcome))
+    }
+
+    fn take_missing(&mut self) -> Vec<KeyRange> {
+        let mut missing = std::mem::take(&mut self.missing);
+        missing.sort();
+        missing.dedup();
+        missing
+    }
+
+    /// The table that a range lies in, if it is known.
+    pub(crate) fn one_table(&self, lo: &[u8], hi: &[u8]) -> Result<Option<TableId>, Error> {
+        let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
+        if lo < hi && !hi.starts_with(name) && !is_successor(name, hi) {
+            return Err(Error::ManyTables {
+                lo: lo.to_vec(),
+                hi: hi.to_vec(),
+            });
+        }
+        Ok(self.names.get(name).copied())
+    }
+
+    /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
+    /// that is worth being quick. `None` does not mean that there is none.
+    fn at_once(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> Option<AtOnce> {
+        let &[maker] = &*self.tables[table as usize].makers else {
+            return None;
+        };
+        let join = self.joins[maker as usize].as_mut()?;
+        if !is_read_at_once(join) {
+            return None;
+        }
+        let (group, prefix_len) = join.output.rows.group_of(lo)?;
+        let fill = *join.fill_of_group.get(group.index())?;
+        let target = join.targets.get_mut(fill as usize)?;
+        let (prefix, low) = lo.split_at(prefix_len);
+        let is_inside = target.group == Some(group)
+            && !target.unsettled
+            && target.holds(low)
+            && (hi.starts_with(prefix) || is_successor(prefix, hi));
+        if !is_inside {
+            return None;
+        }
+        target.visited = true;
+        Some(AtOnce {
+            maker,
+            group,
+            prefix_len,
+        })
+    }
+
+    fn hand_out_at_once(
+        &self,
+        found: &AtOnce,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        each: &mut EachRow<'_>,
+    ) {
+        let (prefix, low) = lo.split_at(found.prefix_len);
+        let rows = &found.join_of(self).output.rows;
+        let high = hi.strip_prefix(prefix);
+        let Some(mut rows) = rows.cursor_in(found.group, low, high, limits.reverse) else {
+            return;
+        };
+        let mut left = limits.limit.unwrap_or(u64::MAX);
+        while left > 0
+            && let Some((key, value)) = rows.next()
+        {
+            left -= 1;
+            if each(key, if limits.keys_only { &[] } else { value }).is_break() {
+                return;
+            }
+        }
+    }
+}
+
+/// A range inside the rest of one group, and the join that made it.
+struct AtOnce {
+    maker: JoinId,
+    group: GroupId,
+    prefix_len: usize,
+}
+
+impl AtOnce {
+    fn join_of<'e>(&self, engine: &'e Engine) -> &'e Join {
+        engine.joins[self.maker as usize]
+            .as_ref()
+            .expect("invariant: it was found in its place")
+    }
+}
+
+/// Whether what a join has stored can be read as it is, once it is filled and settled.
+fn is_read_at_once(join: &Join) -> bool {
+    join.definition.mode == Mode::Push
+        && join.upstream.is_empty()
+        && join.busy.is_empty()
+        && !is_spelled_out(&join.definition)
+}
