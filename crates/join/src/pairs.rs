@@ -161,16 +161,17 @@ impl Engine {
                 continue;
             }
             for Move { from, to, len } in &moves {
-                lo[*to..to + len].copy_from_slice(&key[*from..from + len]);
+                let (to, from) = (&mut lo[*to..to + len], &key[*from..from + len]);
+                match (to.first_chunk_mut::<4>(), from.first_chunk::<4>()) {
+                    (Some(to), Some(from)) if *len == 4 => *to = *from,
+                    _ => to.copy_from_slice(from),
+                }
             }
             let rows = if is_grouped {
-                let (prefix, suffix) = lo.split_at(prefix_len);
-                let Some(group) = inner.group(prefix) else {
+                let Some(group) = inner.group_from(&lo) else {
                     continue;
                 };
-                if !inner.may_have_in(group, suffix) {
-                    continue;
-                }
+                let suffix = &lo[prefix_len..];
                 inner.cursor_in(group, suffix, suffix_hi.as_deref(), false)
             } else {
                 if !inner.may_have(&lo[..prefix_len]) {

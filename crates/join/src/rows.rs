@@ -76,9 +76,9 @@ impl Rows {
         Some((self.table.group(key)?, self.head(key)?.len()))
     }
 
-    /// Whether a group may have rows at a suffix or after it: `false` is certain.
-    pub fn may_have_in(&self, group: GroupId, suffix: &[u8]) -> bool {
-        self.table.may_have_in(group, suffix)
+    /// A key's group, if it may have rows at the key or after it: `None` is certain.
+    pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
+        self.table.group_from(key)
     }
 
     /// Rows of a group from one suffix up to another, or to its end.

@@ -9,6 +9,7 @@
 use crate::index::{Index, hash};
 use crate::page::build::Account;
 use crate::page::{Cell, fetch};
+use crate::short;
 use crate::tree::{Place, Tree};
 
 /// Names a group that had rows when [`Table::group`](crate::Table::group) was asked. A row put by it needs no search
@@ -130,8 +131,20 @@ impl Groups {
 
     #[inline]
     fn find_hashed(&self, hash: u32, prefix: &[u8]) -> Option<u32> {
-        self.index
-            .find(hash, |number| self.get(number).prefix() == prefix)
+        self.index.find(hash, |number| {
+            short::equal(self.get(number).prefix(), prefix)
+        })
+    }
+
+    /// The group with this prefix, if it may have rows at the suffix or after it.
+    #[inline]
+    pub(crate) fn find_from(&self, prefix: &[u8], suffix: &[u8]) -> Option<GroupId> {
+        let index = self.find(prefix)?;
+        let group = self.get(index);
+        group.tree().may_have_from(suffix).then_some(GroupId {
+            index,
+            generation: group.generation,
+        })
     }
 
     pub(crate) fn id(&self, number: u32) -> GroupId {

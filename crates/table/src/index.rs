@@ -6,7 +6,7 @@
 //!
 //! 1. A slot is zero, or the hash's 32 bits and the group's number plus one.
 //! 2. No slot between an entry's own and the one that holds it is empty: a removal moves later entries back.
-//! 3. A segment is at most three quarters full.
+//! 3. A segment is at most half full: to find that a group is not there takes two or three slots.
 
 use crate::page::build::Account;
 
@@ -44,7 +44,9 @@ impl Index {
 
     #[inline]
     fn segment(&self, hash: u32) -> Option<usize> {
-        // With depth 0 the shift is 32, which leaves nothing of the hash.
+        if self.depth == 0 {
+            return (!self.segments.is_empty()).then_some(0);
+        }
         let at = (u64::from(hash) >> (32 - self.depth)) as usize;
         self.directory.get(at).map(|&segment| segment as usize)
     }
@@ -52,11 +54,11 @@ impl Index {
     /// The number whose prefix has this hash and is `same`.
     #[inline]
     pub(crate) fn find(&self, hash: u32, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
-        let slots = &self.segments[self.segment(hash)?].slots;
+        let slots = &*self.segments[self.segment(hash)?].slots;
         let mask = slots.len() - 1;
         let mut at = hash as usize & mask;
         loop {
-            let slot = slots[at];
+            let slot = slots[at & mask];
             if slot == 0 {
                 return None;
             }
@@ -76,7 +78,7 @@ impl Index {
         loop {
             let at = self.segment(hash).expect("the directory is not empty");
             let segment = &mut self.segments[at];
-            if (segment.used as usize + 1) * 4 <= segment.slots.len() * 3 {
+            if (segment.used as usize + 1) * 2 <= segment.slots.len() {
                 segment.insert(u64::from(hash) << 32 | u64::from(number + 1));
                 return;
             }
@@ -211,22 +213,25 @@ pub(crate) fn hash(seed: u64, bytes: &[u8]) -> u32 {
     fn word(bytes: &[u8]) -> u64 {
         u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
     }
+    fn half(bytes: &[u8]) -> u64 {
+        u64::from(u32::from_le_bytes(bytes.try_into().expect("four bytes")))
+    }
     const A: u64 = 0xa076_1d64_78bd_642f;
     const B: u64 = 0xe703_7ed1_a0b4_28db;
-    let mut state = fold(seed ^ A, bytes.len() as u64 ^ B);
+    let mut state = seed ^ A;
     let mut rest = bytes;
     while rest.len() > 16 {
-        state = fold(word(&rest[..8]) ^ A ^ state, word(&rest[8..16]) ^ B);
+        state = fold(word(&rest[..8]) ^ state, word(&rest[8..16]) ^ B) ^ A;
         rest = &rest[16..];
     }
-    let (low, high) = if rest.len() >= 8 {
-        (word(&rest[..8]), word(&rest[rest.len() - 8..]))
-    } else {
-        let mut padded = [0; 8];
-        padded[..rest.len()].copy_from_slice(rest);
-        (u64::from_le_bytes(padded), 0)
+    let len = rest.len();
+    let (low, high) = match len {
+        8.. => (word(&rest[..8]), word(&rest[len - 8..])),
+        4..8 => (half(&rest[..4]), half(&rest[len - 4..])),
+        _ => (rest.iter().fold(0, |low, &b| low << 8 | u64::from(b)), 0),
     };
-    let state = fold(low ^ A ^ state, high ^ B);
+    // Of strings of one length, different ones have different words; the length tells the others apart.
+    let state = fold(low ^ state, high ^ B ^ (bytes.len() as u64) << 56);
     (fold(state ^ A, B) >> 16) as u32
 }
 

@@ -19,6 +19,7 @@ mod groups;
 mod index;
 mod key_buffer;
 mod page;
+mod short;
 mod spans;
 mod split;
 mod table;

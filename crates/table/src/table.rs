@@ -343,12 +343,12 @@ impl Table {
         Some(self.put_at(group, suffix, cell, |_| ()))
     }
 
-    /// Whether a group may have rows at a suffix or after it: `false` is certain. Looks at the group's record alone.
+    /// As [`Table::group`], if the group may have rows at the key or after it: `None` is certain. Looks at the group's
+    /// record alone.
     #[inline]
-    pub fn may_have_in(&self, group: GroupId, suffix: &[u8]) -> bool {
-        self.groups
-            .resolve(group)
-            .is_some_and(|group| self.groups.get(group).tree().may_have_from(suffix))
+    pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
+        let (prefix, suffix) = key.split_at(self.split.whole(key)?);
+        self.groups.find_from(prefix, suffix)
     }
 
     /// The rows of a group from one suffix up to, not including, another, or to its end; in key order or against it. `None` if the group has lost its

@@ -35,6 +35,7 @@ pub(crate) use edit::Placed;
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 
+use crate::short;
 use crate::value::{Shared, Value};
 
 /// The largest block of a leaf: a group of a hundred rows of a hundred bytes has one.
@@ -294,7 +295,7 @@ impl Page {
         if let [a, b, rest @ ..] = into {
             (*a, *b) = (head[0], head[1]);
             // SAFETY: a record's rest is `rest_len` bytes long, which is `key_len` less two here.
-            unsafe { std::ptr::copy_nonoverlapping(record.rest, rest.as_mut_ptr(), rest.len()) };
+            unsafe { short::copy(record.rest, rest.as_mut_ptr(), rest.len()) };
         } else if let [a] = into {
             *a = head[0];
         }
