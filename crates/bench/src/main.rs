@@ -47,6 +47,8 @@ enum Bench {
     Twip(twip::TwipArgs),
     /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
     TwipNet(net::twip::TwipNetArgs),
+    /// A news site's page over the network, as one read and as separate reads from Redis
+    Newp(net::newp::NewpArgs),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
         Bench::TwipNet(args) => net::twip::run(&args),
+        Bench::Newp(args) => net::newp::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,15 +1,15 @@
 //! The client: one thread, one connection, many requests under way.
 //!
-//! A [`System`] turns an operation into requests and takes their replies; what a reply asks for (a post goes to each
+//! A [`Store`] turns an operation into requests and takes their replies; what a reply asks for (a post goes to each
 //! follower that was just read) is sent like any other request. New operations start while fewer than [`WINDOW`]
 //! requests are under way.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 
-use super::workload::{Operation, Seen};
+use super::workload::Seen;
 use crate::Result;
 
 /// Requests under way before no new operation starts.
@@ -18,176 +18,73 @@ pub const WINDOW: usize = 4096;
 const UNSENT_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 256 << 10;
 
-/// What a reply is for.
-#[derive(Clone, Copy)]
-pub enum Awaited {
-    /// An acknowledgement.
-    Done,
-    Check {
-        user: u32,
-        since: u64,
-        until: u64,
-    },
-    /// Who follows the poster of a post.
-    Followers {
-        poster: u32,
-        time: u64,
-    },
-    /// What the poster posted, for a user who follows them from now on.
-    Posts {
-        user: u32,
-        poster: u32,
-    },
-}
-
-/// How one data store keeps timelines. Requests go to `pipe`, in order.
-pub trait System {
+/// How an application is kept in one data store.
+pub trait Store {
+    type Operation;
+    /// What a reply is for.
+    type Awaited: Copy;
+    fn start(&mut self, pipe: &mut Pipe<Self::Awaited>, operation: Self::Operation);
     /// How many bytes the reply at the start of `bytes` takes; `None` if it is not whole.
-    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
-    /// Who follows a user, before the clock starts.
-    fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]);
-    /// All of them are in.
-    fn loaded(&mut self, _pipe: &mut Pipe) {}
-    fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32);
-    fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64);
-    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64);
-    /// Takes a whole reply. Rows of a check go to `seen`.
+    fn reply_len(&self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
+    /// Takes a whole reply. What was read goes to `seen`.
     fn reply(
         &mut self,
-        pipe: &mut Pipe,
-        awaited: Awaited,
+        pipe: &mut Pipe<Self::Awaited>,
+        awaited: Self::Awaited,
         reply: &[u8],
         seen: &mut Seen,
     ) -> Result<()>;
 }
 
 /// Requests to be sent, and what is awaited of those that were.
-#[derive(Default)]
-pub struct Pipe {
+pub struct Pipe<A> {
     pub out: Vec<u8>,
-    awaited: VecDeque<Awaited>,
-    copying: HashMap<u32, Copying>,
+    awaited: VecDeque<A>,
 }
 
-/// What a user's subscriptions still copy, and the checks that wait for some of it.
-#[derive(Default)]
-struct Copying {
-    copies: usize,
-    /// Each with the copies that were under way when it came, and are still.
-    checks: Vec<(usize, u64, u64)>,
-}
-
-impl Pipe {
-    pub fn awaits(&mut self, awaited: Awaited) {
-        if let Awaited::Posts { user, .. } = awaited {
-            self.copying.entry(user).or_default().copies += 1;
-        }
+impl<A> Pipe<A> {
+    pub fn awaits(&mut self, awaited: A) {
         self.awaited.push_back(awaited);
     }
-
-    /// Whether a check waits for copies; then it comes back when they are done.
-    fn defers(&mut self, user: u32, since: u64, until: u64) -> bool {
-        let Some(copying) = self.copying.get_mut(&user) else {
-            return false;
-        };
-        copying.checks.push((copying.copies, since, until));
-        true
-    }
-
-    /// The requests of a copy have been put: the checks that waited for it alone.
-    fn copied(&mut self, user: u32) -> Vec<(u64, u64)> {
-        let Some(copying) = self.copying.get_mut(&user) else {
-            return Vec::new();
-        };
-        copying.copies -= 1;
-        let mut due = Vec::new();
-        copying.checks.retain_mut(|(copies, since, until)| {
-            *copies -= 1;
-            if *copies == 0 {
-                due.push((*since, *until));
-            }
-            *copies > 0
-        });
-        if copying.copies == 0 {
-            self.copying.remove(&user);
-        }
-        due
-    }
 }
 
-pub struct Connection {
+pub struct Connection<A> {
     stream: TcpStream,
-    pipe: Pipe,
+    pipe: Pipe<A>,
     sent: usize,
     input: Vec<u8>,
     filled: usize,
 }
 
-impl Connection {
-    pub fn open(address: SocketAddr) -> Result<Connection> {
+impl<A: Copy> Connection<A> {
+    pub fn open(address: SocketAddr) -> Result<Connection<A>> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(Connection::over(stream))
     }
 
     /// Takes over a connection on which nothing is under way.
-    pub fn over(stream: TcpStream) -> Connection {
+    pub fn over(stream: TcpStream) -> Connection<A> {
         Connection {
             stream,
-            pipe: Pipe::default(),
+            pipe: Pipe {
+                out: Vec::new(),
+                awaited: VecDeque::new(),
+            },
             sent: 0,
             input: vec![0; READ_BYTES],
             filled: 0,
         }
     }
 
-    /// Runs operations to their end; what their checks read.
-    pub fn operate(&mut self, system: &mut dyn System, operations: &[Operation]) -> Result<Seen> {
-        let mut operations = operations.iter();
-        self.run(system, &mut |system, pipe| {
-            let Some(operation) = operations.next() else {
-                return false;
-            };
-            match *operation {
-                Operation::Post { poster, time } => system.post(pipe, poster, time),
-                Operation::Subscribe { user, poster } => system.subscribe(pipe, user, poster),
-                Operation::Check { user, since, until } => {
-                    if !pipe.defers(user, since, until) {
-                        system.check(pipe, user, since, until);
-                    }
-                }
-                Operation::Logout => {}
-            }
-            true
-        })
-    }
-
-    /// Tells the system who follows whom.
-    pub fn load(&mut self, system: &mut dyn System, followers: &[Vec<u32>]) -> Result<()> {
-        let mut users = followers.iter().zip(0..);
-        self.run(system, &mut |system, pipe| {
-            users.next().is_some_and(|(followers, poster)| {
-                system.load(pipe, poster, followers);
-                true
-            })
-        })?;
-        let mut loaded = false;
-        self.run(system, &mut |system, pipe| {
-            if !std::mem::replace(&mut loaded, true) {
-                system.loaded(pipe);
-                return true;
-            }
-            false
-        })?;
-        Ok(())
-    }
-
-    fn run(
+    /// Runs operations to their end; what they read.
+    pub fn run<S: Store<Awaited = A>>(
         &mut self,
-        system: &mut dyn System,
-        next: &mut dyn FnMut(&mut dyn System, &mut Pipe) -> bool,
+        store: &mut S,
+        operations: impl IntoIterator<Item = S::Operation>,
     ) -> Result<Seen> {
         self.stream.set_nonblocking(true)?;
+        let mut operations = operations.into_iter();
         let mut seen = Seen::default();
         let mut more = true;
         while more || !self.pipe.awaited.is_empty() || self.sent < self.pipe.out.len() {
@@ -195,17 +92,42 @@ impl Connection {
                 && self.pipe.awaited.len() < WINDOW
                 && self.pipe.out.len() - self.sent < UNSENT_MAX
             {
-                more = next(system, &mut self.pipe);
+                match operations.next() {
+                    Some(operation) => store.start(&mut self.pipe, operation),
+                    None => more = false,
+                }
             }
             let sent = self.send()?;
             let received = self.receive()?;
             if received {
-                self.take(system, &mut seen)?;
+                self.take(store, &mut seen)?;
             } else if !sent && !self.pipe.awaited.is_empty() {
                 self.wait();
             }
         }
         Ok(seen)
+    }
+
+    /// Takes all whole replies.
+    fn take<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<()> {
+        let mut at = 0;
+        while at < self.filled {
+            let awaited = *self
+                .pipe
+                .awaited
+                .front()
+                .ok_or("a reply that nothing awaits")?;
+            let rest = &self.input[at..self.filled];
+            let Some(size) = store.reply_len(rest, awaited)? else {
+                break;
+            };
+            self.pipe.awaited.pop_front();
+            store.reply(&mut self.pipe, awaited, &rest[..size], seen)?;
+            at += size;
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        Ok(())
     }
 
     fn send(&mut self) -> Result<bool> {
@@ -238,33 +160,6 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Takes all whole replies.
-    fn take(&mut self, system: &mut dyn System, seen: &mut Seen) -> Result<()> {
-        let mut at = 0;
-        while at < self.filled {
-            let awaited = *self
-                .pipe
-                .awaited
-                .front()
-                .ok_or("a reply that nothing awaits")?;
-            let rest = &self.input[at..self.filled];
-            let Some(size) = system.reply_len(rest, awaited)? else {
-                break;
-            };
-            self.pipe.awaited.pop_front();
-            system.reply(&mut self.pipe, awaited, &rest[..size], seen)?;
-            if let Awaited::Posts { user, .. } = awaited {
-                for (since, until) in self.pipe.copied(user) {
-                    system.check(&mut self.pipe, user, since, until);
-                }
-            }
-            at += size;
-        }
-        self.input.copy_within(at..self.filled, 0);
-        self.filled -= at;
-        Ok(())
     }
 
     fn wait(&self) {

@@ -2,8 +2,9 @@
 //!
 //! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. A client that fans out keeps `s|poster|user` instead.
 
-use super::drive::{Awaited, Pipe, System, digits, number};
+use super::drive::{digits, number};
 use super::resp::{self, part, parts, word};
+use super::timelines::{Awaited, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
 
@@ -111,6 +112,10 @@ impl System for Larder {
             }
             pipe.awaits(Awaited::Done);
         }
+    }
+
+    fn copies(&self) -> bool {
+        self.mode == Mode::ClientPush
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {

@@ -3,7 +3,8 @@
 //! A check reads a whole timeline, and the client takes the rows it wants. Strings are made empty before the clock
 //! starts, since an append to an absent one is refused.
 
-use super::drive::{Awaited, Pipe, System, digits, number};
+use super::drive::{digits, number};
+use super::timelines::{Awaited, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
 
@@ -91,6 +92,10 @@ impl System for Memcached {
         for table in [b'p', b't'] {
             store(pipe, "set", (table, poster), 0, |_| {});
         }
+    }
+
+    fn copies(&self) -> bool {
+        true
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {

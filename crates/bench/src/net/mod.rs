@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!  workload (operations, and what each read must find) ──► drive (one connection, pipelined, one thread)
-//!                                                             │ encodes, and takes replies, by a System
+//!                                                             │ encodes, and takes replies, by a store
 //!                                                             ▼
 //!  services (processes on one core, free ports) ◄── larder | redis | memcached | postgres
 //! ```
 //!
-//! Read `workload`, then `drive`, then a system; `twip` and `newp` are the commands with their reports.
+//! Read `workload`, then `drive` and `timelines`, then a system; `twip` and `newp` are the commands with their reports.
 //!
 //! Invariants:
 //! 1. What a system must answer is computed from the operations alone; a system that answers otherwise fails the run.
@@ -17,9 +17,14 @@
 mod drive;
 mod larder;
 mod memcached;
+pub mod newp;
+mod newp_larder;
+mod newp_redis;
+mod pages;
 mod postgres;
 mod redis;
 mod resp;
 mod services;
+mod timelines;
 pub mod twip;
 mod workload;

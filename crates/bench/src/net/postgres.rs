@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::drive::{Awaited, Connection, Pipe, System, number};
+use super::drive::number;
+use super::timelines::{Awaited, Connection, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
 
@@ -183,6 +184,10 @@ impl System for Postgres {
     fn loaded(&mut self, pipe: &mut Pipe) {
         pipe.out.extend_from_slice(&query(LOADED));
         pipe.awaits(Awaited::Done);
+    }
+
+    fn copies(&self) -> bool {
+        false
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {

@@ -1,7 +1,8 @@
 //! Timelines in Redis, kept by the client: a set of followers, sorted sets of posts and of timelines.
 
-use super::drive::{Awaited, Pipe, System, digits, number};
+use super::drive::{digits, number};
 use super::resp::{self, part, parts, word};
+use super::timelines::{Awaited, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
 
@@ -45,6 +46,10 @@ impl System for Redis {
                 .for_each(|&follower| user(&mut pipe.out, follower));
             pipe.awaits(Awaited::Done);
         }
+    }
+
+    fn copies(&self) -> bool {
+        true
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, follower: u32, poster: u32) {

@@ -94,7 +94,13 @@ fn count(line: &[u8]) -> i64 {
     digits.fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
 }
 
-/// The bulk strings of a whole array, in order.
+/// The string of a whole bulk reply; `None` for nil.
+pub fn bulk(reply: &[u8]) -> Option<&[u8]> {
+    let line = line_len(reply)?;
+    reply.get(line..bulk_len(reply, line)? - 2)
+}
+
+/// The bulk strings of a whole array, in order; nil is an empty one.
 pub fn bulks(reply: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut at = line_len(reply).unwrap_or(reply.len());
     std::iter::from_fn(move || {

@@ -8,12 +8,13 @@ use clap::{Args, ValueEnum};
 use larder_client::RespClient;
 use serde_json::{Value, json};
 
-use super::drive::{Connection, System, WINDOW};
+use super::drive::WINDOW;
 use super::larder::{Larder, Mode};
 use super::memcached::Memcached;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
+use super::timelines::{Connection, System, Timelines};
 use super::workload::{FOREVER, Operation, Seen, Workload};
 use crate::Result;
 use crate::process::{self, Server};
@@ -208,7 +209,7 @@ fn one(which: Which, run: &Run, binary: &std::path::Path) -> Result<Sample> {
         let connection = Connection::open(server.resp)?;
         Ok((server, Box::new(system), connection))
     };
-    let (server, mut system, mut connection): (Server, Box<dyn System>, Connection) = match which {
+    let (server, system, mut connection): (Server, Box<dyn System>, Connection) = match which {
         Which::Join => of_larder(Mode::Join)?,
         Which::Auto => of_larder(Mode::Auto)?,
         Which::Pull => of_larder(Mode::Pull)?,
@@ -229,8 +230,8 @@ fn one(which: Which, run: &Run, binary: &std::path::Path) -> Result<Sample> {
             (server, Box::new(Postgres), connection)
         }
     };
-    let system = system.as_mut();
-    let sample = measure(which, run, &server, system, &mut connection);
+    let timelines = Timelines::new(system);
+    let sample = measure(which, run, &server, timelines, &mut connection);
     // PostgreSQL's processes end with their connections.
     drop(connection);
     sample
@@ -240,11 +241,11 @@ fn measure(
     which: Which,
     run: &Run,
     server: &Server,
-    system: &mut dyn System,
+    mut timelines: Timelines,
     connection: &mut Connection,
 ) -> Result<Sample> {
     let workload = run.workload;
-    connection.load(system, &workload.followers)?;
+    timelines.load(connection, &workload.followers)?;
     let all = |since, until| -> Vec<Operation> {
         let checks = workload.active.iter();
         checks
@@ -252,9 +253,9 @@ fn measure(
             .collect()
     };
     // Timelines of active users are in use before the clock starts.
-    connection.operate(system, &all(START - 1_000_000, START))?;
+    timelines.operate(connection, &all(START - 1_000_000, START))?;
     let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
-    let seen = connection.operate(system, &workload.operations[..run.operations])?;
+    let seen = timelines.operate(connection, &workload.operations[..run.operations])?;
     let sample = Sample {
         seconds: started.elapsed().as_secs_f64(),
         server_cpu_s: server.cpu_s()? - cpu,
@@ -262,7 +263,7 @@ fn measure(
         resident_mb: server.resident_bytes()? as f64 / 1e6,
         operations: run.operations,
     };
-    let last = connection.operate(system, &all(0, FOREVER))?;
+    let last = timelines.operate(connection, &all(0, FOREVER))?;
     for (what, seen, expected) in [
         ("checks", seen, run.expected.0),
         ("whole timelines", last, run.expected.1),

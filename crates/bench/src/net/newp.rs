@@ -1,0 +1,239 @@
+//! `larder-bench newp`: a page as one read from larder, and as separate reads from Redis.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use larder_client::RespClient;
+use serde_json::json;
+
+use super::drive::{Connection, Store, WINDOW};
+use super::newp_larder::{JOINS, OnePage};
+use super::newp_redis::Reads;
+use super::pages::{Operation, Pages};
+use super::services::{self, CLIENT_CORE, SERVER_CORE};
+use super::workload::Seen;
+use crate::Result;
+use crate::process::{self, Server};
+use crate::report::{self, median, spread};
+use crate::twip::cpu_seconds;
+use crate::twip_graph::Random;
+
+/// At least so many times Redis's pages a second.
+const BAR: f64 = 5.0;
+
+#[derive(Args)]
+pub struct NewpArgs {
+    #[arg(long, default_value_t = 20_000)]
+    articles: u32,
+    #[arg(long, default_value_t = 10_000)]
+    users: u32,
+    /// Operations
+    #[arg(long, default_value_t = 200_000)]
+    operations: usize,
+    /// Of 100 operations, so many are votes
+    #[arg(long, default_value_t = 1)]
+    vote_rate: usize,
+    /// Of 100 operations, so many are comments
+    #[arg(long, default_value_t = 1)]
+    comment_rate: usize,
+    /// Rounds; the systems take turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The binary larder [default: built beside this program]
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Also write the report and the raw numbers into this folder
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Larder,
+    Redis,
+    RedisFew,
+}
+
+impl Which {
+    fn title(self) -> &'static str {
+        match self {
+            Which::Larder => "larder, one read",
+            Which::Redis => "Redis, separate reads",
+            Which::RedisFew => "Redis, as few reads as it takes (HGETALL, MGET)",
+        }
+    }
+}
+
+struct Sample {
+    pages_per_second: f64,
+    server_cpu_s: f64,
+    client_cpu_s: f64,
+    resident_mb: f64,
+}
+
+pub fn run(args: &NewpArgs) -> Result<()> {
+    if process::core_count() < 2 {
+        return Err("this needs two cores: one for the server, one for the client".into());
+    }
+    let binary = process::larder_binary(args.larder.as_deref())?;
+    process::pin_self(CLIENT_CORE)?;
+    let rates = (args.vote_rate, args.comment_rate);
+    let mut random = Random::new(args.seed);
+    let pages = Pages::new(
+        args.articles,
+        args.users,
+        args.operations,
+        rates,
+        &mut random,
+    );
+    let mut systems = vec![Which::Larder, Which::Redis, Which::RedisFew];
+    if services::find("redis-server").is_none() {
+        eprintln!(
+            "Redis: skipped, redis-server is not installed (scripts/setup bench installs it)"
+        );
+        systems.truncate(1);
+    }
+    let mut results: Vec<(Which, Vec<Sample>)> =
+        systems.iter().map(|which| (*which, Vec::new())).collect();
+    let mut raw = Vec::new();
+    for round in 0..args.rounds {
+        for (which, samples) in &mut results {
+            let sample = one(*which, &pages, &binary)?;
+            raw.push(json!({
+                "system": which.title(), "round": round, "pages_per_second": sample.pages_per_second,
+                "server_cpu_s": sample.server_cpu_s, "client_cpu_s": sample.client_cpu_s, "resident_mb": sample.resident_mb,
+            }));
+            samples.push(sample);
+        }
+    }
+    report::keep(
+        args.out.as_deref(),
+        "newp",
+        &text(args, &pages, &results)?,
+        &raw,
+    )
+}
+
+/// One run on a server of its own.
+fn one(which: Which, pages: &Pages, binary: &Path) -> Result<Sample> {
+    let folder = tempfile::tempdir()?;
+    if which == Which::Larder {
+        let server = process::start_larder(binary, folder.path(), Some(SERVER_CORE), 1)?;
+        let client = RespClient::new(server.resp.to_string());
+        for (name, definition) in JOINS {
+            client.command(&[b"JOIN.CREATE", name.as_bytes(), definition.as_bytes()])?;
+        }
+        return measure(which, pages, &server, &mut OnePage { users: pages.users });
+    }
+    let server = process::start_redis("redis-server", SERVER_CORE)?;
+    let mut reads = Reads::new(pages.users, which == Which::RedisFew);
+    measure(which, pages, &server, &mut reads)
+}
+
+fn measure<S: Store<Operation = Operation>>(
+    which: Which,
+    pages: &Pages,
+    server: &Server,
+    store: &mut S,
+) -> Result<Sample> {
+    let mut connection = Connection::open(server.resp)?;
+    connection.run(
+        store,
+        (0..pages.articles).map(|article| Operation::Article { article }),
+    )?;
+    connection.run(store, pages.before.iter().copied())?;
+    let all = || (0..pages.articles).map(|article| Operation::Read { article });
+    // All pages are in use before the clock starts.
+    connection.run(store, all())?;
+    let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
+    let seen = connection.run(store, pages.operations.iter().copied())?;
+    let sample = Sample {
+        pages_per_second: pages.reads() as f64 / started.elapsed().as_secs_f64(),
+        server_cpu_s: server.cpu_s()? - cpu,
+        client_cpu_s: cpu_seconds() - client_cpu,
+        resident_mb: server.resident_bytes()? as f64 / 1e6,
+    };
+    let last = connection.run(store, all())?;
+    let expected = pages.expected();
+    // Between the two rounds of a page other requests change what it shows.
+    if which == Which::Larder {
+        check(which, "pages", seen, expected.0)?;
+    }
+    check(which, "all pages at the end", last, expected.1)?;
+    Ok(sample)
+}
+
+fn check(which: Which, what: &str, seen: Seen, expected: Seen) -> Result<()> {
+    if seen == expected {
+        return Ok(());
+    }
+    Err(format!(
+        "{}: {what} show {seen:?}, and {expected:?} is right",
+        which.title()
+    )
+    .into())
+}
+
+fn text(args: &NewpArgs, pages: &Pages, results: &[(Which, Vec<Sample>)]) -> Result<String> {
+    let mut text = String::new();
+    writeln!(text, "## Newp: a page as one read\n")?;
+    writeln!(
+        text,
+        "{} articles of {} users, {} votes and comments before the clock starts; {} operations, of which {} read a page, {} % vote and {} % comment. \
+         A page has {:.1} parts on average: article, score, comments, karma of who wrote each.\n",
+        pages.articles,
+        pages.users,
+        pages.before.len(),
+        pages.operations.len(),
+        pages.reads(),
+        args.vote_rate,
+        args.comment_rate,
+        pages.expected().1.rows as f64 / f64::from(pages.articles),
+    )?;
+    let rates = |samples: &[Sample]| {
+        samples
+            .iter()
+            .map(|one| one.pages_per_second)
+            .collect::<Vec<f64>>()
+    };
+    let larder = median(&rates(&results[0].1));
+    writeln!(
+        text,
+        "| system | pages/s | larder's are | bar | | server CPU s | client CPU s | server, resident MB |"
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|")?;
+    for (which, samples) in results {
+        let times = larder / median(&rates(samples));
+        let (bar, verdict) = match which {
+            Which::Redis => (
+                format!(">= {BAR}"),
+                if times >= BAR { "met" } else { "missed" },
+            ),
+            _ => (String::new(), ""),
+        };
+        let of = |what: fn(&Sample) -> f64| samples.iter().map(what).collect::<Vec<f64>>();
+        writeln!(
+            text,
+            "| {} | {} | {times:.2} times | {bar} | {verdict} | {} | {} | {} |",
+            which.title(),
+            spread(&rates(samples), 0),
+            spread(&of(|one| one.server_cpu_s), 2),
+            spread(&of(|one| one.client_cpu_s), 2),
+            spread(&of(|one| one.resident_mb), 0),
+        )?;
+    }
+    writeln!(
+        text,
+        "\nServer on core {SERVER_CORE}, client on core {CLIENT_CORE}, one connection over loopback, at most {WINDOW} requests under way before a \
+         new operation starts. {} rounds in turns, median (minimum-maximum). Redis does not write to disk; larder journals (`everysec`).\n\
+         Answers: all pages at the end equal those computed from the operations alone, in each system; larder's also during the run, each page as \
+         of its request. (A page that takes two rounds shows some of what was written between them.)\n\nCommand: `{}`",
+        args.rounds,
+        report::command(),
+    )?;
+    Ok(text)
+}

@@ -1,0 +1,142 @@
+//! Newp in larder: six joins, four of which fill one table; a page is one range of it.
+
+use super::drive::{Pipe, Store, digits, number};
+use super::pages::{self, Operation, author};
+use super::resp::{self, part, parts, word};
+use super::workload::Seen;
+use crate::Result;
+
+pub const TEXT: &[u8] = b"as long as a headline is";
+
+pub const JOINS: [(&str, &str); 6] = [
+    (
+        "score",
+        "p|<author:7>|<seq:7> = count v|<author>|<seq>|<voter:7>",
+    ),
+    ("karma", "k|<author:7> = count v|<author>|<seq:7>|<voter:7>"),
+    (
+        "page.article",
+        "m|<author:7>|<seq:7>|a = copy a|<author>|<seq>",
+    ),
+    (
+        "page.score",
+        "m|<author:7>|<seq:7>|b = copy p|<author>|<seq>",
+    ),
+    (
+        "page.comment",
+        "m|<author:7>|<seq:7>|c|<number:4>|<commenter:7>|c = copy c|<author>|<seq>|<number>|<commenter>",
+    ),
+    (
+        "page.karma",
+        "m|<author:7>|<seq:7>|c|<number:4>|<commenter:7>|k = check c|<author>|<seq>|<number>|<commenter> copy k|<commenter>",
+    ),
+];
+
+pub struct OnePage {
+    pub users: u32,
+}
+
+#[derive(Clone, Copy)]
+pub enum Awaited {
+    Done,
+    Page { article: u32 },
+}
+
+/// `table|author|seq`: 17 bytes.
+fn key(out: &mut Vec<u8>, table: u8, users: u32, article: u32) {
+    out.extend_from_slice(&[table, b'|']);
+    digits(out, author(users, article).into(), 7);
+    out.push(b'|');
+    digits(out, (article / users).into(), 7);
+}
+
+impl OnePage {
+    fn set(
+        &self,
+        pipe: &mut Pipe<Awaited>,
+        size: usize,
+        value: &[u8],
+        key: impl FnOnce(&mut Vec<u8>),
+    ) {
+        parts(&mut pipe.out, 3);
+        word(&mut pipe.out, b"SET");
+        part(&mut pipe.out, size, key);
+        word(&mut pipe.out, value);
+        pipe.awaits(Awaited::Done);
+    }
+}
+
+impl Store for OnePage {
+    type Operation = Operation;
+    type Awaited = Awaited;
+
+    fn start(&mut self, pipe: &mut Pipe<Awaited>, operation: Operation) {
+        let users = self.users;
+        match operation {
+            Operation::Article { article } => {
+                self.set(pipe, 17, TEXT, |out| key(out, b'a', users, article));
+            }
+            Operation::Vote { article, voter } => self.set(pipe, 25, b"1", |out| {
+                key(out, b'v', users, article);
+                out.push(b'|');
+                digits(out, voter.into(), 7);
+            }),
+            Operation::Comment {
+                article,
+                number,
+                commenter,
+            } => self.set(pipe, 30, TEXT, |out| {
+                key(out, b'c', users, article);
+                out.push(b'|');
+                digits(out, number.into(), 4);
+                out.push(b'|');
+                digits(out, commenter.into(), 7);
+            }),
+            Operation::Read { article } => {
+                let out = &mut pipe.out;
+                parts(out, 3);
+                word(out, b"RANGE");
+                for end in [b'|', b'}'] {
+                    part(out, 18, |out| {
+                        key(out, b'm', users, article);
+                        out.push(end);
+                    });
+                }
+                pipe.awaits(Awaited::Page { article });
+            }
+        }
+    }
+
+    fn reply_len(&self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+        resp::reply_len(bytes)
+    }
+
+    fn reply(
+        &mut self,
+        _: &mut Pipe<Awaited>,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        let Awaited::Page { article } = awaited else {
+            return Ok(());
+        };
+        let mut rows = resp::bulks(reply);
+        while let Some((key, value)) = rows.next().zip(rows.next()) {
+            let rest = &key[18..];
+            match rest[0] {
+                b'a' => pages::text(seen, article),
+                b'b' => pages::score(seen, article, number(value)),
+                _ => {
+                    let (comment, commenter) =
+                        (number(&rest[2..6]) as u32, number(&rest[7..14]) as u32);
+                    match rest[15] {
+                        b'c' => pages::comment(seen, article, comment, commenter),
+                        _ => pages::commenters_karma(seen, article, comment, number(value)),
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

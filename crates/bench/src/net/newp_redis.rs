@@ -1,0 +1,231 @@
+//! Newp in Redis: a page is made of separate reads, in two rounds, since the comments say whose karma to read.
+//!
+//! As the paper did: a string for each article and comment, a list of an article's comments, a set of its voters, a
+//! counter for each author. Or with as few requests as Redis allows: an article's comments in one hash, and all karmas
+//! with one MGET.
+
+use std::collections::VecDeque;
+
+use super::drive::{Pipe, Store, digits, number as decimal};
+use super::newp_larder::TEXT;
+use super::pages::{self, Operation, author};
+use super::resp::{self, part, parts, word};
+use super::workload::Seen;
+use crate::Result;
+
+pub struct Reads {
+    pub users: u32,
+    /// As few requests as possible.
+    pub few: bool,
+    /// The numbers of the comments whose karmas an MGET asks for, of those under way.
+    asked: VecDeque<Vec<u32>>,
+}
+
+#[derive(Clone, Copy)]
+pub enum Awaited {
+    Done,
+    Article {
+        article: u32,
+    },
+    Score {
+        article: u32,
+    },
+    Comments {
+        article: u32,
+    },
+    Comment {
+        article: u32,
+        number: u32,
+        commenter: u32,
+    },
+    Karma {
+        article: u32,
+        number: u32,
+    },
+    Karmas {
+        article: u32,
+    },
+}
+
+/// `table|article`: 9 bytes.
+fn key(out: &mut Vec<u8>, table: u8, id: u32) {
+    part(out, 9, |out| {
+        out.extend_from_slice(&[table, b'|']);
+        digits(out, id.into(), 7);
+    });
+}
+
+/// `number|commenter`: 12 bytes.
+fn comment(out: &mut Vec<u8>, number: u32, commenter: u32) {
+    digits(out, number.into(), 4);
+    out.push(b'|');
+    digits(out, commenter.into(), 7);
+}
+
+fn comment_key(out: &mut Vec<u8>, article: u32, number: u32) {
+    part(out, 14, |out| {
+        out.extend_from_slice(b"c|");
+        digits(out, article.into(), 7);
+        out.push(b'|');
+        digits(out, number.into(), 4);
+    });
+}
+
+fn read(bytes: &[u8]) -> (u32, u32) {
+    (decimal(&bytes[..4]) as u32, decimal(&bytes[5..12]) as u32)
+}
+
+fn integer(reply: &[u8]) -> u64 {
+    decimal(reply[1..].strip_suffix(b"\r\n").unwrap_or_default())
+}
+
+impl Reads {
+    pub fn new(users: u32, few: bool) -> Reads {
+        Reads {
+            users,
+            few,
+            asked: VecDeque::new(),
+        }
+    }
+
+    fn request(pipe: &mut Pipe<Awaited>, verb: &[u8], words: usize, awaited: Awaited) {
+        parts(&mut pipe.out, 1 + words);
+        word(&mut pipe.out, verb);
+        pipe.awaits(awaited);
+    }
+
+    /// The second round of a page.
+    fn karmas(&mut self, pipe: &mut Pipe<Awaited>, article: u32, reply: &[u8], seen: &mut Seen) {
+        if !self.few {
+            for (number, commenter) in resp::bulks(reply).map(read) {
+                Self::request(
+                    pipe,
+                    b"GET",
+                    1,
+                    Awaited::Comment {
+                        article,
+                        number,
+                        commenter,
+                    },
+                );
+                comment_key(&mut pipe.out, article, number);
+                Self::request(pipe, b"GET", 1, Awaited::Karma { article, number });
+                key(&mut pipe.out, b'k', commenter);
+            }
+            return;
+        }
+        let comments: Vec<(u32, u32)> = resp::bulks(reply).step_by(2).map(read).collect();
+        if comments.is_empty() {
+            return;
+        }
+        Self::request(pipe, b"MGET", comments.len(), Awaited::Karmas { article });
+        for &(number, commenter) in &comments {
+            pages::comment(seen, article, number, commenter);
+            key(&mut pipe.out, b'k', commenter);
+        }
+        self.asked
+            .push_back(comments.iter().map(|comment| comment.0).collect());
+    }
+}
+
+impl Store for Reads {
+    type Operation = Operation;
+    type Awaited = Awaited;
+
+    fn start(&mut self, pipe: &mut Pipe<Awaited>, operation: Operation) {
+        match operation {
+            Operation::Article { article } => {
+                Self::request(pipe, b"SET", 2, Awaited::Done);
+                key(&mut pipe.out, b'a', article);
+                word(&mut pipe.out, TEXT);
+            }
+            Operation::Vote { article, voter } => {
+                Self::request(pipe, b"SADD", 2, Awaited::Done);
+                key(&mut pipe.out, b'v', article);
+                part(&mut pipe.out, 7, |out| digits(out, voter.into(), 7));
+                Self::request(pipe, b"INCR", 1, Awaited::Done);
+                key(&mut pipe.out, b'k', author(self.users, article));
+            }
+            Operation::Comment {
+                article,
+                number,
+                commenter,
+            } if self.few => {
+                Self::request(pipe, b"HSET", 3, Awaited::Done);
+                key(&mut pipe.out, b'h', article);
+                part(&mut pipe.out, 12, |out| comment(out, number, commenter));
+                word(&mut pipe.out, TEXT);
+            }
+            Operation::Comment {
+                article,
+                number,
+                commenter,
+            } => {
+                Self::request(pipe, b"SET", 2, Awaited::Done);
+                comment_key(&mut pipe.out, article, number);
+                word(&mut pipe.out, TEXT);
+                Self::request(pipe, b"RPUSH", 2, Awaited::Done);
+                key(&mut pipe.out, b'l', article);
+                part(&mut pipe.out, 12, |out| comment(out, number, commenter));
+            }
+            Operation::Read { article } => {
+                Self::request(pipe, b"GET", 1, Awaited::Article { article });
+                key(&mut pipe.out, b'a', article);
+                Self::request(pipe, b"SCARD", 1, Awaited::Score { article });
+                key(&mut pipe.out, b'v', article);
+                let awaited = Awaited::Comments { article };
+                if self.few {
+                    Self::request(pipe, b"HGETALL", 1, awaited);
+                    key(&mut pipe.out, b'h', article);
+                } else {
+                    Self::request(pipe, b"LRANGE", 3, awaited);
+                    key(&mut pipe.out, b'l', article);
+                    word(&mut pipe.out, b"0");
+                    word(&mut pipe.out, b"-1");
+                }
+            }
+        }
+    }
+
+    fn reply_len(&self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+        resp::reply_len(bytes)
+    }
+
+    fn reply(
+        &mut self,
+        pipe: &mut Pipe<Awaited>,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        // A single bulk string, or none.
+        let value = || resp::bulk(reply).unwrap_or_default();
+        match awaited {
+            Awaited::Done => {}
+            Awaited::Article { article } if value() == TEXT => pages::text(seen, article),
+            Awaited::Article { article } => {
+                return Err(format!("article {article} has no text").into());
+            }
+            Awaited::Score { article } => pages::score(seen, article, integer(reply)),
+            Awaited::Comments { article } => self.karmas(pipe, article, reply, seen),
+            Awaited::Comment {
+                article,
+                number,
+                commenter,
+            } if value() == TEXT => {
+                pages::comment(seen, article, number, commenter);
+            }
+            Awaited::Comment { .. } => return Err("a comment has no text".into()),
+            Awaited::Karma { article, number } => {
+                pages::commenters_karma(seen, article, number, decimal(value()));
+            }
+            Awaited::Karmas { article } => {
+                let asked = self.asked.pop_front().unwrap_or_default();
+                for (number, karma) in asked.into_iter().zip(resp::bulks(reply)) {
+                    pages::commenters_karma(seen, article, number, decimal(karma));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Twip in any data store: a [`System`] says how, [`Timelines`] lets checks wait for copies where a client fans out.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+
+use super::drive::{self, Store};
+use super::workload::{Operation, Seen};
+use crate::Result;
+
+pub type Pipe = drive::Pipe<Awaited>;
+pub type Connection = drive::Connection<Awaited>;
+
+/// What a reply is for.
+#[derive(Clone, Copy)]
+pub enum Awaited {
+    /// An acknowledgement.
+    Done,
+    Check {
+        user: u32,
+        since: u64,
+        until: u64,
+    },
+    /// Who follows the poster of a post.
+    Followers {
+        poster: u32,
+        time: u64,
+    },
+    /// What the poster posted, for a user who follows them from now on.
+    Posts {
+        user: u32,
+        poster: u32,
+    },
+}
+
+/// How one data store keeps timelines. Requests go to `pipe`, in order.
+pub trait System {
+    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
+    /// Who follows a user, before the clock starts.
+    fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]);
+    /// All of them are in.
+    fn loaded(&mut self, _pipe: &mut Pipe) {}
+    /// Whether the client copies what the poster has posted, awaiting [`Awaited::Posts`].
+    fn copies(&self) -> bool;
+    fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32);
+    fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64);
+    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64);
+    /// Takes a whole reply. Rows of a check go to `seen`.
+    fn reply(
+        &mut self,
+        pipe: &mut Pipe,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()>;
+}
+
+/// What is done before the clock starts, and after.
+pub enum Step<'a> {
+    Load(u32, &'a [u32]),
+    Loaded,
+    Operation(Operation),
+}
+
+pub struct Timelines {
+    system: Box<dyn System>,
+    copying: HashMap<u32, Copying>,
+}
+
+/// What a user's subscriptions still copy, and the checks that wait for some of it.
+#[derive(Default)]
+struct Copying {
+    copies: usize,
+    /// Each with the copies that were under way when it came, and are still.
+    checks: Vec<(usize, u64, u64)>,
+}
+
+impl Timelines {
+    pub fn new(system: Box<dyn System>) -> Timelines {
+        Timelines {
+            system,
+            copying: HashMap::new(),
+        }
+    }
+
+    pub fn load(&mut self, connection: &mut Connection, followers: &[Vec<u32>]) -> Result<()> {
+        let users = followers.iter().zip(0..);
+        let all = users.map(|(followers, poster)| Step::Load(poster, followers));
+        connection.run(&mut Of(self, PhantomData), all)?;
+        connection.run(&mut Of(self, PhantomData), [Step::Loaded])?;
+        Ok(())
+    }
+
+    pub fn operate(
+        &mut self,
+        connection: &mut Connection,
+        operations: &[Operation],
+    ) -> Result<Seen> {
+        connection.run(
+            &mut Of(self, PhantomData),
+            operations.iter().map(|one| Step::Operation(*one)),
+        )
+    }
+
+    fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
+        if self.system.copies() {
+            self.copying.entry(user).or_default().copies += 1;
+        }
+        self.system.subscribe(pipe, user, poster);
+    }
+
+    fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
+        match self.copying.get_mut(&user) {
+            Some(copying) => copying.checks.push((copying.copies, since, until)),
+            None => self.system.check(pipe, user, since, until),
+        }
+    }
+
+    /// The requests of a copy have been put: the checks that waited for it alone are next.
+    fn copied(&mut self, pipe: &mut Pipe, user: u32) {
+        let Some(copying) = self.copying.get_mut(&user) else {
+            return;
+        };
+        copying.copies -= 1;
+        copying.checks.retain_mut(|(copies, since, until)| {
+            *copies -= 1;
+            if *copies == 0 {
+                self.system.check(pipe, user, *since, *until);
+            }
+            *copies > 0
+        });
+        if copying.copies == 0 {
+            self.copying.remove(&user);
+        }
+    }
+}
+
+/// Lends it to a run.
+struct Of<'t, 'a>(&'t mut Timelines, PhantomData<&'a ()>);
+
+impl<'a> Store for Of<'_, 'a> {
+    type Operation = Step<'a>;
+    type Awaited = Awaited;
+
+    fn start(&mut self, pipe: &mut Pipe, step: Step<'a>) {
+        let timelines = &mut *self.0;
+        match step {
+            Step::Load(poster, followers) => timelines.system.load(pipe, poster, followers),
+            Step::Loaded => timelines.system.loaded(pipe),
+            Step::Operation(Operation::Post { poster, time }) => {
+                timelines.system.post(pipe, poster, time);
+            }
+            Step::Operation(Operation::Subscribe { user, poster }) => {
+                timelines.subscribe(pipe, user, poster);
+            }
+            Step::Operation(Operation::Check { user, since, until }) => {
+                timelines.check(pipe, user, since, until);
+            }
+            Step::Operation(Operation::Logout) => {}
+        }
+    }
+
+    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
+        self.0.system.reply_len(bytes, awaited)
+    }
+
+    fn reply(
+        &mut self,
+        pipe: &mut Pipe,
+        awaited: Awaited,
+        reply: &[u8],
+        seen: &mut Seen,
+    ) -> Result<()> {
+        self.0.system.reply(pipe, awaited, reply, seen)?;
+        if let Awaited::Posts { user, .. } = awaited {
+            self.0.copied(pipe, user);
+        }
+        Ok(())
+    }
+}
