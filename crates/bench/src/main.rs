@@ -6,9 +6,10 @@
 //!                                                └── server, swap_latency: what is asked, and the report
 //! ```
 //!
-//! Read `server` first, then `load`. `twip` drives the join engine in process, over the graph of `twip_graph`; `net` drives
-//! servers over loopback, beside Redis, memcached and PostgreSQL.
+//! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
+//! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
 
+mod karma;
 mod load;
 mod net;
 mod process;
@@ -20,6 +21,7 @@ mod table;
 mod table_alloc;
 mod table_rivals;
 mod twip;
+mod twip_bars;
 mod twip_graph;
 
 use std::process::ExitCode;
@@ -45,6 +47,10 @@ enum Bench {
     Table(table::TableArgs),
     /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
     Twip(twip::TwipArgs),
+    /// Counts of votes in process, by the join engine alone: in bulk, and one by one
+    Karma(karma::KarmaArgs),
+    /// All in-process figures of the join engine beside their bars, each in a process of its own
+    TwipBars(twip_bars::TwipBarsArgs),
     /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
     TwipNet(net::twip::TwipNetArgs),
     /// A news site's page over the network, as one read and as separate reads from Redis
@@ -57,6 +63,8 @@ fn main() -> ExitCode {
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
+        Bench::Karma(args) => karma::run(&args),
+        Bench::TwipBars(args) => twip_bars::run(&args),
         Bench::TwipNet(args) => net::twip::run(&args),
         Bench::Newp(args) => net::newp::run(&args),
     };

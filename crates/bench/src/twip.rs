@@ -37,8 +37,14 @@ pub struct TwipArgs {
     /// Memory limit in megabytes
     #[arg(long)]
     memory_limit: Option<usize>,
+    /// In mode celebrity: who has more followers than this
+    #[arg(long, default_value_t = 400)]
+    celebrity: u32,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -50,6 +56,8 @@ enum TwipMode {
     /// The join, computed at each read
     Pull,
     /// The join, in which each author is pushed or pulled, whichever costs less
+    Auto,
+    /// Celebrities by hand: they post to a table of their own, which a second, pulled join merges into timelines
     Celebrity,
 }
 
@@ -64,8 +72,11 @@ pub fn run(args: &TwipArgs) -> Result<()> {
         Some(path) => twip_graph::read(path)?,
         None => twip_graph::generate(args.users, &mut random),
     };
+    let mut graph = graph;
     let mut twip = Twip::new(args, &graph, &mut random)?;
     twip.subscribe_all(&graph)?;
+    // The client's own memory is not what is measured.
+    let subscriptions = std::mem::take(&mut graph.edges).len();
     for user in twip.active.clone() {
         twip.check(user, START)?;
     }
@@ -74,11 +85,28 @@ pub fn run(args: &TwipArgs) -> Result<()> {
     let started = cpu_seconds();
     twip.run(args.operations, &graph, &mut random)?;
     let seconds = cpu_seconds() - started;
+    let report = serde_json::json!({
+        "mode": format!("{:?}", args.mode),
+        "users": graph.users,
+        "subscriptions": subscriptions,
+        "operations": args.operations,
+        "cpu_seconds": seconds,
+        "posts": twip.posts,
+        "rows_read": twip.rows_read,
+        "rows": twip.engine.row_count(),
+        "engine_bytes": twip.engine.memory_bytes(),
+        "engine_bytes_max": twip.engine_bytes_max,
+        "resident_bytes": resident_bytes(),
+        "evicted": twip.engine.list().iter().map(|join| join.evicted).sum::<u64>(),
+    });
+    if args.json {
+        println!("{report}");
+        return Ok(());
+    }
     println!(
-        "twip {:?}: {} users, {} subscriptions, {} operations: {seconds:.2} CPU s, {:.2} us/op",
+        "twip {:?}: {} users, {subscriptions} subscriptions, {} operations: {seconds:.2} CPU s, {:.2} us/op",
         args.mode,
         graph.users,
-        graph.edges.len(),
         args.operations,
         seconds * 1e6 / args.operations as f64
     );
@@ -113,6 +141,11 @@ struct Twip {
     last_read: Vec<Option<u64>>,
     logged_in: VecDeque<u32>,
     posters: Weighted,
+    /// Who posts to the celebrities' table.
+    celebrities: Vec<bool>,
+    is_limited: bool,
+    /// The most that the engine took, where it is limited.
+    engine_bytes_max: usize,
     posts: u64,
     rows_read: u64,
     key: Vec<u8>,
@@ -124,9 +157,9 @@ impl Twip {
         let mut engine = Engine::new();
         let (user, time) = if args.text_keys { (8, 10) } else { (4, 4) };
         let mode = match args.mode {
-            TwipMode::Join => "push",
+            TwipMode::Join | TwipMode::Celebrity => "push",
             TwipMode::Pull => "pull",
-            TwipMode::Celebrity => "auto",
+            TwipMode::Auto => "auto",
             TwipMode::ClientPush => "",
         };
         if !mode.is_empty() {
@@ -134,6 +167,28 @@ impl Twip {
                 "t|<user:{user}>|<time:{time}>|<poster:{user}> = {mode} check s|<user>|<poster> copy p|<poster>|<time>"
             );
             engine.create("timeline", &definition, 0)?;
+        }
+        if args.mode == TwipMode::Celebrity {
+            for (name, definition) in [
+                (
+                    "recent",
+                    format!("ct|<time:{time}>|<poster:{user}> = copy cp|<poster>|<time>"),
+                ),
+                (
+                    "fans",
+                    format!(
+                        "cs|<user:{user}>|<poster:{user}> = check s|<user>|<poster> copy c|<poster>"
+                    ),
+                ),
+                (
+                    "merged",
+                    format!(
+                        "t|<user:{user}>|<time:{time}>|<poster:{user}> = pull copy ct|<time>|<poster> check cs|<user>|<poster>"
+                    ),
+                ),
+            ] {
+                engine.create(name, &definition, 0)?;
+            }
         }
         engine.set_memory_limit(args.memory_limit.map(|mb| mb * 1_000_000));
         let mut followers = vec![0_u32; graph.users];
@@ -143,7 +198,17 @@ impl Twip {
         let mut active: Vec<u32> = (0..graph.users as u32).collect();
         random.shuffle(&mut active);
         active.truncate(graph.users * args.active / 100);
+        let is_celebrity = |f: &u32| args.mode == TwipMode::Celebrity && *f > args.celebrity;
+        let celebrities: Vec<bool> = followers.iter().map(is_celebrity).collect();
+        for (user, _) in celebrities.iter().enumerate().filter(|(_, is)| **is) {
+            let mut row = b"c|".to_vec();
+            push(&mut row, args.text_keys, Part::User(user as u32));
+            engine.put(&row, b"1", 0)?;
+        }
         Ok(Twip {
+            celebrities,
+            is_limited: args.memory_limit.is_some(),
+            engine_bytes_max: 0,
             engine,
             mode: args.mode,
             text_keys: args.text_keys,
@@ -174,6 +239,9 @@ impl Twip {
     fn run(&mut self, operations: usize, graph: &Graph, random: &mut Random) -> Result<()> {
         for tick in 0..operations as u64 {
             let now = START + tick;
+            if self.is_limited && tick % 64 == 0 {
+                self.engine_bytes_max = self.engine_bytes_max.max(self.engine.memory_bytes());
+            }
             match random.below(116) {
                 0 => {
                     let poster = self.posters.pick(random) as u32;
@@ -230,6 +298,15 @@ impl Twip {
 
     fn post(&mut self, poster: u32, now: u64) -> Result<()> {
         self.posts += 1;
+        if self.celebrities[poster as usize] {
+            self.key.clear();
+            self.key.extend_from_slice(b"cp|");
+            push(&mut self.key, self.text_keys, Part::User(poster));
+            self.key.push(b'|');
+            push(&mut self.key, self.text_keys, Part::Time(now));
+            self.engine.put(&self.key, TWEET, now)?;
+            return Ok(());
+        }
         key(
             &mut self.key,
             self.text_keys,

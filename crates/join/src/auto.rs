@@ -8,15 +8,19 @@
 //! and when a pulled one is written or a reader of it has read some more.
 //!
 //! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
+//! 2. A list that many read is converted in steps. The conversion waits in the list's queue as a change does: entries that
+//!    have seen it are converted, and a fill catches up with it before it is read. Changes that come meanwhile wait
+//!    behind it.
 
 use crate::engine::Engine;
 use crate::fill::{Run, Taken, complete, row_matches};
 use crate::gathered::Gathered;
-use crate::join::Join;
-use crate::keyrange::{Flow, KeyRange};
+use crate::join::{Join, TableId};
+use crate::keyrange::{Flow, KeyRange, successor};
 use crate::node::NO_CONTEXT;
 use crate::pattern::Binding;
 use crate::slab::Vacant;
+use crate::updater::{Entry, Event};
 use crate::view::View;
 
 /// How many readers are asked for how often they read.
@@ -32,7 +36,7 @@ impl Engine {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
         list.writes += 1;
-        !list.pulled
+        !list.pulled || !list.queue.is_empty()
     }
 
     /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
@@ -54,8 +58,9 @@ impl Engine {
     fn reconsider(&mut self, join: &mut Join, number: u32) {
         let level = join.last_level();
         let list = join.updaters[level].lists.get_mut(number);
-        let is_due = list.pulled || (list.writes >= 4 && list.writes.is_power_of_two());
-        if !is_due || !list.queue.is_empty() || list.entries.is_empty() {
+        let pulled = list.is_pulled(list.queue.len());
+        let is_due = pulled || (list.writes >= 4 && list.writes.is_power_of_two());
+        if !is_due || list.entries.is_empty() {
             return;
         }
         let written = rate(list.writes.into(), list.since, self.ticks);
@@ -63,8 +68,7 @@ impl Engine {
             list.writes /= 2;
             list.since += (self.ticks - list.since) / 2;
         }
-        let (pulled, len) = (list.pulled, list.entries.len());
-        let step = len.div_ceil(SAMPLE);
+        let step = list.entries.len().div_ceil(SAMPLE);
         let sample = join.updaters[level]
             .lists
             .get(number)
@@ -83,11 +87,31 @@ impl Engine {
         }
     }
 
-    /// Takes the rows of a list's range out of all its readers' outputs, or puts them in.
+    /// Takes the rows of a list's range out of all its readers' outputs, or puts them in: at once, or in steps if there are
+    /// many.
     fn convert(&mut self, join: &mut Join, number: u32, pulled: bool) {
         let level = join.last_level();
-        join.updaters[level].lists.get_mut(number).pulled = pulled;
-        let entries = join.updaters[level].lists.get(number).entries.clone();
+        join.converted += 1;
+        let list = join.updaters[level].lists.get_mut(number);
+        let rows = self.rows_of(join.tables[level], &list.prefix);
+        let is_small = list.entries.len().saturating_mul(rows) <= self.budget;
+        if !is_small || !list.queue.is_empty() {
+            return self.enqueue(join, level, number, Event::Convert { pulled });
+        }
+        self.budget -= list.entries.len() * rows;
+        list.pulled = pulled;
+        let entries = list.entries.clone();
+        self.convert_entries(join, &entries, pulled);
+    }
+
+    /// How many rows of a table begin with a prefix, and one more.
+    pub(crate) fn rows_of(&self, table: TableId, prefix: &[u8]) -> usize {
+        let rows = &self.tables[table as usize].rows;
+        rows.count(prefix, &successor(prefix)) as usize + 1
+    }
+
+    /// Takes the rows of a list's range out of some readers' outputs, or puts them in.
+    pub(crate) fn convert_entries(&mut self, join: &mut Join, entries: &[Entry], pulled: bool) {
         for entry in entries {
             let (fill, leaf) = (entry.fill, entry.node());
             let mut run = Run::of_fill(join, fill, false, 0);
@@ -102,7 +126,6 @@ impl Engine {
                 leaves.retain(|l| *l != leaf);
             }
         }
-        join.converted += 1;
     }
 
     /// Applies all rows below one leaf.

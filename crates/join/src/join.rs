@@ -45,7 +45,7 @@ pub struct Join {
     pub updaters: Vec<Updaters>,
     /// Lists with changes that not all entries have seen.
     pub busy: Vec<(u8, u32)>,
-    /// Fills with pending entries or drained groups.
+    /// Fills that others were computed from, with pending entries or drained groups.
     pub unsettled: BTreeSet<u32>,
     /// What fills and inner nodes hold beside their records.
     pub held_bytes: usize,
@@ -224,9 +224,25 @@ impl Join {
 
     /// What a fill has yet to catch up with, to be added to.
     pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
-        self.unsettled.insert(fill);
+        if self.fills.get(fill).pins > 0 {
+            self.unsettled.insert(fill);
+        }
         self.targets[fill as usize].unsettled = true;
         self.fills.get_mut(fill).unsettled.get_or_insert_default()
+    }
+
+    /// Counts nodes of other joins that were computed from rows of a fill.
+    pub fn pin(&mut self, number: u32, change: i32) {
+        let fill = self.fills.get_mut(number);
+        fill.pins = fill
+            .pins
+            .checked_add_signed(change)
+            .expect("invariant: what is pinned stays");
+        if fill.pins > 0 && fill.unsettled.is_some() {
+            self.unsettled.insert(number);
+        } else if fill.pins == 0 {
+            self.unsettled.remove(&number);
+        }
     }
 
     /// A fill has caught up with everything.

@@ -20,7 +20,7 @@ use crate::node::NO_CONTEXT;
 use crate::output::{Effects, Row, Shown};
 use crate::pattern::Binding;
 use crate::rows::Value;
-use crate::updater::{Change, Entry};
+use crate::updater::{Change, Entry, Event};
 
 /// A change, seen by the source of one level of a join.
 struct Seen<'a> {
@@ -100,9 +100,11 @@ impl Engine {
 
     fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
         let is_auto = join.definition.mode == Mode::Auto && seen.level == join.last_level();
-        if is_auto && !self.count_write(join, number) {
+        if is_auto {
             self.doubtful.push((join.id, number));
-            return;
+            if !self.count_write(join, number) {
+                return;
+            }
         }
         let list = join.updaters[seen.level].lists.get_mut(number);
         let len = list.entries.len();
@@ -112,9 +114,6 @@ impl Engine {
             let entries = std::mem::take(&mut list.entries);
             self.see(join, &entries, seen);
             join.updaters[seen.level].lists.get_mut(number).entries = entries;
-            if is_auto {
-                self.doubtful.push((join.id, number));
-            }
             return;
         }
         let change = Change {
@@ -122,13 +121,19 @@ impl Engine {
             old: seen.old.cloned(),
             new: seen.new.cloned(),
         };
+        self.enqueue(join, seen.level, number, Event::Row(change));
+    }
+
+    /// Has the entries of a list see something in steps.
+    pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
         self.sequence += 1;
         self.outstanding.insert(self.sequence);
+        let list = join.updaters[level].lists.get_mut(number);
         if list.queue.is_empty() {
-            join.busy.push((seen.level as u8, number));
-            self.work.push_back((join.id, seen.level as u8, number));
+            join.busy.push((level as u8, number));
+            self.work.push_back((join.id, level as u8, number));
         }
-        list.enqueue(Rc::new(change), self.sequence);
+        list.enqueue(Rc::new(event), self.sequence);
     }
 
     /// Works on waiting changes until `budget` entries have seen one; says whether any work is left.
@@ -157,18 +162,17 @@ impl Engine {
 
     /// Lets some entries of a list see its oldest waiting change.
     fn work_on(&mut self, join: &mut Join, level: usize, number: u32) {
+        let mut chunk = self.budget.min(1024);
         let list = join.updaters[level].lists.get_mut(number);
-        let chunk = self.budget.min(1024);
-        if let Some((change, range)) = list.advance(chunk) {
+        if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
+            chunk = (chunk / self.rows_of(join.tables[level], &list.prefix)).max(1);
+        }
+        if let Some((event, range)) = list.advance(chunk) {
             self.budget -= range.len().max(1).min(self.budget);
             let entries = list.entries[range].to_vec();
-            let seen = Seen {
-                level,
-                key: &change.key,
-                old: change.old.as_ref(),
-                new: change.new.as_ref(),
-            };
-            self.see(join, &entries, &seen);
+            // All have seen what came before.
+            let pulled = list.pulled;
+            self.see_event(join, &entries, level, &event, pulled);
         }
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(sequence) = list.retire() {
@@ -216,22 +220,41 @@ impl Engine {
                 let entry = list.entries[at];
                 let mut place = at;
                 for waiting in list.unseen(at)..list.queue.len() {
-                    let change = join.updaters[level].lists.get(number).queue[waiting]
-                        .change
-                        .clone();
+                    let list = join.updaters[level].lists.get(number);
+                    let event = list.queue[waiting].event.clone();
+                    let pulled = list.is_pulled(waiting);
                     place = join.pass(level, number, place, waiting);
-                    let seen = Seen {
-                        level,
-                        key: &change.key,
-                        old: change.old.as_ref(),
-                        new: change.new.as_ref(),
-                    };
-                    self.see(join, &[entry], &seen);
+                    self.see_event(join, &[entry], level, &event, pulled);
                 }
                 // Another entry may have come to this place; it is looked at next unless it was passed already.
                 if place == at {
                     at += 1;
                 }
+            }
+        }
+    }
+
+    /// Applies what waited to entries of one list, which are pulled or not by then.
+    fn see_event(
+        &mut self,
+        join: &mut Join,
+        entries: &[Entry],
+        level: usize,
+        event: &Event,
+        pulled: bool,
+    ) {
+        match event {
+            Event::Convert { pulled } => self.convert_entries(join, entries, *pulled),
+            // A row that went while conversions were under way may not have been taken out by them.
+            Event::Row(change) if pulled && change.new.is_some() => {}
+            Event::Row(change) => {
+                let seen = Seen {
+                    level,
+                    key: &change.key,
+                    old: change.old.as_ref(),
+                    new: change.new.as_ref(),
+                };
+                self.see(join, entries, &seen);
             }
         }
     }

@@ -123,9 +123,7 @@ impl Engine {
         self.finish_lists(&mut join);
         let fills: Vec<u32> = join.unsettled.iter().copied().collect();
         for fill in fills {
-            if join.fills.get(fill).pins > 0 {
-                is_settled &= self.settle(&mut join, fill, now);
-            }
+            is_settled &= self.settle(&mut join, fill, now);
         }
         self.joins[id as usize] = Some(join);
         is_settled

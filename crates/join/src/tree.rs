@@ -106,9 +106,8 @@ impl Engine {
             .pattern
             .range(binding, run.bounds.as_ref());
         if level == join.last_level() {
-            let pulled = is_pulled(join, node);
             let leaf = join.leaves.remove(node);
-            if pulled && let Some(fill) = run.fill {
+            if let Some(fill) = run.fill {
                 join.fills.get_mut(fill).pulled.retain(|l| *l != node);
             }
             if leaf.context != NO_CONTEXT {
@@ -179,10 +178,7 @@ impl Engine {
                 continue;
             };
             for fill in join.status.overlapping(&range.lo, &range.hi) {
-                let pins = &mut join.fills.get_mut(fill).pins;
-                *pins = pins
-                    .checked_add_signed(change)
-                    .expect("invariant: what is pinned stays");
+                join.pin(fill, change);
             }
         }
     }
@@ -224,12 +220,11 @@ fn slots_of(elements: &[Element]) -> u32 {
     })
 }
 
-/// Whether a leaf's rows are copied at reads only.
+/// Whether a new leaf's rows are copied at reads only: it has seen all that waits in its list.
 pub(crate) fn is_pulled(join: &Join, leaf: u32) -> bool {
-    join.updaters[join.last_level()]
-        .lists
-        .get(join.leaves.get(leaf).list)
-        .pulled
+    let number = join.leaves.get(leaf).list;
+    let list = join.updaters[join.last_level()].lists.get(number);
+    list.is_pulled(list.queue.len())
 }
 
 pub(crate) fn add_child(join: &mut Join, node: u32, packed: &[u8], child: u32) {

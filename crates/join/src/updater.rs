@@ -18,6 +18,16 @@ use crate::pattern::{Pattern, Slot};
 use crate::rows::Value;
 use crate::slab::{Slab, Vacant};
 
+/// What entries of a list must see.
+#[derive(Debug)]
+pub enum Event {
+    Row(Change),
+    /// From now on the range is copied at reads only, or at writes again (see `auto`).
+    Convert {
+        pulled: bool,
+    },
+}
+
 /// A change of one row.
 #[derive(Debug)]
 pub struct Change {
@@ -55,7 +65,7 @@ impl Entry {
 
 #[derive(Debug)]
 pub struct Waiting {
-    pub change: Rc<Change>,
+    pub event: Rc<Event>,
     /// Which of all waiting changes this is.
     pub sequence: u64,
     done: usize,
@@ -67,7 +77,7 @@ pub struct List {
     pub queue: VecDeque<Waiting>,
     pub prefix: Box<[u8]>,
     pub elements: usize,
-    /// Only copied at reads (see `auto`).
+    /// Only copied at reads (see `auto`). Where a conversion waits, this holds for entries that have not seen it.
     pub pulled: bool,
     /// How often the range was written, and from when on that is counted.
     pub writes: u32,
@@ -246,31 +256,44 @@ impl List {
         }
     }
 
-    pub fn enqueue(&mut self, change: Rc<Change>, sequence: u64) {
+    pub fn enqueue(&mut self, event: Rc<Event>, sequence: u64) {
         self.queue.push_back(Waiting {
-            change,
+            event,
             sequence,
             done: 0,
         });
     }
 
     /// The next entries, at most `budget`, that have not seen the oldest waiting change; they are taken as having seen it.
-    pub fn advance(&mut self, budget: usize) -> Option<(Rc<Change>, std::ops::Range<usize>)> {
+    pub fn advance(&mut self, budget: usize) -> Option<(Rc<Event>, std::ops::Range<usize>)> {
         let waiting = self.queue.front_mut()?;
         let start = waiting.done;
         let end = self.entries.len().min(start.saturating_add(budget));
         waiting.done = end;
-        Some((waiting.change.clone(), start..end))
+        Some((waiting.event.clone(), start..end))
     }
 
     /// Ends the oldest waiting change if all have seen it.
     pub fn retire(&mut self) -> Option<u64> {
         let done = self.queue.front()?.done == self.entries.len();
-        if done {
-            self.queue.pop_front().map(|w| w.sequence)
-        } else {
-            None
+        if !done {
+            return None;
         }
+        let waiting = self.queue.pop_front()?;
+        if let Event::Convert { pulled } = *waiting.event {
+            self.pulled = pulled;
+        }
+        Some(waiting.sequence)
+    }
+
+    /// Whether an entry that has seen the first `seen` waiting changes is copied at reads only.
+    pub fn is_pulled(&self, seen: usize) -> bool {
+        let converted = |waiting: &Waiting| match *waiting.event {
+            Event::Convert { pulled } => Some(pulled),
+            Event::Row(_) => None,
+        };
+        let last = self.queue.iter().take(seen).rev().find_map(converted);
+        last.unwrap_or(self.pulled)
     }
 
     /// Which waiting changes the entry at `at` has not seen, oldest first.
@@ -295,11 +318,7 @@ mod tests {
     fn entries_keep_what_they_have_seen_through_insertions_and_removals() {
         let mut list = List::default();
         let mut seen: Vec<(u32, usize)> = Vec::new();
-        let change = Rc::new(Change {
-            key: [].into(),
-            old: None,
-            new: None,
-        });
+        let change = Rc::new(Event::Convert { pulled: true });
         let mut state = 7_u32;
         let mut random = |n: usize| {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

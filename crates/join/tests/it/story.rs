@@ -631,6 +631,52 @@ fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
 }
 
 #[test]
+fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_between_are_right() {
+    let mut t = told(&[
+        "t|<user:3>|<time:4>|<poster:3> = auto check s|<user>|<poster> copy p|<poster>|<time>",
+    ]);
+    let timeline = |user: usize| (format!("t|{user:03}|"), format!("t|{user:03}}}"));
+    for user in 0..400 {
+        t.put(&[(&format!("s|{user:03}|cel"), "")]);
+        let (lo, hi) = timeline(user);
+        assert!(t.read(&lo, &hi).is_empty());
+    }
+    t.0.set_step_rows(Some(64));
+    let mut posts: Vec<String> = Vec::new();
+    // Rows stored, beside those that the timelines have: all at first, none once the author is pulled.
+    let (mut partly, mut pulled, mut pushed_again) = (0, false, false);
+    for round in 0..2_000 {
+        if round < 60 {
+            posts.push(format!("{round:04}|cel x"));
+            t.put(&[(&format!("p|cel|{round:04}"), "x")]);
+        }
+        if round % 7 == 3 && posts.len() > 5 && round < 60 {
+            let post = posts.remove(round % 5);
+            t.remove(&[&format!("p|cel|{}", &post[..4])]);
+        }
+        t.0.step(64);
+        // Few read while the author posts, then all do.
+        for user in (0..400).filter(|user| round >= 60 || user % 400 == round * 37 % 400) {
+            let (lo, hi) = timeline(user);
+            let expected: Vec<String> = posts.iter().map(|post| lo.clone() + post).collect();
+            assert_eq!(t.read(&lo, &hi), expected, "round {round}, user {user}");
+        }
+        let stored = t.0.info("j0").unwrap().rows as usize;
+        let all = posts.len() * 400;
+        partly += usize::from(0 < stored && stored < all && round > 8);
+        pulled |= stored == 0;
+        pushed_again |= pulled && stored == all;
+        if pushed_again {
+            break;
+        }
+    }
+    assert!(
+        pulled && pushed_again && partly > 10,
+        "{pulled} {pushed_again} {partly}"
+    );
+}
+
+#[test]
 fn rows_expire_and_what_was_computed_from_them_goes_too() {
     let mut t = told(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x"), ("p|bob|0002", "y")]);

@@ -1,0 +1,119 @@
+//! Counts, in process: votes on articles, counted for each author, against the join engine alone.
+//!
+//! *Bulk*: all votes are there, and one read counts them. *Live*: all counts are filled, and each vote is put, counted at
+//! once; the time is of the put with all that follows from it. Votes are distinct and in random order.
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use larder_join::{Engine, Limits};
+
+use crate::Result;
+use crate::twip::cpu_seconds;
+use crate::twip_graph::Random;
+
+#[derive(Args)]
+pub struct KarmaArgs {
+    /// Votes
+    #[arg(long, default_value_t = 2_000_000)]
+    votes: usize,
+    #[arg(long, default_value_t = 10_000)]
+    authors: usize,
+    /// Print one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+const KARMA: &str = "k|<author:7> = count v|<author><article:7>|<voter:7>";
+const KEY: usize = 24;
+
+pub fn run(args: &KarmaArgs) -> Result<()> {
+    let keys = votes(args);
+    let bulk = bulk(&keys, args)?;
+    let live = live(&keys, args)?;
+    if args.json {
+        println!(
+            "{}",
+            serde_json::json!({"votes": args.votes, "authors": args.authors, "bulk_ns": bulk, "live_ns": live})
+        );
+    } else {
+        println!(
+            "karma: {} votes for {} authors: bulk {bulk:.1} ns a vote, live {live:.1} ns",
+            args.votes, args.authors
+        );
+    }
+    Ok(())
+}
+
+/// Keys of votes, one behind the other.
+fn votes(args: &KarmaArgs) -> Vec<[u8; KEY]> {
+    let mut random = Random::new(11);
+    let mut keys: Vec<[u8; KEY]> = (0..args.votes)
+        .map(|vote| {
+            let mut key = *b"v|00000000000000|0000000";
+            digits(&mut key[2..9], random.below(args.authors));
+            digits(&mut key[9..16], random.below(100));
+            digits(&mut key[17..], vote);
+            key
+        })
+        .collect();
+    random.shuffle(&mut keys);
+    keys
+}
+
+fn digits(into: &mut [u8], mut number: usize) {
+    for digit in into.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+fn read_all(engine: &mut Engine) -> Result<(usize, usize)> {
+    let (mut rows, mut sum) = (0, 0);
+    let mut failed = None;
+    let _ = engine.range(b"k|", b"k}", Limits::default(), 0, &mut |_, value| {
+        match std::str::from_utf8(value)
+            .ok()
+            .and_then(|v| v.parse::<usize>().ok())
+        {
+            Some(count) => sum += count,
+            None => failed = Some("a count is a number"),
+        }
+        rows += 1;
+        ControlFlow::Continue(())
+    })?;
+    failed.map_or(Ok((rows, sum)), |why| Err(why.into()))
+}
+
+/// Nanoseconds a vote.
+fn bulk(keys: &[[u8; KEY]], args: &KarmaArgs) -> Result<f64> {
+    let mut engine = Engine::new();
+    engine.create("karma", KARMA, 0)?;
+    for key in keys {
+        engine.put(key, b"1", 0)?;
+    }
+    let started = cpu_seconds();
+    let (_, sum) = read_all(&mut engine)?;
+    let seconds = cpu_seconds() - started;
+    if sum != args.votes {
+        return Err(format!("{sum} votes were counted, {} are there", args.votes).into());
+    }
+    Ok(seconds * 1e9 / args.votes as f64)
+}
+
+/// Nanoseconds a vote.
+fn live(keys: &[[u8; KEY]], args: &KarmaArgs) -> Result<f64> {
+    let mut engine = Engine::new();
+    engine.create("karma", KARMA, 0)?;
+    read_all(&mut engine)?;
+    let started = cpu_seconds();
+    for key in keys {
+        engine.put(key, b"1", 0)?;
+    }
+    let seconds = cpu_seconds() - started;
+    let (_, sum) = read_all(&mut engine)?;
+    if sum != args.votes {
+        return Err(format!("{sum} votes were counted, {} were put", args.votes).into());
+    }
+    Ok(seconds * 1e9 / args.votes as f64)
+}
