@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{Definition, Source};
 use crate::hash::ByteMap;
-use crate::keyrange::{KeyRange, successor};
+use crate::keyrange::{KeyRange, is_successor};
 use crate::node::{Context, Inner, Leaf};
 use crate::output::Output;
 use crate::pattern::SlotBounds;
@@ -30,8 +30,9 @@ pub struct Join {
     pub upstream: Vec<JoinId>,
     pub output: Output,
     pub status: Status,
-    /// Fills that reach to the end of a group of the output's table, by what the group's keys begin with: most reads
-    /// lie in one of these.
+    /// Fills of all keys that begin with some bytes, by these: most reads are of one of these as a whole, or lie in a tail.
+    pub wholes: ByteMap<u32>,
+    /// Other fills that reach to the end of a group of the output's table, by what the group's keys begin with.
     pub tails: ByteMap<u32>,
     pub fills: Slab<Fill>,
     /// By fill.
@@ -161,6 +162,7 @@ impl Join {
                 ..Output::default()
             },
             status: Status::default(),
+            wholes: ByteMap::default(),
             tails: ByteMap::default(),
             fills: Slab::default(),
             targets: Vec::new(),
@@ -254,8 +256,13 @@ impl Join {
 
     /// The fill that covers all of a range, if one does.
     pub fn covering(&self, range: &KeyRange) -> Option<u32> {
+        if is_successor(&range.lo, &range.hi)
+            && let Some(&number) = self.wholes.get(&range.lo)
+        {
+            return Some(number);
+        }
         if let Some(head) = self.output.rows.head(&range.lo)
-            && let Some(&number) = self.tails.get(head)
+            && let Some(&number) = self.tails.get(head).or_else(|| self.wholes.get(head))
         {
             let filled = &self.fills.get(number).range;
             if filled.lo <= range.lo && range.hi <= filled.hi {
@@ -263,6 +270,15 @@ impl Join {
             }
         }
         self.status.covering(&range.lo, &range.hi)
+    }
+
+    /// What a filled range is known by in `wholes` (`true`) or in `tails`.
+    fn known_by<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
+        if is_successor(&range.lo, &range.hi) {
+            return Some((true, &range.lo));
+        }
+        let head = self.output.rows.head(&range.lo)?;
+        is_successor(head, &range.hi).then_some((false, head))
     }
 
     /// Looks for the group of a fill's prefix, for fan-out and reads.
@@ -296,11 +312,15 @@ impl Join {
     pub fn cover(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
         self.status.insert(range, number);
-        if let Some(head) = self.output.rows.head(&range.lo)
-            && *range.hi == *successor(head)
-        {
-            self.tails.insert(head.into(), number);
-            self.held_bytes += tail_bytes(head);
+        if let Some((is_whole, name)) = self.known_by(range) {
+            let (bytes, name) = (tail_bytes(name), name.into());
+            let before = match is_whole {
+                true => self.wholes.insert(name, number),
+                false => self.tails.insert(name, number),
+            };
+            if before.is_none() {
+                self.held_bytes += bytes;
+            }
         }
         self.held_bytes += range.lo.len() + range.hi.len();
     }
@@ -308,11 +328,16 @@ impl Join {
     pub fn uncover(&mut self, number: u32) {
         let range = &self.fills.get(number).range;
         self.status.remove(range);
-        if let Some(head) = self.output.rows.head(&range.lo)
-            && self.tails.get(head) == Some(&number)
-        {
-            self.tails.remove(head);
-            self.held_bytes -= tail_bytes(head);
+        if let Some((is_whole, name)) = self.known_by(range) {
+            let bytes = tail_bytes(name);
+            let known = match is_whole {
+                true => &mut self.wholes,
+                false => &mut self.tails,
+            };
+            if known.get(name) == Some(&number) {
+                known.remove(name);
+                self.held_bytes -= bytes;
+            }
         }
         self.held_bytes -= range.lo.len() + range.hi.len();
         self.targets[number as usize] = Target::default();

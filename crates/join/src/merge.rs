@@ -54,6 +54,10 @@ impl<'v> Stream<'v> {
         }
     }
 
+    fn is_at(&self, key: &[u8]) -> bool {
+        self.current().is_some_and(|(at, _)| at == key)
+    }
+
     fn advance(&mut self) {
         match &mut self.rows {
             Rows::Stored(cursor) => {
@@ -76,27 +80,84 @@ impl<'v> Stream<'v> {
 pub type EachMerged<'a> = dyn FnMut(&[u8], &[u8], &Stream<'_>) -> Flow + 'a;
 
 /// Hands out the rows of all streams; of rows with one key that of the first stream alone.
+///
+/// The stream with the least key is read on for as long as it stays before all others.
 pub fn merge(streams: &mut [Stream<'_>], reverse: bool, each: &mut EachMerged<'_>) -> Flow {
+    let is_before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
     loop {
-        let mut best: Option<(usize, &[u8], &[u8])> = None;
+        let mut best: Option<(usize, &[u8])> = None;
         for (at, stream) in streams.iter().enumerate() {
-            if let Some((key, value)) = stream.current()
-                && best.is_none_or(|(_, best, _)| if reverse { key > best } else { key < best })
+            if let Some((key, _)) = stream.current()
+                && best.is_none_or(|(_, best)| is_before(key, best))
             {
-                best = Some((at, key, value));
+                best = Some((at, key));
             }
         }
-        let Some((at, key, value)) = best else {
+        let Some((at, _)) = best else {
             return Flow::Continue(());
         };
-        each(key, value, &streams[at])?;
-        let (read, others) = streams.split_at_mut(at + 1);
-        let read = &mut read[at];
-        for other in others {
-            if read.current().map(|(key, _)| key) == other.current().map(|(key, _)| key) {
-                other.advance();
-            }
+        let (before, rest) = streams.split_at_mut(at);
+        let (read, after) = rest.split_first_mut().expect("the best is one of them");
+        let others = before.iter().chain(&*after);
+        let next = others
+            .filter_map(Stream::current)
+            .map(|(key, _)| key)
+            .reduce(|a, b| if is_before(b, a) { b } else { a });
+        while let Some((key, value)) = read.current()
+            && next.is_none_or(|next| is_before(key, next))
+        {
+            each(key, value, read)?;
+            read.advance();
         }
-        read.advance();
+        // A key that an earlier stream has too is that stream's.
+        if let Some((key, value)) = read.current()
+            && next == Some(key)
+            && !before.iter().any(|other| other.is_at(key))
+        {
+            each(key, value, read)?;
+            for other in after {
+                if other.is_at(key) {
+                    other.advance();
+                }
+            }
+            read.advance();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_order_and_a_key_that_several_have_is_the_firsts() {
+        let rows = |keys: &[&str]| {
+            let mut gathered = Gathered::default();
+            keys.iter()
+                .for_each(|key| gathered.push(key.as_bytes(), b"v"));
+            gathered.sort();
+            gathered
+        };
+        let all = [
+            rows(&["a", "b", "f", "g"]),
+            rows(&["b", "c", "f"]),
+            rows(&[]),
+            rows(&["c", "d", "f", "z"]),
+        ];
+        let merged = |reverse: bool| {
+            let mut streams: Vec<Stream<'_>> = all
+                .iter()
+                .zip(0..)
+                .map(|(rows, maker)| Stream::gathered(maker, rows, reverse))
+                .collect();
+            let mut seen = Vec::new();
+            let _ = merge(&mut streams, reverse, &mut |key, _, stream| {
+                seen.push(format!("{}{}", String::from_utf8_lossy(key), stream.maker));
+                Flow::Continue(())
+            });
+            seen.join(" ")
+        };
+        assert_eq!(merged(false), "a0 b0 c1 d3 f0 g0 z3");
+        assert_eq!(merged(true), "z3 g0 f0 d3 c1 b0 a0");
     }
 }

@@ -24,11 +24,11 @@ pub const JOINS: [(&str, &str); 6] = [
     ),
     (
         "page.comment",
-        "m|<author:7>|<seq:7>|c|<number:4>|<commenter:7>|c = copy c|<author>|<seq>|<number>|<commenter>",
+        "m|<author:7>|<seq:7>|c|<number:4>|<commenter:7> = copy c|<author>|<seq>|<number>|<commenter>",
     ),
     (
         "page.karma",
-        "m|<author:7>|<seq:7>|c|<number:4>|<commenter:7>|k = check c|<author>|<seq>|<number>|<commenter> copy k|<commenter>",
+        "m|<author:7>|<seq:7>|k|<number:4>|<commenter:7> = check c|<author>|<seq>|<number>|<commenter> copy k|<commenter>",
     ),
 ];
 
@@ -130,7 +130,7 @@ impl Store for OnePage {
                 _ => {
                     let (comment, commenter) =
                         (number(&rest[2..6]) as u32, number(&rest[7..14]) as u32);
-                    match rest[15] {
+                    match rest[0] {
                         b'c' => pages::comment(seen, article, comment, commenter),
                         _ => pages::commenters_karma(seen, article, comment, number(value)),
                     }
