@@ -6,6 +6,7 @@
 //!   supply_guests         ◄──── Supply ──
 //!                         ◄──── Changes ──  put post|bob|17: the writer waits ...
 //!   apply_guest, fan-out  ── Ack ─────────► ... until all who have the range reflect it
+//!                         ── Taken ───────► so many chunks are on their way, and no more
 //!   evict_guests          ── Unsubscribe ─►
 //! ```
 //!
@@ -29,6 +30,8 @@ use crate::spans::Spans;
 /// Rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;
 const CHUNK_BYTES: usize = 256 << 10;
+/// Chunks for one receiver that may be on their way: memory is bounded, however large a range is.
+const CHUNKS_ON_WAY: usize = 4;
 /// What a chunk weighs in a step, beside its rows.
 const CHUNK_WEIGHT: usize = 16;
 
@@ -51,6 +54,8 @@ pub enum Message {
     },
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
+    /// To an owner: a `Supply` was taken in.
+    Taken,
 }
 
 /// One shard's end of all conversations.
@@ -60,6 +65,7 @@ pub struct Exchange {
     /// The last change that was told to anybody.
     sequence: u64,
     turn: usize,
+    chunk_rows: u64,
 }
 
 #[derive(Default)]
@@ -70,6 +76,8 @@ struct Peer {
     subscribed: Spans,
     /// What it asked for and has yet to get.
     answers: VecDeque<KeyRange>,
+    /// Chunks that it has yet to take in.
+    on_way: usize,
     /// First and last change of what it has yet to acknowledge.
     outstanding: VecDeque<(u64, u64)>,
     /// What it was asked for and has yet to give.
@@ -96,7 +104,13 @@ impl Exchange {
             peers: (0..shard.count).map(|_| Peer::default()).collect(),
             sequence: 0,
             turn: 0,
+            chunk_rows: CHUNK_ROWS,
         }
+    }
+
+    /// How many rows one `Supply` has at most.
+    pub fn set_chunk_rows(&mut self, rows: u64) {
+        self.chunk_rows = rows.max(1);
     }
 
     /// Asks for what a read lacked; returns what it is to wait for.
@@ -161,6 +175,16 @@ impl Exchange {
         self.peers[usize::from(from)].inbox.push_back(message);
     }
 
+    /// Acknowledges what all outputs reflect by now: to be called when the engine has gone on with long fan-outs too.
+    pub fn acknowledge(&mut self, engine: &Engine) {
+        self.peers.iter_mut().for_each(|p| p.acknowledge(engine));
+    }
+
+    /// Whether anything came that has yet to be worked on.
+    pub fn has_come(&self) -> bool {
+        self.peers.iter().any(|peer| !peer.inbox.is_empty())
+    }
+
     /// What is to be sent to a shard, in order.
     pub fn take_out(&mut self, to: u16) -> Vec<Message> {
         std::mem::take(&mut self.peers[usize::from(to)].out)
@@ -180,6 +204,7 @@ impl Exchange {
                 budget = budget.saturating_sub(spent);
             }
             while budget > 0
+                && self.peers[at].on_way < CHUNKS_ON_WAY
                 && let Some(range) = self.peers[at].answers.pop_front()
             {
                 let (spent, goes_on) = self.answer(engine, at, range, now, &mut progress);
@@ -188,10 +213,11 @@ impl Exchange {
                     break;
                 }
             }
-            self.peers[at].acknowledge(engine);
         }
+        self.acknowledge(engine);
         self.unsubscribe(engine);
-        let waits = |peer: &Peer| !peer.inbox.is_empty() || !peer.answers.is_empty();
+        let may_answer = |peer: &Peer| !peer.answers.is_empty() && peer.on_way < CHUNKS_ON_WAY;
+        let waits = |peer: &Peer| !peer.inbox.is_empty() || may_answer(peer);
         progress.more = progress.missing.is_empty() && self.peers.iter().any(waits);
         progress
     }
@@ -213,6 +239,7 @@ impl Exchange {
                 let spent = rows.len() + CHUNK_WEIGHT;
                 peer.asked.remove(&range);
                 progress.supplied = true;
+                peer.out.push(Message::Taken);
                 if !engine.supply_guests(from as u16, &range, rows.into_iter()) {
                     peer.out.push(Message::Unsubscribe(range));
                 }
@@ -232,6 +259,7 @@ impl Exchange {
                 peer.to_ack.push_back((mark, engine.last_change()));
                 return spent;
             }
+            Message::Taken => peer.on_way = peer.on_way.saturating_sub(1),
             Message::Ack(mark) => {
                 while peer.outstanding.front().is_some_and(|(_, l)| *l <= mark) {
                     peer.outstanding.pop_front();
@@ -253,7 +281,7 @@ impl Exchange {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
         let limits = Limits {
-            limit: Some(CHUNK_ROWS),
+            limit: Some(self.chunk_rows),
             ..Limits::default()
         };
         // A table that joins compute by now has no base rows; who asked will learn of the join.
@@ -274,7 +302,7 @@ impl Exchange {
             peer.answers.push_front(range);
             return (CHUNK_WEIGHT, false);
         }
-        let is_all = (rows.len() as u64) < CHUNK_ROWS && bytes < CHUNK_BYTES;
+        let is_all = (rows.len() as u64) < self.chunk_rows && bytes < CHUNK_BYTES;
         let mut part = range.clone();
         if let (false, Some((last, _))) = (is_all, rows.last()) {
             part.hi = KeyRange::point(last).hi.min(range.hi.clone());
@@ -285,6 +313,7 @@ impl Exchange {
         }
         peer.subscribed.insert(&part);
         let spent = rows.len() + CHUNK_WEIGHT;
+        peer.on_way += 1;
         peer.out.push(Message::Supply { range: part, rows });
         (spent, true)
     }

@@ -68,7 +68,7 @@ impl Server {
             pulls: Pulls::new(config.fetch.bytes_per_second),
             samples: http::Samples::default(),
             settings,
-            tables: Arc::default(),
+            tables: Arc::new(TablesHandle::new(crate::stats::thread_count(&config))),
             config,
         });
         let maintenance = Maintenance::spawn(shared.clone())?;

@@ -61,7 +61,8 @@ fn check_reads(mut redis: redis::Connection) {
     assert_eq!(size, RECORDS as i64);
 
     // Errors keep their code, and the connection goes on after each.
-    let absent = redis.get::<_, String>("other:1").unwrap_err();
+    let absent = redis::cmd("STORE.INFO").arg("other").query::<()>(&mut redis);
+    let absent = absent.unwrap_err();
     assert_eq!(absent.code(), Some("NOSTORE"), "{absent}");
     let refused = redis.set::<_, _, ()>("pymk:key1", "x").unwrap_err();
     assert_eq!(refused.code(), Some("READONLY"), "{refused}");
@@ -69,7 +70,8 @@ fn check_reads(mut redis: redis::Connection) {
     assert_eq!(unknown.code(), Some("ERR"), "{unknown}");
     let mixed: Result<Vec<String>, _> = redis::pipe()
         .get("pymk:key1")
-        .get("other:1")
+        .cmd("STORE.VERSION")
+        .arg("other")
         .get("pymk:key2")
         .query(&mut redis);
     let mixed = mixed.unwrap_err().to_string();

@@ -47,15 +47,18 @@ impl World {
         let mut random = Random(seed);
         let count = 2 + random.below(3) as u16;
         let stepped = random.chance(40).then(|| random.below(3));
+        let chunk_rows = 1 + random.below(5) as u64;
         let core = |index| {
             let shard = Shard { index, count };
             let mut engine = Engine::new();
             engine.set_shard(shard);
             engine.record_changes(true);
             engine.set_step_rows(stepped);
+            let mut exchange = Exchange::new(shard);
+            exchange.set_chunk_rows(chunk_rows);
             Core {
                 engine,
-                exchange: Exchange::new(shard),
+                exchange,
                 coming: (0..count).map(|_| VecDeque::new()).collect(),
             }
         };
@@ -236,7 +239,8 @@ impl World {
             let budget = 1 + self.random.below(40);
             let core = &mut self.cores[to];
             let _ = core.exchange.step(&mut core.engine, self.now, budget);
-            core.engine.step(budget);
+            let _ = core.engine.step(budget);
+            core.exchange.acknowledge(&core.engine);
             core.exchange.export(&core.engine.take_changes());
             self.flush(to);
         }

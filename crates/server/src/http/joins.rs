@@ -14,7 +14,7 @@ use larder_protocol::http::{JoinExplained, JoinList, JoinRequest, JoinStatus};
 use super::answer::{Answer, Failure, decode};
 use crate::Shared;
 use crate::error::Error;
-use crate::resp::tables::{create, drop_join};
+use crate::resp::tables::define_everywhere;
 use crate::tables::{Gate, Refusal, refusal};
 
 type Server = State<Arc<Shared>>;
@@ -39,23 +39,19 @@ fn status(join: JoinInfo) -> JoinStatus {
 }
 
 pub async fn list(State(shared): Server) -> Answer<JoinList> {
-    let task = |tables: std::rc::Rc<crate::tables::Tables>| async move {
-        tables.read(|engine, _| engine.list())
-    };
-    let joins = shared.tables.call(task).await?;
+    let joins = shared.tables.joins(None).await?;
     let joins = joins.into_iter().map(status).collect();
     Ok(Json(JoinList { joins }))
 }
 
 pub async fn one(State(shared): Server, Path(name): Path<String>) -> Answer<JoinStatus> {
-    let join = shared
-        .tables
-        .call(move |tables| async move {
-            let info = tables.read(|engine, _| engine.info(&name));
-            info.map_err(refusal)
-        })
-        .await??;
-    Ok(Json(status(join)))
+    Ok(Json(status(find(&shared, name).await?)))
+}
+
+async fn find(shared: &Shared, name: String) -> Result<JoinInfo, Failure> {
+    let joins = shared.tables.joins(None).await?;
+    let found = joins.into_iter().find(|join| join.name == name);
+    Ok(found.ok_or_else(|| refusal(larder_join::Error::UnknownJoin { name }))?)
 }
 
 /// Answers once the definition is as durable as `tables.fsync` says.
@@ -64,32 +60,28 @@ pub async fn post(
     body: Bytes,
 ) -> Result<(StatusCode, Json<JoinStatus>), Failure> {
     let JoinRequest { name, definition } = decode(&body)?;
-    let join = shared
-        .tables
-        .call(move |tables| async move {
-            let mut gate = Gate::default();
-            create(&tables, &mut gate, &name, &definition)?;
-            opened(&tables, &mut gate).await?;
-            let info = tables.read(|engine, _| engine.info(&name));
-            info.map_err(refusal)
-        })
-        .await??;
-    Ok((StatusCode::CREATED, Json(status(join))))
+    define(&shared, name.clone(), Some(definition)).await?;
+    Ok((
+        StatusCode::CREATED,
+        Json(status(find(&shared, name).await?)),
+    ))
 }
 
 pub async fn remove(
     State(shared): Server,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Failure> {
-    shared
-        .tables
-        .call(move |tables| async move {
-            let mut gate = Gate::default();
-            drop_join(&tables, &mut gate, &name)?;
-            opened(&tables, &mut gate).await
-        })
-        .await??;
+    define(&shared, name, None).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn define(shared: &Shared, name: String, definition: Option<String>) -> Result<(), Failure> {
+    let defined = shared.tables.call(0, move |tables| async move {
+        let mut gate = Gate::default();
+        define_everywhere(tables.clone(), &mut gate, &name, definition).await?;
+        opened(&tables, &mut gate).await
+    });
+    Ok(defined.await??)
 }
 
 async fn opened(tables: &crate::tables::Tables, gate: &mut Gate) -> Result<(), Refusal> {
@@ -111,9 +103,12 @@ pub async fn explain(
     query: Result<Query<Explained>, QueryRejection>,
 ) -> Answer<JoinExplained> {
     let Query(Explained { lo, hi }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let core = lo
+        .as_deref()
+        .map_or(0, |lo| shared.tables.owner_of(lo.as_bytes()));
     let plan = shared
         .tables
-        .call(move |tables| async move {
+        .call(core, move |tables| async move {
             let range = lo.as_deref().zip(hi.as_deref());
             let range = range.map(|(lo, hi)| (lo.as_bytes(), hi.as_bytes()));
             let plan = tables.read(|engine, _| engine.explain(&name, range));

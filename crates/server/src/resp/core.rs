@@ -9,7 +9,6 @@ use larder_protocol::commands::{COMMANDS, Command, Id};
 use larder_protocol::resp::Limits;
 
 use super::clients::Clients;
-use super::tables::Cursors;
 use crate::Shared;
 use crate::stats::{CoreStats, Series};
 use crate::tables::Tables;
@@ -31,10 +30,8 @@ pub(super) struct Core {
     /// What a socket is read into. Used between two awaits only, so one serves all sessions.
     pub read_buffer: RefCell<Box<[u8]>>,
     pub sessions: Cell<usize>,
-    /// On the core that owns them.
-    pub tables: Option<Rc<Tables>>,
-    /// Positions of SCAN in tables.
-    pub cursors: RefCell<Cursors>,
+    /// This core's part of the tables.
+    pub tables: Rc<Tables>,
     /// What an answer is built in that begins with its length. Used between two awaits only.
     pub scratch: RefCell<Vec<u8>>,
     spares: RefCell<Vec<Vec<u8>>>,
@@ -70,7 +67,7 @@ impl Core {
         index: usize,
         shared: Arc<Shared>,
         clients: Arc<Clients>,
-        tables: Option<Rc<Tables>>,
+        tables: Rc<Tables>,
     ) -> Core {
         let server = &shared.config.server;
         let argument_bytes_max = server.max_argument_bytes.0 as usize;
@@ -90,7 +87,6 @@ impl Core {
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             sessions: Cell::new(0),
             tables,
-            cursors: RefCell::default(),
             scratch: RefCell::default(),
             spares: RefCell::default(),
             plain: CommandSeries::new(None),

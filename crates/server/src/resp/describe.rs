@@ -215,9 +215,7 @@ pub(super) fn info(state: &mut State, snapshot: &Snapshot, request: Request<'_>)
         .map(|name| String::from_utf8_lossy(name).to_ascii_lowercase())
         .collect();
     let has = |name: &str| asked.iter().any(|asked| asked == name);
-    if let Some(tables) = &state.core.tables {
-        tables.publish_figures();
-    }
+    state.core.tables.publish_figures();
     let mut text = String::new();
     for (name, section) in SECTIONS {
         let default = (asked.is_empty() || has("default")) && !EXTRA.contains(name);

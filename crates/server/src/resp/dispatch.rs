@@ -7,10 +7,11 @@ use larder_protocol::commands::{Command, Id, is_write};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
+use super::finish::kept_args;
 use super::reads::{Ask, ReadJob, read, show, unreadable};
 use super::scan::{ScanJob, scan};
-use super::session::{State, kept_args};
-use super::tables::{self, RangeJob};
+use super::session::State;
+use super::tables::{self, ManyJob, RangeJob, WaitJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 
@@ -19,6 +20,10 @@ pub(super) enum Job {
     Read(ReadJob),
     Scan(ScanJob),
     Range(RangeJob),
+    /// It waits for rows of other cores.
+    Wait(WaitJob),
+    /// Several cores execute it.
+    Many(ManyJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
 }
@@ -29,6 +34,8 @@ impl Job {
             Job::Read(job) => job.command,
             Job::Scan(_) => Id::Scan,
             Job::Range(job) => job.command(),
+            Job::Wait(job) => job.command,
+            Job::Many(job) => job.command.id,
             Job::Room(command) => *command,
         }
     }
@@ -38,6 +45,8 @@ impl Job {
             Job::Read(job) => job.started,
             Job::Scan(job) => job.started,
             Job::Range(job) => job.started(),
+            Job::Wait(job) => job.started,
+            Job::Many(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -48,6 +57,8 @@ impl Job {
             Job::Read(job) => std::mem::take(&mut job.args),
             Job::Scan(job) => std::mem::take(&mut job.args),
             Job::Range(job) => job.args(),
+            Job::Wait(job) => std::mem::take(&mut job.args),
+            Job::Many(job) => std::mem::take(&mut job.args),
             Job::Room(_) => Vec::new(),
         }
     }
@@ -77,7 +88,7 @@ pub(super) fn dispatch(
     if !subcommand_is_right(state, command, request) {
         return None;
     }
-    if state.core.tables.is_some() && tables::concerns(state, snapshot, command, request) {
+    if tables::concerns(state, snapshot, command, request) {
         return tables::execute(state, snapshot, command, request);
     }
     let ask = match command.id {
@@ -138,9 +149,7 @@ fn answer_at_once(
                 .iter()
                 .map(|live| live.version.manifest().record_count)
                 .sum();
-            if let Some(tables) = &state.core.tables {
-                tables.publish_figures();
-            }
+            state.core.tables.publish_figures();
             let rows = state.core.shared.tables.figures().rows;
             state.encoder().count(records + rows);
         }

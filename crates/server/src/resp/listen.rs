@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,13 +18,15 @@ use tokio::sync::watch;
 
 use super::clients::Clients;
 use super::core::Core;
-use super::moved::OWNER;
+use super::remote;
 use super::session;
 use crate::stats::thread_count;
-use crate::tables::{self, Message, Tables};
+use crate::tables::{self, Message, Opening};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
+/// Messages of other cores between two turns of a core's loop.
+const MESSAGES_A_TURN: usize = 16;
 /// What a full connection table is told, in Redis's words.
 const TOO_MANY: &[u8] = b"-ERR max number of clients reached\r\n";
 
@@ -96,16 +99,17 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
     let clients = Arc::new(Clients::new());
     let cores = listeners.listeners.len();
     let mut threads = Vec::new();
-    let (opened, opening) = std::sync::mpsc::channel();
+    let (opened, opens) = std::sync::mpsc::channel();
+    let opening = Arc::new(Opening::new(cores));
     for (index, listener) in listeners.listeners.into_iter().enumerate() {
         let (shared, clients, stop) = (shared.clone(), clients.clone(), stop.clone());
-        let opened = opened.clone();
+        let (opened, opening) = (opened.clone(), opening.clone());
         let disk_threads = (shared.config.server.disk_threads as usize).div_ceil(cores);
         let thread = std::thread::Builder::new().name(format!("resp-{index}")).spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().max_blocking_threads(disk_threads).thread_name(format!("disk-{index}"));
             match runtime.build_local(LocalOptions::default()) {
-                Ok(runtime) => live(&runtime, (index, shared, clients), listener, stop, &opened),
+                Ok(runtime) => live(&runtime, (index, shared, clients), listener, stop, (&opening, opened)),
                 Err(error) => tracing::error!(%error, index, "cannot start the runtime of a serving thread"),
             }
         });
@@ -113,11 +117,17 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
     }
     drop(opened);
     let threads = RespThreads { stopping, threads };
-    let opened = opening.recv().unwrap_or_else(|_| {
-        Err(Error::Io(
-            "the thread of the tables ended; see the log".to_owned(),
-        ))
-    });
+    drop(opening);
+    let mut opened = Ok(());
+    for _ in 0..cores {
+        let one = opens
+            .recv()
+            .unwrap_or_else(|_| Err(Error::Io("a serving thread ended; see the log".to_owned())));
+        // The first core's is the reason; the others can only say that it gave up.
+        if opened.is_ok() || matches!(one, Err(Error::Corrupted(_))) {
+            opened = one;
+        }
+    }
     if let Err(error) = opened {
         threads.begin_stop();
         threads.join();
@@ -142,19 +152,15 @@ impl RespThreads {
     }
 }
 
-/// A thread's whole life. The first opens the tables, and closes them when all its sessions have ended.
+/// A thread's whole life: it opens its part of the tables, serves, and closes them when all its sessions have ended.
 fn live(
     runtime: &LocalRuntime,
     (index, shared, clients): (usize, Arc<Shared>, Arc<Clients>),
     listener: TcpListener,
     stop: watch::Receiver<bool>,
-    opened: &std::sync::mpsc::Sender<Result<(), Error>>,
+    (opening, opened): (&Opening, std::sync::mpsc::Sender<Result<(), Error>>),
 ) {
-    if index != OWNER {
-        let core = Core::new(index, shared, clients, None);
-        return runtime.block_on(serve(core, listener, stop));
-    }
-    let tables = match tables::open(&shared) {
+    let tables = match tables::open(&shared, index, opening) {
         Ok(tables) => Rc::new(tables),
         Err(error) => {
             let _ = opened.send(Err(error));
@@ -163,31 +169,52 @@ fn live(
     };
     // The starter waits for it.
     let _ = opened.send(Ok(()));
-    let core = Core::new(index, shared, clients, Some(tables.clone()));
+    drop(opened);
+    let core = Core::new(index, shared, clients, tables.clone());
     runtime.block_on(serve(core, listener, stop));
     tables.commit();
 }
 
-/// What the owner of the tables does beside serving.
-fn own(core: &Rc<Core>, tables: &Rc<Tables>) {
+/// What a core does for the tables beside serving.
+fn look_after_tables(core: &Rc<Core>) {
+    let tables = &core.tables;
     tokio::task::spawn_local(tables.clone().attend());
     tokio::task::spawn_local(tables.clone().look_after());
-    let Some(mut messages) = core.shared.tables.take_receiver() else {
+    if tables.shard().is_some() {
+        tokio::task::spawn_local(tables.clone().expire());
+        let limit = core.shared.config.tables.memory.0;
+        if limit > 0 {
+            let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+            tokio::task::spawn_local(tables.clone().share_memory(limit));
+        }
+    }
+    let Some(mut messages) = core.shared.tables.take_receiver(core.index) else {
         return;
     };
-    let (core, tables) = (core.clone(), tables.clone());
+    let core = core.clone();
     tokio::task::spawn_local(async move {
+        let mut taken = 0;
         while let Some(message) = messages.recv().await {
-            match message {
-                Message::Connection(moved) => {
-                    tokio::task::spawn_local(session::resume(core.clone(), moved));
-                }
-                Message::Call(call) => {
-                    tokio::task::spawn_local(call(tables.clone()));
-                }
+            take(&core, message);
+            taken += 1;
+            if taken % MESSAGES_A_TURN == 0 {
+                tokio::task::yield_now().await;
             }
         }
     });
+}
+
+fn take(core: &Rc<Core>, message: Message) {
+    let tables = &core.tables;
+    match message {
+        Message::Exchange { from, messages } => tables.receive(from, messages),
+        Message::Requests(requests) => remote::execute(core, requests),
+        Message::Call(call) => {
+            tokio::task::spawn_local(call(tables.clone()));
+        }
+        Message::Pause { ticket, granted } => tables.pause(ticket, granted),
+        Message::Release(ticket) => tables.release(ticket),
+    }
 }
 
 /// A core's serving.
@@ -197,9 +224,7 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
         Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
     };
     let core = Rc::new(core);
-    if let Some(tables) = &core.tables {
-        own(&core, tables);
-    }
+    look_after_tables(&core);
     let idle_seconds = core.shared.config.server.idle_timeout_seconds;
     if idle_seconds > 0 {
         tokio::task::spawn_local(close_idle(core.clone(), idle_seconds));
@@ -217,6 +242,12 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     core.clients.shut_down(core.index, Shutdown::Both);
+    // Other cores' sessions may still need this one.
+    let serving = &core.shared.tables.serving;
+    serving.fetch_sub(1, Relaxed);
+    while serving.load(Relaxed) > 0 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! 1. Bytes leave in the order in which they were appended.
-//! 2. Values of [`LARGE_VALUE_BYTES`] and more are never copied into the buffer.
+//! 2. Values of [`LARGE_VALUE_BYTES`] and more are not copied into the buffer, unless it waits for other cores' replies.
 //! 3. A connection with nothing to send holds no buffer.
 
 use std::collections::VecDeque;
@@ -31,6 +31,8 @@ pub(super) struct Output {
     sent: usize,
     /// Bytes in `pieces`.
     pieces_len: usize,
+    /// Replies of other cores are to be put into the tail: it must stay whole.
+    pub has_holes: bool,
 }
 
 enum Piece {
@@ -75,7 +77,7 @@ impl Output {
 
     /// Appends a bulk string: a copy if it is small, else the value itself.
     pub fn held(&mut self, proto: Proto, value: HeldValue) {
-        if value.len() < LARGE_VALUE_BYTES {
+        if value.len() < LARGE_VALUE_BYTES || self.has_holes {
             self.encoder(proto).bulk(&value);
             return;
         }

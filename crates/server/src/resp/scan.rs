@@ -10,8 +10,9 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::dispatch::{integer, not_an_integer};
+use super::finish::kept_args;
 use super::reads::{failure, resolve};
-use super::session::{State, kept_args};
+use super::session::State;
 use crate::catalog::{LiveStore, Snapshot};
 
 const COUNT_DEFAULT: usize = 10;

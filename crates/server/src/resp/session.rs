@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::errors::Code;
@@ -29,19 +29,18 @@ use tokio::net::TcpStream;
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::dispatch::{Job, dispatch};
-use super::moved::{Moved, OWNER, Registration};
+use super::finish::finish;
+use super::get_run::GetRun;
 use super::output::Output;
-use super::reads::{Need, Refusal, get_run, is_hooked, resolve, together};
-use super::tables::{self, Transaction};
-use crate::catalog::{LiveStore, Snapshot};
-use crate::stats::SlowEntry;
-use crate::tables::{Gate, Message, Tables};
+use super::reads::Refusal;
+use super::registration::Registration;
+use super::remote::{Gathered, Kind};
+use super::tables::{self, ManyJob, Place, Transaction};
+use crate::catalog::Snapshot;
+use crate::tables::{Gate, Tables};
 
-/// GETs that are answered together.
-const RUN_MAX: usize = 32;
-/// What Redis keeps of a slow command.
-const SLOW_ARGS_MAX: usize = 32;
-const SLOW_ARG_BYTES_MAX: usize = 128;
+/// One connection executes so long before others have their turn.
+const TURN: Duration = Duration::from_millis(5);
 
 /// What a command may see and change of its connection.
 pub(super) struct State {
@@ -55,6 +54,8 @@ pub(super) struct State {
     /// What the output waits for before it is sent.
     pub gate: Gate,
     pub transaction: Option<Box<Transaction>>,
+    /// Requests of this batch for other cores.
+    pub gathered: Option<Box<Gathered>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
     /// keys it asked for and how many of them were absent.
     pub failed: bool,
@@ -63,15 +64,31 @@ pub(super) struct State {
 }
 
 impl State {
+    pub fn new(core: Rc<Core>, client: Arc<Client>, authenticated: bool) -> State {
+        State {
+            core,
+            client,
+            proto: Proto::Resp2,
+            authenticated,
+            closing: false,
+            output: Output::default(),
+            gate: Gate::default(),
+            transaction: None,
+            gathered: None,
+            failed: false,
+            series: None,
+            keys: (0, 0),
+        }
+    }
+
     #[inline]
     pub fn encoder(&mut self) -> Encoder<'_> {
         self.output.encoder(self.proto)
     }
 
-    /// The tables, on the core that owns them; commands on them are executed nowhere else.
+    /// This core's part of the tables.
     pub fn tables(&self) -> Rc<Tables> {
-        let tables = self.core.tables.as_ref();
-        tables.expect("a connection moves before").clone()
+        self.core.tables.clone()
     }
 
     pub fn error(&mut self, code: Code, message: &str) {
@@ -95,20 +112,30 @@ impl State {
     }
 }
 
-struct Session {
+pub(super) struct Session {
     _count: Counted,
     // Before the socket, so that it is dropped first.
-    registration: Registration,
-    stream: TcpStream,
-    state: State,
+    _registration: Registration,
+    pub(super) stream: TcpStream,
+    pub(super) state: State,
     decoder: Decoder,
     /// Bytes that have been read and not executed: part of a request, or what a full output held up.
     rest: Vec<u8>,
     /// `rest` may hold whole requests.
     held_up: bool,
     job: Option<Job>,
-    /// The next request is for the core that owns the tables.
-    moves: bool,
+    /// The next request waits.
+    waits: Waits,
+}
+
+/// What a request waits for before it is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Waits {
+    No,
+    /// Those before it, which other cores execute.
+    Gathered,
+    /// Until the core is no longer paused.
+    Paused,
 }
 
 /// One of the core's sessions.
@@ -133,7 +160,7 @@ enum Event {
     Sent,
 }
 
-/// Serves a connection until it ends, or moves.
+/// Serves a connection until it ends.
 pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) {
     let registration = Registration {
         clients: core.clients.clone(),
@@ -141,27 +168,9 @@ pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) 
         stats: core.stats.clone(),
     };
     let authenticated = core.shared.password().is_none();
-    let session = Session::new(core, stream, registration, authenticated);
-    session.run().await;
-}
-
-/// Serves a connection that comes from another core.
-pub(super) async fn resume(core: Rc<Core>, moved: Moved) {
-    let Moved {
-        registration,
-        stream,
-        proto,
-        authenticated,
-        rest,
-    } = moved;
-    // An error means that the runtime is ending, and the connection with it.
-    let Ok(stream) = TcpStream::from_std(stream) else {
-        return;
-    };
     let mut session = Session::new(core, stream, registration, authenticated);
-    session.state.proto = proto;
-    session.rest = rest;
-    session.run().await;
+    // An error means that the client has gone, and there is nobody to tell.
+    let _ = session.serve().await;
 }
 
 impl Session {
@@ -178,84 +187,29 @@ impl Session {
             limits.before_password()
         });
         let count = Counted::new(&core);
-        let state = State {
-            core,
-            client: registration.client.clone(),
-            proto: Proto::Resp2,
-            authenticated,
-            closing: false,
-            output: Output::default(),
-            gate: Gate::default(),
-            transaction: None,
-            failed: false,
-            series: None,
-            keys: (0, 0),
-        };
+        let state = State::new(core, registration.client.clone(), authenticated);
         Session {
             _count: count,
-            registration,
+            _registration: registration,
             stream,
             state,
             decoder,
             rest: Vec::new(),
             held_up: false,
             job: None,
-            moves: false,
+            waits: Waits::No,
         }
-    }
-
-    async fn run(mut self) {
-        // An error means that the client has gone, and there is nobody to tell.
-        if self.serve().await.is_ok() && self.moves {
-            self.hand_over();
-        }
-    }
-
-    /// Sends the connection to the core that owns the tables.
-    fn hand_over(self) {
-        let Session {
-            registration,
-            stream,
-            state,
-            rest,
-            ..
-        } = self;
-        registration.client.core.store(OWNER, Relaxed);
-        let Ok(stream) = stream.into_std() else {
-            return;
-        };
-        state.core.shared.tables.send(Message::Connection(Moved {
-            registration,
-            stream,
-            proto: state.proto,
-            authenticated: state.authenticated,
-            rest,
-        }));
     }
 
     async fn serve(&mut self) -> io::Result<()> {
-        let mut resumed = !self.rest.is_empty();
         loop {
-            if std::mem::take(&mut resumed) {
-                self.execute_rest();
-            } else {
-                match poll_fn(|cx| self.poll_event(cx)).await? {
-                    Event::Read(0) => self.state.closing = true,
-                    Event::Read(size) => self.execute_read(size),
-                    Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
-                    Event::Sent => {}
-                }
+            match poll_fn(|cx| self.poll_event(cx)).await? {
+                Event::Read(0) => self.state.closing = true,
+                Event::Read(size) => self.execute_read(size),
+                Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
+                Event::Sent => {}
             }
-            while let Some(job) = self.job.take() {
-                Box::pin(self.drive(job)).await?;
-                self.execute_rest();
-            }
-            if self.moves {
-                while !self.state.output.is_empty() {
-                    poll_fn(|cx| self.poll_send(cx)).await?;
-                }
-                return Ok(());
-            }
+            self.end_what_waits().await?;
             let pending = self.state.output.len();
             self.state
                 .client
@@ -269,6 +223,25 @@ impl Session {
             } else if !self.state.closing {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// Waits for what this batch needs before the rest of it can be executed, and executes the rest.
+    async fn end_what_waits(&mut self) -> io::Result<()> {
+        loop {
+            if self.state.gathered.is_some() {
+                self.drain().await?;
+            }
+            let waits = std::mem::replace(&mut self.waits, Waits::No);
+            if waits == Waits::Paused {
+                self.state.tables().resumed(None).await;
+            }
+            if let Some(job) = self.job.take() {
+                Box::pin(self.drive(job)).await?;
+            } else if waits == Waits::No {
+                return Ok(());
+            }
+            self.execute_rest();
         }
     }
 
@@ -292,12 +265,10 @@ impl Session {
         }
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &mut self.state;
-        if !state.gate.is_open()
-            && let Some(tables) = &state.core.tables
-        {
-            ready!(tables.poll_gate(&mut state.gate, cx))?;
+        if !state.gate.is_open() {
+            ready!(state.core.tables.poll_gate(&mut state.gate, cx))?;
         }
         let sent = self.state.output.poll_send(&mut self.stream, cx);
         if let Poll::Ready(Ok(size)) = &sent {
@@ -347,7 +318,7 @@ impl Session {
             state,
             decoder,
             job,
-            moves,
+            waits,
             ..
         } = self;
         if state.closing || input.is_empty() {
@@ -359,7 +330,8 @@ impl Session {
         }
         let core = state.core.clone();
         let snapshot = core.shared.catalog.load();
-        let mut clock = Instant::now();
+        let begun = Instant::now();
+        let mut clock = begun;
         core.clients.active(&state.client, clock);
         let mut run = GetRun::new();
         let mut at = 0;
@@ -408,14 +380,21 @@ impl Session {
             } else {
                 run.answer(state, &mut clock);
             }
-            if state.core.tables.is_none()
-                && state.authenticated
+            if core.tables.shard().is_some()
                 && let Some(command) = command
-                && command.accepts(request.len())
-                && tables::concerns(state, &snapshot, command, request)
             {
-                *moves = true;
-                return before;
+                match place(state, &snapshot, command, request) {
+                    Placed::Here => {}
+                    Placed::Gathered => continue,
+                    Placed::Many(many) => {
+                        *job = Some(Job::Many(many));
+                        return at;
+                    }
+                    Placed::Waits(why) => {
+                        *waits = why;
+                        return before;
+                    }
+                }
             }
             let authenticated = state.authenticated;
             state.failed = false;
@@ -424,6 +403,11 @@ impl Session {
             *job = dispatch(state, &snapshot, command, request);
             if let (None, Some(command)) = (&job, command) {
                 finish(state, command, &mut clock, request.args());
+                if clock.duration_since(begun) > TURN {
+                    // Each command is short, but there are many: others are to have their turn.
+                    self.held_up = at < input.len();
+                    break;
+                }
             }
             if state.authenticated != authenticated {
                 let limits = core.limits;
@@ -443,210 +427,70 @@ impl Session {
         run.answer(state, &mut clock);
         at
     }
-
-    /// Executes a job to its end, while other connections of the core go on.
-    async fn drive(&mut self, mut job: Job) -> io::Result<()> {
-        let state = &mut self.state;
-        state.failed = false;
-        state.keys = (0, 0);
-        let Some(command) = commands::COMMANDS
-            .iter()
-            .find(|row| row.id == job.command())
-        else {
-            return Ok(());
-        };
-        let args = job.args();
-        let mut clock = job.started();
-        match &mut job {
-            Job::Scan(scan) => scan.run(state).await,
-            Job::Room(_) => state.tables().room().await,
-            Job::Range(range) => loop {
-                while !self.state.has_room() {
-                    poll_fn(|cx| self.poll_send(cx)).await?;
-                }
-                if range.advance(&mut self.state) {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            },
-            Job::Read(read) => loop {
-                match read.advance(&mut self.state) {
-                    Need::Nothing => break,
-                    Need::Room => {
-                        read.reply_has_left();
-                        while !self.state.has_room() {
-                            poll_fn(|cx| self.poll_send(cx)).await?;
-                        }
-                    }
-                    Need::Disk => {
-                        let reads = read.start_reads();
-                        self.state.core.stats.disk_reads.add(reads.len() as u64);
-                        // Replies that are ready need not wait for the disk.
-                        read.reply_has_left();
-                        while !self.state.output.is_empty() {
-                            poll_fn(|cx| self.poll_send(cx)).await?;
-                        }
-                        for disk_read in reads {
-                            let found = disk_read.await.map_err(io::Error::other)?;
-                            read.deliver(&mut self.state, found);
-                        }
-                    }
-                }
-            },
-        }
-        let state = &mut self.state;
-        finish(state, command, &mut clock, args.iter().map(Vec::as_slice));
-        Ok(())
-    }
 }
 
-/// Counts a command that has been executed.
-fn finish<'a>(
+/// What becomes of a request where there are several cores.
+enum Placed {
+    Here,
+    /// It goes to another core with the batch.
+    Gathered,
+    Many(ManyJob),
+    Waits(Waits),
+}
+
+fn place(
     state: &mut State,
+    snapshot: &Snapshot,
     command: &'static Command,
-    clock: &mut Instant,
-    args: impl Iterator<Item = &'a [u8]>,
-) {
-    let now = Instant::now();
-    let took = now - std::mem::replace(clock, now);
-    let core = &state.core;
-    let series = match &state.series {
-        Some(store) => store.of(&core.stats, command.id),
-        None => core.plain_series(command),
+    request: Request<'_>,
+) -> Placed {
+    let is_figures = matches!(command.id, Id::DbSize | Id::Info);
+    if !state.authenticated
+        || !command.accepts(request.len())
+        || !(is_figures || tables::concerns(state, snapshot, command, request))
+        || (state.transaction.is_some() && command.id != Id::Exec)
+    {
+        return Placed::Here;
+    }
+    let tables = &state.core.tables;
+    if tables.is_paused() {
+        return Placed::Waits(Waits::Paused);
+    }
+    let Some(shard) = tables.shard() else {
+        return Placed::Here;
     };
-    series.record(1, took);
-    series.record_keys(state.keys.0, state.keys.1);
-    if state.failed {
-        series.record_error();
-    }
-    state.client.set_last_command(command.id as usize);
-    if core.shared.stats.is_slow(took) {
-        record_slow(state, took, args);
-    }
-}
-
-#[cold]
-fn record_slow<'a>(state: &State, took: Duration, args: impl Iterator<Item = &'a [u8]>) {
-    let shorten = |arg: &[u8]| match arg.get(..SLOW_ARG_BYTES_MAX) {
-        None => arg.to_vec(),
-        Some(kept) => {
-            let more = format!("... ({} more bytes)", arg.len() - SLOW_ARG_BYTES_MAX);
-            [kept, more.as_bytes()].concat()
+    let (to, depends) = match command.id {
+        Id::Exec if state.transaction.is_some() => (Place::Many, true),
+        _ => {
+            let route = tables::route(tables, shard, snapshot, command, request);
+            (route.place, route.depends)
         }
     };
-    let mut shown: Vec<Vec<u8>> = args.take(SLOW_ARGS_MAX).map(shorten).collect();
-    // A password is not written down anywhere.
-    if shown.first().is_some_and(|name| {
-        name.eq_ignore_ascii_case(b"AUTH") || name.eq_ignore_ascii_case(b"HELLO")
-    }) {
-        shown.truncate(1);
-    }
-    let at = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    state.core.shared.stats.record_slow(SlowEntry {
-        id: 0,
-        at,
-        took,
-        args: shown,
-        client_addr: state.client.addr.to_string(),
-        client_name: state.client.names().name,
-    });
-}
-
-/// Consecutive GETs of one store that is in memory, gathered so that their lookups overlap.
-struct GetRun<'s, 'i> {
-    live: Option<&'s Arc<LiveStore>>,
-    /// The store's name and the colon.
-    prefix: &'i [u8],
-    series: Option<Rc<CommandSeries>>,
-    keys: [&'i [u8]; RUN_MAX],
-    len: usize,
-    len_max: usize,
-}
-
-impl<'s, 'i> GetRun<'s, 'i> {
-    fn new() -> GetRun<'s, 'i> {
-        GetRun {
-            live: None,
-            prefix: &[],
-            series: None,
-            len_max: RUN_MAX,
-            keys: [&[]; RUN_MAX],
-            len: 0,
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.len == self.len_max
-    }
-
-    /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full.
-    #[inline]
-    fn take(&mut self, snapshot: &'s Snapshot, redis_key: &'i [u8]) -> bool {
-        if self.live.is_some()
-            && let Some(key) = redis_key.strip_prefix(self.prefix)
-            && !key.is_empty()
-            && !is_hooked(key)
-        {
-            self.keys[self.len] = key;
-            self.len += 1;
-            return true;
-        }
-        if self.len > 0 {
-            return false;
-        }
-        self.live = None;
-        let Ok((live, key)) = resolve(snapshot, redis_key) else {
-            return false;
+    let kind = Kind {
+        writes: command.has_flag("write"),
+        depends,
+    };
+    if let Some(gathered) = &state.gathered {
+        let must_wait = match to {
+            Place::Core(core) => gathered.must_come_before(core, kind, state.proto),
+            Place::Many => true,
         };
-        let apart = !live.version.is_resident() || live.has_large_values();
-        if key.is_empty() || apart || is_hooked(key) {
-            return false;
-        }
-        self.live = Some(live);
-        self.prefix = &redis_key[..redis_key.len() - key.len()];
-        self.series = None;
-        self.len_max = together(live, RUN_MAX);
-        self.keys[0] = key;
-        self.len = 1;
-        true
-    }
-
-    /// Answers what has been gathered.
-    #[inline]
-    fn answer(&mut self, state: &mut State, clock: &mut Instant) {
-        let Some(live) = self.live else { return };
-        if self.len == 0 {
-            return;
-        }
-        let keys = &self.keys[..std::mem::take(&mut self.len)];
-        let (absent, intact) = get_run(state, live, keys);
-        let now = Instant::now();
-        let took = now - std::mem::replace(clock, now);
-        let core = &state.core;
-        let store = self
-            .series
-            .get_or_insert_with(|| core.store_series(live.name.as_str()));
-        let series = store.of(&core.stats, Id::Get);
-        series.record(keys.len() as u64, took);
-        series.record_keys(keys.len() as u64, absent);
-        if !intact {
-            series.record_error();
-        }
-        state.client.set_last_command(Id::Get as usize);
-        if core.shared.stats.is_slow(took) {
-            let redis_key = [self.prefix, keys[0]].concat();
-            record_slow(state, took, [&b"GET"[..], &redis_key].into_iter());
+        if must_wait {
+            return Placed::Waits(Waits::Gathered);
         }
     }
-}
-
-/// The arguments as they are kept for the slow log.
-pub(super) fn kept_args(request: &Request<'_>) -> Vec<Vec<u8>> {
-    request
-        .args()
-        .take(SLOW_ARGS_MAX)
-        .map(|arg| arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)].to_vec())
-        .collect()
+    match to {
+        Place::Core(core) if core == tables.index => Placed::Here,
+        Place::Core(core) => {
+            let cores = usize::from(shard.count);
+            let gathered = state
+                .gathered
+                .get_or_insert_with(|| Box::new(Gathered::new(cores, state.proto)));
+            let at = state.output.tail.len();
+            state.output.has_holes = true;
+            gathered.add(core, at, kind, request);
+            Placed::Gathered
+        }
+        Place::Many => Placed::Many(ManyJob::new(state, command, request)),
+    }
 }

@@ -14,6 +14,8 @@ pub struct Gate {
     pub(super) ticket: Option<Ticket>,
     /// Outputs must reflect this change.
     pub(super) change: Option<u64>,
+    /// Other cores that have copies of the rows must reflect this change.
+    pub(super) exports: Option<u64>,
     /// The journal took a transaction not at all.
     pub(super) failed: bool,
 }
@@ -23,12 +25,13 @@ impl Gate {
     pub fn join(&mut self, other: Gate) {
         self.ticket = self.ticket.max(other.ticket);
         self.change = self.change.max(other.change);
+        self.exports = self.exports.max(other.exports);
         self.failed |= other.failed;
     }
 
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.ticket.is_none() && self.change.is_none() && !self.failed
+        self.ticket.is_none() && self.change.is_none() && self.exports.is_none() && !self.failed
     }
 }
 
@@ -56,6 +59,11 @@ impl Tables {
             && self.engine.borrow().is_done(change)
         {
             gate.change = None;
+        }
+        if let (Some(exports), Some(sharing)) = (gate.exports, &self.sharing)
+            && sharing.is_acknowledged(exports)
+        {
+            gate.exports = None;
         }
         if gate.is_open() {
             return Poll::Ready(Ok(()));

@@ -1,25 +1,37 @@
-//! What other threads have of the tables: figures, and a way to ask their core.
+//! What all threads have of the tables: figures, and a way to every core that has a part of them.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use larder_join::{JoinInfo, TableInfo};
+use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Tables;
 use crate::error::Error;
-use crate::resp::Moved;
+use crate::resp::{Cursors, Requests};
 
-/// A task for the core that owns the tables.
+/// A task for a core.
 type Call = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// What the core that owns the tables is told.
+/// What a core is told by another thread. Messages of one thread arrive in order.
 pub enum Message {
-    /// A connection with a command on tables.
-    Connection(Moved),
+    /// What another core's engine has to say.
+    Exchange {
+        from: u16,
+        messages: Vec<larder_join::Message>,
+    },
+    /// Commands of another core's connection.
+    Requests(Requests),
     Call(Call),
+    /// Execute no commands but those with this ticket; see `pause`.
+    Pause {
+        ticket: u64,
+        granted: oneshot::Sender<()>,
+    },
+    Release(u64),
 }
 
 /// What there is, at about one moment.
@@ -36,66 +48,195 @@ pub struct Figures {
     pub backlog_bytes: u64,
 }
 
-/// Shared by all threads.
-pub struct TablesHandle {
-    messages: mpsc::UnboundedSender<Message>,
-    receiver: Mutex<Option<mpsc::UnboundedReceiver<Message>>>,
-    figures: Mutex<Figures>,
+impl Figures {
+    /// Takes in another core's. What is of the journal is the same for all.
+    fn add(&mut self, other: &Figures) {
+        for table in &other.tables {
+            match self.tables.iter_mut().find(|own| own.name == table.name) {
+                Some(own) => own.rows += table.rows,
+                None => self.tables.push(table.clone()),
+            }
+        }
+        self.tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        add_joins(&mut self.joins, &other.joins);
+        self.rows += other.rows;
+        self.memory_bytes += other.memory_bytes;
+        self.log_bytes = self.log_bytes.max(other.log_bytes);
+        self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);
+        self.backlog_bytes = self.backlog_bytes.max(other.backlog_bytes);
+    }
 }
 
-impl Default for TablesHandle {
-    fn default() -> TablesHandle {
-        let (messages, receiver) = mpsc::unbounded_channel();
-        TablesHandle {
-            messages,
-            receiver: Mutex::new(Some(receiver)),
-            figures: Mutex::default(),
-        }
+/// Adds what another core has of the same joins.
+fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
+    for join in others {
+        let Some(own) = all.iter_mut().find(|own| own.name == join.name) else {
+            all.push(join.clone());
+            continue;
+        };
+        own.ranges += join.ranges;
+        own.filled += join.filled;
+        own.evicted += join.evicted;
+        own.rows += join.rows;
+        own.updaters += join.updaters;
+        own.memory_bytes += join.memory_bytes;
     }
+}
+
+/// Shared by all threads.
+pub struct TablesHandle {
+    cores: Vec<mpsc::UnboundedSender<Message>>,
+    receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<Message>>>>,
+    figures: Mutex<Vec<Figures>>,
+    /// What the engines take, for their share of the limit.
+    pub(super) used_bytes: Vec<AtomicU64>,
+    /// Positions of SCAN in tables.
+    cursors: Mutex<Cursors>,
+    /// Cores whose connections may still ask others.
+    pub serving: AtomicUsize,
+    pub(super) tickets: AtomicU64,
 }
 
 impl TablesHandle {
-    /// For the owner, once.
-    pub fn take_receiver(&self) -> Option<mpsc::UnboundedReceiver<Message>> {
-        let mut receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
-        receiver.take()
+    pub fn new(cores: usize) -> TablesHandle {
+        let channels = (0..cores).map(|_| mpsc::unbounded_channel());
+        let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
+        TablesHandle {
+            cores: senders,
+            receivers: Mutex::new(receivers),
+            figures: Mutex::new(vec![Figures::default(); cores]),
+            used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
+            cursors: Mutex::default(),
+            serving: AtomicUsize::new(cores),
+            tickets: AtomicU64::new(0),
+        }
     }
 
-    pub fn send(&self, message: Message) {
-        // Without an owner the server is stopping: the connection is closed with the message.
-        let _ = self.messages.send(message);
+    pub fn cores(&self) -> usize {
+        self.cores.len()
     }
 
-    /// Runs `task` on the core that owns the tables.
+    /// For each core, once.
+    pub fn take_receiver(&self, core: usize) -> Option<mpsc::UnboundedReceiver<Message>> {
+        locked(&self.receivers)[core].take()
+    }
+
+    pub fn send(&self, core: usize, message: Message) {
+        // Without its receiver the server is stopping: who waits for an answer learns that none will come.
+        let _ = self.cores[core].send(message);
+    }
+
+    /// Runs `task` on a core, once it executes commands.
     ///
     /// # Errors
     /// [`Error::Io`] if the server is stopping.
     pub async fn call<T, F>(
         &self,
+        core: usize,
         task: impl FnOnce(Rc<Tables>) -> F + Send + 'static,
     ) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        self.send(Message::Call(Box::new(move |tables| {
-            Box::pin(async move {
-                // An error means that nobody waits any more.
-                let _ = answer.send(task(tables).await);
-            })
-        })));
-        answered
+        self.begin_call(core, None, task)
             .await
             .map_err(|_| Error::Io("the server is stopping".to_owned()))
     }
 
-    pub fn figures(&self) -> Figures {
-        let figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
-        figures.clone()
+    /// As [`TablesHandle::call`], for a core that is paused with `ticket`; the answer comes by the receiver.
+    pub fn begin_call<T, F>(
+        &self,
+        core: usize,
+        ticket: Option<u64>,
+        task: impl FnOnce(Rc<Tables>) -> F + Send + 'static,
+    ) -> oneshot::Receiver<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let call = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(async move {
+                tables.resumed(ticket).await;
+                // An error means that nobody waits any more.
+                let _ = answer.send(task(tables).await);
+            })
+        };
+        self.send(core, Message::Call(Box::new(call)));
+        answered
     }
 
-    pub(super) fn set_figures(&self, new: Figures) {
-        *self.figures.lock().unwrap_or_else(PoisonError::into_inner) = new;
+    /// Runs `task` on every core; what each answers, in their order.
+    ///
+    /// # Errors
+    /// As [`TablesHandle::call`].
+    pub async fn call_all<T, F>(
+        &self,
+        ticket: Option<u64>,
+        task: impl FnOnce(Rc<Tables>) -> F + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + 'static,
+    {
+        let begun: Vec<_> = (0..self.cores())
+            .map(|core| self.begin_call(core, ticket, task.clone()))
+            .collect();
+        let mut answers = Vec::with_capacity(begun.len());
+        for answered in begun {
+            let answer = answered.await;
+            answers.push(answer.map_err(|_| Error::Io("the server is stopping".to_owned()))?);
+        }
+        Ok(answers)
     }
+
+    /// Has all cores publish their figures.
+    pub async fn refresh_figures(&self) {
+        // Without an owner the figures are the last ones, and the server is stopping.
+        let _ = self
+            .call_all(None, |tables| async move { tables.publish_figures() })
+            .await;
+    }
+
+    /// The joins, with what all cores have of them.
+    ///
+    /// # Errors
+    /// As [`TablesHandle::call`].
+    pub async fn joins(&self, ticket: Option<u64>) -> Result<Vec<JoinInfo>, Error> {
+        let list = |tables: Rc<Tables>| async move { tables.read(|engine, _| engine.list()) };
+        let mut all = Vec::new();
+        for joins in self.call_all(ticket, list).await? {
+            add_joins(&mut all, &joins);
+        }
+        Ok(all)
+    }
+
+    /// The core that has a key's row.
+    pub fn owner_of(&self, key: &[u8]) -> usize {
+        let count = self.cores() as u16;
+        usize::from(Shard { index: 0, count }.owner_of(key))
+    }
+
+    pub fn figures(&self) -> Figures {
+        let mut all = Figures::default();
+        locked(&self.figures).iter().for_each(|one| all.add(one));
+        all
+    }
+
+    pub(super) fn set_figures(&self, core: usize, new: Figures) {
+        locked(&self.figures)[core] = new;
+    }
+
+    pub fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        locked(&self.cursors)
+    }
+
+    pub fn next_ticket(&self) -> u64 {
+        self.tickets.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

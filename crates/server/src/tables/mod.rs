@@ -1,16 +1,17 @@
-//! Tables and joins: the engine of `larder-join`, its journal, and the one core that owns both.
+//! Tables and joins: on each core an engine of `larder-join` with its part of them, and one journal for all.
 //!
 //! ```text
-//!  session on core 0 ── Tables::write / read ──► engine ──► changes ──► journal ──► called when durable
-//!  session elsewhere ── moves to core 0 (resp/moved.rs), once, with its first command on a table
-//!  HTTP, metrics     ── TablesHandle::call ──► a task on core 0
+//!  session, on the row's core ── Tables::write / read ──► engine ──► changes ─┬► journal ──► called when durable
+//!  session on another core    ── requests, by message (resp/remote.rs) ──┘    └► other cores that have copies
+//!  HTTP, metrics              ── TablesHandle::call ──► a task on a core
 //! ```
 //!
-//! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back. The commands are in
-//! `resp/tables`.
+//! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back. Where there are several cores,
+//! `shards` has what their engines say to one another, and `pause` makes them do something as one; where there is one,
+//! neither costs anything. The commands are in `resp/tables`.
 //!
 //! Invariants:
-//! 1. The engine is on the thread of core 0 alone, and no await happens while it is borrowed.
+//! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
 //! 2. What changed the engine is in the journal's buffer before anything else is done to the engine, in the same order.
 //! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and under `always` they are on disk.
 //! 4. A long answer that is still to be sent is of the moment when its command was executed: before its table changes,
@@ -19,6 +20,8 @@
 mod gate;
 mod handle;
 mod open;
+mod pause;
+mod shards;
 mod snapshot;
 
 use std::cell::{Cell, RefCell};
@@ -34,7 +37,8 @@ use tokio::sync::Notify;
 
 pub use gate::Gate;
 pub use handle::{Figures, Message, TablesHandle};
-pub use open::open;
+pub use open::{Opening, open};
+pub use pause::Paused;
 
 /// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
 const STEP_ROWS: usize = 2048;
@@ -50,11 +54,13 @@ pub trait Pending {
     fn copy(&self, engine: &mut Engine, now: u64);
 }
 
-/// All tables and joins, on the core that owns them.
+/// One core's part of all tables and joins.
 pub struct Tables {
+    /// The core's number.
+    pub index: usize,
     engine: RefCell<Engine>,
     producer: RefCell<Producer>,
-    journal: Journal,
+    journal: Arc<Journal>,
     is_always: bool,
     /// Called by the journal's threads, and when something waits to be handed to it.
     called: Arc<Notify>,
@@ -68,6 +74,9 @@ pub struct Tables {
     together: RefCell<Option<Vec<LogEntry>>>,
     pending: RefCell<Vec<Weak<dyn Pending>>>,
     handle: Arc<TablesHandle>,
+    /// Where there are several cores.
+    sharing: Option<shards::Sharing>,
+    pause: RefCell<pause::Pause>,
 }
 
 impl Tables {
@@ -132,6 +141,15 @@ impl Tables {
         done
     }
 
+    /// Which part of the tables this core has, where there are several.
+    pub fn shard(&self) -> Option<larder_join::Shard> {
+        self.sharing.as_ref().map(|sharing| sharing.shard)
+    }
+
+    pub fn handle(&self) -> &Arc<TablesHandle> {
+        &self.handle
+    }
+
     /// Whether a transaction is being executed.
     pub fn is_together(&self) -> bool {
         self.together.borrow().is_some()
@@ -141,6 +159,10 @@ impl Tables {
         let changes = engine.take_changes();
         if changes.is_empty() {
             return Ok(());
+        }
+        if let Some(sharing) = &self.sharing {
+            sharing.export(&changes, gate);
+            self.call();
         }
         if let Some(together) = &mut *self.together.borrow_mut() {
             together.extend(changes);
@@ -220,11 +242,14 @@ impl Tables {
             self.called.notified().await;
             loop {
                 self.uncommitted.set(false);
+                let mut more = self.exchange();
                 self.commit();
                 if let Some(failure) = self.journal.failure() {
                     self.stop(&format!("{failure:?}"));
                 }
-                let more = self.engine.borrow_mut().step(STEP_ROWS);
+                more |= self.engine.borrow_mut().step(STEP_ROWS);
+                self.acknowledge();
+                self.send_exchange();
                 for waker in self.waiting.take() {
                     waker.wake();
                 }
@@ -243,7 +268,7 @@ impl Tables {
         loop {
             tick.tick().await;
             self.publish_figures();
-            if self.journal.wants_snapshot() {
+            if self.index == 0 && self.journal.wants_snapshot() {
                 self.snapshot().await;
             }
         }
@@ -254,15 +279,18 @@ impl Tables {
         let sizes = self.journal.sizes();
         let engine = self.engine.borrow();
         let tables = engine.tables();
-        self.handle.set_figures(Figures {
-            rows: tables.iter().map(|table| table.rows).sum(),
-            tables,
-            joins: engine.list(),
-            memory_bytes: engine.memory_bytes() as u64,
-            log_bytes: sizes.log_bytes,
-            snapshot_bytes: sizes.snapshot_bytes,
-            backlog_bytes: sizes.backlog_bytes,
-        });
+        self.handle.set_figures(
+            self.index,
+            Figures {
+                rows: tables.iter().map(|table| table.rows).sum(),
+                tables,
+                joins: engine.list(),
+                memory_bytes: engine.memory_bytes() as u64,
+                log_bytes: sizes.log_bytes,
+                snapshot_bytes: sizes.snapshot_bytes,
+                backlog_bytes: sizes.backlog_bytes,
+            },
+        );
     }
 
     /// Remembers an answer that is to be sent from the rows of a table.
@@ -334,6 +362,11 @@ fn fsync(word: &str) -> Fsync {
         "no" => Fsync::No,
         _ => Fsync::EverySecond,
     }
+}
+
+/// How it is answered that another core is gone.
+pub fn stopping(error: crate::error::Error) -> Refusal {
+    (Code::Io, error.to_string())
 }
 
 /// How an engine's error is answered.

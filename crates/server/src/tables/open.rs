@@ -1,42 +1,99 @@
 //! The start: everything in the journal becomes tables and joins again.
+//!
+//! The first core reads the journal and deals the rows out to those that own them, whatever the number of cores was
+//! when they were written.
 
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use larder_join::Engine;
+use larder_join::{Engine, Shard};
 use larder_journal::{Entry, Journal, Options, Recovery};
 use tokio::sync::Notify;
 
+use super::shards::Sharing;
 use super::{STEP_ROWS, Tables, fsync};
 use crate::Shared;
 use crate::error::Error;
 
-/// Reads `<data>/tables` and opens it for writing. Takes as long as reading all rows does.
+/// Entries that are sent to another core at once, and such parcels that wait.
+const PARCEL_ENTRIES: usize = 1024;
+const PARCELS_MAX: usize = 16;
+
+/// What the first core tells the others as it reads the journal.
+enum Dealt {
+    Entries(Vec<Owned>),
+    /// All were; the definitions, oldest first.
+    End {
+        definitions: Vec<(String, String)>,
+        journal: Arc<Journal>,
+    },
+}
+
+/// An entry on rows, in memory of its own.
+enum Owned {
+    Put(Vec<u8>, Vec<u8>, Option<u64>),
+    Expire(Vec<u8>, Option<u64>),
+    Remove(Vec<u8>),
+    RemoveRange(Vec<u8>, Vec<u8>),
+}
+
+/// The ways between the cores while they open the tables.
+pub struct Opening {
+    deal: Vec<SyncSender<Dealt>>,
+    dealt: Mutex<Vec<Option<Receiver<Dealt>>>>,
+    /// The rows that each core has at the end.
+    counted: Sender<u64>,
+    counts: Mutex<Receiver<u64>>,
+}
+
+impl Opening {
+    pub fn new(cores: usize) -> Opening {
+        let (deal, dealt) = (0..cores)
+            .map(|_| sync_channel(PARCELS_MAX))
+            .map(|(sender, receiver)| (sender, Some(receiver)))
+            .unzip();
+        let (counted, counts) = channel();
+        Opening {
+            deal,
+            dealt: Mutex::new(dealt),
+            counted,
+            counts: Mutex::new(counts),
+        }
+    }
+}
+
+/// Opens a core's part. The first one reads `<data>/tables`; the others wait for it.
 ///
 /// # Errors
 /// [`Error::Corrupted`] names what is damaged or does not fit; [`Error::Io`].
-pub fn open(shared: &Shared) -> Result<Tables, Error> {
-    let config = &shared.config.tables;
-    let folder = shared.config.server.data.join("tables");
-    let options = Options {
-        fsync: fsync(&config.fsync),
-        ..Options::default()
+pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
+    let cores = opening.deal.len();
+    let shard = Shard {
+        index: index as u16,
+        count: cores as u16,
     };
-    let started = Instant::now();
-    let mut replay = Replay::default();
-    let (journal, recovery) =
-        Journal::open(&folder, options, &mut |entry| replay.apply(entry)).map_err(failed)?;
-    let mut engine = replay.finish()?;
+    let mut replay = Replay::new(shard);
+    let journal = if index == 0 {
+        read(shared, opening, &mut replay)?
+    } else {
+        let receiver = locked(&opening.dealt)[index].take();
+        receive(receiver.as_ref(), &mut replay)?
+    };
+    let mut engine = replay.engine;
+    // Fails only if the first core has given up.
+    let _ = opening.counted.send(engine.row_count());
     engine.record_changes(true);
     engine.set_step_rows(Some(STEP_ROWS));
+    let config = &shared.config.tables;
     let limit = usize::try_from(config.memory.0).unwrap_or(usize::MAX);
-    engine.set_memory_limit((limit > 0).then_some(limit));
-    tell(&engine, &recovery, started);
+    engine.set_memory_limit((limit > 0).then_some(limit / cores));
     let called = Arc::new(Notify::new());
     let waker = called.clone();
     let producer = journal.producer(move || waker.notify_one());
     let tables = Tables {
+        index,
         engine: RefCell::new(engine),
         producer: RefCell::new(producer),
         journal,
@@ -49,9 +106,96 @@ pub fn open(shared: &Shared) -> Result<Tables, Error> {
         together: RefCell::default(),
         pending: RefCell::default(),
         handle: shared.tables.clone(),
+        sharing: (cores > 1).then(|| Sharing::new(shard)),
+        pause: RefCell::default(),
     };
     tables.publish_figures();
     Ok(tables)
+}
+
+/// Reads the journal: own rows into `replay`, others' to their cores.
+fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<Journal>, Error> {
+    let config = &shared.config.tables;
+    let folder = shared.config.server.data.join("tables");
+    let options = Options {
+        fsync: fsync(&config.fsync),
+        ..Options::default()
+    };
+    let started = Instant::now();
+    let mut parcels: Vec<Vec<Owned>> = opening.deal.iter().map(|_| Vec::new()).collect();
+    // A core that is gone has an error to tell.
+    let deal = |core: usize, parcel: Vec<Owned>| {
+        let _ = opening.deal[core].send(Dealt::Entries(parcel));
+    };
+    let (journal, recovery) = Journal::open(&folder, options, &mut |entry| {
+        let owner = match entry {
+            Entry::Put { key, .. } | Entry::Expire { key, .. } | Entry::Remove { key } => {
+                Some(usize::from(replay.shard.owner_of(key)))
+            }
+            _ => None,
+        };
+        if owner.is_none_or(|owner| owner == 0) {
+            replay.apply(entry);
+        }
+        for core in (1..parcels.len()).filter(|&core| owner.is_none_or(|owner| owner == core)) {
+            let Some(owned) = Owned::from(entry) else {
+                continue;
+            };
+            let parcel = &mut parcels[core];
+            parcel.push(owned);
+            if parcel.len() == PARCEL_ENTRIES {
+                deal(core, std::mem::take(parcel));
+            }
+        }
+    })
+    .map_err(failed)?;
+    let journal = Arc::new(journal);
+    for (core, parcel) in parcels.into_iter().enumerate().skip(1) {
+        deal(core, parcel);
+        let end = Dealt::End {
+            definitions: replay.definitions.clone(),
+            journal: journal.clone(),
+        };
+        let _ = opening.deal[core].send(end);
+    }
+    let joins = replay.definitions.len();
+    replay.finish()?;
+    let counts = locked(&opening.counts);
+    let others: u64 = (1..opening.deal.len())
+        .map(|_| counts.recv().unwrap_or(0))
+        .sum();
+    tell(
+        replay.engine.row_count() + others,
+        joins,
+        &recovery,
+        started,
+    );
+    Ok(journal)
+}
+
+/// Takes in what the first core deals out.
+fn receive(receiver: Option<&Receiver<Dealt>>, replay: &mut Replay) -> Result<Arc<Journal>, Error> {
+    let gone = || Error::Io("the journal of the tables could not be read".to_owned());
+    let receiver = receiver.ok_or_else(gone)?;
+    loop {
+        match receiver.recv().map_err(|_| gone())? {
+            Dealt::Entries(entries) => entries.iter().for_each(|e| replay.apply(e.entry())),
+            Dealt::End {
+                definitions,
+                journal,
+            } => {
+                replay.definitions = definitions;
+                replay.finish()?;
+                return Ok(journal);
+            }
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn failed(error: larder_journal::Error) -> Error {
@@ -61,7 +205,7 @@ fn failed(error: larder_journal::Error) -> Error {
     }
 }
 
-fn tell(engine: &Engine, recovery: &Recovery, started: Instant) {
+fn tell(rows: u64, joins: usize, recovery: &Recovery, started: Instant) {
     if let Some(cut) = &recovery.cut {
         tracing::warn!(
             path = %cut.path.display(),
@@ -72,8 +216,8 @@ fn tell(engine: &Engine, recovery: &Recovery, started: Instant) {
     }
     if !recovery.new {
         tracing::info!(
-            rows = engine.row_count(),
-            joins = engine.list().len(),
+            rows,
+            joins,
             snapshot_rows = recovery.snapshot_rows,
             log_entries = recovery.log_entries,
             log_bytes = recovery.log_bytes,
@@ -83,15 +227,59 @@ fn tell(engine: &Engine, recovery: &Recovery, started: Instant) {
     }
 }
 
+impl Owned {
+    /// Nothing for what is not of rows.
+    fn from(entry: Entry<'_>) -> Option<Owned> {
+        Some(match entry {
+            Entry::Put {
+                key,
+                value,
+                deadline_ms,
+            } => Owned::Put(key.to_vec(), value.to_vec(), deadline_ms),
+            Entry::Expire { key, deadline_ms } => Owned::Expire(key.to_vec(), deadline_ms),
+            Entry::Remove { key } => Owned::Remove(key.to_vec()),
+            Entry::RemoveRange { lo, hi: Some(hi) } => Owned::RemoveRange(lo.to_vec(), hi.to_vec()),
+            _ => return None,
+        })
+    }
+
+    fn entry(&self) -> Entry<'_> {
+        match self {
+            Owned::Put(key, value, deadline_ms) => Entry::Put {
+                key,
+                value,
+                deadline_ms: *deadline_ms,
+            },
+            Owned::Expire(key, deadline_ms) => Entry::Expire {
+                key,
+                deadline_ms: *deadline_ms,
+            },
+            Owned::Remove(key) => Entry::Remove { key },
+            Owned::RemoveRange(lo, hi) => Entry::RemoveRange { lo, hi: Some(hi) },
+        }
+    }
+}
+
 /// Rows first, definitions last, so that no join is maintained meanwhile.
-#[derive(Default)]
 struct Replay {
+    shard: Shard,
     engine: Engine,
     definitions: Vec<(String, String)>,
     wrong: Option<String>,
 }
 
 impl Replay {
+    fn new(shard: Shard) -> Replay {
+        let mut engine = Engine::new();
+        engine.set_shard(shard);
+        Replay {
+            shard,
+            engine,
+            definitions: Vec::new(),
+            wrong: None,
+        }
+    }
+
     fn apply(&mut self, entry: Entry<'_>) {
         // The time stands still: rows that are to go are still there for later entries.
         const NOW: u64 = 0;
@@ -131,15 +319,15 @@ impl Replay {
         }
     }
 
-    fn finish(mut self) -> Result<Engine, Error> {
+    fn finish(&mut self) -> Result<(), Error> {
         for (name, definition) in &self.definitions {
             if let Err(error) = self.engine.create(name, definition, 0) {
                 self.wrong
                     .get_or_insert_with(|| format!("join {name}: {error}"));
             }
         }
-        match self.wrong {
-            None => Ok(self.engine),
+        match self.wrong.take() {
+            None => Ok(()),
             Some(why) => Err(Error::Corrupted(format!(
                 "the journal of the tables cannot be applied: {why}"
             ))),

@@ -23,13 +23,40 @@ impl Tables {
     }
 
     async fn write_snapshot(&self) -> Result<(), Error> {
-        let mut parts = self.journal.begin_snapshot(1)?;
-        let Some(mut part) = parts.pop() else {
-            return Ok(());
-        };
+        let parts = self.journal.begin_snapshot(self.handle.cores())?;
+        let mut own = None;
+        let mut others = Vec::new();
+        for (core, part) in parts.into_iter().enumerate() {
+            if core == self.index {
+                own = Some(part);
+                continue;
+            }
+            others.push(
+                self.handle
+                    .begin_call(core, None, move |tables| async move {
+                        tables.write_part(part, false).await
+                    }),
+            );
+        }
+        if let Some(part) = own {
+            self.write_part(part, true).await?;
+        }
+        for other in others {
+            // A core that is gone ends the server, and the part that it drops the snapshot.
+            if let Ok(written) = other.await {
+                written?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes this core's rows, and the definitions if they are asked for.
+    async fn write_part(&self, mut part: SnapshotPart, definitions: bool) -> Result<(), Error> {
         let tables = self.read(|engine, _| engine.tables());
         for table in tables.iter().filter(|table| !table.computed) {
             let mut lo = table.name.clone();
+            // What a pause of the cores changes is seen when it is logged.
+            self.resumed(None).await;
             while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
                 lo = last;
                 lo.push(0);
@@ -37,9 +64,15 @@ impl Tables {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
                 tokio::task::yield_now().await;
+                self.resumed(None).await;
             }
         }
-        for join in self.read(|engine, _| engine.list()) {
+        self.resumed(None).await;
+        for join in self
+            .read(|engine, _| engine.list())
+            .into_iter()
+            .filter(|_| definitions)
+        {
             part.add(Entry::Define {
                 name: join.name.as_bytes(),
                 text: join.definition.as_bytes(),

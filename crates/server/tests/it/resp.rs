@@ -1,7 +1,7 @@
 //! The Redis protocol, as raw bytes and through redis-cli where it is installed.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -18,7 +18,11 @@ pub struct Client {
 
 impl Client {
     pub fn connect(server: &TestServer) -> Client {
-        let stream = TcpStream::connect(server.server().resp_addr()).expect("connected");
+        Client::to(server.server().resp_addr())
+    }
+
+    pub fn to(addr: SocketAddr) -> Client {
+        let stream = TcpStream::connect(addr).expect("connected");
         // A test that would hang fails instead.
         stream
             .set_read_timeout(Some(Duration::from_secs(30)))
@@ -101,8 +105,10 @@ fn lookups_answer_value_nil_or_why_not() {
     client.check("GET s:k1", "$1|v");
     client.check("get s:none", "$-1");
     client.check("GET s:", "$-1");
+    // No store and no table has this name: a table may yet come, so its keys are absent.
+    client.check("GET x:k1", "$-1");
     client.check(
-        "GET x:k1",
+        "STORE.INFO x",
         "-NOSTORE no store is named 'x'; STORE.LIST lists those there are",
     );
     client.check(
@@ -110,7 +116,11 @@ fn lookups_answer_value_nil_or_why_not() {
         "-ERR key 'plain' names no store; write store:key, such as pymk:42",
     );
     client.check("MGET s:k1 s:none s:k2", "*3|$1|v|$-1|$1|v");
-    assert!(client.ask("MGET s:k1 x:k2").starts_with("-NOSTORE"));
+    assert!(
+        client
+            .ask("MGET s:k1 x:k2")
+            .starts_with("-ERR s is a store; ask MGET")
+    );
     client.check("EXISTS s:k1 s:none s:k1", ":2");
     client.check("STRLEN s:k1", ":1");
     client.check("STRLEN s:none", ":0");
@@ -147,7 +157,7 @@ fn pipelined_requests_are_answered_in_order_whatever_they_are() {
             assert_eq!(client.reply(), format!("${}|{i}", i.to_string().len()));
         }
         if i % 11 == 0 {
-            assert!(client.reply().starts_with("-NOSTORE"));
+            assert_eq!(client.reply(), "$-1");
         }
     }
 }
@@ -506,7 +516,7 @@ fn scan_gives_every_key_once() {
     let total = keys.len();
     keys.dedup();
     assert_eq!((keys.len(), total), (100, 100));
-    assert!(client.ask("SCAN 0 MATCH x:*").starts_with("-NOSTORE"));
+    client.check("SCAN 0 MATCH x:*", "*2|$1|0|*0");
     assert!(
         client
             .ask("SCAN 281474976710657123 MATCH s:*")

@@ -1,8 +1,9 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
+use larder_join::JoinInfo;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Request;
+use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
 
 use super::super::session::State;
@@ -13,11 +14,8 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
     let tables = state.tables();
     match id {
         Id::JoinCreate => {
-            let name = text(request.arg(1))?;
-            // Without quotes around it, a definition comes in words.
-            let words: Vec<&[u8]> = request.args().skip(2).collect();
-            let definition = words.join(&b' ');
-            create(&tables, &mut state.gate, name, text(&definition)?)?;
+            let (name, definition) = definition(request)?;
+            create(&tables, &mut state.gate, &name, &definition)?;
             state.encoder().ok();
         }
         Id::JoinDrop => {
@@ -53,6 +51,22 @@ fn info(state: &mut State, name: &str) -> Result<(), Refusal> {
     let join = tables
         .read(|engine, _| engine.info(name))
         .map_err(refusal)?;
+    describe(&mut state.encoder(), &join);
+    Ok(())
+}
+
+/// Name and definition of a JOIN.CREATE.
+pub(super) fn definition(request: Request<'_>) -> Result<(String, String), Refusal> {
+    // Without quotes around it, a definition comes in words.
+    let words: Vec<&[u8]> = request.args().skip(2).collect();
+    let definition = words.join(&b' ');
+    Ok((
+        text(request.arg(1))?.to_owned(),
+        text(&definition)?.to_owned(),
+    ))
+}
+
+pub(super) fn describe(encoder: &mut Encoder<'_>, join: &JoinInfo) {
     let counts = [
         ("rows", join.rows),
         ("ranges", join.ranges as u64),
@@ -61,7 +75,6 @@ fn info(state: &mut State, name: &str) -> Result<(), Refusal> {
         ("updaters", join.updaters as u64),
         ("memory_bytes", join.memory_bytes as u64),
     ];
-    let mut encoder = state.encoder();
     encoder.map(2 + counts.len());
     for (field, value) in [("name", &join.name), ("definition", &join.definition)] {
         encoder.text(field);
@@ -71,10 +84,9 @@ fn info(state: &mut State, name: &str) -> Result<(), Refusal> {
         encoder.text(field);
         encoder.count(count);
     }
-    Ok(())
 }
 
-fn text(bytes: &[u8]) -> Result<&str, Refusal> {
+pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
     std::str::from_utf8(bytes).map_err(|_| {
         (
             Code::BadRequest,
@@ -87,7 +99,7 @@ fn text(bytes: &[u8]) -> Result<&str, Refusal> {
 ///
 /// # Errors
 /// Where in the definition something is wrong, and what.
-pub(crate) fn create(
+pub(super) fn create(
     tables: &Tables,
     gate: &mut Gate,
     name: &str,
@@ -109,7 +121,7 @@ pub(crate) fn create(
 ///
 /// # Errors
 /// There is none of this name.
-pub(crate) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
+pub(super) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
     tables.write(gate, b"", |engine, _| {
         engine.drop_join(name).map_err(refusal)?;
         Ok(((), None))

@@ -1,13 +1,18 @@
 //! The commands on tables and join outputs.
 //!
 //! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges, `joins` the
-//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC.
+//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC. Where there are several cores, `route` says which one executes a
+//! request, `many` and `merge` what several do, and `wait` has commands that lack rows of other cores.
 
 mod joins;
+mod many;
+mod merge;
 mod range;
+mod route;
 mod rows;
 mod scan;
 mod transaction;
+mod wait;
 
 use larder_protocol::commands::{Command, Group, Id};
 use larder_protocol::errors::Code;
@@ -20,10 +25,14 @@ use super::session::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
 
-pub(crate) use joins::{create, drop_join};
-pub(super) use range::RangeJob;
-pub(super) use scan::Cursors;
-pub(super) use transaction::{Transaction, spoil};
+pub(super) use many::ManyJob;
+pub(crate) use many::define_everywhere;
+pub(super) use merge::Merge;
+pub(super) use range::{RangeJob, header, one_row};
+pub(super) use route::{Place, route};
+pub use scan::Cursors;
+pub(super) use transaction::{Transaction, execute_together, spoil};
+pub(super) use wait::WaitJob;
 
 /// Whether a key is of a table, or of nothing there is: its name is no store's.
 #[inline]
@@ -61,7 +70,7 @@ pub(super) fn concerns(
     }
 }
 
-/// Executes a request that [`concerns`] tables, on the core that owns them.
+/// Executes a request that [`concerns`] tables, on the core that has its rows.
 pub(super) fn execute(
     state: &mut State,
     snapshot: &Snapshot,
@@ -75,11 +84,43 @@ pub(super) fn execute(
         Id::Multi | Id::Exec | Id::Discard => {
             transaction::execute(state, snapshot, command, request)
         }
-        _ => at_once(state, snapshot, command, request, false),
+        _ => return try_once(state, snapshot, command, request, false),
     };
     match done {
         Ok(job) => job,
         Err(refusal) => {
+            state.refuse(refusal);
+            None
+        }
+    }
+}
+
+/// As [`execute`], for a command of a transaction over several cores: to its end.
+pub(super) fn execute_whole(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) -> Option<Job> {
+    try_once(state, snapshot, command, request, true)
+}
+
+/// Executes one command. If it lacks rows of other cores it waits for them.
+fn try_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+    whole: bool,
+) -> Option<Job> {
+    let mark = state.output.mark();
+    match at_once(state, snapshot, command, request, whole) {
+        Ok(job) => job,
+        Err(refusal) => {
+            if let Some(lacking) = state.core.tables.ask() {
+                state.output.rewind(mark);
+                return Some(Job::Wait(WaitJob::new(command, request, lacking)));
+            }
             state.refuse(refusal);
             None
         }
@@ -94,17 +135,7 @@ fn at_once(
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
-    if let Err(refusal) = check_keys(snapshot, command, request) {
-        // A name that nothing has is the worse mistake.
-        if matches!(command.id, Id::MGet | Id::Exists) {
-            let of_tables = request.args().skip(1);
-            let mut of_tables = of_tables.filter(|key| is_of_table(snapshot, key));
-            let tables = state.tables();
-            tables
-                .read(|engine, _| of_tables.try_for_each(|key| rows::check_known(engine, key)))?;
-        }
-        return Err(refusal);
-    }
+    check_keys(snapshot, command, request)?;
     match command.id {
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),

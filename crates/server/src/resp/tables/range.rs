@@ -15,7 +15,8 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::dispatch::Job;
-use super::super::session::{State, kept_args};
+use super::super::finish::kept_args;
+use super::super::session::State;
 use super::{number, syntax};
 use crate::tables::{Pending, Refusal, refusal};
 
@@ -25,13 +26,19 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// Rows that one turn removes.
 const REMOVE_ROWS: u64 = 1024;
 
+/// What a RANGE asks for, or what of it is still to be read.
+#[derive(Clone)]
+pub(in crate::resp) struct Asked {
+    pub lo: Vec<u8>,
+    pub hi: Vec<u8>,
+    pub left: u64,
+    pub reverse: bool,
+    pub keys_only: bool,
+}
+
 /// What is still to be read of an answer.
 struct Rest {
-    lo: Vec<u8>,
-    hi: Vec<u8>,
-    left: u64,
-    reverse: bool,
-    keys_only: bool,
+    asked: Asked,
     proto: Proto,
     /// The rest of the answer, once its table was about to change, and how much of it was sent.
     copied: Option<(Vec<u8>, usize)>,
@@ -68,7 +75,12 @@ pub(super) fn complete(outcome: Result<Outcome, Error>) -> Result<(), Refusal> {
     }
 }
 
-fn one_row(encoder: &mut Encoder<'_>, keys_only: bool, key: &[u8], value: &[u8]) {
+pub(in crate::resp) fn one_row(
+    encoder: &mut Encoder<'_>,
+    keys_only: bool,
+    key: &[u8],
+    value: &[u8],
+) {
     if keys_only {
         return encoder.bulk(key);
     }
@@ -79,7 +91,7 @@ fn one_row(encoder: &mut Encoder<'_>, keys_only: bool, key: &[u8], value: &[u8])
     encoder.bulk(value);
 }
 
-fn header(encoder: &mut Encoder<'_>, keys_only: bool, rows: u64) {
+pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, keys_only: bool, rows: u64) {
     let flat = !keys_only && encoder.proto == Proto::Resp2;
     encoder.array(rows as usize * if flat { 2 } else { 1 });
 }
@@ -95,33 +107,39 @@ impl Rest {
         bytes_max: usize,
     ) -> Result<(bool, u64), Refusal> {
         let limits = Limits {
-            limit: Some(self.left.min(rows_max)),
-            reverse: self.reverse,
-            keys_only: self.keys_only,
+            limit: Some(self.asked.left.min(rows_max)),
+            reverse: self.asked.reverse,
+            keys_only: self.asked.keys_only,
         };
-        let (keys_only, proto) = (self.keys_only, self.proto);
+        let (keys_only, proto) = (self.asked.keys_only, self.proto);
         let (mut rows, mut stopped) = (0, false);
         let mut last: Vec<u8> = Vec::new();
         let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
-        let outcome = engine.range(&self.lo, &self.hi, limits, now, &mut |key, value| {
-            one_row(&mut Encoder { out, proto }, keys_only, key, value);
-            rows += 1;
-            stopped = out.len() >= end;
-            if stopped || rows == rows_max {
-                last.extend_from_slice(key);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        });
+        let outcome = engine.range(
+            &self.asked.lo,
+            &self.asked.hi,
+            limits,
+            now,
+            &mut |key, value| {
+                one_row(&mut Encoder { out, proto }, keys_only, key, value);
+                rows += 1;
+                stopped = out.len() >= end;
+                if stopped || rows == rows_max {
+                    last.extend_from_slice(key);
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            },
+        );
         complete(outcome)?;
-        self.left -= rows;
-        let all = self.left == 0 || (!stopped && rows < rows_max);
+        self.asked.left -= rows;
+        let all = self.asked.left == 0 || (!stopped && rows < rows_max);
         if !all {
-            if self.reverse {
-                self.hi = last;
+            if self.asked.reverse {
+                self.asked.hi = last;
             } else {
                 last.push(0);
-                self.lo = last;
+                self.asked.lo = last;
             }
         }
         Ok((all, rows))
@@ -130,9 +148,7 @@ impl Rest {
 
 impl Pending for RangeRest {
     fn reads(&self, key: &[u8]) -> bool {
-        let rest = self.0.borrow();
-        let table = |key: &[u8]| key.iter().position(|&byte| byte == b'|' || byte == b':');
-        table(&rest.lo).is_some_and(|end| key.starts_with(&rest.lo[..=end]))
+        self.0.borrow().asked.is_of_table(key)
     }
 
     fn copy(&self, engine: &mut Engine, now: u64) {
@@ -148,32 +164,38 @@ impl Pending for RangeRest {
     }
 }
 
-fn parse(request: Request<'_>, proto: Proto) -> Result<Rest, Refusal> {
-    let mut rest = Rest {
-        lo: request.arg(1).to_vec(),
-        hi: request.arg(2).to_vec(),
-        left: u64::MAX,
-        reverse: false,
-        keys_only: false,
-        proto,
-        copied: None,
-    };
-    let mut at = 3;
-    while let Some(option) = request.get(at) {
-        at += 1;
-        match option.to_ascii_uppercase().as_slice() {
-            b"REV" => rest.reverse = true,
-            b"KEYSONLY" => rest.keys_only = true,
-            b"LIMIT" => {
-                let limit = number(request.get(at).ok_or_else(syntax)?)?;
-                rest.left = u64::try_from(limit)
-                    .map_err(|_| (Code::BadRequest, "LIMIT must not be negative".to_owned()))?;
-                at += 1;
+impl Asked {
+    pub fn parse(request: Request<'_>) -> Result<Asked, Refusal> {
+        let mut asked = Asked {
+            lo: request.arg(1).to_vec(),
+            hi: request.arg(2).to_vec(),
+            left: u64::MAX,
+            reverse: false,
+            keys_only: false,
+        };
+        let mut at = 3;
+        while let Some(option) = request.get(at) {
+            at += 1;
+            match option.to_ascii_uppercase().as_slice() {
+                b"REV" => asked.reverse = true,
+                b"KEYSONLY" => asked.keys_only = true,
+                b"LIMIT" => {
+                    let limit = number(request.get(at).ok_or_else(syntax)?)?;
+                    asked.left = u64::try_from(limit)
+                        .map_err(|_| (Code::BadRequest, "LIMIT must not be negative".to_owned()))?;
+                    at += 1;
+                }
+                _ => return Err(syntax()),
             }
-            _ => return Err(syntax()),
         }
+        Ok(asked)
     }
-    Ok(rest)
+
+    /// Whether a key is of the table that is read.
+    pub fn is_of_table(&self, key: &[u8]) -> bool {
+        let table = |key: &[u8]| key.iter().position(|&byte| byte == b'|' || byte == b':');
+        table(&self.lo).is_some_and(|end| key.starts_with(&self.lo[..=end]))
+    }
 }
 
 pub(super) fn range(
@@ -181,38 +203,44 @@ pub(super) fn range(
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
-    let mut rest = parse(request, state.proto)?;
+    let mut rest = Rest {
+        asked: Asked::parse(request)?,
+        proto: state.proto,
+        copied: None,
+    };
     let tables = state.tables();
     let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
     scratch.clear();
     let read = tables.read(|engine, now| -> Result<(bool, u64), Refusal> {
-        if rest.left == 0 {
+        if rest.asked.left == 0 {
             // The range is checked nevertheless.
-            complete(
-                engine.range(&rest.lo, &rest.lo, Limits::default(), now, &mut |_, _| {
-                    ControlFlow::Break(())
-                }),
-            )?;
+            complete(engine.range(
+                &rest.asked.lo,
+                &rest.asked.lo,
+                Limits::default(),
+                now,
+                &mut |_, _| ControlFlow::Break(()),
+            ))?;
             return Ok((true, 0));
         }
-        let (lo, hi) = (rest.lo.clone(), rest.hi.clone());
+        let (lo, hi) = (rest.asked.lo.clone(), rest.asked.hi.clone());
         if whole || engine.table_of(&lo) != Some(false) {
             return rest.read(engine, now, &mut scratch, u64::MAX, usize::MAX);
         }
-        let left = rest.left;
+        let left = rest.asked.left;
         let (all, rows) = rest.read(engine, now, &mut scratch, CHUNK_ROWS, CHUNK_BYTES)?;
         if all {
             return Ok((true, rows));
         }
         let (count, outcome) = engine.count(&lo, &hi, now).map_err(refusal)?;
         complete(Ok(outcome))?;
-        rest.left = count.min(left) - rows;
-        Ok((rest.left == 0, count.min(left)))
+        rest.asked.left = count.min(left) - rows;
+        Ok((rest.asked.left == 0, count.min(left)))
     });
     let done = match read {
         Err(refusal) => Err(refusal),
         Ok((all, rows)) => {
-            header(&mut state.encoder(), rest.keys_only, rows);
+            header(&mut state.encoder(), rest.asked.keys_only, rows);
             state.output.tail.extend_from_slice(&scratch);
             Ok((!all).then(|| {
                 let rest = Rc::new(RangeRest(RefCell::new(rest)));
@@ -347,7 +375,7 @@ fn advance_read(state: &mut State, rest: &RangeRest) -> bool {
     });
     state.output.tail.extend_from_slice(&scratch);
     *state.core.scratch.borrow_mut() = scratch;
-    read && ended(state, rest.0.borrow().left)
+    read && ended(state, rest.0.borrow().asked.left)
 }
 
 /// An answer that cannot be as long as was said ends the connection: the client must not take what follows for it.

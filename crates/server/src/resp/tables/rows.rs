@@ -5,7 +5,7 @@ use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::reads::{range_of, show};
+use super::super::reads::range_of;
 use super::super::session::State;
 use super::{number, syntax};
 use crate::tables::{Refusal, refusal};
@@ -72,21 +72,6 @@ pub(super) fn get(
     Ok(found)
 }
 
-/// Absent keys of tables that are not there are told apart from absent stores' only by a `|`.
-pub(super) fn check_known(engine: &Engine, key: &[u8]) -> Result<(), Refusal> {
-    let end = key.iter().position(|&byte| byte == b'|' || byte == b':');
-    match end {
-        Some(end) if key[end] == b':' && engine.table_of(key).is_none() => {
-            let message = format!(
-                "no store is named '{}'; STORE.LIST lists those there are",
-                show(&key[..end])
-            );
-            Err((Code::NoSuchStore, message))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
     let mark = state.output.mark();
@@ -107,7 +92,6 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
         }
         let mut absent = 0;
         for key in keys.clone().map(|at| request.arg(at)) {
-            check_known(engine, key)?;
             let found = get(engine, key, now, |value| {
                 let mut encoder = output.encoder(proto);
                 match id {

@@ -5,14 +5,13 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use larder_join::Limits;
+use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Request;
+use larder_protocol::resp::{Encoder, Request};
 
 use super::super::scan::matches;
 use super::super::session::State;
 use super::range::complete;
-use super::rows::check_known;
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
@@ -23,7 +22,7 @@ const CURSORS_MAX: usize = 10_000;
 
 /// The cursors that were given out of late, with the key that each begins at.
 #[derive(Default)]
-pub(in crate::resp) struct Cursors {
+pub struct Cursors {
     next: u64,
     keys: BTreeMap<u64, Vec<u8>>,
 }
@@ -63,99 +62,123 @@ pub(super) fn is_of_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
     }
 }
 
-pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
-    let invalid = || (Code::BadRequest, "invalid cursor".to_owned());
-    let cursor = std::str::from_utf8(request.arg(1)).ok();
-    let cursor: u64 = cursor
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(invalid)?;
-    let (mut count, mut strings) = (COUNT_DEFAULT, true);
-    let mut at = 2;
-    while let Some(option) = request.get(at) {
-        let value = request.get(at + 1).ok_or_else(syntax)?;
-        match option.to_ascii_uppercase().as_slice() {
-            b"MATCH" => {}
-            b"TYPE" => strings = value.eq_ignore_ascii_case(b"string"),
-            b"COUNT" => count = number(value)?.min(COUNT_MAX),
-            _ => return Err(syntax()),
+/// What a SCAN asks for.
+#[derive(Clone)]
+pub(super) struct Walk {
+    from: Vec<u8>,
+    count: usize,
+    pattern: Option<Vec<u8>>,
+    /// The one table that is walked, with its separator.
+    pub only: Option<Vec<u8>>,
+    strings: bool,
+}
+
+impl Walk {
+    pub fn parse(request: Request<'_>, cursors: &Cursors) -> Result<Walk, Refusal> {
+        let invalid = || (Code::BadRequest, "invalid cursor".to_owned());
+        let cursor = std::str::from_utf8(request.arg(1)).ok();
+        let cursor: u64 = cursor
+            .and_then(|text| text.parse().ok())
+            .ok_or_else(invalid)?;
+        let (mut count, mut strings) = (COUNT_DEFAULT, true);
+        let mut at = 2;
+        while let Some(option) = request.get(at) {
+            let value = request.get(at + 1).ok_or_else(syntax)?;
+            match option.to_ascii_uppercase().as_slice() {
+                b"MATCH" => {}
+                b"TYPE" => strings = value.eq_ignore_ascii_case(b"string"),
+                b"COUNT" => count = number(value)?.min(COUNT_MAX),
+                _ => return Err(syntax()),
+            }
+            at += 2;
         }
-        at += 2;
-    }
-    if count <= 0 {
-        return Err(syntax());
-    }
-    let pattern = pattern_of(&request);
-    let only = pattern.and_then(table_of);
-    let mut from = match cursor {
-        0 => Vec::new(),
-        _ => {
-            let cursors = state.core.cursors.borrow();
-            let key = cursors.keys.get(&cursor).cloned();
-            key.ok_or_else(|| {
+        if count <= 0 {
+            return Err(syntax());
+        }
+        let from = match cursor {
+            0 => Vec::new(),
+            _ => cursors.keys.get(&cursor).cloned().ok_or_else(|| {
                 let message = format!(
                     "cursor {cursor} is not remembered any more; begin again with cursor 0"
                 );
                 (Code::BadRequest, message)
-            })?
-        }
-    };
-    let tables = state.tables();
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    let mut more = false;
-    tables.read(|engine, now| -> Result<(), Refusal> {
-        if let Some(name) = only {
-            check_known(engine, name)?;
-        }
-        let names: Vec<Vec<u8>> = match only {
-            Some(name) => vec![name.to_vec()],
+            })?,
+        };
+        let pattern = pattern_of(&request);
+        Ok(Walk {
+            from,
+            count: count as usize,
+            pattern: pattern.map(<[u8]>::to_vec),
+            only: pattern.and_then(table_of).map(<[u8]>::to_vec),
+            strings,
+        })
+    }
+
+    /// The next keys that an engine has, one more than are answered if there are as many.
+    pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Vec<u8>>, Refusal> {
+        let names: Vec<Vec<u8>> = match &self.only {
+            Some(name) => vec![name.clone()],
             None => {
                 let all = engine.tables().into_iter().filter(|table| !table.computed);
                 all.map(|table| table.name).collect()
             }
         };
+        let mut keys: Vec<Vec<u8>> = Vec::new();
         for name in names {
             let mut hi = name.clone();
             if let Some(separator) = hi.last_mut() {
                 *separator += 1;
             }
-            if from >= hi {
+            if self.from >= hi {
                 continue;
             }
-            let lo = from.clone().max(name);
+            let lo = self.from.clone().max(name);
             let limits = Limits {
+                limit: Some((self.count + 1 - keys.len()) as u64),
                 keys_only: true,
                 ..Limits::default()
             };
             let outcome = engine.range(&lo, &hi, limits, now, &mut |key, _| {
-                if keys.len() as i64 == count {
-                    more = true;
-                    from = key.to_vec();
-                    return ControlFlow::Break(());
-                }
                 keys.push(key.to_vec());
                 ControlFlow::Continue(())
             });
             complete(outcome)?;
-            if more {
+            if keys.len() > self.count {
                 break;
             }
         }
-        Ok(())
-    })?;
-    if let Some(pattern) = pattern {
-        keys.retain(|key| matches(pattern, key));
+        Ok(keys)
     }
-    if !strings {
-        keys.clear();
+
+    /// Leaves of the keys, which are in order, those that are answered; returns the next cursor.
+    pub fn next(&self, keys: &mut Vec<Vec<u8>>, cursors: &mut Cursors) -> u64 {
+        let next = match keys.get(self.count) {
+            Some(next) => cursors.keep(next.clone()),
+            None => 0,
+        };
+        keys.truncate(self.count);
+        if let Some(pattern) = &self.pattern {
+            keys.retain(|key| matches(pattern, key));
+        }
+        if !self.strings {
+            keys.clear();
+        }
+        next
     }
-    let next = match more {
-        true => state.core.cursors.borrow_mut().keep(from),
-        false => 0,
-    };
-    let mut encoder = state.encoder();
-    encoder.array(2);
-    encoder.text(&next.to_string());
-    encoder.array(keys.len());
-    keys.iter().for_each(|key| encoder.bulk(key));
+
+    pub fn answer(&self, encoder: &mut Encoder<'_>, cursor: u64, keys: &[Vec<u8>]) {
+        encoder.array(2);
+        encoder.text(&cursor.to_string());
+        encoder.array(keys.len());
+        keys.iter().for_each(|key| encoder.bulk(key));
+    }
+}
+
+pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let walk = Walk::parse(request, &tables.handle().cursors())?;
+    let mut keys = tables.read(|engine, now| walk.keys(engine, now))?;
+    let cursor = walk.next(&mut keys, &mut tables.handle().cursors());
+    walk.answer(&mut state.encoder(), cursor, &keys);
     Ok(())
 }

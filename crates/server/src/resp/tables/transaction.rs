@@ -3,11 +3,12 @@
 //! The commands wait as the bytes of requests. EXEC executes them one after another with no other client's in
 //! between, and hands their changes to the journal as one batch. Commands on tables, PING and ECHO can wait.
 
-use larder_protocol::commands::{Command, Group, Id};
+use larder_protocol::commands::{self, Command, Group, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::Job;
+use super::super::remote::write_request;
 use super::super::session::State;
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
@@ -49,12 +50,8 @@ pub(super) fn takes(
         state.refuse(refusal);
         return true;
     }
-    let mut bytes = format!("*{}\r\n", request.len()).into_bytes();
-    for arg in request.args() {
-        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        bytes.extend_from_slice(arg);
-        bytes.extend_from_slice(b"\r\n");
-    }
+    let mut bytes = Vec::new();
+    write_request(&mut bytes, request.args());
     transaction.requests.push((command, bytes));
     state.encoder().simple("QUEUED");
     true
@@ -86,22 +83,60 @@ pub(super) fn execute(
         state.encoder().ok();
         return Ok(None);
     }
-    if transaction.refused {
-        let message = "Transaction discarded because of previous errors.".to_owned();
-        return Err((Code::ExecAbort, message));
-    }
-    state.encoder().array(transaction.requests.len());
+    transaction.refuse()?;
+    run_together(state, snapshot, &transaction.requests);
+    let pressed = !state.tables().has_room();
+    Ok(pressed.then_some(Job::Room(Id::Exec)))
+}
+
+/// Executes commands with no other in between, and logs their changes as one.
+fn run_together(state: &mut State, snapshot: &Snapshot, requests: &[(&'static Command, Vec<u8>)]) {
+    state.encoder().array(requests.len());
     let tables = state.tables();
     let mut gate = std::mem::take(&mut state.gate);
     tables.together(&mut gate, |gate| {
-        for (command, bytes) in &transaction.requests {
+        for (command, bytes) in requests {
             one(state, snapshot, command, bytes);
         }
         gate.join(std::mem::take(&mut state.gate));
     });
     state.gate = gate;
-    let pressed = !tables.has_room();
-    Ok(pressed.then_some(Job::Room(Id::Exec)))
+}
+
+/// Executes the requests in `bytes` as a transaction of another core's connection.
+pub(in crate::resp) fn execute_together(state: &mut State, snapshot: &Snapshot, bytes: &[u8]) {
+    let mut decoder = Decoder::new(state.core.limits);
+    let (mut requests, mut at) = (Vec::new(), 0);
+    while let Ok(Step::Request(size)) = decoder.decode(&bytes[at..]) {
+        let request = &bytes[at..at + size];
+        at += size;
+        if let Some(command) = commands::find(decoder.request(request).arg(0)) {
+            requests.push((command, request.to_vec()));
+        }
+    }
+    run_together(state, snapshot, &requests);
+}
+
+impl Transaction {
+    /// # Errors
+    /// One of its requests was refused.
+    pub fn refuse(&self) -> Result<(), Refusal> {
+        if !self.refused {
+            return Ok(());
+        }
+        let message = "Transaction discarded because of previous errors.".to_owned();
+        Err((Code::ExecAbort, message))
+    }
+
+    pub fn requests(&self) -> &[(&'static Command, Vec<u8>)] {
+        &self.requests
+    }
+
+    /// All requests, one after another.
+    pub fn bytes(&self) -> Vec<u8> {
+        let bytes = self.requests.iter().map(|(_, bytes)| &bytes[..]);
+        bytes.collect::<Vec<_>>().concat()
+    }
 }
 
 fn one(state: &mut State, snapshot: &Snapshot, command: &'static Command, bytes: &[u8]) {

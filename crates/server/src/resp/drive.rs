@@ -1,0 +1,174 @@
+//! What takes a connection several turns: jobs, and replies that other cores give.
+
+use std::future::poll_fn;
+use std::io;
+
+use larder_protocol::commands::{self, Id};
+use larder_protocol::resp::{Decoder, Step};
+
+use super::dispatch::{Job, dispatch};
+use super::finish::finish;
+use super::reads::Need;
+use super::session::Session;
+use super::tables::{ManyJob, Merge, RangeJob, header, one_row};
+
+impl Session {
+    /// Sends what the batch has for other cores, and puts their replies where they belong.
+    pub(super) async fn drain(&mut self) -> io::Result<()> {
+        let Some(gathered) = self.state.gathered.take() else {
+            return Ok(());
+        };
+        self.state.output.has_holes = false;
+        let (mut incoming, holes) = gathered.send(&self.state);
+        let Some(&(first, _)) = holes.first() else {
+            return Ok(());
+        };
+        let late = self.state.output.tail.split_off(first);
+        let mut at = first;
+        for (hole, core) in holes {
+            let tail = &mut self.state.output.tail;
+            tail.extend_from_slice(&late[at - first..hole - first]);
+            at = hole;
+            let gone = || io::Error::other("a core does not answer");
+            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
+            loop {
+                let tail = &mut self.state.output.tail;
+                let ended = incoming.next(tail).await.ok_or_else(gone)?;
+                while !self.state.has_room() {
+                    poll_fn(|cx| self.poll_send(cx)).await?;
+                }
+                if ended {
+                    break;
+                }
+            }
+        }
+        let tail = &mut self.state.output.tail;
+        tail.extend_from_slice(&late[at - first..]);
+        Ok(())
+    }
+
+    /// Answers a command that several cores execute.
+    async fn answer_many(&mut self, many: &mut ManyJob) -> io::Result<()> {
+        if matches!(many.command.id, Id::DbSize | Id::Info) {
+            self.state.core.shared.tables.refresh_figures().await;
+            let mut decoder = Decoder::new(self.state.core.limits);
+            let bytes = many.take_request();
+            if let Ok(Step::Request(_)) = decoder.decode(&bytes) {
+                let snapshot = self.state.core.shared.catalog.load();
+                let request = decoder.request(&bytes);
+                dispatch(&mut self.state, &snapshot, Some(many.command), request);
+            }
+            return Ok(());
+        }
+        let asked = match many.range(self.state.core.limits) {
+            None => {
+                match many.answer(&self.state).await {
+                    Ok((reply, gate)) => {
+                        self.state.failed = reply.first() == Some(&b'-');
+                        self.state.output.tail.extend_from_slice(&reply);
+                        self.state.gate.join(gate);
+                    }
+                    Err(refusal) => self.state.refuse(refusal),
+                }
+                return Ok(());
+            }
+            Some(Err(refusal)) => {
+                self.state.refuse(refusal);
+                return Ok(());
+            }
+            Some(Ok(asked)) => asked,
+        };
+        let shared = self.state.core.shared.clone();
+        let mut merge = match Merge::begin(&shared.tables, &asked, None).await {
+            Ok(merge) => merge,
+            Err(refusal) => {
+                self.state.refuse(refusal);
+                return Ok(());
+            }
+        };
+        header(&mut self.state.encoder(), asked.keys_only, merge.left);
+        loop {
+            match merge.next().await {
+                Ok(Some((key, value))) => {
+                    one_row(&mut self.state.encoder(), asked.keys_only, &key, &value);
+                }
+                Ok(None) if merge.left == 0 => return Ok(()),
+                // An answer that is not as long as was said ends the connection.
+                _ => return Err(io::Error::other("a range could not be read to its end")),
+            }
+            while !self.state.has_room() {
+                poll_fn(|cx| self.poll_send(cx)).await?;
+            }
+        }
+    }
+
+    /// Executes a job to its end, while other connections of the core go on.
+    pub(super) async fn drive(&mut self, mut job: Job) -> io::Result<()> {
+        let state = &mut self.state;
+        state.failed = false;
+        state.keys = (0, 0);
+        let Some(command) = commands::COMMANDS
+            .iter()
+            .find(|row| row.id == job.command())
+        else {
+            return Ok(());
+        };
+        let args = job.args();
+        let mut clock = job.started();
+        match &mut job {
+            Job::Scan(scan) => scan.run(state).await,
+            Job::Room(_) => state.tables().room().await,
+            Job::Wait(wait) => {
+                let tables = state.tables();
+                tables.supplied(&wait.lacking).await;
+                tables.resumed(None).await;
+                let snapshot = state.core.shared.catalog.load();
+                let next = wait.again(&mut self.state, &snapshot, false);
+                drop(snapshot);
+                if let Some(next) = next {
+                    return Box::pin(self.drive(next)).await;
+                }
+            }
+            Job::Many(many) => self.answer_many(many).await?,
+            Job::Range(range) => loop {
+                while !self.state.has_room() {
+                    poll_fn(|cx| self.poll_send(cx)).await?;
+                }
+                if matches!(range, RangeJob::Remove { .. }) {
+                    self.state.tables().resumed(None).await;
+                }
+                if range.advance(&mut self.state) {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            },
+            Job::Read(read) => loop {
+                match read.advance(&mut self.state) {
+                    Need::Nothing => break,
+                    Need::Room => {
+                        read.reply_has_left();
+                        while !self.state.has_room() {
+                            poll_fn(|cx| self.poll_send(cx)).await?;
+                        }
+                    }
+                    Need::Disk => {
+                        let reads = read.start_reads();
+                        self.state.core.stats.disk_reads.add(reads.len() as u64);
+                        // Replies that are ready need not wait for the disk.
+                        read.reply_has_left();
+                        while !self.state.output.is_empty() {
+                            poll_fn(|cx| self.poll_send(cx)).await?;
+                        }
+                        for disk_read in reads {
+                            let found = disk_read.await.map_err(io::Error::other)?;
+                            read.deliver(&mut self.state, found);
+                        }
+                    }
+                }
+            },
+        }
+        let state = &mut self.state;
+        finish(state, command, &mut clock, args.iter().map(Vec::as_slice));
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Consecutive GETs of stores, answered together.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use larder_protocol::commands::Id;
+
+use super::core::CommandSeries;
+use super::finish::record_slow;
+use super::reads::{get_run, is_hooked, resolve, together};
+use super::session::State;
+use crate::catalog::{LiveStore, Snapshot};
+
+/// GETs that are answered together.
+const RUN_MAX: usize = 32;
+
+/// Consecutive GETs of one store that is in memory, gathered so that their lookups overlap.
+pub(super) struct GetRun<'s, 'i> {
+    live: Option<&'s Arc<LiveStore>>,
+    /// The store's name and the colon.
+    prefix: &'i [u8],
+    series: Option<Rc<CommandSeries>>,
+    keys: [&'i [u8]; RUN_MAX],
+    pub len: usize,
+    len_max: usize,
+}
+
+impl<'s, 'i> GetRun<'s, 'i> {
+    pub fn new() -> GetRun<'s, 'i> {
+        GetRun {
+            live: None,
+            prefix: &[],
+            series: None,
+            len_max: RUN_MAX,
+            keys: [&[]; RUN_MAX],
+            len: 0,
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len == self.len_max
+    }
+
+    /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full.
+    #[inline]
+    pub fn take(&mut self, snapshot: &'s Snapshot, redis_key: &'i [u8]) -> bool {
+        if self.live.is_some()
+            && let Some(key) = redis_key.strip_prefix(self.prefix)
+            && !key.is_empty()
+            && !is_hooked(key)
+        {
+            self.keys[self.len] = key;
+            self.len += 1;
+            return true;
+        }
+        if self.len > 0 {
+            return false;
+        }
+        self.live = None;
+        let Ok((live, key)) = resolve(snapshot, redis_key) else {
+            return false;
+        };
+        let apart = !live.version.is_resident() || live.has_large_values();
+        if key.is_empty() || apart || is_hooked(key) {
+            return false;
+        }
+        self.live = Some(live);
+        self.prefix = &redis_key[..redis_key.len() - key.len()];
+        self.series = None;
+        self.len_max = together(live, RUN_MAX);
+        self.keys[0] = key;
+        self.len = 1;
+        true
+    }
+
+    /// Answers what has been gathered.
+    #[inline]
+    pub fn answer(&mut self, state: &mut State, clock: &mut Instant) {
+        let Some(live) = self.live else { return };
+        if self.len == 0 {
+            return;
+        }
+        let keys = &self.keys[..std::mem::take(&mut self.len)];
+        let (absent, intact) = get_run(state, live, keys);
+        let now = Instant::now();
+        let took = now - std::mem::replace(clock, now);
+        let core = &state.core;
+        let store = self
+            .series
+            .get_or_insert_with(|| core.store_series(live.name.as_str()));
+        let series = store.of(&core.stats, Id::Get);
+        series.record(keys.len() as u64, took);
+        series.record_keys(keys.len() as u64, absent);
+        if !intact {
+            series.record_error();
+        }
+        state.client.set_last_command(Id::Get as usize);
+        if core.shared.stats.is_slow(took) {
+            let redis_key = [self.prefix, keys[0]].concat();
+            record_slow(state, took, [&b"GET"[..], &redis_key].into_iter());
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! A connection's place in the registry, given back before its socket closes; see `clients`.
+
+use std::sync::Arc;
+
+use super::clients::{Client, Clients};
+use crate::stats::CoreStats;
+
+pub(super) struct Registration {
+    pub clients: Arc<Clients>,
+    pub client: Arc<Client>,
+    pub stats: Arc<CoreStats>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.clients.close(&self.client);
+        self.stats.connections_closed.add(1);
+    }
+}

@@ -1,0 +1,386 @@
+//! Requests that another core executes: those of one batch in one message a core, their replies put back in order.
+//!
+//! ```text
+//!  session ─ gather ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as answers come
+//!                                 │ Requests                 ▲ Answer: bytes, and where replies end
+//!                                 ▼                          │
+//!                              core 2: Remote ─ dispatch ─ gate ─┘
+//! ```
+//!
+//! 1. Requests of one session to one core are executed in their order. Requests to several cores are executed at the same
+//!    time, unless one reads what joins compute, which depends on rows of all cores: it waits for writes before it, and
+//!    writes behind it wait for it.
+//! 2. An answer leaves its core when its gate is open, as a reply leaves its session.
+//! 3. A long reply comes in pieces, each sent when the session has taken those before.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use larder_protocol::commands;
+use larder_protocol::resp::{Decoder, Proto, Request, Step};
+use tokio::sync::mpsc;
+
+use super::clients::Client;
+use super::core::Core;
+use super::dispatch::{Job, dispatch};
+use super::finish::finish;
+use super::session::State;
+use super::tables::{self, RangeJob};
+use crate::tables::{Gate, Message};
+
+/// Pieces of replies that wait to be taken.
+const ANSWERS_MAX: usize = 4;
+/// A reply longer than this goes out in pieces.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// How requests are executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Each by itself, long ones in several turns.
+    Each,
+    /// Each to its end, while the cores are paused.
+    Whole,
+    /// All at once, as a transaction; one reply.
+    Together,
+}
+
+/// Commands for a core.
+pub struct Requests {
+    pub(super) bytes: Vec<u8>,
+    pub(super) proto: Proto,
+    pub(super) client: Arc<Client>,
+    pub(super) ticket: Option<u64>,
+    pub(super) mode: Mode,
+    pub(super) answers: mpsc::Sender<Answer>,
+}
+
+/// A part of the replies.
+pub(super) struct Answer {
+    bytes: Vec<u8>,
+    /// Where replies end in it.
+    ends: Vec<usize>,
+}
+
+/// Appends a request as bytes that can be decoded again.
+pub(super) fn write_request<'a>(out: &mut Vec<u8>, args: impl ExactSizeIterator<Item = &'a [u8]>) {
+    use std::io::Write;
+    // Writing to memory does not fail.
+    let _ = write!(out, "*{}\r\n", args.len());
+    for arg in args {
+        let _ = write!(out, "${}\r\n", arg.len());
+        out.extend_from_slice(arg);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What decides whether requests to several cores may be executed at the same time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub writes: bool,
+    /// It reads what joins compute.
+    pub depends: bool,
+}
+
+/// What a batch has for other cores.
+pub(super) struct Gathered {
+    proto: Proto,
+    by_core: Vec<Vec<u8>>,
+    wrote: Vec<bool>,
+    /// Cores that read what joins compute.
+    depends: Vec<bool>,
+    /// Where in the output's tail a reply of a core belongs.
+    holes: Vec<(usize, usize)>,
+}
+
+impl Gathered {
+    pub fn new(cores: usize, proto: Proto) -> Gathered {
+        Gathered {
+            proto,
+            by_core: vec![Vec::new(); cores],
+            wrote: vec![false; cores],
+            depends: vec![false; cores],
+            holes: Vec::new(),
+        }
+    }
+
+    /// Whether a request to `core` must wait for those gathered before it.
+    pub fn must_come_before(&self, core: usize, kind: Kind, proto: Proto) -> bool {
+        let others = |cores: &[bool]| {
+            let mut others = cores.iter().enumerate();
+            others.any(|(other, is)| *is && other != core)
+        };
+        proto != self.proto
+            || (kind.depends && others(&self.wrote))
+            || (kind.writes && others(&self.depends))
+    }
+
+    pub fn add(&mut self, core: usize, at: usize, kind: Kind, request: Request<'_>) {
+        write_request(&mut self.by_core[core], request.args());
+        self.wrote[core] |= kind.writes;
+        self.depends[core] |= kind.depends;
+        self.holes.push((at, core));
+    }
+
+    /// Sends it; the answers of each core, and the holes.
+    pub fn send(self, state: &State) -> (Vec<Option<Incoming>>, Vec<(usize, usize)>) {
+        let tables = &state.core.tables;
+        // What this core's writes mean to others comes before what reads them.
+        tables.send_exchange();
+        let send = |(core, bytes): (usize, Vec<u8>)| {
+            (!bytes.is_empty()).then(|| {
+                Incoming::ask(
+                    &state.core,
+                    core,
+                    bytes,
+                    self.proto,
+                    &state.client,
+                    None,
+                    Mode::Each,
+                )
+            })
+        };
+        let incoming = self.by_core.into_iter().enumerate().map(send).collect();
+        (incoming, self.holes)
+    }
+}
+
+/// The answers of one core.
+pub(super) struct Incoming {
+    receiver: mpsc::Receiver<Answer>,
+    bytes: Vec<u8>,
+    at: usize,
+    ends: VecDeque<usize>,
+}
+
+impl Incoming {
+    /// Asks a core.
+    pub fn ask(
+        core: &Core,
+        to: usize,
+        bytes: Vec<u8>,
+        proto: Proto,
+        client: &Arc<Client>,
+        ticket: Option<u64>,
+        mode: Mode,
+    ) -> Incoming {
+        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let requests = Requests {
+            bytes,
+            proto,
+            client: client.clone(),
+            ticket,
+            mode,
+            answers,
+        };
+        core.shared.tables.send(to, Message::Requests(requests));
+        Incoming {
+            receiver,
+            bytes: Vec::new(),
+            at: 0,
+            ends: VecDeque::new(),
+        }
+    }
+
+    /// Appends the next piece of a reply; says whether the reply ended with it. `None`: the core is gone.
+    pub async fn next(&mut self, out: &mut Vec<u8>) -> Option<bool> {
+        loop {
+            if let Some(end) = self.ends.pop_front() {
+                out.extend_from_slice(&self.bytes[self.at..end]);
+                self.at = end;
+                return Some(true);
+            }
+            if self.at < self.bytes.len() {
+                out.extend_from_slice(&self.bytes[self.at..]);
+                self.at = self.bytes.len();
+                return Some(false);
+            }
+            let Answer { bytes, ends } = self.receiver.recv().await?;
+            (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());
+        }
+    }
+
+    /// The next reply, whole.
+    pub async fn reply(&mut self) -> Option<Vec<u8>> {
+        let mut reply = Vec::new();
+        while !self.next(&mut reply).await? {}
+        Some(reply)
+    }
+}
+
+/// Requests of another core's connection while they are executed here.
+pub(super) struct Remote {
+    state: State,
+    bytes: Vec<u8>,
+    at: usize,
+    decoder: Decoder,
+    ends: Vec<usize>,
+    ticket: Option<u64>,
+    mode: Mode,
+    answers: mpsc::Sender<Answer>,
+}
+
+/// Executes requests: at once if that can be, else in a task.
+pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
+    let mut remote = Remote::new(core, requests);
+    // Changes that were sent before are to be seen.
+    if core.tables.take_in() && !core.tables.is_paused() && remote.ticket.is_none() {
+        let job = remote.step();
+        if job.is_none() && remote.state.gate.is_open() {
+            let answer = remote.take();
+            // An error means that the connection has gone. There is room: it is the first answer.
+            let _ = remote.answers.try_send(answer);
+            return;
+        }
+        tokio::task::spawn_local(remote.run(job));
+        return;
+    }
+    tokio::task::spawn_local(remote.run(None));
+}
+
+impl Remote {
+    fn new(core: &Rc<Core>, requests: Requests) -> Remote {
+        let Requests {
+            bytes,
+            proto,
+            client,
+            ticket,
+            mode,
+            answers,
+        } = requests;
+        let mut state = State::new(core.clone(), client, true);
+        state.proto = proto;
+        state.output.tail = core.take_buffer();
+        Remote {
+            decoder: Decoder::new(core.limits),
+            state,
+            bytes,
+            at: 0,
+            ends: Vec::new(),
+            ticket,
+            mode,
+            answers,
+        }
+    }
+
+    /// Executes requests until one takes longer, or all were.
+    fn step(&mut self) -> Option<Job> {
+        let core = self.state.core.clone();
+        let snapshot = core.shared.catalog.load();
+        if self.mode == Mode::Together {
+            let bytes = std::mem::take(&mut self.bytes);
+            tables::execute_together(&mut self.state, &snapshot, &bytes);
+            self.ends.push(self.state.output.tail.len());
+            return None;
+        }
+        let mut clock = Instant::now();
+        while self.at < self.bytes.len() {
+            let input = &self.bytes[self.at..];
+            // They were decoded before they were sent.
+            let Ok(Step::Request(size)) = self.decoder.decode(input) else {
+                self.at = self.bytes.len();
+                return None;
+            };
+            let request = self.decoder.request(input);
+            let Some(command) = commands::find(request.arg(0)) else {
+                self.at = self.bytes.len();
+                return None;
+            };
+            self.at += size;
+            let state = &mut self.state;
+            (state.failed, state.keys) = (false, (0, 0));
+            let job = match self.mode {
+                Mode::Each => dispatch(state, &snapshot, Some(command), request),
+                _ => tables::execute_whole(state, &snapshot, command, request),
+            };
+            if job.is_some() {
+                return job;
+            }
+            finish(state, command, &mut clock, request.args());
+            self.ends.push(state.output.tail.len());
+        }
+        None
+    }
+
+    fn take(&mut self) -> Answer {
+        let bytes = std::mem::take(&mut self.state.output.tail);
+        let ends = std::mem::take(&mut self.ends);
+        Answer { bytes, ends }
+    }
+
+    async fn run(mut self, mut job: Option<Job>) {
+        if job.is_none() && self.at == 0 && self.ends.is_empty() {
+            let tables = self.state.core.tables.clone();
+            tables.taken_in().await;
+            tables.resumed(self.ticket).await;
+            job = self.step();
+        }
+        while let Some(next) = job {
+            if self.drive(next).await.is_none() {
+                return;
+            }
+            self.ends.push(self.state.output.tail.len());
+            self.state.core.tables.clone().resumed(self.ticket).await;
+            job = self.step();
+        }
+        self.send().await;
+    }
+
+    /// Sends what there is once the gate is open. `None`: nobody takes it, or what was written may be lost.
+    async fn send(&mut self) -> Option<()> {
+        let tables = self.state.core.tables.clone();
+        let mut gate: Gate = std::mem::take(&mut self.state.gate);
+        poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await.ok()?;
+        let answer = self.take();
+        self.answers.send(answer).await.ok()
+    }
+
+    async fn drive(&mut self, mut job: Job) -> Option<()> {
+        let (command, args, mut clock) = (job.command(), job.args(), job.started());
+        let tables = self.state.core.tables.clone();
+        loop {
+            match &mut job {
+                Job::Room(_) => tables.room().await,
+                Job::Range(range) => {
+                    while !{
+                        if matches!(range, RangeJob::Remove { .. }) {
+                            tables.resumed(self.ticket).await;
+                        }
+                        range.advance(&mut self.state)
+                    } {
+                        if self.state.output.tail.len() >= PIECE_BYTES {
+                            self.send().await?;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    if self.state.closing {
+                        return None;
+                    }
+                }
+                Job::Wait(wait) => {
+                    tables.supplied(&wait.lacking).await;
+                    tables.resumed(self.ticket).await;
+                    let snapshot = self.state.core.shared.catalog.load();
+                    let next = wait.again(&mut self.state, &snapshot, self.mode != Mode::Each);
+                    if let Some(next) = next {
+                        job = next;
+                        continue;
+                    }
+                }
+                // Those are executed where the connection is.
+                Job::Read(_) | Job::Scan(_) | Job::Many(_) => {}
+            }
+            break;
+        }
+        let row = commands::COMMANDS.iter().find(|row| row.id == command)?;
+        finish(
+            &mut self.state,
+            row,
+            &mut clock,
+            args.iter().map(Vec::as_slice),
+        );
+        Some(())
+    }
+}

@@ -1,0 +1,429 @@
+//! Commands that concern several cores: they are taken apart, and the answers put together.
+//!
+//! What changes several cores as one (EXEC, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
+//! task of its own, so that it ends even if the connection does not wait for it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Decoder, Encoder, Proto, Request, Step};
+
+use super::super::clients::Client;
+use super::super::core::Core;
+use super::super::finish::kept_args;
+use super::super::remote::{Incoming, Mode, write_request};
+use super::super::session::State;
+use super::merge::Merge;
+use super::range::{Asked, header, one_row};
+use super::route::{Place, route};
+use super::transaction::Transaction;
+use super::{joins, scan};
+use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
+
+/// A command that waits for several cores.
+pub(in crate::resp) struct ManyJob {
+    pub command: &'static Command,
+    request: Vec<u8>,
+    transaction: Option<Box<Transaction>>,
+    pub started: Instant,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl ManyJob {
+    pub fn new(state: &mut State, command: &'static Command, request: Request<'_>) -> ManyJob {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, request.args());
+        ManyJob {
+            command,
+            request: bytes,
+            transaction: state.transaction.take(),
+            started: Instant::now(),
+            args: kept_args(&request),
+        }
+    }
+
+    pub fn take_request(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.request)
+    }
+
+    /// What is to be answered in pieces, as the client takes it.
+    pub fn range(&self, limits: larder_protocol::resp::Limits) -> Option<Result<Asked, Refusal>> {
+        if self.command.id != Id::Range {
+            return None;
+        }
+        let mut decoder = Decoder::new(limits);
+        match decoder.decode(&self.request) {
+            Ok(Step::Request(_)) => Some(Asked::parse(decoder.request(&self.request))),
+            _ => None,
+        }
+    }
+
+    /// Executes it to its end; the reply, and what it waits for.
+    pub async fn answer(&mut self, state: &State) -> Result<(Vec<u8>, Gate), Refusal> {
+        let mut all = Coordinator {
+            core: state.core.clone(),
+            client: state.client.clone(),
+            proto: state.proto,
+            ticket: None,
+            gate: Gate::default(),
+        };
+        let (command, request) = (self.command, std::mem::take(&mut self.request));
+        let transaction = self.transaction.take();
+        let task = tokio::task::spawn_local(async move {
+            let reply = match transaction {
+                Some(transaction) => all.transaction(&transaction).await,
+                None => all.execute(command, &request).await,
+            };
+            reply.map(|reply| (reply, all.gate))
+        });
+        let gone = |_| (Code::Io, "the command was given up".to_owned());
+        task.await.map_err(gone)?
+    }
+}
+
+/// Executes one command on several cores.
+struct Coordinator {
+    core: Rc<Core>,
+    client: Arc<Client>,
+    proto: Proto,
+    /// While the cores are paused.
+    ticket: Option<u64>,
+    gate: Gate,
+}
+
+fn gone() -> Refusal {
+    let message = "a core of the server does not answer: it is stopping".to_owned();
+    (Code::Io, message)
+}
+
+impl Coordinator {
+    fn ask(&self, to: usize, bytes: Vec<u8>, mode: Mode) -> Incoming {
+        let (core, client) = (&self.core, &self.client);
+        Incoming::ask(core, to, bytes, self.proto, client, self.ticket, mode)
+    }
+
+    fn mode(&self) -> Mode {
+        match self.ticket {
+            None => Mode::Each,
+            Some(_) => Mode::Whole,
+        }
+    }
+
+    fn cores(&self) -> usize {
+        self.core.shared.tables.cores()
+    }
+
+    /// Sends each core its part, if it has one.
+    fn ask_each(&self, parts: Vec<Vec<u8>>) -> Vec<Option<Incoming>> {
+        self.core.tables.send_exchange();
+        let ask = |(core, part): (usize, Vec<u8>)| {
+            (!part.is_empty()).then(|| self.ask(core, part, self.mode()))
+        };
+        parts.into_iter().enumerate().map(ask).collect()
+    }
+
+    fn owner(&self, key: &[u8]) -> usize {
+        let shard = self.core.tables.shard();
+        shard.map_or(0, |shard| usize::from(shard.owner_of(key)))
+    }
+
+    async fn execute(&mut self, command: &Command, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let mut decoder = Decoder::new(self.core.limits);
+        let Ok(Step::Request(_)) = decoder.decode(bytes) else {
+            return Err(gone());
+        };
+        let request = decoder.request(bytes);
+        match command.id {
+            Id::MGet => self.mget(request).await,
+            Id::Exists | Id::Del => {
+                let mut parts = vec![Vec::new(); self.cores()];
+                let mut keys: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
+                for key in request.args().skip(1) {
+                    keys[self.owner(key)].push(key);
+                }
+                for (part, keys) in parts.iter_mut().zip(keys).filter(|(_, k)| k.len() > 1) {
+                    write_request(part, keys.into_iter());
+                }
+                self.sum(parts).await
+            }
+            Id::RangeCount | Id::RangeDel => {
+                let mut part = Vec::new();
+                write_request(&mut part, request.args());
+                self.sum(vec![part; self.cores()]).await
+            }
+            Id::MSet => self.mset(request).await,
+            Id::Range => self.range(request).await,
+            Id::Scan => self.scan(request).await,
+            Id::JoinInfo => {
+                let joins = self.core.shared.tables.joins(self.ticket).await;
+                let name = joins::text(request.arg(1))?;
+                let joins = joins.map_err(stopping)?;
+                let Some(join) = joins.iter().find(|join| join.name == name) else {
+                    let name = name.to_owned();
+                    return Err(refusal(larder_join::Error::UnknownJoin { name }));
+                };
+                Ok(self.encoded(|encoder| joins::describe(encoder, join)))
+            }
+            Id::JoinCreate => {
+                let (name, definition) = joins::definition(request)?;
+                self.define(name, Some(definition)).await
+            }
+            Id::JoinDrop => {
+                let name = joins::text(request.arg(1))?.to_owned();
+                self.define(name, None).await
+            }
+            _ => Err((Code::BadRequest, format!("{} is of one core", command.name))),
+        }
+    }
+
+    fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+        let (mut out, proto) = (Vec::new(), self.proto);
+        write(&mut Encoder {
+            out: &mut out,
+            proto,
+        });
+        out
+    }
+
+    async fn mget(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let mut parts = vec![Vec::new(); self.cores()];
+        let mut order = Vec::new();
+        for key in request.args().skip(1) {
+            let owner = self.owner(key);
+            write_request(&mut parts[owner], [&b"GET"[..], key].into_iter());
+            order.push(owner);
+        }
+        let mut incoming = self.ask_each(parts);
+        let mut all = self.encoded(|encoder| encoder.array(order.len()));
+        for owner in order {
+            let incoming = incoming[owner].as_mut().ok_or_else(gone)?;
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            if reply.first() == Some(&b'-') {
+                return Ok(reply);
+            }
+            all.extend_from_slice(&reply);
+        }
+        Ok(all)
+    }
+
+    /// Adds up the numbers that cores answer; the first error instead, if there is one.
+    async fn sum(&self, parts: Vec<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
+        let (mut sum, mut error) = (0_i64, None);
+        for mut incoming in self.ask_each(parts).into_iter().flatten() {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            let number = reply
+                .strip_prefix(b":")
+                .and_then(|n| n.strip_suffix(b"\r\n"));
+            match number.and_then(super::integer) {
+                Some(number) => sum += number,
+                None => error = error.or(Some(reply)),
+            }
+        }
+        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum))))
+    }
+
+    async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        if request.len().is_multiple_of(2) {
+            let message = "wrong number of arguments for 'mset' command".to_owned();
+            return Err((Code::WrongArity, message));
+        }
+        let mut pairs: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
+        for at in (1..request.len()).step_by(2) {
+            pairs[self.owner(request.arg(at))].extend([request.arg(at), request.arg(at + 1)]);
+        }
+        let mut parts = vec![Vec::new(); self.cores()];
+        for (part, pairs) in parts.iter_mut().zip(pairs).filter(|(_, p)| p.len() > 1) {
+            write_request(part, pairs.into_iter());
+        }
+        let paused = self.pause().await?;
+        let mut error = None;
+        for mut incoming in self.ask_each(parts).into_iter().flatten() {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
+        }
+        self.go_on(paused).await?;
+        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+    }
+
+    /// Pauses the cores, unless they are.
+    async fn pause(&mut self) -> Result<Option<Paused>, Refusal> {
+        if self.ticket.is_some() {
+            return Ok(None);
+        }
+        let paused = Paused::all(&self.core.shared.tables).await;
+        let paused = paused.map_err(stopping)?;
+        self.ticket = Some(paused.ticket);
+        Ok(Some(paused))
+    }
+
+    /// Logs what changed, and lets the cores go on that this pause stopped.
+    async fn go_on(&mut self, paused: Option<Paused>) -> Result<(), Refusal> {
+        match paused {
+            None => Ok(()),
+            Some(paused) => {
+                self.ticket = None;
+                paused.finish(&self.core.tables, &mut self.gate).await
+            }
+        }
+    }
+
+    /// All rows of a range, in a transaction.
+    async fn range(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let asked = Asked::parse(request)?;
+        let mut merge = Merge::begin(&self.core.shared.tables, &asked, self.ticket).await?;
+        let (keys_only, rows) = (asked.keys_only, merge.left);
+        let mut all = self.encoded(|encoder| header(encoder, keys_only, rows));
+        while let Some((key, value)) = merge.next().await? {
+            all.extend(self.encoded(|encoder| one_row(encoder, keys_only, &key, &value)));
+        }
+        Ok(all)
+    }
+
+    async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let handle = &self.core.shared.tables;
+        let walk = scan::Walk::parse(request, &handle.cursors())?;
+        let home = match &walk.only {
+            Some(name) if self.core.tables.is_computed(name) => Some(self.owner(name)),
+            _ => None,
+        };
+        let mut keys = Vec::new();
+        for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
+            let (walk, ticket) = (walk.clone(), self.ticket);
+            let part = handle.begin_call(core, ticket, move |tables| async move {
+                tables
+                    .read_waiting(ticket, |engine, now| walk.keys(engine, now))
+                    .await
+            });
+            keys.extend(part.await.map_err(|_| gone())??);
+        }
+        keys.sort_unstable();
+        let cursor = walk.next(&mut keys, &mut handle.cursors());
+        Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
+    }
+
+    /// Declares a join on every core, or drops it.
+    async fn define(
+        &mut self,
+        name: String,
+        definition: Option<String>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let paused = self.pause().await?;
+        let defined = define(&self.core.tables, self.ticket, &name, definition).await;
+        self.go_on(paused).await?;
+        defined?;
+        Ok(self.encoded(|encoder| encoder.ok()))
+    }
+
+    async fn transaction(&mut self, transaction: &Transaction) -> Result<Vec<u8>, Refusal> {
+        transaction.refuse()?;
+        if let Some(core) = self.only_core(transaction) {
+            let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
+            return incoming.reply().await.ok_or_else(gone);
+        }
+        let paused = self.pause().await?;
+        let requests = transaction.requests();
+        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+        for (command, bytes) in requests {
+            let reply = match self.place(command, bytes) {
+                Some((Place::Core(core), _)) => {
+                    let mut incoming = self.ask(core, bytes.clone(), Mode::Whole);
+                    incoming.reply().await.ok_or_else(gone)
+                }
+                _ => Box::pin(self.execute(command, bytes)).await,
+            };
+            match reply {
+                Ok(reply) => all.extend(reply),
+                Err((code, message)) => {
+                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+                }
+            }
+        }
+        self.go_on(paused).await?;
+        Ok(all)
+    }
+
+    fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {
+        let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
+        let mut decoder = Decoder::new(self.core.limits);
+        decoder.decode(bytes).ok()?;
+        let request = decoder.request(bytes);
+        let to = route(tables, tables.shard()?, &snapshot, command, request);
+        Some((to.place, to.depends))
+    }
+
+    /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
+    fn only_core(&self, transaction: &Transaction) -> Option<usize> {
+        let mut only = None;
+        for (command, bytes) in transaction.requests() {
+            if matches!(command.id, Id::Ping | Id::Echo) {
+                continue;
+            }
+            match self.place(command, bytes)? {
+                (Place::Core(core), false) if only.is_none_or(|only| only == core) => {
+                    only = Some(core);
+                }
+                _ => return None,
+            }
+        }
+        Some(only.unwrap_or(self.core.index))
+    }
+}
+
+/// Declares a join (or, without a definition, drops it) on all cores, which are paused with the ticket.
+async fn define(
+    tables: &Rc<crate::tables::Tables>,
+    ticket: Option<u64>,
+    name: &str,
+    definition: Option<String>,
+) -> Result<(), Refusal> {
+    let handle = tables.handle();
+    for core in 0..handle.cores() {
+        let (own_name, own) = (name.to_owned(), definition.clone());
+        let done = handle.begin_call(core, ticket, move |tables| async move {
+            let mut gate = Gate::default();
+            match own {
+                Some(definition) => joins::create(&tables, &mut gate, &own_name, &definition),
+                None => joins::drop_join(&tables, &mut gate, &own_name),
+            }
+        });
+        let done = done.await.map_err(|_| gone())?;
+        if done.is_ok() {
+            continue;
+        }
+        // It is all or none: what only this core has stands against it.
+        for undone in (0..core).filter(|_| definition.is_some()) {
+            let name = name.to_owned();
+            let dropped = handle.begin_call(undone, ticket, move |tables| async move {
+                joins::drop_join(&tables, &mut Gate::default(), &name)
+            });
+            let _ = dropped.await;
+        }
+        return done;
+    }
+    Ok(())
+}
+
+/// Declares a join, or drops it, for HTTP: on one core or on all.
+///
+/// # Errors
+/// As for JOIN.CREATE and JOIN.DROP.
+pub(crate) async fn define_everywhere(
+    tables: Rc<crate::tables::Tables>,
+    gate: &mut Gate,
+    name: &str,
+    definition: Option<String>,
+) -> Result<(), Refusal> {
+    if tables.shard().is_none() {
+        return match definition {
+            Some(definition) => joins::create(&tables, gate, name, &definition),
+            None => joins::drop_join(&tables, gate, name),
+        };
+    }
+    let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
+    let defined = define(&tables, Some(paused.ticket), name, definition).await;
+    paused.finish(&tables, gate).await?;
+    defined
+}

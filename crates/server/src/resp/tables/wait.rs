@@ -1,0 +1,62 @@
+//! A command that lacks rows of other cores: it waits for them, and is executed again.
+
+use std::time::Instant;
+
+use larder_join::KeyRange;
+use larder_protocol::commands::{self, Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Decoder, Request, Step};
+
+use super::super::dispatch::Job;
+use super::super::finish::kept_args;
+use super::super::remote::write_request;
+use super::super::session::State;
+use crate::catalog::Snapshot;
+
+/// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
+const ROUNDS_MAX: u32 = 10_000;
+
+pub(in crate::resp) struct WaitJob {
+    pub command: Id,
+    request: Vec<u8>,
+    pub lacking: Vec<(u16, KeyRange)>,
+    rounds: u32,
+    pub started: Instant,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl WaitJob {
+    pub fn new(command: &Command, request: Request<'_>, lacking: Vec<(u16, KeyRange)>) -> WaitJob {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, request.args());
+        WaitJob {
+            command: command.id,
+            request: bytes,
+            lacking,
+            rounds: 0,
+            started: Instant::now(),
+            args: kept_args(&request),
+        }
+    }
+
+    /// Executes it again; what then is still to be done.
+    pub fn again(&mut self, state: &mut State, snapshot: &Snapshot, whole: bool) -> Option<Job> {
+        if self.rounds == ROUNDS_MAX {
+            let message = "the rows that this command reads do not fit in memory together";
+            state.error(Code::OutOfMemory, message);
+            return None;
+        }
+        let mut decoder = Decoder::new(state.core.limits);
+        let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
+            return None;
+        };
+        let request = decoder.request(&self.request);
+        let command = commands::find(request.arg(0))?;
+        let mut job = super::try_once(state, snapshot, command, request, whole);
+        if let Some(Job::Wait(next)) = &mut job {
+            next.rounds = self.rounds + 1;
+            next.started = self.started;
+        }
+        job
+    }
+}

@@ -1,0 +1,152 @@
+//! Pausing all cores, so that what concerns several of them is done as one: a transaction, a definition.
+//!
+//! ```text
+//!  coordinator ── Pause ─► core 0 ─ granted ─► core 1 ─ granted ─► ... ─► its commands, one after another ─► Release
+//! ```
+//!
+//! 1. Cores are asked in their order, each after the one before has granted it: two coordinators never wait for each
+//!    other.
+//! 2. A paused core executes the commands of the ticket's holder alone; what its engine and others' say to one another
+//!    goes on, so that the holder's commands can wait for rows.
+//! 3. What changes meanwhile is gathered, and the coordinator hands the changes of all cores to the journal as one batch.
+//!    Each core hands over what came before when it grants the pause, so the log's order is that of the changes.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use larder_join::LogEntry;
+use tokio::sync::oneshot;
+
+use super::{Gate, Message, Refusal, Tables, TablesHandle};
+use crate::error::Error;
+
+/// Whom a core obeys.
+#[derive(Default)]
+pub struct Pause {
+    holder: Option<u64>,
+    next: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Those whose commands wait.
+    held: Vec<Waker>,
+}
+
+/// All cores obey this ticket until it is dropped.
+pub struct Paused {
+    handle: Arc<TablesHandle>,
+    pub ticket: u64,
+}
+
+impl Paused {
+    /// # Errors
+    /// The server is stopping.
+    pub async fn all(handle: &Arc<TablesHandle>) -> Result<Paused, Error> {
+        let paused = Paused {
+            handle: handle.clone(),
+            ticket: handle.next_ticket(),
+        };
+        for core in 0..handle.cores() {
+            let (granted, grant) = oneshot::channel();
+            let ticket = paused.ticket;
+            handle.send(core, Message::Pause { ticket, granted });
+            let stopping = |_| Error::Io("the server is stopping".to_owned());
+            grant.await.map_err(stopping)?;
+        }
+        Ok(paused)
+    }
+
+    /// Hands all that changed since to the journal, as one batch, and lets the cores go on. `gate` then waits for it.
+    ///
+    /// # Errors
+    /// The journal has stopped, or the server is stopping.
+    pub async fn finish(self, tables: &Rc<Tables>, gate: &mut Gate) -> Result<(), Refusal> {
+        let take = |tables: Rc<Tables>| async move { tables.take_together() };
+        let taken = self.handle.call_all(Some(self.ticket), take).await;
+        let taken = taken.map_err(super::stopping)?;
+        let mut changes: Vec<LogEntry> = Vec::new();
+        for (core, own) in taken.into_iter().enumerate() {
+            // Definitions are the same on every core.
+            let is_kept = |change: &LogEntry| {
+                core == 0 || !matches!(change, LogEntry::Create { .. } | LogEntry::Drop { .. })
+            };
+            changes.extend(own.into_iter().filter(is_kept));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let appended = tables.append(&changes, gate);
+        // Before another core logs a later change of the same rows.
+        tables.commit();
+        appended
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for core in 0..self.handle.cores() {
+            self.handle.send(core, Message::Release(self.ticket));
+        }
+    }
+}
+
+impl Tables {
+    pub fn is_paused(&self) -> bool {
+        self.pause.borrow().holder.is_some()
+    }
+
+    /// Waits until commands with this ticket, or without one, are executed.
+    pub async fn resumed(&self, ticket: Option<u64>) {
+        poll_fn(|cx| {
+            let mut pause = self.pause.borrow_mut();
+            if pause.holder.is_none() || pause.holder == ticket {
+                return Poll::Ready(());
+            }
+            pause.held.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<()>) {
+        if self.is_paused() {
+            return self.pause.borrow_mut().next.push_back((ticket, granted));
+        }
+        self.grant(ticket, granted);
+    }
+
+    fn grant(&self, ticket: u64, granted: oneshot::Sender<()>) {
+        self.commit();
+        *self.together.borrow_mut() = Some(Vec::new());
+        self.pause.borrow_mut().holder = Some(ticket);
+        // An error means that the coordinator is gone; it releases what it was granted, this included.
+        let _ = granted.send(());
+    }
+
+    pub fn release(&self, ticket: u64) {
+        let mut pause = self.pause.borrow_mut();
+        if pause.holder != Some(ticket) {
+            pause.next.retain(|(waiting, _)| *waiting != ticket);
+            return;
+        }
+        pause.holder = None;
+        let next = pause.next.pop_front();
+        let held = std::mem::take(&mut pause.held);
+        drop(pause);
+        let rest = self.together.borrow_mut().take().unwrap_or_default();
+        if !rest.is_empty() {
+            // Rows whose time had come. A failure is kept, and refuses the next write.
+            let _ = self.append(&rest, &mut Gate::default());
+        }
+        if let Some((ticket, granted)) = next {
+            self.grant(ticket, granted);
+        }
+        // Who is held up by the next one waits again.
+        held.into_iter().for_each(Waker::wake);
+    }
+
+    fn take_together(&self) -> Vec<LogEntry> {
+        let mut together = self.together.borrow_mut();
+        together.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+}

@@ -1,0 +1,232 @@
+//! Where there are several cores: what their engines say to one another (see `larder_join`'s exchange), and who waits.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
+use tokio::sync::Notify;
+
+use super::{Gate, Message, Refusal, Tables};
+
+/// Rows that one turn touches for other cores.
+const TURN_ROWS: usize = 4096;
+/// How often the shares of the memory limit are looked at.
+const SHARE_EVERY: Duration = Duration::from_millis(100);
+
+/// A core's part among others.
+pub struct Sharing {
+    pub shard: Shard,
+    exchange: RefCell<Exchange>,
+    /// Reads that wait for rows of other cores.
+    waiting: RefCell<Vec<Waker>>,
+    /// A row was told when to go.
+    expiring: Notify,
+}
+
+impl Sharing {
+    pub fn new(shard: Shard) -> Sharing {
+        Sharing {
+            shard,
+            exchange: RefCell::new(Exchange::new(shard)),
+            waiting: RefCell::default(),
+            expiring: Notify::new(),
+        }
+    }
+
+    /// Tells other cores of changes; `gate` then waits for those who have the rows.
+    pub(super) fn export(&self, changes: &[LogEntry], gate: &mut Gate) {
+        let mut exchange = self.exchange.borrow_mut();
+        let before = exchange.sequence();
+        exchange.export(changes);
+        if exchange.sequence() > before {
+            gate.exports = Some(exchange.sequence());
+        }
+        if changes.iter().any(|c| matches!(c, LogEntry::Expire { .. })) {
+            self.expiring.notify_one();
+        }
+    }
+
+    pub(super) fn is_acknowledged(&self, exports: u64) -> bool {
+        self.exchange.borrow().is_acknowledged(exports)
+    }
+}
+
+impl Tables {
+    /// Takes in what another core's engine says.
+    pub fn receive(&self, from: u16, messages: Vec<larder_join::Message>) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut exchange = sharing.exchange.borrow_mut();
+        for message in messages {
+            exchange.receive(from, message);
+        }
+        drop(exchange);
+        self.call();
+    }
+
+    /// Whether something that others have said has yet to be worked on.
+    pub fn has_come(&self) -> bool {
+        let sharing = self.sharing.as_ref();
+        sharing.is_some_and(|sharing| sharing.exchange.borrow().has_come())
+    }
+
+    /// Works for a turn on what others have said; says whether that was all.
+    pub fn take_in(&self) -> bool {
+        if !self.has_come() {
+            return true;
+        }
+        self.exchange();
+        self.call();
+        !self.has_come()
+    }
+
+    /// Waits until all is worked on that others have said.
+    pub async fn taken_in(&self) {
+        let Some(sharing) = &self.sharing else { return };
+        poll_fn(|cx| {
+            if !self.has_come() {
+                return Poll::Ready(());
+            }
+            sharing.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Works on it for a turn; says whether there is more.
+    pub(super) fn exchange(&self) -> bool {
+        let Some(sharing) = &self.sharing else {
+            return false;
+        };
+        let now = self.now();
+        let mut engine = self.engine.borrow_mut();
+        if engine.next_expiry().is_some_and(|at| at <= now) {
+            // What others are given is without them.
+            self.copy_pending(&mut engine, now, None);
+            engine.begin(now);
+            let _ = self.log(&mut engine, &mut Gate::default());
+        }
+        let progress = sharing
+            .exchange
+            .borrow_mut()
+            .step(&mut engine, now, TURN_ROWS);
+        // Own rows do not change by it.
+        let _ = self.log(&mut engine, &mut Gate::default());
+        drop(engine);
+        if progress.supplied || !self.has_come() {
+            sharing.waiting.take().into_iter().for_each(Waker::wake);
+        }
+        progress.more
+    }
+
+    /// Tells other cores which of their changes all outputs here reflect.
+    pub(super) fn acknowledge(&self) {
+        if let Some(sharing) = &self.sharing {
+            let engine = self.engine.borrow();
+            sharing.exchange.borrow_mut().acknowledge(&engine);
+        }
+    }
+
+    /// Sends what there is to say. Before anything else is sent to a core that relies on it.
+    pub fn send_exchange(&self) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut exchange = sharing.exchange.borrow_mut();
+        let own = sharing.shard.index;
+        for to in (0..sharing.shard.count).filter(|&to| to != own) {
+            let messages = exchange.take_out(to);
+            if !messages.is_empty() {
+                let message = Message::Exchange {
+                    from: own,
+                    messages,
+                };
+                self.handle.send(usize::from(to), message);
+            }
+        }
+    }
+
+    /// Asks for what the last read lacked. Nothing if it lacked nothing that other cores have.
+    pub fn ask(&self) -> Option<Vec<(u16, KeyRange)>> {
+        let sharing = self.sharing.as_ref()?;
+        let mut engine = self.engine.borrow_mut();
+        let lacking = sharing.exchange.borrow_mut().ask(&mut engine);
+        drop(engine);
+        if lacking.is_empty() {
+            return None;
+        }
+        self.call();
+        Some(lacking)
+    }
+
+    /// Waits until what was asked for has come.
+    pub async fn supplied(&self, lacking: &[(u16, KeyRange)]) {
+        let Some(sharing) = &self.sharing else { return };
+        poll_fn(|cx| {
+            if !sharing.exchange.borrow().is_asked(lacking) {
+                return Poll::Ready(());
+            }
+            sharing.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Reads what joins compute, waiting for rows of other cores as often as it takes.
+    pub async fn read_waiting<T>(
+        &self,
+        ticket: Option<u64>,
+        mut read: impl FnMut(&mut Engine, u64) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        loop {
+            let done = self.read(&mut read);
+            match self.ask().filter(|_| done.is_err()) {
+                None => return done,
+                Some(lacking) => self.supplied(&lacking).await,
+            }
+            self.resumed(ticket).await;
+        }
+    }
+
+    /// Whether joins compute the table of a key.
+    pub fn is_computed(&self, key: &[u8]) -> bool {
+        self.engine.borrow().table_of(key) == Some(true)
+    }
+
+    /// Lets rows go when their time comes, for those who have copies of them. Runs for ever.
+    pub async fn expire(self: Rc<Self>) {
+        let Some(sharing) = &self.sharing else { return };
+        loop {
+            let next = self.engine.borrow().next_expiry();
+            let Some(at) = next else {
+                sharing.expiring.notified().await;
+                continue;
+            };
+            let left = at.saturating_sub(self.now()).clamp(1, 1000);
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(left)) => {}
+                () = sharing.expiring.notified() => {}
+            }
+            self.resumed(None).await;
+            self.read(|_, _| ());
+        }
+    }
+
+    /// Gives each engine what the others leave of the memory limit, and no less than its share. Runs for ever.
+    pub async fn share_memory(self: Rc<Self>, limit_bytes: usize) {
+        let used = &self.handle.used_bytes;
+        let mut tick = tokio::time::interval(SHARE_EVERY);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let mut engine = self.engine.borrow_mut();
+            used[self.index].store(engine.memory_bytes() as u64, Ordering::Relaxed);
+            let others = used.iter().enumerate().filter(|(at, _)| *at != self.index);
+            let others: u64 = others.map(|(_, used)| used.load(Ordering::Relaxed)).sum();
+            let share = limit_bytes / used.len();
+            let left = limit_bytes.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
+            engine.set_memory_limit(Some(left.max(share)));
+        }
+    }
+}
