@@ -8,6 +8,7 @@
 //!   apply_guest, fan-out  ── Ack ─────────► ... until all who have the range reflect it
 //!                         ── Taken ───────► so many chunks are on their way, and no more
 //!   evict_guests          ── Unsubscribe ─►
+//!   forget_guests         ◄──── Forget ───  its rows come from elsewhere and went
 //! ```
 //!
 //! 1. Messages from one shard to another arrive in the order in which they were sent: so `Supply` and `Changes` of one
@@ -50,6 +51,11 @@ pub enum Message {
     /// From an owner: rows that have a new value, or none any more.
     Changes {
         rows: VecDeque<(Bytes, Option<Bytes>)>,
+        mark: u64,
+    },
+    /// From an owner: it does not have the rows of a range any more, and cannot tell of changes.
+    Forget {
+        range: KeyRange,
         mark: u64,
     },
     /// To an owner: all changes up to this mark are reflected.
@@ -135,9 +141,12 @@ impl Exchange {
         ranges.iter().any(is_asked)
     }
 
-    /// Tells of changes of own rows; they must be in the engine, and told in the order in which they happened.
-    pub fn export(&mut self, changes: &[LogEntry]) {
-        for change in changes {
+    /// Tells of changes of own rows: those of the log, which are in the engine and come in the order in which they
+    /// happened, and those of rows that come from elsewhere.
+    pub fn export(&mut self, engine: &mut Engine, changes: &[LogEntry]) {
+        self.retract(engine);
+        let told = engine.take_told();
+        for change in changes.iter().chain(&told) {
             let (key, value) = match change {
                 LogEntry::Put { key, value } => (key, Some(value)),
                 LogEntry::Remove { key } => (key, None),
@@ -151,6 +160,24 @@ impl Exchange {
             for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
                 peer.tell(row, self.sequence);
+            }
+        }
+    }
+
+    /// Tells of own ranges, of tables whose rows come from elsewhere, that the engine forgot.
+    fn retract(&mut self, engine: &mut Engine) {
+        for range in engine.take_forgotten() {
+            let heard = |peer: &Peer| peer.subscribed.overlaps(&range);
+            if !self.peers.iter().any(heard) {
+                continue;
+            }
+            self.sequence += 1;
+            let mark = self.sequence;
+            for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
+                peer.subscribed.remove(&range);
+                peer.outstanding.push_back((mark, mark));
+                let range = range.clone();
+                peer.out.push(Message::Forget { range, mark });
             }
         }
     }
@@ -258,6 +285,11 @@ impl Exchange {
                 }
                 peer.to_ack.push_back((mark, engine.last_change()));
                 return spent;
+            }
+            Message::Forget { range, mark } => {
+                let forgotten = engine.forget_guests(from as u16, &range);
+                peer.to_ack.push_back((mark, engine.last_change()));
+                return 1 + forgotten;
             }
             Message::Taken => peer.on_way = peer.on_way.saturating_sub(1),
             Message::Ack(mark) => {

@@ -13,6 +13,9 @@ use crate::keyrange::{KeyRange, common_prefix};
 pub struct Shard {
     pub index: u16,
     pub count: u16,
+    /// Tables, by their names with the separator, that the first engine owns whole: those whose rows come from
+    /// elsewhere (see `supply`), so that one engine follows their changes.
+    pub whole: &'static [Box<[u8]>],
 }
 
 /// Who owns the keys of a range.
@@ -37,8 +40,20 @@ fn leading_column(key: &[u8]) -> (&[u8], bool) {
 }
 
 impl Shard {
+    pub fn new(index: u16, count: u16) -> Self {
+        Shard {
+            index,
+            count,
+            whole: &[],
+        }
+    }
+
+    fn is_whole(self, key: &[u8]) -> bool {
+        self.whole.iter().any(|table| key.starts_with(table))
+    }
+
     pub fn owner_of(self, key: &[u8]) -> u16 {
-        if self.count == 1 {
+        if self.count == 1 || self.is_whole(key) {
             return 0;
         }
         let slot = u32::from(slot_of(leading_column(key).0));
@@ -50,7 +65,7 @@ impl Shard {
     }
 
     pub fn owner_of_range(self, lo: &[u8], hi: &[u8]) -> Owner {
-        if self.count == 1 {
+        if self.count == 1 || self.is_whole(lo) {
             return Owner::One(0);
         }
         let (prefix, is_point) = common_prefix(lo, hi);
@@ -76,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_column_has_one_owner_in_every_table_and_however_it_is_asked_for() {
-        let shard = Shard { index: 0, count: 5 };
+        let shard = Shard::new(0, 5);
         for user in ["ann", "bob", "{x}1", "", "u:"] {
             let owner = shard.owner_of(format!("post|{user}").as_bytes());
             let user = user.trim_end_matches(':');

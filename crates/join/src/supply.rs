@@ -82,6 +82,10 @@ impl Supplied {
         number
     }
 
+    pub fn overlapping(&self, range: &KeyRange) -> Vec<u32> {
+        self.status.overlapping(&range.lo, &range.hi)
+    }
+
     pub fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
         self.ranges.iter().map(|(_, here)| &here.range)
     }
@@ -180,6 +184,9 @@ impl Engine {
         };
         let range = supplied.forget(number);
         state.rows.remove_range(&range.lo, &range.hi);
+        if self.shard.is_some() {
+            self.forgotten.push(range);
+        }
     }
 
     /// The rows of a table that are here.

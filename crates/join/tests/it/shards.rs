@@ -38,6 +38,17 @@ struct Seen {
     changes: u64,
     unsubscribes: u64,
     waits: u64,
+    forgets: u64,
+    elsewhere: u64,
+}
+
+/// The rows of a range, as a database would give them.
+fn supply(engine: &mut Engine, model: &Model, missing: &[KeyRange]) {
+    for range in missing {
+        let rows = model.base.iter().filter(|(key, _)| range.contains(key));
+        let rows = rows.map(|(key, value)| (key.clone(), value.clone()));
+        let _ = engine.supply(range, &mut rows.collect::<Vec<_>>().into_iter());
+    }
 }
 
 type Read = Result<Vec<(Vec<u8>, Vec<u8>)>, (Vec<(Vec<u8>, Vec<u8>)>, Error)>;
@@ -47,12 +58,19 @@ impl World {
         let mut random = Random(seed);
         let count = 2 + random.below(3) as u16;
         let stepped = random.chance(40).then(|| random.below(3));
+        let elsewhere = random.chance(40);
         let chunk_rows = 1 + random.below(5) as u64;
         let core = |index| {
-            let shard = Shard { index, count };
+            let mut shard = Shard::new(index, count);
+            if elsewhere {
+                shard.whole = Box::leak(Box::new([Box::from(*b"r|")]));
+            }
             let mut engine = Engine::new();
             engine.set_shard(shard);
             engine.record_changes(true);
+            if elsewhere && index == 0 {
+                engine.supply_from_elsewhere(b"r|").unwrap();
+            }
             engine.set_step_rows(stepped);
             let mut exchange = Exchange::new(shard);
             exchange.set_chunk_rows(chunk_rows);
@@ -121,7 +139,8 @@ impl World {
         let Core {
             engine, exchange, ..
         } = &mut self.cores[core];
-        exchange.export(&engine.take_changes());
+        let changes = engine.take_changes();
+        exchange.export(engine, &changes);
         let sequence = exchange.sequence();
         self.unanswered
             .push((core, waits_for.unwrap_or(0), sequence));
@@ -205,7 +224,11 @@ impl World {
     fn evict(&mut self) {
         let core = self.random.below(self.cores.len());
         self.log.push(format!("evict all on {core}"));
-        self.cores[core].engine.evict_all();
+        let Core {
+            engine, exchange, ..
+        } = &mut self.cores[core];
+        engine.evict_all();
+        exchange.export(engine, &[]);
     }
 
     /// What a core has to say is on its way.
@@ -216,6 +239,7 @@ impl World {
                 match message {
                     Message::Supply { .. } => self.seen.supplies += 1,
                     Message::Changes { .. } => self.seen.changes += 1,
+                    Message::Forget { .. } => self.seen.forgets += 1,
                     Message::Unsubscribe(_) => self.seen.unsubscribes += 1,
                     _ => {}
                 }
@@ -238,10 +262,13 @@ impl World {
             }
             let budget = 1 + self.random.below(40);
             let core = &mut self.cores[to];
-            let _ = core.exchange.step(&mut core.engine, self.now, budget);
+            let progress = core.exchange.step(&mut core.engine, self.now, budget);
+            supply(&mut core.engine, &self.model, &progress.missing);
+            self.seen.elsewhere += progress.missing.len() as u64;
             let _ = core.engine.step(budget);
             core.exchange.acknowledge(&core.engine);
-            core.exchange.export(&core.engine.take_changes());
+            let changes = core.engine.take_changes();
+            core.exchange.export(&mut core.engine, &changes);
             self.flush(to);
         }
     }
@@ -317,9 +344,13 @@ impl World {
             Ok(Outcome::Done) => Some(Ok(rows)),
             Err(error) => Some(Err((rows, error))),
             Ok(Outcome::Missing(elsewhere)) => {
-                assert!(elsewhere.is_empty());
+                supply(engine, &self.model, &elsewhere);
                 let lacking: Vec<(u16, KeyRange)> = exchange.ask(engine);
-                assert!(!lacking.is_empty(), "seed {}: waits for nothing", self.seed);
+                assert!(
+                    !lacking.is_empty() || !elsewhere.is_empty(),
+                    "seed {}: waits for nothing",
+                    self.seed
+                );
                 self.seen.waits += 1;
                 None
             }
@@ -422,6 +453,8 @@ fn shards_answer_as_one_engine_would() {
         all.changes += world.seen.changes;
         all.unsubscribes += world.seen.unsubscribes;
         all.waits += world.seen.waits;
+        all.forgets += world.seen.forgets;
+        all.elsewhere += world.seen.elsewhere;
     }
     if is_whole {
         let Seen {
@@ -429,7 +462,10 @@ fn shards_answer_as_one_engine_would() {
             changes,
             unsubscribes,
             waits,
+            forgets,
+            elsewhere,
         } = all;
+        assert!(forgets.min(elsewhere) > 100, "{forgets}, {elsewhere}");
         let told = format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
         assert!(
             supplies.min(changes).min(unsubscribes).min(waits) > 1000,

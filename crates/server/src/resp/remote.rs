@@ -27,7 +27,7 @@ use super::clients::Client;
 use super::core::Core;
 use super::dispatch::{Job, dispatch};
 use super::finish::finish;
-use super::session::State;
+use super::session::{State, TURN};
 use super::tables::{self, RangeJob};
 use crate::tables::{Gate, Message};
 
@@ -228,7 +228,7 @@ pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
     // Changes that were sent before are to be seen.
     if core.tables.take_in() && !core.tables.is_paused() && remote.ticket.is_none() {
         let job = remote.step();
-        if job.is_none() && remote.state.gate.is_open() {
+        if job.is_none() && remote.is_done() && remote.state.gate.is_open() {
             let answer = remote.take();
             // An error means that the connection has gone. There is room: it is the first answer.
             let _ = remote.answers.try_send(answer);
@@ -265,18 +265,20 @@ impl Remote {
         }
     }
 
-    /// Executes requests until one takes longer, or all were.
+    /// Executes requests until one takes longer, or the core's other connections should have their turn.
     fn step(&mut self) -> Option<Job> {
         let core = self.state.core.clone();
         let snapshot = core.shared.catalog.load();
         if self.mode == Mode::Together {
             let bytes = std::mem::take(&mut self.bytes);
             tables::execute_together(&mut self.state, &snapshot, &bytes);
+            self.at = self.bytes.len();
             self.ends.push(self.state.output.tail.len());
             return None;
         }
-        let mut clock = Instant::now();
-        while self.at < self.bytes.len() {
+        let begun = Instant::now();
+        let mut clock = begun;
+        while self.at < self.bytes.len() && clock.duration_since(begun) < TURN {
             let input = &self.bytes[self.at..];
             // They were decoded before they were sent.
             let Ok(Step::Request(size)) = self.decoder.decode(input) else {
@@ -304,6 +306,10 @@ impl Remote {
         None
     }
 
+    fn is_done(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
     fn take(&mut self) -> Answer {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
@@ -317,11 +323,17 @@ impl Remote {
             tables.resumed(self.ticket).await;
             job = self.step();
         }
-        while let Some(next) = job {
-            if self.drive(next).await.is_none() {
-                return;
+        loop {
+            if let Some(next) = job.take() {
+                if self.drive(next).await.is_none() {
+                    return;
+                }
+                self.ends.push(self.state.output.tail.len());
+            } else if self.is_done() {
+                break;
+            } else {
+                tokio::task::yield_now().await;
             }
-            self.ends.push(self.state.output.tail.len());
             self.state.core.tables.clone().resumed(self.ticket).await;
             job = self.step();
         }

@@ -40,7 +40,7 @@ use crate::catalog::Snapshot;
 use crate::tables::{Gate, Tables};
 
 /// One connection executes so long before others have their turn.
-const TURN: Duration = Duration::from_millis(5);
+pub(super) const TURN: Duration = Duration::from_millis(5);
 
 /// What a command may see and change of its connection.
 pub(super) struct State {

@@ -215,7 +215,7 @@ impl TablesHandle {
     /// The core that has a key's row.
     pub fn owner_of(&self, key: &[u8]) -> usize {
         let count = self.cores() as u16;
-        usize::from(Shard { index: 0, count }.owner_of(key))
+        usize::from(Shard::new(0, count).owner_of(key))
     }
 
     pub fn figures(&self) -> Figures {

@@ -157,12 +157,13 @@ impl Tables {
 
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
+        if let Some(sharing) = &self.sharing
+            && sharing.export(engine, &changes, gate)
+        {
+            self.call();
+        }
         if changes.is_empty() {
             return Ok(());
-        }
-        if let Some(sharing) = &self.sharing {
-            sharing.export(&changes, gate);
-            self.call();
         }
         if let Some(together) = &mut *self.together.borrow_mut() {
             together.extend(changes);

@@ -70,10 +70,7 @@ impl Opening {
 /// [`Error::Corrupted`] names what is damaged or does not fit; [`Error::Io`].
 pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
     let cores = opening.deal.len();
-    let shard = Shard {
-        index: index as u16,
-        count: cores as u16,
-    };
+    let shard = Shard::new(index as u16, cores as u16);
     let mut replay = Replay::new(shard);
     let journal = if index == 0 {
         read(shared, opening, &mut replay)?

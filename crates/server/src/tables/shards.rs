@@ -38,16 +38,24 @@ impl Sharing {
     }
 
     /// Tells other cores of changes; `gate` then waits for those who have the rows.
-    pub(super) fn export(&self, changes: &[LogEntry], gate: &mut Gate) {
+    /// Says whether there was anybody to tell.
+    pub(super) fn export(
+        &self,
+        engine: &mut Engine,
+        changes: &[LogEntry],
+        gate: &mut Gate,
+    ) -> bool {
         let mut exchange = self.exchange.borrow_mut();
         let before = exchange.sequence();
-        exchange.export(changes);
-        if exchange.sequence() > before {
+        exchange.export(engine, changes);
+        let is_told = exchange.sequence() > before;
+        if is_told {
             gate.exports = Some(exchange.sequence());
         }
         if changes.iter().any(|c| matches!(c, LogEntry::Expire { .. })) {
             self.expiring.notify_one();
         }
+        is_told
     }
 
     pub(super) fn is_acknowledged(&self, exports: u64) -> bool {

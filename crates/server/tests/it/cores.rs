@@ -514,11 +514,12 @@ fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
 
 #[test]
 fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done() {
-    const FOLLOWERS: usize = 40_000;
+    let is_slow = std::env::var_os("LARDER_SLOW_TESTS").is_some();
+    let followers = if is_slow { 1_000_000 } else { 40_000 };
     let server = server(2);
     let mut writer = Client::connect(&server);
     create(&mut writer, "timeline", TIMELINE);
-    for chunk in (0..FOLLOWERS).collect::<Vec<_>>().chunks(500) {
+    for chunk in (0..followers).collect::<Vec<_>>().chunks(500) {
         let mut bytes = Vec::new();
         for user in chunk {
             bytes.extend(request(&["SET", &format!("sub|{user:06}|star"), "1"]));
@@ -548,9 +549,13 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
     }
     writer.stream.get_ref().set_nonblocking(false).expect("set");
     assert_eq!(writer.reply(), "+OK");
+    println!(
+        "{followers} rows in {:?}, longest wait {longest:?}",
+        begun.elapsed()
+    );
     // 50 ms is promised; machines that test are busy.
     assert!(longest < Duration::from_millis(250), "{longest:?}");
-    for user in (0..FOLLOWERS).step_by(997) {
+    for user in (0..followers).step_by(997) {
         others[user % 6].check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
     }
 }
