@@ -335,7 +335,6 @@ fn open(
     let number = join.fills.insert(fill);
     join.cover(number);
     join.aim(number);
-    join.targets[number as usize].visited = true;
     Some(number)
 }
 
@@ -349,7 +348,6 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     let number = join.fills.insert(fill);
     join.cover(number);
     join.aim(number);
-    join.targets[number as usize].visited = true;
     number
 }
 

@@ -7,6 +7,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::auto::count_read;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::grammar::Mode;
@@ -164,7 +165,14 @@ impl Engine {
         if !is_inside {
             return None;
         }
-        target.visited = true;
+        if join.definition.mode == Mode::Auto {
+            let fill = join.fills.get_mut(fill);
+            if !fill.pulled.is_empty() {
+                return None;
+            }
+            count_read(&mut fill.reads, &mut fill.opened, self.ticks);
+        }
+        target.visit();
         Some(AtOnce {
             maker,
             group,
@@ -215,7 +223,7 @@ impl AtOnce {
 
 /// Whether what a join has stored can be read as it is, once it is filled and settled.
 fn is_read_at_once(join: &Join) -> bool {
-    join.definition.mode == Mode::Push
+    matches!(join.definition.mode, Mode::Push | Mode::Auto)
         && join.upstream.is_empty()
         && join.busy.is_empty()
         && !is_spelled_out(&join.definition)

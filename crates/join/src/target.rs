@@ -8,7 +8,7 @@ use crate::keyrange::successor;
 use crate::rows::GroupId;
 
 /// The longest lower bound that a target holds.
-const LOW_BYTES: usize = 15;
+const LOW_BYTES: usize = 14;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Target {
@@ -23,6 +23,8 @@ pub struct Target {
     pub unsettled: bool,
     /// Read since the evictor last came by.
     pub visited: bool,
+    /// Read again after it was filled.
+    pub is_reread: bool,
     low: [u8; LOW_BYTES],
 }
 
@@ -49,7 +51,13 @@ impl Target {
 
     /// Takes over what was marked while the fill was aimed at before.
     pub fn keep_marks(&mut self, before: &Target) {
-        (self.unsettled, self.visited) = (before.unsettled, before.visited);
+        self.unsettled = before.unsettled;
+        (self.visited, self.is_reread) = (before.visited, before.is_reread);
+    }
+
+    /// Marks that it was read again.
+    pub fn visit(&mut self) {
+        (self.visited, self.is_reread) = (true, true);
     }
 
     /// Whether the fill is known to hold the key that is its prefix and this suffix.

@@ -110,7 +110,7 @@ impl Engine {
     }
 
     fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
-        join.targets[number as usize].visited = true;
+        join.targets[number as usize].visit();
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.ticks);
         if fill.unsettled.is_none() && join.busy.is_empty() {
@@ -306,7 +306,7 @@ fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
 /// What to fill for a read of `range`. `None` if the join has no rows there.
 ///
 /// A group is the output keys with the slots that the range fixes. Its tail is filled to the end, since the next read
-/// most likely asks for what came since; and it is filled whole if its next slot has no width, which bounds cannot be
+/// most likely asks for what came since (and so is a table's, where that scans no more than the range alone); and it is filled whole if its next slot has no width, which bounds cannot be
 /// carried over to sources, or if it has come apart into many ranges.
 pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     let definition = &join.definition;
@@ -317,8 +317,14 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     if definition.rank.is_some() {
         return Some(widened_to_groups(join, range));
     }
-    if constraint.point || binding.bound == 0 {
-        return Some(range.clone());
+    let is_many = |whole: &KeyRange| {
+        let ranges = join.status.overlapping(&whole.lo, &whole.hi);
+        ranges.len() >= RANGES_MAX
+    };
+    if constraint.point {
+        // One after the other, its group is asked for: the last time for the whole of it.
+        let whole = join.output.rows.head(&range.lo).map(KeyRange::prefix);
+        return Some(whole.filter(is_many).unwrap_or_else(|| range.clone()));
     }
     let mut prefix = Vec::new();
     definition.output.write_prefix(&binding, &mut prefix);
@@ -326,17 +332,40 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         lo: prefix.clone().into(),
         hi: successor(&prefix).into(),
     };
+    if binding.bound == 0 && !is_scanned_whole(join, range, &whole) {
+        return Some(range.clone());
+    }
     if range.lo < whole.lo || range.hi > whole.hi {
         return Some(range.clone());
     }
-    let is_many = || join.status.overlapping(&whole.lo, &whole.hi).len() >= RANGES_MAX;
-    if constraint.unsized_next || is_many() {
+    if binding.bound > 0 && (constraint.unsized_next || is_many(&whole)) {
         return Some(whole);
     }
     Some(KeyRange {
         lo: range.lo.clone(),
         hi: whole.hi,
     })
+}
+
+/// Whether a join of one source would scan no less of it for this range than for the range to the table's end: as where
+/// the output begins with the time and the source with the author.
+fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
+    if join.last_level() > 0 || range.hi > whole.hi {
+        return false;
+    }
+    let scanned = |lo: &[u8], hi: &[u8]| {
+        let (definition, mut binding) = (&join.definition, Binding::default());
+        let range = KeyRange::new(lo, hi);
+        let found = definition
+            .output
+            .constrain(&range, &definition.slots, &mut binding);
+        found.map(|found| {
+            join.source(0)
+                .pattern
+                .range(&binding, found.bounds.as_ref())
+        })
+    };
+    scanned(&range.lo, &range.hi) == scanned(&range.lo, &whole.hi)
 }
 
 /// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.

@@ -596,6 +596,35 @@ fn memory_stays_under_the_limit_and_base_rows_fail_clearly() {
 }
 
 #[test]
+fn more_timelines_than_fit_read_in_turn_are_not_all_filled_again_each_time() {
+    let mut t = told(&[TIMELINE]);
+    for user in 0..400 {
+        for poster in 0..10 {
+            t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
+        }
+    }
+    for time in 0..100 {
+        t.put(&[(&format!("p|{:04}|{time:04}", time % 10), "x")]);
+    }
+    let base = t.0.memory_bytes();
+    let read_all = |t: &mut Told| {
+        for user in 0..400 {
+            let rows = t.read(&format!("t|{user:04}|"), &format!("t|{user:04}}}"));
+            assert_eq!(rows.len(), 100, "user {user}");
+        }
+    };
+    read_all(&mut t);
+    let limit = base + (t.0.memory_bytes() - base) * 6 / 10;
+    t.0.set_memory_limit(Some(limit));
+    (0..5).for_each(|_| read_all(&mut t));
+    let before = t.0.info("j0").unwrap().filled;
+    (0..5).for_each(|_| read_all(&mut t));
+    let filled = t.0.info("j0").unwrap().filled - before;
+    assert!(filled < 5 * 400 * 7 / 10, "{filled} of 2000 reads filled");
+    assert!(t.0.memory_bytes() <= limit);
+}
+
+#[test]
 fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
     let mut t = told(&[TIMELINE]);
     let users = 2_000;
