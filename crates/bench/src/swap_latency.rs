@@ -1,17 +1,23 @@
 //! What readers notice of pulls and swaps: latency quiet, and while versions are pulled at full speed and go live.
 //!
+//! Copying files takes something from readers whoever does it: memory, the disk, the caches; in a virtual machine each
+//! page that the host must back first. So there is a third part, in which a thread of the same low
+//! priority outside the server only copies the same files at the same pace.
+//!
 //! Reads come at a steady rate, and each is timed from the moment it was due: a server that stalls is charged for
 //! every read that had to wait.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use hdrhistogram::Histogram;
+use larder_batch::version::files::StreamingFile;
 use larder_client::AdminClient;
 use serde_json::json;
 
@@ -59,7 +65,7 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
     publish(&server, &versions[1])?;
 
     let mut raw = Vec::new();
-    let (mut quiet, mut busy) = (Vec::new(), Vec::new());
+    let (mut quiet, mut busy, mut copying) = (Vec::new(), Vec::new(), Vec::new());
     let (mut swaps, mut failed) = (0, 0);
     for round in 0..args.rounds {
         let reads = read_steadily(server.resp, args, &AtomicBool::new(true))?;
@@ -67,23 +73,20 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
         failed += reads.failed;
         quiet.push(reads);
 
-        let go_on = AtomicBool::new(true);
-        let (reads, swapped) = std::thread::scope(|scope| -> Result<(Reads, u64)> {
-            let pulls = scope.spawn(|| {
-                let swapped = pull_in_turns(&server, &versions, args, &go_on)
-                    .map_err(|error| error.to_string());
-                go_on.store(false, Ordering::Relaxed);
-                swapped
-            });
-            let reads = read_steadily(server.resp, args, &go_on);
-            go_on.store(false, Ordering::Relaxed);
-            let swapped = pulls.join().map_err(|_| "the pulls panicked")??;
-            Ok((reads?, swapped))
+        let (reads, swapped) = read_during(&server, args, |go_on| {
+            pull_in_turns(&server, &versions, args, go_on)
         })?;
         raw.push(reads.line("busy", round, swapped));
         failed += reads.failed;
         swaps += swapped;
         busy.push(reads);
+
+        let (reads, copies) = read_during(&server, args, |go_on| {
+            copy_in_turns(&versions, temp.path(), args, go_on)
+        })?;
+        raw.push(reads.line("copying", round, copies));
+        failed += reads.failed;
+        copying.push(reads);
     }
     let rollbacks = roll_back(&server)?;
     raw.push(json!({"rollback_us": rollbacks}));
@@ -95,22 +98,26 @@ pub fn run(args: &SwapLatencyArgs) -> Result<()> {
             .collect::<Vec<f64>>()
     };
     let mut table = String::from(
-        "| GET, us | quiet | while pulling and swapping | ratio |\n|---|---|---|---|\n",
+        "| GET, us | quiet | while pulling and swapping | ratio | while files are only copied | ratio |\n|---|---|---|---|---|---|\n",
     );
     for quantile in [0.5, 0.99, 0.999, 1.0] {
         let (quiet, busy) = (of(&quiet, quantile), of(&busy, quantile));
+        let copying = of(&copying, quantile);
         writeln!(
             table,
-            "| {} | {} | {} | {:.2} |",
+            "| {} | {} | {} | {:.2} | {} | {:.2} |",
             name(quantile),
             spread(&quiet, 1),
             spread(&busy, 1),
-            median(&busy) / median(&quiet)
+            median(&busy) / median(&quiet),
+            spread(&copying, 1),
+            median(&copying) / median(&quiet)
         )?;
     }
     let reads: u64 = quiet
         .iter()
         .chain(&busy)
+        .chain(&copying)
         .map(|part| part.latency_ns.len())
         .sum();
     let markdown = format!(
@@ -145,6 +152,14 @@ struct Reads {
 }
 
 impl Reads {
+    fn new() -> Result<Reads> {
+        Ok(Reads {
+            // Up to a minute; `saturating_record` does not widen a histogram.
+            latency_ns: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
+            failed: 0,
+        })
+    }
+
     fn us(&self, quantile: f64) -> f64 {
         self.latency_ns.value_at_quantile(quantile) as f64 / 1e3
     }
@@ -157,36 +172,69 @@ impl Reads {
     }
 }
 
-/// Reads at the rate asked for, until time is up or `go_on` is false.
+/// Reads at the rate asked for, until time is up or `go_on` is false. Each connection has a thread, so that a read that
+/// waits delays only what was to follow on its own connection.
 fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool) -> Result<Reads> {
-    let mut streams = Vec::new();
-    for _ in 0..args.connections {
+    let started = Instant::now();
+    let step = Duration::from_nanos(1_000_000_000 / args.rate.max(1));
+    let mut all = Reads::new()?;
+    std::thread::scope(|scope| -> Result<()> {
+        let readers: Vec<_> = (0..args.connections)
+            .map(|number| {
+                let schedule = Schedule {
+                    first: started + step * number as u32,
+                    step: step * args.connections as u32,
+                    end: started + Duration::from_secs(args.seconds),
+                };
+                scope.spawn(move || {
+                    read_on_one(address, args.keys, number as u64, &schedule, go_on)
+                        .map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        for reader in readers {
+            let reads = reader.join().map_err(|_| "a reader panicked")??;
+            all.latency_ns.add(&reads.latency_ns)?;
+            all.failed += reads.failed;
+        }
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// When one connection's reads are due.
+struct Schedule {
+    first: Instant,
+    step: Duration,
+    end: Instant,
+}
+
+fn read_on_one(
+    address: SocketAddr,
+    keys: u64,
+    seed: u64,
+    schedule: &Schedule,
+    go_on: &AtomicBool,
+) -> Result<Reads> {
+    let connect = || -> std::io::Result<TcpStream> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        streams.push(stream);
-    }
-    let mut reads = Reads {
-        latency_ns: Histogram::new(3)?,
-        failed: 0,
+        Ok(stream)
     };
-    let mut random = Random(7);
+    let mut stream = connect()?;
+    let mut reads = Reads::new()?;
+    let mut random = Random(7 + seed);
     let (mut request, mut reply) = (Vec::new(), [0; 6 + VALUE_BYTES + 2]);
-    let step = Duration::from_nanos(1_000_000_000 / args.rate.max(1));
-    let started = Instant::now();
-    let mut due = started;
-    while due.duration_since(started) < Duration::from_secs(args.seconds)
-        && go_on.load(Ordering::Relaxed)
-    {
+    let mut due = schedule.first;
+    while due < schedule.end && go_on.load(Ordering::Relaxed) {
         request.clear();
         load::encode(
             &mut request,
-            &[b"GET", store::redis_key(random.below(args.keys)).as_bytes()],
+            &[b"GET", store::redis_key(random.below(keys)).as_bytes()],
         );
         while Instant::now() < due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }
-        let turn = reads.latency_ns.len() as usize % streams.len();
-        let stream = &mut streams[turn];
         let good = stream
             .write_all(&request)
             .and_then(|()| stream.read_exact(&mut reply))
@@ -199,11 +247,75 @@ fn read_steadily(address: SocketAddr, args: &SwapLatencyArgs, go_on: &AtomicBool
         if !good {
             // What is left of an unexpected reply is lost with its connection.
             reads.failed += 1;
-            streams[turn] = TcpStream::connect(address)?;
+            stream = connect()?;
         }
-        due += step;
+        due += schedule.step;
     }
     Ok(reads)
+}
+
+/// Reads steadily while `work` is done beside it, which stops when it is told.
+fn read_during(
+    server: &process::Server,
+    args: &SwapLatencyArgs,
+    work: impl FnOnce(&AtomicBool) -> Result<u64> + Send,
+) -> Result<(Reads, u64)> {
+    let go_on = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let working = scope.spawn(|| {
+            let done = work(&go_on).map_err(|error| error.to_string());
+            go_on.store(false, Ordering::Relaxed);
+            done
+        });
+        let reads = read_steadily(server.resp, args, &go_on);
+        go_on.store(false, Ordering::Relaxed);
+        let done = working
+            .join()
+            .map_err(|_| "what ran beside the reads panicked")??;
+        Ok((reads?, done))
+    })
+}
+
+/// Copies the versions' files in turn, durably, as a pull does; keeps as many copies as the server keeps versions.
+fn copy_in_turns(
+    versions: &[PathBuf],
+    folder: &Path,
+    args: &SwapLatencyArgs,
+    go_on: &AtomicBool,
+) -> Result<u64> {
+    const NICE: i32 = 15;
+    const KEPT: u64 = 3;
+    // SAFETY: takes integers; 0 is the calling thread.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    let place = |number: u64| folder.join(format!("copy-{number}"));
+    let mut copies = 0;
+    while go_on.load(Ordering::Relaxed) {
+        let started = Instant::now();
+        let to = place(copies);
+        std::fs::create_dir(&to)?;
+        for entry in std::fs::read_dir(&versions[copies as usize % versions.len()])? {
+            let entry = entry?;
+            let path = to.join(entry.file_name());
+            let mut copy = StreamingFile::serving(File::create_new(&path)?, 0);
+            std::io::copy(&mut File::open(entry.path())?, &mut copy)?;
+            copy.finish(&path)?;
+        }
+        if copies >= KEPT {
+            std::fs::remove_dir_all(place(copies - KEPT))?;
+        }
+        copies += 1;
+        rest(started, args.swap_every, go_on);
+    }
+    for number in copies.saturating_sub(KEPT)..copies {
+        std::fs::remove_dir_all(place(number))?;
+    }
+    Ok(copies)
+}
+
+fn rest(started: Instant, seconds: f64, go_on: &AtomicBool) {
+    while go_on.load(Ordering::Relaxed) && started.elapsed().as_secs_f64() < seconds {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Pulls the versions in turn, each going live, until `go_on` is false.
@@ -218,9 +330,7 @@ fn pull_in_turns(
         let started = Instant::now();
         publish(server, &versions[swapped as usize % versions.len()])?;
         swapped += 1;
-        while go_on.load(Ordering::Relaxed) && started.elapsed().as_secs_f64() < args.swap_every {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        rest(started, args.swap_every, go_on);
     }
     Ok(swapped)
 }
@@ -234,14 +344,11 @@ fn roll_back(server: &process::Server) -> Result<Vec<f64>> {
             .ok_or("this server has no HTTP API")?,
     )?;
     let store = store::NAME.parse()?;
+    let newest = admin.store(&store)?.live.ok_or("nothing is live")?;
     let mut took_us = Vec::new();
     for _ in 0..5 {
-        let swap = admin.rollback(&store, None)?;
-        took_us.push(swap.took_us as f64);
-        admin.swap(
-            &store,
-            swap.previous.ok_or("a rollback left no previous version")?,
-        )?;
+        took_us.push(admin.rollback(&store, None)?.took_us as f64);
+        admin.swap(&store, newest)?;
     }
     Ok(took_us)
 }

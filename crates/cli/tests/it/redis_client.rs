@@ -61,7 +61,9 @@ fn check_reads(mut redis: redis::Connection) {
     assert_eq!(size, RECORDS as i64);
 
     // Errors keep their code, and the connection goes on after each.
-    let absent = redis::cmd("STORE.INFO").arg("other").query::<()>(&mut redis);
+    let absent = redis::cmd("STORE.INFO")
+        .arg("other")
+        .query::<()>(&mut redis);
     let absent = absent.unwrap_err();
     assert_eq!(absent.code(), Some("NOSTORE"), "{absent}");
     let refused = redis.set::<_, _, ()>("pymk:key1", "x").unwrap_err();

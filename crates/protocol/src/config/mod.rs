@@ -147,7 +147,7 @@ sections! {
     fetch: FetchSection {
         /// The most that all pulls together read in a second. 0 is unlimited. PATCH /v1/settings changes it until a restart.
         bytes_per_second: u64 = 0, "bytes a second";
-        /// Segments that one pull fetches at a time.
+        /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
         parallel: u32 = 4, "segments";
         /// A transfer that brings nothing for so long is broken off and tried again.
         stall_timeout_seconds: u64 = 30, "seconds";

@@ -195,12 +195,11 @@ impl Steps<'_> {
         result
     }
 
-    /// Fetches the segments on `fetch.parallel` threads. The first failure stops the others.
+    /// Fetches the segments on several threads. The first failure stops the others.
     fn segments(&self, folder: &Path, manifest: &Manifest) -> Result<(), Error> {
         let next = AtomicUsize::new(0);
         let failed = watch::Sender::new(false);
-        let threads =
-            (self.shared.config.fetch.parallel as usize).clamp(1, manifest.segments.len());
+        let threads = self.threads()?.clamp(1, manifest.segments.len());
         let results: Vec<Result<(), Error>> = std::thread::scope(|scope| {
             let worker = || {
                 priority::lower_this_thread();
@@ -231,6 +230,17 @@ impl Steps<'_> {
             None => Ok(()),
             Some(error) => Err(error),
         }
+    }
+
+    /// `fetch.parallel`: they mostly wait for a source. A local one gives as fast as it is asked, and each thread then
+    /// fills a core, whatever its priority; readers keep three quarters of them.
+    fn threads(&self) -> Result<usize, Error> {
+        let parallel = self.shared.config.fetch.parallel as usize;
+        if self.root()?.as_local().is_none() {
+            return Ok(parallel);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(parallel.min(cores.div_ceil(4)))
     }
 
     fn segments_of_one_thread(
