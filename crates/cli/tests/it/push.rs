@@ -121,11 +121,8 @@ fn absent_keys_and_stores_exit_with_3() {
     push(&server, folder.path(), "one", 10);
     run_failing(3, words(&server, &["store", "get", "s", "no such key"]));
     run_failing(3, words(&server, &["store", "get", "t", "1"]));
-    let error = server.resp().get("t:1").unwrap_err();
-    assert!(
-        error.code().is_some(),
-        "an absent store is an error, not an absent key: {error}"
-    );
+    // Over RESP, where `t` may be a table that is yet to come, its rows are merely absent.
+    assert_eq!(server.resp().get("t:1").unwrap(), None);
 }
 
 #[test]
