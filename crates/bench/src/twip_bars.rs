@@ -149,9 +149,10 @@ fn markdown(cases: &[Case]) -> String {
     let karma = find("karma");
     let ns = |name: &str| spread(&karma.figures(|run| run[name].as_f64()), 0);
     text += &format!(
-        "\n| karma | ns a vote |\n|---|---|\n| counted in bulk, by one read | {} |\n| counted one by one, with the put | {} |\n",
+        "\n| karma | ns a vote |\n|---|---|\n| counted in bulk, by one read | {} |\n| counted one by one, with the put, anywhere | {} |\n| the same, votes for an article together | {} |\n",
         ns("bulk_ns"),
-        ns("live_ns")
+        ns("live_ns"),
+        ns("live_together_ns")
     );
     text += "\n| | measured | bar | |\n|---|---|---|---|\n";
     let (join, limited) = (find("join"), find("join, 40 MB"));
@@ -174,7 +175,16 @@ fn markdown(cases: &[Case]) -> String {
             find("celebrities by hand").get("cpu_seconds") / join.get("cpu_seconds"),
             1.0,
         ),
-        ("a live count update, us", karma.get("live_ns") / 1e3, 0.15),
+        (
+            "a live count update, us, votes for an article together",
+            karma.get("live_together_ns") / 1e3,
+            0.15,
+        ),
+        (
+            "a live count update, us, votes anywhere",
+            karma.get("live_ns") / 1e3,
+            0.15,
+        ),
         (
             "most memory under a limit, against it",
             limited.get("engine_bytes_max") / 40e6,

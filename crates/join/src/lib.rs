@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
-//! along the arrows: `maintain` and `updater` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
+//! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
 //! read (`tree` has what a fill leaves behind; `pairs`, `gathered` and `merge` read what is pulled); `output` with
 //! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
 //!
@@ -49,12 +49,14 @@ mod shard;
 mod slab;
 mod spans;
 mod status;
+mod steps;
 mod supply;
 mod tables;
 mod target;
 mod tree;
 mod updater;
 mod view;
+mod words;
 
 pub use catalog::JoinInfo;
 pub use engine::{Engine, Written};

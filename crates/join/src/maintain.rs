@@ -10,8 +10,6 @@
 //! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
 //! what its own entries have not seen, so they are right in between.
 
-use std::rc::Rc;
-
 use crate::engine::Engine;
 use crate::fill::{is_set_aside, key_matches};
 use crate::grammar::Mode;
@@ -23,11 +21,11 @@ use crate::rows::Value;
 use crate::updater::{Change, Entry, Event};
 
 /// A change, seen by the source of one level of a join.
-struct Seen<'a> {
-    level: usize,
-    key: &'a [u8],
-    old: Option<&'a Value>,
-    new: Option<&'a Value>,
+pub(crate) struct Seen<'a> {
+    pub level: usize,
+    pub key: &'a [u8],
+    pub old: Option<&'a Value>,
+    pub new: Option<&'a Value>,
 }
 
 /// What a run of entries has in common.
@@ -124,143 +122,8 @@ impl Engine {
         self.enqueue(join, seen.level, number, Event::Row(change));
     }
 
-    /// Has the entries of a list see something in steps.
-    pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
-        self.sequence += 1;
-        self.outstanding.insert(self.sequence);
-        let list = join.updaters[level].lists.get_mut(number);
-        if list.queue.is_empty() {
-            join.busy.push((level as u8, number));
-            self.work.push_back((join.id, level as u8, number));
-        }
-        list.enqueue(Rc::new(event), self.sequence);
-    }
-
-    /// Works on waiting changes until `budget` entries have seen one; says whether any work is left.
-    pub fn step(&mut self, budget: usize) -> bool {
-        self.budget = budget;
-        while self.budget > 0
-            && let Some(&(id, level, number)) = self.work.front()
-        {
-            let Some(mut join) = self.joins[id as usize].take() else {
-                self.work.pop_front();
-                continue;
-            };
-            self.work_on(&mut join, usize::from(level), number);
-            if join.updaters[usize::from(level)]
-                .lists
-                .get(number)
-                .queue
-                .is_empty()
-            {
-                self.rest(&mut join, level, number);
-            }
-            self.joins[id as usize] = Some(join);
-        }
-        !self.work.is_empty()
-    }
-
-    /// Lets some entries of a list see its oldest waiting change.
-    fn work_on(&mut self, join: &mut Join, level: usize, number: u32) {
-        let mut chunk = self.budget.min(1024);
-        let list = join.updaters[level].lists.get_mut(number);
-        if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
-            chunk = (chunk / self.rows_of(join.tables[level], &list.prefix)).max(1);
-        }
-        if let Some((event, range)) = list.advance(chunk) {
-            self.budget -= range.len().max(1).min(self.budget);
-            let entries = list.entries[range].to_vec();
-            // All have seen what came before.
-            let pulled = list.pulled;
-            self.see_event(join, &entries, level, &event, pulled);
-        }
-        let list = join.updaters[level].lists.get_mut(number);
-        if let Some(sequence) = list.retire() {
-            self.outstanding.remove(&sequence);
-        }
-    }
-
-    /// A list whose queue is empty is no longer busy.
-    fn rest(&mut self, join: &mut Join, level: u8, number: u32) {
-        join.busy.retain(|b| *b != (level, number));
-        self.work.retain(|w| *w != (join.id, level, number));
-        let updaters = &mut join.updaters[usize::from(level)];
-        if updaters.lists.get(number).entries.is_empty() {
-            updaters.forget(number);
-        }
-    }
-
-    /// Ends all waiting changes of a join's lists.
-    pub(crate) fn finish_lists(&mut self, join: &mut Join) {
-        while let Some(&(level, number)) = join.busy.first() {
-            self.budget = usize::MAX;
-            self.work_on(join, usize::from(level), number);
-            if join.updaters[usize::from(level)]
-                .lists
-                .get(number)
-                .queue
-                .is_empty()
-            {
-                self.rest(join, level, number);
-            }
-        }
-    }
-
-    /// Lets a fill's own entries see all waiting changes.
-    pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
-        for (level, number) in join.busy.clone() {
-            let level = usize::from(level);
-            let mut at = join.updaters[level].lists.get(number).behind();
-            while at < join.updaters[level].lists.get(number).entries.len() {
-                let list = join.updaters[level].lists.get(number);
-                if list.entries[at].fill != fill || list.unseen(at) == list.queue.len() {
-                    at += 1;
-                    continue;
-                }
-                let entry = list.entries[at];
-                let mut place = at;
-                for waiting in list.unseen(at)..list.queue.len() {
-                    let list = join.updaters[level].lists.get(number);
-                    let event = list.queue[waiting].event.clone();
-                    let pulled = list.is_pulled(waiting);
-                    place = join.pass(level, number, place, waiting);
-                    self.see_event(join, &[entry], level, &event, pulled);
-                }
-                // Another entry may have come to this place; it is looked at next unless it was passed already.
-                if place == at {
-                    at += 1;
-                }
-            }
-        }
-    }
-
-    /// Applies what waited to entries of one list, which are pulled or not by then.
-    fn see_event(
-        &mut self,
-        join: &mut Join,
-        entries: &[Entry],
-        level: usize,
-        event: &Event,
-        pulled: bool,
-    ) {
-        match event {
-            Event::Convert { pulled } => self.convert_entries(join, entries, *pulled),
-            // A row that went while conversions were under way may not have been taken out by them.
-            Event::Row(change) if pulled && change.new.is_some() => {}
-            Event::Row(change) => {
-                let seen = Seen {
-                    level,
-                    key: &change.key,
-                    old: change.old.as_ref(),
-                    new: change.new.as_ref(),
-                };
-                self.see(join, entries, &seen);
-            }
-        }
-    }
-
     /// Applies a change to entries of one list.
-    fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
+    pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
         let mut common = Common::default();
         if !key_matches(join, seen.level, seen.key, &mut common.binding) {
             return;

@@ -107,15 +107,28 @@ impl Output {
         new: Option<&Value>,
         effects: &mut Effects,
     ) {
-        let before = self.rows.get(key).map(Totals::decode);
-        let mut after = before.unwrap_or_default();
-        if let Some(value) = new {
-            after.add(operator, value.as_bytes());
+        let follow = |before: Totals| {
+            let mut after = before;
+            if let Some(value) = new {
+                after.add(operator, value.as_bytes());
+            }
+            if let Some(value) = old {
+                after.subtract(operator, value.as_bytes());
+            }
+            after
+        };
+        let edited = self.rows.edit(key, |field| {
+            let before = Totals::decode(field);
+            let after = follow(before);
+            let mut bytes = [0; 32];
+            let len = after.encode(operator, &mut bytes);
+            field.copy_from_slice(&bytes[..len]);
+            (Some(before), after)
+        });
+        let (before, after) = edited.unwrap_or_else(|| (None, follow(Totals::default())));
+        if before.is_none() || after.rows == 0 {
+            self.put_totals(operator, key, &after);
         }
-        if let Some(value) = old {
-            after.subtract(operator, value.as_bytes());
-        }
-        self.put_totals(operator, key, &after);
         if effects.wanted {
             let after = (after.rows > 0).then_some(after);
             effects.changes.push(Shown {

@@ -130,6 +130,11 @@ impl Rows {
         self.table.prefetch(group);
     }
 
+    /// Shows the value of a row where it lies, to be changed.
+    pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        self.table.edit(key, change)
+    }
+
     pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
         self.table.put(key, value);
     }

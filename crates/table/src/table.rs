@@ -157,6 +157,13 @@ impl Table {
         gone
     }
 
+    /// Shows the bytes of the key's value where they lie, to be changed. `None` if there is no row, or its value is shared
+    /// or of more than 512 bytes.
+    pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        let mut place = self.find(key)?;
+        place.leaf.value_mut(place.index).map(change)
+    }
+
     #[inline]
     fn put_cell(&mut self, key: &[u8], cell: Cell<'_>, old: impl FnOnce(Option<Place>)) -> Put {
         let (prefix, suffix) = key.split_at(self.split.group_len(key));

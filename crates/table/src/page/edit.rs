@@ -187,6 +187,16 @@ impl Page {
         }
     }
 
+    /// A row's value, if it is held inside the page.
+    pub(crate) fn value_mut(&mut self, index: usize) -> Option<&mut [u8]> {
+        let record = self.record(index);
+        if record.value_out {
+            return None;
+        }
+        // SAFETY: a record's value is `value_len` bytes long, and whoever edits a table is alone with its pages.
+        Some(unsafe { std::slice::from_raw_parts_mut(record.value.cast_mut(), record.value_len) })
+    }
+
     /// Removes a row and what it holds out of line. The block stays; see `shrink`.
     pub(crate) fn erase(&mut self, account: &mut Account, index: usize) {
         let record = self.record(index);

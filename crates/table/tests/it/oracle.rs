@@ -233,6 +233,18 @@ fn run(seed: u64, split: Split, keys: Keys, steps: usize) {
             }
             7 => {
                 let key = key(&mut random, keys, &mut clock);
+                if let Some(value) = model.get_mut(&key) {
+                    let changed = table.edit(&key, |bytes| {
+                        assert!(bytes == &value[..]);
+                        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+                    });
+                    assert!(changed.is_some() || value.len() > 16);
+                    if changed.is_some() {
+                        value.iter_mut().for_each(|byte| *byte = !*byte);
+                    }
+                } else {
+                    assert_eq!(table.edit(&key, |_| ()), None);
+                }
                 assert_eq!(table.get(&key), model.get(&key).map(Vec::as_slice));
                 assert_eq!(
                     table.share(&key).as_deref(),
