@@ -202,8 +202,10 @@ impl Built {
             ..
         } = self.manifest;
         let data_bytes = key_bytes + value_bytes;
+        // What every segment has in front says little of so few records.
+        const TELLING: u64 = 1 << 20;
         let share = match data_bytes {
-            0 => String::new(),
+            0..TELLING => String::new(),
             _ => {
                 let beyond = size_bytes as f64 - data_bytes as f64;
                 format!(
