@@ -52,6 +52,8 @@ pub enum Message {
     Changes {
         rows: VecDeque<(Bytes, Option<Bytes>)>,
         mark: u64,
+        /// They are one transaction's: nothing is read in between.
+        whole: bool,
     },
     /// From an owner: it does not have the rows of a range any more, and cannot tell of changes.
     Forget {
@@ -77,6 +79,8 @@ pub struct Exchange {
 #[derive(Default)]
 struct Peer {
     out: Vec<Message>,
+    /// The last of them takes more rows of the same transaction.
+    is_open: bool,
     inbox: VecDeque<Message>,
     /// What it is told changes of.
     subscribed: Spans,
@@ -142,8 +146,8 @@ impl Exchange {
     }
 
     /// Tells of changes of own rows: those of the log, which are in the engine and come in the order in which they
-    /// happened, and those of rows that come from elsewhere.
-    pub fn export(&mut self, engine: &mut Engine, changes: &[LogEntry]) {
+    /// happened, and those of rows that come from elsewhere. Those of a transaction (`whole`) are seen as one.
+    pub fn export(&mut self, engine: &mut Engine, changes: &[LogEntry], whole: bool) {
         self.retract(engine);
         let told = engine.take_told();
         for change in changes.iter().chain(&told) {
@@ -159,9 +163,10 @@ impl Exchange {
             self.sequence += 1;
             for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
-                peer.tell(row, self.sequence);
+                peer.tell(row, self.sequence, whole);
             }
         }
+        self.peers.iter_mut().for_each(|peer| peer.is_open = false);
     }
 
     /// Tells of own ranges, of tables whose rows come from elsewhere, that the engine forgot.
@@ -272,14 +277,19 @@ impl Exchange {
                 }
                 return spent;
             }
-            Message::Changes { mut rows, mark } => {
+            Message::Changes {
+                mut rows,
+                mark,
+                whole,
+            } => {
                 let mut spent = 0;
                 while let Some((key, value)) = rows.pop_front() {
                     let _ = engine.apply_guest(&key, value.as_deref(), now);
                     spent += 1 + engine.spent();
-                    if spent >= budget && !rows.is_empty() {
+                    if spent >= budget && !whole && !rows.is_empty() {
                         // The rest comes next; the whole is acknowledged at its end.
-                        peer.inbox.push_front(Message::Changes { rows, mark });
+                        let rest = Message::Changes { rows, mark, whole };
+                        peer.inbox.push_front(rest);
                         return spent;
                     }
                 }
@@ -363,9 +373,12 @@ impl Exchange {
 }
 
 impl Peer {
-    fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64) {
-        if let (Some(Message::Changes { rows, mark }), Some(last)) =
+    fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
+        // A transaction's go with nothing else.
+        if let (Some(Message::Changes { rows, mark, whole }), Some(last)) =
             (self.out.last_mut(), self.outstanding.back_mut())
+            && *whole == is_whole
+            && (self.is_open || !is_whole)
         {
             rows.push_back(row);
             *mark = sequence;
@@ -376,7 +389,9 @@ impl Peer {
         self.out.push(Message::Changes {
             rows: VecDeque::from([row]),
             mark: sequence,
+            whole: is_whole,
         });
+        self.is_open = true;
     }
 
     fn acknowledge(&mut self, engine: &Engine) {

@@ -135,12 +135,12 @@ impl World {
     }
 
     /// As a host must: what the engine changed is exported at once.
-    fn wrote(&mut self, core: usize, waits_for: Option<u64>) {
+    fn wrote(&mut self, core: usize, waits_for: Option<u64>, whole: bool) {
         let Core {
             engine, exchange, ..
         } = &mut self.cores[core];
         let changes = engine.take_changes();
-        exchange.export(engine, &changes);
+        exchange.export(engine, &changes, whole);
         let sequence = exchange.sequence();
         self.unanswered
             .push((core, waits_for.unwrap_or(0), sequence));
@@ -165,7 +165,20 @@ impl World {
         let engine = &mut self.cores[core].engine;
         let written = engine.put(key.as_bytes(), value.as_bytes(), self.now);
         self.model.base.insert(key.into_bytes(), value.into_bytes());
-        self.wrote(core, written.unwrap().waits_for);
+        let mut waits_for = written.unwrap().waits_for;
+        let whole = self.random.chance(20);
+        for _ in 0..if whole { 4 } else { 0 } {
+            let key = self.base_key();
+            if self.owner(key.as_bytes()) != core {
+                continue;
+            }
+            self.log.push(format!("and put {key} 7"));
+            let engine = &mut self.cores[core].engine;
+            let written = engine.put(key.as_bytes(), b"7", self.now).unwrap();
+            waits_for = waits_for.max(written.waits_for);
+            self.model.base.insert(key.into_bytes(), b"7".to_vec());
+        }
+        self.wrote(core, waits_for, whole);
     }
 
     fn remove(&mut self) {
@@ -180,7 +193,7 @@ impl World {
         ));
         let written = self.cores[core].engine.remove(&key, self.now);
         self.model.base.remove(&key);
-        self.wrote(core, written.unwrap().waits_for);
+        self.wrote(core, written.unwrap().waits_for, false);
     }
 
     /// Definitions change while no client's command is executed; messages may be on their way.
@@ -228,7 +241,7 @@ impl World {
             engine, exchange, ..
         } = &mut self.cores[core];
         engine.evict_all();
-        exchange.export(engine, &[]);
+        exchange.export(engine, &[], false);
     }
 
     /// What a core has to say is on its way.
@@ -268,7 +281,7 @@ impl World {
             let _ = core.engine.step(budget);
             core.exchange.acknowledge(&core.engine);
             let changes = core.engine.take_changes();
-            core.exchange.export(&mut core.engine, &changes);
+            core.exchange.export(&mut core.engine, &changes, false);
             self.flush(to);
         }
     }

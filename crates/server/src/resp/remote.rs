@@ -62,6 +62,8 @@ pub(super) struct Answer {
     bytes: Vec<u8>,
     /// Where replies end in it.
     ends: Vec<usize>,
+    /// When they were executed, if in one epoch.
+    epoch: Option<u64>,
 }
 
 /// Appends a request as bytes that can be decoded again.
@@ -153,6 +155,7 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     at: usize,
     ends: VecDeque<usize>,
+    epochs: Vec<Option<u64>>,
 }
 
 impl Incoming {
@@ -181,6 +184,7 @@ impl Incoming {
             bytes: Vec::new(),
             at: 0,
             ends: VecDeque::new(),
+            epochs: Vec::new(),
         }
     }
 
@@ -197,9 +201,17 @@ impl Incoming {
                 self.at = self.bytes.len();
                 return Some(false);
             }
-            let Answer { bytes, ends } = self.receiver.recv().await?;
+            let Answer { bytes, ends, epoch } = self.receiver.recv().await?;
+            self.epochs.push(epoch);
             (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());
         }
+    }
+
+    /// When all so far was executed, if in one epoch.
+    pub fn epoch(&self) -> Option<u64> {
+        let first = self.epochs.first().copied().flatten()?;
+        let is_one = self.epochs.iter().all(|epoch| *epoch == Some(first));
+        is_one.then_some(first)
     }
 
     /// The next reply, whole.
@@ -217,6 +229,8 @@ pub(super) struct Remote {
     at: usize,
     decoder: Decoder,
     ends: Vec<usize>,
+    /// Of the first request, and whether all were in that epoch.
+    epoch: Option<(u64, bool)>,
     ticket: Option<u64>,
     mode: Mode,
     answers: mpsc::Sender<Answer>,
@@ -259,6 +273,7 @@ impl Remote {
             bytes,
             at: 0,
             ends: Vec::new(),
+            epoch: None,
             ticket,
             mode,
             answers,
@@ -268,6 +283,7 @@ impl Remote {
     /// Executes requests until one takes longer, or the core's other connections should have their turn.
     fn step(&mut self) -> Option<Job> {
         let core = self.state.core.clone();
+        self.note_epoch();
         let snapshot = core.shared.catalog.load();
         if self.mode == Mode::Together {
             let bytes = std::mem::take(&mut self.bytes);
@@ -313,7 +329,14 @@ impl Remote {
     fn take(&mut self) -> Answer {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
-        Answer { bytes, ends }
+        let epoch = self.epoch.filter(|(_, all)| *all).map(|(epoch, _)| epoch);
+        Answer { bytes, ends, epoch }
+    }
+
+    fn note_epoch(&mut self) {
+        let now = self.state.core.tables.epoch();
+        let (first, all) = self.epoch.unwrap_or((now, true));
+        self.epoch = Some((first, all && first == now));
     }
 
     async fn run(mut self, mut job: Option<Job>) {
@@ -374,6 +397,7 @@ impl Remote {
                 Job::Wait(wait) => {
                     tables.supplied(&wait.lacking).await;
                     tables.resumed(self.ticket).await;
+                    self.note_epoch();
                     let snapshot = self.state.core.shared.catalog.load();
                     let next = wait.again(&mut self.state, &snapshot, self.mode != Mode::Each);
                     if let Some(next) = next {

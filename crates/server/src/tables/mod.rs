@@ -134,6 +134,11 @@ impl Tables {
         *self.together.borrow_mut() = Some(Vec::new());
         let done = run(gate);
         let changes = self.together.borrow_mut().take().unwrap_or_default();
+        if let Some(sharing) = &self.sharing
+            && sharing.export(&mut self.engine.borrow_mut(), &changes, true, gate)
+        {
+            self.call();
+        }
         // A failure closes the gate for good: the client learns no answer.
         if !changes.is_empty() && self.append(&changes, gate).is_err() {
             gate.failed = true;
@@ -157,8 +162,10 @@ impl Tables {
 
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
+        // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
-            && sharing.export(engine, &changes, gate)
+            && (!self.is_together() || self.is_paused())
+            && sharing.export(engine, &changes, false, gate)
         {
             self.call();
         }

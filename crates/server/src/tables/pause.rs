@@ -30,6 +30,8 @@ pub struct Pause {
     next: VecDeque<(u64, oneshot::Sender<()>)>,
     /// Those whose commands wait.
     held: Vec<Waker>,
+    /// How often the cores were paused so far: the same on all cores, but while one has been released and another not.
+    epoch: u64,
 }
 
 /// All cores obey this ticket until it is dropped.
@@ -95,6 +97,11 @@ impl Tables {
         self.pause.borrow().holder.is_some()
     }
 
+    /// Of what several cores read in one epoch, none has a part of a transaction that another lacks.
+    pub fn epoch(&self) -> u64 {
+        self.pause.borrow().epoch
+    }
+
     /// Waits until commands with this ticket, or without one, are executed.
     pub async fn resumed(&self, ticket: Option<u64>) {
         poll_fn(|cx| {
@@ -130,6 +137,7 @@ impl Tables {
             return;
         }
         pause.holder = None;
+        pause.epoch += 1;
         let next = pause.next.pop_front();
         let held = std::mem::take(&mut pause.held);
         drop(pause);

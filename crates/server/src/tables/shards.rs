@@ -43,11 +43,12 @@ impl Sharing {
         &self,
         engine: &mut Engine,
         changes: &[LogEntry],
+        whole: bool,
         gate: &mut Gate,
     ) -> bool {
         let mut exchange = self.exchange.borrow_mut();
         let before = exchange.sequence();
-        exchange.export(engine, changes);
+        exchange.export(engine, changes, whole);
         let is_told = exchange.sequence() > before;
         if is_told {
             gate.exports = Some(exchange.sequence());

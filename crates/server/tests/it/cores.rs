@@ -346,9 +346,19 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
         let numbers = all.split('|').skip(2).step_by(2);
         numbers.map(|n| n.parse::<i64>().expect("a number")).sum()
     };
+    let numbers = |reply: &str| -> i64 {
+        let words = reply.split('|').filter_map(|word| word.parse::<i64>().ok());
+        words.sum()
+    };
+    let mut rounds = 0;
     while movers.iter().any(|mover| !mover.is_finished()) {
         assert_eq!(sum(&mut client), 4000);
+        // Outside a transaction as well.
+        assert_eq!(numbers(&client.ask("MGET n|a n|b n|c n|d")), 4000);
+        assert_eq!(numbers(&client.ask("RANGE n| n}")), 4000);
+        rounds += 1;
     }
+    assert!(rounds > 0);
     movers
         .into_iter()
         .for_each(|mover| mover.join().expect("moved"));

@@ -84,6 +84,17 @@ impl ManyJob {
     }
 }
 
+/// A reply, and whether no transaction came between its parts.
+type Read = (Vec<u8>, bool);
+
+/// So often a read is tried that transactions come in between of.
+const TRIES_MAX: usize = 4;
+
+fn is_of_one_epoch<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
+    let first = incoming.next().map(Incoming::epoch);
+    first.is_none_or(|first| first.is_some() && incoming.all(|one| one.epoch() == first))
+}
+
 /// Executes one command on several cores.
 struct Coordinator {
     core: Rc<Core>,
@@ -137,22 +148,14 @@ impl Coordinator {
         };
         let request = decoder.request(bytes);
         match command.id {
-            Id::MGet => self.mget(request).await,
-            Id::Exists | Id::Del => {
-                let mut parts = vec![Vec::new(); self.cores()];
-                let mut keys: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
-                for key in request.args().skip(1) {
-                    keys[self.owner(key)].push(key);
-                }
-                for (part, keys) in parts.iter_mut().zip(keys).filter(|(_, k)| k.len() > 1) {
-                    write_request(part, keys.into_iter());
-                }
-                self.sum(parts).await
+            Id::MGet | Id::Exists | Id::RangeCount if self.ticket.is_none() => {
+                self.of_one_moment(command, bytes, request).await
             }
+            Id::MGet => Ok(self.mget(request).await?.0),
+            Id::Exists | Id::Del => Ok(self.sum(self.by_owner(request)).await?.0),
             Id::RangeCount | Id::RangeDel => {
-                let mut part = Vec::new();
-                write_request(&mut part, request.args());
-                self.sum(vec![part; self.cores()]).await
+                let part = bytes.to_vec();
+                Ok(self.sum(vec![part; self.cores()]).await?.0)
             }
             Id::MSet => self.mset(request).await,
             Id::Range => self.range(request).await,
@@ -179,6 +182,42 @@ impl Coordinator {
         }
     }
 
+    /// Reads keys or counts rows of several cores, with no transaction in between: if one keeps coming, the cores wait.
+    async fn of_one_moment(
+        &mut self,
+        command: &Command,
+        bytes: &[u8],
+        request: Request<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        for _ in 0..TRIES_MAX {
+            let (reply, is_one) = match command.id {
+                Id::MGet => self.mget(request).await?,
+                Id::Exists => self.sum(self.by_owner(request)).await?,
+                _ => self.sum(vec![bytes.to_vec(); self.cores()]).await?,
+            };
+            if is_one {
+                return Ok(reply);
+            }
+        }
+        let paused = self.pause().await?;
+        let reply = Box::pin(self.execute(command, bytes)).await;
+        self.go_on(paused).await?;
+        reply
+    }
+
+    /// A request of keys, cut into one for each core that has some.
+    fn by_owner(&self, request: Request<'_>) -> Vec<Vec<u8>> {
+        let mut parts = vec![Vec::new(); self.cores()];
+        let mut keys: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
+        for key in request.args().skip(1) {
+            keys[self.owner(key)].push(key);
+        }
+        for (part, keys) in parts.iter_mut().zip(keys).filter(|(_, k)| k.len() > 1) {
+            write_request(part, keys.into_iter());
+        }
+        parts
+    }
+
     fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
         let (mut out, proto) = (Vec::new(), self.proto);
         write(&mut Encoder {
@@ -188,7 +227,7 @@ impl Coordinator {
         out
     }
 
-    async fn mget(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+    async fn mget(&self, request: Request<'_>) -> Result<Read, Refusal> {
         let mut parts = vec![Vec::new(); self.cores()];
         let mut order = Vec::new();
         for key in request.args().skip(1) {
@@ -202,17 +241,18 @@ impl Coordinator {
             let incoming = incoming[owner].as_mut().ok_or_else(gone)?;
             let reply = incoming.reply().await.ok_or_else(gone)?;
             if reply.first() == Some(&b'-') {
-                return Ok(reply);
+                return Ok((reply, true));
             }
             all.extend_from_slice(&reply);
         }
-        Ok(all)
+        Ok((all, is_of_one_epoch(incoming.iter().flatten())))
     }
 
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
-    async fn sum(&self, parts: Vec<Vec<u8>>) -> Result<Vec<u8>, Refusal> {
+    async fn sum(&self, parts: Vec<Vec<u8>>) -> Result<Read, Refusal> {
         let (mut sum, mut error) = (0_i64, None);
-        for mut incoming in self.ask_each(parts).into_iter().flatten() {
+        let mut all = self.ask_each(parts);
+        for incoming in all.iter_mut().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
             let number = reply
                 .strip_prefix(b":")
@@ -222,7 +262,9 @@ impl Coordinator {
                 None => error = error.or(Some(reply)),
             }
         }
-        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum))))
+        let is_one = is_of_one_epoch(all.iter().flatten());
+        let reply = error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)));
+        Ok((reply, is_one))
     }
 
     async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {

@@ -20,9 +20,9 @@ const CHUNKS_MAX: usize = 2;
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a core sends: first how many rows it has, then the rows.
+/// What a core sends: first how many rows it has and when, then the rows.
 enum Piece {
-    Count(u64),
+    Count { rows: u64, epoch: u64 },
     Rows(VecDeque<Row>),
     Refused(Refusal),
 }
@@ -115,7 +115,8 @@ async fn send(tables: Rc<Tables>, mut asked: Asked, pieces: mpsc::Sender<Piece>)
     })));
     let pending: Rc<dyn Pending> = part.clone();
     tables.keep(&pending);
-    if pieces.send(Piece::Count(count)).await.is_err() {
+    let (rows, epoch) = (count, tables.epoch());
+    if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;
     }
     let mut left = count;
@@ -153,12 +154,25 @@ struct Source {
 }
 
 impl Merge {
-    /// Begins to read on all cores.
+    /// Begins to read on all cores, of one moment as far as transactions go.
     pub async fn begin(
         handle: &TablesHandle,
         asked: &Asked,
         ticket: Option<u64>,
     ) -> Result<Merge, Refusal> {
+        loop {
+            if let Some(merge) = Merge::try_to_begin(handle, asked, ticket).await? {
+                return Ok(merge);
+            }
+        }
+    }
+
+    /// Nothing if a transaction came in between.
+    async fn try_to_begin(
+        handle: &TablesHandle,
+        asked: &Asked,
+        ticket: Option<u64>,
+    ) -> Result<Option<Merge>, Refusal> {
         let mut sources = Vec::new();
         for core in 0..handle.cores() {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
@@ -171,20 +185,21 @@ impl Merge {
                 left: 0,
             });
         }
-        let mut left = 0;
+        let (mut left, mut first) = (0, None);
         for source in &mut sources {
             source.left = match source.pieces.recv().await {
-                Some(Piece::Count(count)) => count,
+                Some(Piece::Count { rows, epoch }) if *first.get_or_insert(epoch) == epoch => rows,
+                Some(Piece::Count { .. }) => return Ok(None),
                 Some(Piece::Refused(refused)) => return Err(refused),
                 _ => return Err(gone()),
             };
             left += source.left;
         }
-        Ok(Merge {
+        Ok(Some(Merge {
             sources,
             reverse: asked.reverse,
             left: left.min(asked.left),
-        })
+        }))
     }
 
     /// The next row. It waits for no core longer than that needs to read a chunk.
