@@ -74,7 +74,7 @@ fn show(args: ShowArgs) -> Result<(), Failure> {
     let mut sections = serde_json::Map::new();
     for key in config::keys() {
         let secret = key.path() == "server.password" && !config.server.password.is_empty();
-        let value = match config.get(key.section, key.name) {
+        let value = match config.shown(key.section, key.name) {
             _ if secret => serde_json::json!("(set)"),
             Some(value) => serde_json::to_value(value)
                 .map_err(|error| Failure::new(format!("cannot show {}: {error}", key.path())))?,

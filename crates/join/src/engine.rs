@@ -36,6 +36,8 @@ pub struct Engine {
     pub(crate) sequence: u64,
     pub(crate) outstanding: BTreeSet<u64>,
     pub(crate) missing: Vec<KeyRange>,
+    /// What reads missed since it was last asked.
+    pub(crate) wanted: Vec<KeyRange>,
     /// Which part is this engine's, if it is one of several.
     pub(crate) shard: Option<Shard>,
     pub(crate) foreign: Vec<(u16, KeyRange)>,
@@ -189,10 +191,13 @@ impl Engine {
         if !self.expires_at.is_empty() {
             self.set_expiry(key, None);
         }
-        self.record(|| LogEntry::Put {
-            key: key.to_vec(),
-            value: value.to_vec(),
-        });
+        // What comes from elsewhere is kept there.
+        if self.tables[table as usize].supplied.is_none() {
+            self.record(|| LogEntry::Put {
+                key: key.to_vec(),
+                value: value.to_vec(),
+            });
+        }
         self.tell(table, key, Some(value));
         let state = &mut self.tables[table as usize];
         if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
@@ -224,7 +229,9 @@ impl Engine {
         if !self.expires_at.is_empty() {
             self.set_expiry(key, None);
         }
-        self.record(|| LogEntry::Remove { key: key.to_vec() });
+        if self.tables[table as usize].supplied.is_none() {
+            self.record(|| LogEntry::Remove { key: key.to_vec() });
+        }
         self.tell(table, key, None);
         self.changed(table, key, Some(&old), None);
         true

@@ -85,7 +85,9 @@ impl Engine {
         self.foreign.clear();
         let Some(view) = self.view(table, &range, now) else {
             self.make_room();
-            return Ok(Outcome::Missing(self.take_missing()));
+            let missing = self.take_missing();
+            self.wanted.extend_from_slice(&missing);
+            return Ok(Outcome::Missing(missing));
         };
         let read = self.hand_out(table, &range, &view, limits, each);
         self.make_room();

@@ -189,6 +189,29 @@ impl Engine {
         }
     }
 
+    /// Whether a key's table has its rows from elsewhere.
+    pub fn is_supplied(&self, key: &[u8]) -> bool {
+        let table = table_name(key).and_then(|name| self.names.get(name));
+        table.is_some_and(|&table| self.tables[table as usize].supplied.is_some())
+    }
+
+    /// Whether the row of a key would be here if there were one. A table whose rows do not come from elsewhere has them here.
+    pub fn is_here(&self, key: &[u8]) -> bool {
+        let table = table_name(key).and_then(|name| self.names.get(name));
+        table.is_none_or(|&table| {
+            let supplied = self.tables[table as usize].supplied.as_ref();
+            supplied.is_none_or(|supplied| supplied.holds(key))
+        })
+    }
+
+    /// The ranges that reads missed since this was last asked: supply them, and ask again.
+    pub fn take_wanted(&mut self) -> Vec<KeyRange> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort();
+        wanted.dedup();
+        wanted
+    }
+
     /// The rows of a table that are here.
     pub fn supplied_rows(&self, table: &[u8]) -> u64 {
         let Some(&table) = self.names.get(table) else {

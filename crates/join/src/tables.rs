@@ -12,6 +12,8 @@ pub struct TableInfo {
     pub rows: u64,
     /// Whether joins compute it.
     pub computed: bool,
+    /// Whether its rows come from elsewhere; `rows` counts those that are here.
+    pub supplied: bool,
 }
 
 impl Engine {
@@ -25,16 +27,21 @@ impl Engine {
                 name: table.name.to_vec(),
                 rows: table.rows.len(),
                 computed: !table.makers.is_empty(),
+                supplied: table.supplied.is_some(),
             })
             .collect();
         tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         tables
     }
 
-    /// Whether a key's table has rows or joins, and whether joins compute it.
+    /// Whether a key's table has rows, or joins, or rows elsewhere; and whether joins compute it.
     pub fn table_of(&self, key: &[u8]) -> Option<bool> {
         let table = &self.tables[*self.names.get(table_name(key)?)? as usize];
         let computed = !table.makers.is_empty();
-        (computed || !table.rows.is_empty() || !table.readers.is_empty()).then_some(computed)
+        let is_known = computed
+            || table.supplied.is_some()
+            || !table.rows.is_empty()
+            || !table.readers.is_empty();
+        is_known.then_some(computed)
     }
 }

@@ -53,7 +53,8 @@ impl Collector for Scrape {
         self.requests(&mut encoder)?;
         self.stores(&mut encoder)?;
         self.pulls(&mut encoder)?;
-        self.tables(&mut encoder)
+        self.tables(&mut encoder)?;
+        self.postgres(&mut encoder)
     }
 }
 
@@ -303,6 +304,29 @@ impl Scrape {
             for join in &figures.joins {
                 let labels = [("join", join.name.as_str())];
                 line(&mut family, &labels, ConstCounter::new(value(join)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn postgres(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(postgres) = &self.0.postgres else {
+            return Ok(());
+        };
+        let stats = postgres.stats();
+        gauge(
+            encoder,
+            "postgres_streaming",
+            "1 while changes of PostgreSQL come in",
+            u64::from(stats.is_streaming()),
+        )?;
+        for (name, help, value) in stats.figures() {
+            let name = format!("postgres_{name}");
+            if larder_postgres::GAUGES.contains(&&name["postgres_".len()..]) {
+                gauge(encoder, &name, help, value)?;
+            } else {
+                let metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+                ConstCounter::new(value).encode(metric)?;
             }
         }
         Ok(())

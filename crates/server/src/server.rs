@@ -21,6 +21,7 @@ use crate::settings::RunningSettings;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
 use crate::tables::TablesHandle;
+use crate::tables::source::Postgres;
 use crate::{http, resp};
 
 /// What every thread of a server sees.
@@ -34,6 +35,7 @@ pub struct Shared {
     pub(crate) samples: http::Samples,
     pub(crate) settings: RunningSettings,
     pub(crate) tables: Arc<TablesHandle>,
+    pub(crate) postgres: Option<Postgres>,
 }
 
 /// A running server.
@@ -60,6 +62,8 @@ impl Server {
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
         let stores = Stores::recover(&config.server.data, catalog.clone())?;
+        let tables = Arc::new(TablesHandle::new(crate::stats::thread_count(&config)));
+        let postgres = Postgres::start(&config, tables.clone())?;
         let shared = Arc::new(Shared {
             stats: Stats::new(&config),
             catalog,
@@ -68,7 +72,8 @@ impl Server {
             pulls: Pulls::new(config.fetch.bytes_per_second),
             samples: http::Samples::default(),
             settings,
-            tables: Arc::new(TablesHandle::new(crate::stats::thread_count(&config))),
+            tables,
+            postgres,
             config,
         });
         let maintenance = Maintenance::spawn(shared.clone())?;
@@ -111,6 +116,9 @@ impl Server {
         resp.begin_stop();
         http.join();
         resp.join();
+        if let Some(postgres) = &shared.postgres {
+            postgres.stop();
+        }
         shared.pulls.shut_down();
         maintenance.stop();
         tracing::info!("stopped");

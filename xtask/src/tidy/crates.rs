@@ -7,20 +7,21 @@ use crate::tree::{self, Tree};
 
 /// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
 /// above it in this table, and only what its row names. Tests may use more: they link what they drive.
-const MAY_USE: [(&str, &[&str]); 14] = [
+const MAY_USE: [(&str, &[&str]); 15] = [
     ("types", &[]),
     ("table", &["types"]),
     ("batch", &["types"]),
     ("join", &["types", "table"]),
     ("journal", &["types"]),
     ("protocol", &["types"]),
+    ("postgres", &["protocol"]),
     ("remote", &["types"]),
     ("ingest", &["types", "remote"]),
     ("client", &["types", "protocol"]),
     (
         "server",
         &[
-            "types", "table", "batch", "join", "journal", "protocol", "remote",
+            "types", "table", "batch", "join", "journal", "postgres", "protocol", "remote",
         ],
     ),
     (
@@ -38,11 +39,13 @@ const MAY_USE: [(&str, &[&str]); 14] = [
 ];
 
 /// Libraries that few crates may link, and those crates.
-const HOMES: [(&str, &[&str]); 10] = [
+const HOMES: [(&str, &[&str]); 12] = [
     ("object_store", &["remote"]),
     ("arrow-", &["ingest"]),
     ("parquet", &["ingest"]),
-    ("tokio", &["remote", "server", "client", "cli"]),
+    ("tokio", &["remote", "postgres", "server", "client", "cli"]),
+    ("tokio-postgres", &["postgres"]),
+    ("pgwire-replication", &["postgres"]),
     ("axum", &["server"]),
     ("reqwest", &["remote"]),
     ("ureq", &["client"]),

@@ -105,6 +105,59 @@ impl ServerConfig {
             &self.tables.fsync,
             "always, everysec or no",
         )?;
+        if let (true, Some(mapped)) = (self.postgres.url.is_empty(), self.mapped.first()) {
+            return Err(ConfigError(format!(
+                "postgres.url is empty; it must be a PostgreSQL address, since [tables.{}] is kept there, such as postgres://larder@127.0.0.1/shop",
+                mapped.name
+            )));
+        }
+        let is_word = |text: &str| {
+            !text.is_empty()
+                && text.len() <= 63
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        };
+        for (key, name) in [
+            ("postgres.publication", &self.postgres.publication),
+            ("postgres.slot_name", &self.postgres.slot_name),
+        ] {
+            rule(
+                is_word(name),
+                key,
+                name,
+                "a name of small letters, digits and _",
+            )?;
+        }
+        rule(
+            ["temporary", "permanent"].contains(&self.postgres.slot.as_str()),
+            "postgres.slot",
+            &self.postgres.slot,
+            "temporary or permanent",
+        )?;
+        rule(
+            (1..=100).contains(&self.postgres.connections),
+            "postgres.connections",
+            &self.postgres.connections,
+            "from 1 to 100",
+        )?;
+        for (key, seconds) in [
+            (
+                "postgres.statement_timeout_seconds",
+                self.postgres.statement_timeout_seconds,
+            ),
+            (
+                "postgres.silence_timeout_seconds",
+                self.postgres.silence_timeout_seconds,
+            ),
+        ] {
+            rule(
+                (1..=86_400).contains(&seconds),
+                key,
+                &seconds,
+                "from 1 to 86400",
+            )?;
+        }
         rule(
             ["text", "json"].contains(&self.log.format.as_str()),
             "log.format",

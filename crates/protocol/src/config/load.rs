@@ -4,7 +4,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::{Key, SECTIONS, ServerConfig, env_name, keys, suggest};
+use super::{Key, SECTIONS, ServerConfig, env_name, keys, mapped, suggest};
 
 /// A value as its source gives it.
 #[derive(Clone, Copy)]
@@ -75,6 +75,12 @@ impl ServerConfig {
                 ))
             })?;
             for (name, value) in values {
+                if let ("tables", toml::Value::Table(table)) = (section.as_str(), value) {
+                    let table = mapped::read(name, table, origin)?;
+                    self.mapped.retain(|other| other.name != *name);
+                    self.mapped.push(table);
+                    continue;
+                }
                 self.set_or_explain(
                     section,
                     name,
@@ -141,9 +147,9 @@ impl ServerConfig {
         let path = format!("{section}.{name}");
         match self.set_value(section, name, given) {
             Some(Ok(())) => Ok(()),
-            Some(Err(_)) if path == "server.password" => Err(ConfigError(format!(
-                "{origin}: server.password must be a text in quotes"
-            ))),
+            Some(Err(_)) if path == "server.password" || path == "postgres.url" => Err(
+                ConfigError(format!("{origin}: {path} must be a text in quotes")),
+            ),
             Some(Err(expected)) => Err(ConfigError(format!(
                 "{origin}: {path} is {shown}; it must be {expected}"
             ))),
@@ -156,7 +162,7 @@ impl ServerConfig {
     }
 }
 
-fn unknown(origin: &str, what: &str, name: &str, near: Option<String>) -> ConfigError {
+pub(super) fn unknown(origin: &str, what: &str, name: &str, near: Option<String>) -> ConfigError {
     let advice = match near {
         Some(near) => format!("did you mean {near}?"),
         None => "`larder config reference` lists all".to_owned(),

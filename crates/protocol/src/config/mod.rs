@@ -10,6 +10,7 @@
 
 mod check;
 mod load;
+mod mapped;
 mod show;
 mod suggest;
 mod value;
@@ -20,6 +21,7 @@ use larder_types::ByteSize;
 
 pub use load::ConfigError;
 use load::Given;
+pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart, Writes};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
 
@@ -71,6 +73,8 @@ macro_rules! sections {
         #[derive(Debug, Clone, PartialEq, Default)]
         pub struct ServerConfig {
             $( pub $section: $Section, )*
+            /// Tables whose rows live in PostgreSQL, by their names.
+            pub mapped: Vec<MappedTable>,
         }
 
         const SECTIONS: &[(&str, &str)] = &[ $( (stringify!($section), concat!($($section_doc,)*)), )* ];
@@ -122,7 +126,7 @@ sections! {
         resp: String = "127.0.0.1:7379".to_owned(), "";
         /// Address and port of the HTTP API, the metrics and the console. Port 0 takes a free one.
         http: String = "127.0.0.1:7070".to_owned(), "";
-        /// Threads that serve the Redis protocol. 0 means one per core.
+        /// Threads that serve the Redis protocol. 0 means one per core. A server with tables that are kept in PostgreSQL serves with one.
         threads: u32 = 0, "threads";
         /// Threads that wait for the disk, shared by all connections, so that reads from memory never wait.
         disk_threads: u32 = 16, "threads";
@@ -175,6 +179,27 @@ sections! {
         fsync: String = "everysec".to_owned(), "";
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
+    }
+    /// The PostgreSQL database that keeps the rows of the tables declared by `[tables.<name>]`.
+    postgres: PostgresSection {
+        /// Where it is: `postgres://user:password@host:port/database`. The role needs REPLICATION, and SELECT on the tables. In the environment a password is hidden from those who read the file. Empty: no tables are kept there.
+        url: String = String::new(), "";
+        /// The publication that tells of changes. It must publish inserts, updates, deletes and truncates of every mapped table.
+        publication: String = "larder".to_owned(), "";
+        /// `temporary`: the replication slot ends with the connection, so that a larder that is gone never fills PostgreSQL's disk; after a lost connection rows are loaded anew when they are read. `permanent`: the slot outlives a lost connection, and rows that are here stay; it is made anew when larder starts and dropped when larder stops, and one that larder left when it was killed holds PostgreSQL's WAL until larder runs again or it is dropped.
+        slot: String = "temporary".to_owned(), "";
+        /// The name of a permanent slot. Each larder needs its own.
+        slot_name: String = "larder".to_owned(), "";
+        /// Connections for loads and writes, beside the one for replication.
+        connections: u32 = 4, "connections";
+        /// A load that finds more rows is refused: narrow the read.
+        load_rows_max: u64 = 1_000_000, "rows";
+        /// A load or write that takes longer is given up.
+        statement_timeout_seconds: u64 = 30, "seconds";
+        /// A connection on which nothing comes for so long is lost. PostgreSQL is asked for a sign of life every second.
+        silence_timeout_seconds: u64 = 20, "seconds";
+        /// After the connection was lost, rows that are here are served as they were for so long; then reads of them are refused until it is back. 0 refuses at once.
+        stale_seconds: u64 = 60, "seconds";
     }
     /// What is written to standard error.
     log: LogSection {

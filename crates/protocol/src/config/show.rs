@@ -1,27 +1,56 @@
 //! A configuration for people: as it is in force, as a sample file, as the reference page.
 
-use super::{Key, SECTIONS, ServerConfig, keys};
+use super::{Key, MAPPED_KEYS, SECTIONS, ServerConfig, keys};
 
 impl ServerConfig {
     /// The configuration in force, as a TOML file. The password is shown only as set or not.
     pub fn to_toml(&self) -> String {
-        print(|key| {
-            let value = self.get(key.section, key.name);
+        let mut text = print(|key| {
+            let value = self.shown(key.section, key.name);
             let shown = value.map(|value| value.to_string()).unwrap_or_default();
-            let hidden = key.path() == "server.password" && !self.server.password.is_empty();
-            let shown = if hidden {
-                "\"********\"".to_owned()
-            } else {
-                shown
-            };
             format!("{} = {shown}\n", key.name)
-        })
+        });
+        for table in &self.mapped {
+            text.push_str(&format!("\n[tables.{}]\n{}", table.name, table.to_toml()));
+        }
+        text
     }
+
+    /// The value of a key as people may see it: passwords are starred out.
+    pub fn shown(&self, section: &str, name: &str) -> Option<toml::Value> {
+        let stars = |text: String| Some(toml::Value::String(text));
+        match (section, name) {
+            ("server", "password") if !self.server.password.is_empty() => {
+                stars("********".to_owned())
+            }
+            ("postgres", "url") => stars(without_password(&self.postgres.url)),
+            _ => self.get(section, name),
+        }
+    }
+}
+
+/// An address with its password starred out.
+fn without_password(url: &str) -> String {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+    let password = url[start..end].rfind('@').and_then(|at| {
+        let colon = url[start..start + at].find(':')?;
+        Some((start + colon + 1, start + at))
+    });
+    let mut shown = match password {
+        Some((from, to)) => format!("{}********{}", &url[..from], &url[to..]),
+        None => url.to_owned(),
+    };
+    if let Some(at) = shown.find("password=") {
+        shown.truncate(at);
+        shown.push_str("password=********");
+    }
+    shown
 }
 
 /// A file with every key, commented out at its default, under its documentation.
 pub fn sample_toml() -> String {
-    print(|key| {
+    let mut text = print(|key| {
         let unit = if key.unit.is_empty() {
             String::new()
         } else {
@@ -31,7 +60,21 @@ pub fn sample_toml() -> String {
             "# {}{unit} ({})\n# {} = {}\n\n",
             key.doc, key.env, key.name, key.default
         )
-    })
+    });
+    text.push_str(
+        "\n# A table that is kept in PostgreSQL, as many as there are.\n# [tables.post]\n#\n",
+    );
+    for key in MAPPED_KEYS {
+        let example = match key.name {
+            "pattern" => "\"post|<author>|<time:10>\"",
+            "table" => "\"posts\"",
+            "columns" => "{ time = \"posted_at\" }",
+            "value" => "\"body\"",
+            _ => "\"refuse\"",
+        };
+        text.push_str(&format!("# {}\n# {} = {example}\n#\n", key.doc, key.name));
+    }
+    text
 }
 
 /// The reference as a Markdown table per section.
@@ -58,6 +101,16 @@ pub fn reference_markdown() -> String {
                 "| `{name}` | {kind} | `{default}` | {unit} | `{env}` | {doc} |\n"
             ));
         }
+    }
+    text.push_str(
+        "\n## [tables.&lt;name&gt;]\n\nTables that are kept in PostgreSQL, one section each; in the file only. \
+         [The guide](../guide/postgres.md) shows one at work.\n\n| key | type | default | meaning |\n|---|---|---|---|\n",
+    );
+    for key in MAPPED_KEYS {
+        text.push_str(&format!(
+            "| `{}` | {} | {} | {} |\n",
+            key.name, key.kind, key.default, key.doc
+        ));
     }
     text
 }
@@ -91,7 +144,13 @@ mod tests {
         again.apply_toml(&config.to_toml(), "shown").unwrap();
         assert_eq!(again, config);
         config.server.password = "hunter2".to_owned();
+        config.postgres.url = "postgres://larder:hunter2@localhost/shop".to_owned();
         assert!(!config.to_toml().contains("hunter2"));
+        assert!(
+            config
+                .to_toml()
+                .contains("postgres://larder:********@localhost/shop")
+        );
         let mut sample = ServerConfig::default();
         sample.apply_toml(&sample_toml(), "sample").unwrap();
         assert_eq!(sample, ServerConfig::default());

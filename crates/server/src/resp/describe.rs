@@ -199,6 +199,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("stores", info_stores),
     ("tables", info_tables),
     ("joins", info_joins),
+    ("postgres", info_postgres),
     ("commandstats", info_commandstats),
     ("latencystats", info_latencystats),
     ("cluster", |_, _| "cluster_enabled:0\r\n".to_owned()),
@@ -362,6 +363,30 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         let name = String::from_utf8_lossy(&table.name[..table.name.len() - 1]);
         let name = name.replace(char::is_control, "?");
         let _ = write!(text, "table_{name}:rows={}\r\n", table.rows);
+    }
+    text
+}
+
+fn info_postgres(state: &State, _: &Snapshot) -> String {
+    let Some(postgres) = &state.core.shared.postgres else {
+        return "postgres_state:not configured\r\n".to_owned();
+    };
+    let stats = postgres.stats();
+    let shown = stats.state().replace(char::is_control, " ");
+    let mut text = format!("postgres_state:{shown}\r\n");
+    for (name, _, value) in stats.figures() {
+        match name {
+            "position" => {
+                let _ = write!(
+                    text,
+                    "postgres_{name}:{}\r\n",
+                    larder_postgres::show_lsn(value)
+                );
+            }
+            _ => {
+                let _ = write!(text, "postgres_{name}:{value}\r\n");
+            }
+        }
     }
     text
 }

@@ -11,9 +11,10 @@ use super::finish::kept_args;
 use super::reads::{Ask, ReadJob, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
-use super::tables::{self, ManyJob, RangeJob, WaitJob};
+use super::tables::{self, AgainJob, ManyJob, RangeJob, WaitJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
+use crate::tables::source::WriteJob;
 
 /// A command that could not be answered at once.
 pub(super) enum Job {
@@ -24,6 +25,10 @@ pub(super) enum Job {
     Wait(WaitJob),
     /// Several cores execute it.
     Many(ManyJob),
+    /// It waits for rows from PostgreSQL, and is executed again.
+    Again(AgainJob),
+    /// A write to PostgreSQL.
+    Write(WriteJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
 }
@@ -36,6 +41,8 @@ impl Job {
             Job::Range(job) => job.command(),
             Job::Wait(job) => job.command,
             Job::Many(job) => job.command.id,
+            Job::Again(job) => job.command.id,
+            Job::Write(job) => job.command,
             Job::Room(command) => *command,
         }
     }
@@ -47,6 +54,8 @@ impl Job {
             Job::Range(job) => job.started(),
             Job::Wait(job) => job.started,
             Job::Many(job) => job.started,
+            Job::Again(job) => job.started,
+            Job::Write(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -59,7 +68,8 @@ impl Job {
             Job::Range(job) => job.args(),
             Job::Wait(job) => std::mem::take(&mut job.args),
             Job::Many(job) => std::mem::take(&mut job.args),
-            Job::Room(_) => Vec::new(),
+            Job::Again(job) => std::mem::take(&mut job.args),
+            Job::Write(_) | Job::Room(_) => Vec::new(),
         }
     }
 }

@@ -10,7 +10,7 @@ use super::dispatch::{Job, dispatch};
 use super::finish::finish;
 use super::reads::Need;
 use super::session::Session;
-use super::tables::{ManyJob, Merge, RangeJob, header, one_row};
+use super::tables::{self, ManyJob, Merge, RangeJob, header, one_row};
 
 impl Session {
     /// Sends what the batch has for other cores, and puts their replies where they belong.
@@ -115,7 +115,20 @@ impl Session {
         };
         let args = job.args();
         let mut clock = job.started();
+        if matches!(job, Job::Again(_) | Job::Write(_)) {
+            // Replies that are ready need not wait for PostgreSQL.
+            while !self.state.output.is_empty() {
+                poll_fn(|cx| self.poll_send(cx)).await?;
+            }
+        }
+        let state = &mut self.state;
         match &mut job {
+            Job::Again(again) => {
+                if let Some(next) = again.run(state).await {
+                    return Box::pin(self.drive(next)).await;
+                }
+            }
+            Job::Write(write) => tables::run_write(state, write).await,
             Job::Scan(scan) => scan.run(state).await,
             Job::Room(_) => state.tables().room().await,
             Job::Wait(wait) => {

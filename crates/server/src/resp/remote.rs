@@ -406,7 +406,7 @@ impl Remote {
                     }
                 }
                 // Those are executed where the connection is.
-                Job::Read(_) | Job::Scan(_) | Job::Many(_) => {}
+                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Again(_) | Job::Write(_) => {}
             }
             break;
         }

@@ -10,6 +10,7 @@ use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Tables;
+use super::source::Event;
 use crate::error::Error;
 use crate::resp::{Cursors, Requests};
 
@@ -32,6 +33,8 @@ pub enum Message {
         granted: oneshot::Sender<()>,
     },
     Release(u64),
+    /// From PostgreSQL.
+    Source(Event),
 }
 
 /// What there is, at about one moment.

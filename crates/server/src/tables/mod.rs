@@ -8,7 +8,7 @@
 //!
 //! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back. Where there are several cores,
 //! `shards` has what their engines say to one another, and `pause` makes them do something as one; where there is one,
-//! neither costs anything. The commands are in `resp/tables`.
+//! neither costs anything. `source` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
@@ -23,6 +23,7 @@ mod open;
 mod pause;
 mod shards;
 mod snapshot;
+pub mod source;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -73,6 +74,8 @@ pub struct Tables {
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
     pending: RefCell<Vec<Weak<dyn Pending>>>,
+    /// The last change from PostgreSQL that outputs wait for.
+    source_change: Cell<Option<u64>>,
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,

@@ -13,7 +13,7 @@ use larder_journal::{Entry, Journal, Options, Recovery};
 use tokio::sync::Notify;
 
 use super::shards::Sharing;
-use super::{STEP_ROWS, Tables, fsync};
+use super::{STEP_ROWS, Tables, fsync, source};
 use crate::Shared;
 use crate::error::Error;
 
@@ -79,6 +79,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         receive(receiver.as_ref(), &mut replay)?
     };
     let mut engine = replay.engine;
+    source::declare(&mut engine, &shared.config)?;
     // Fails only if the first core has given up.
     let _ = opening.counted.send(engine.row_count());
     engine.record_changes(true);
@@ -102,6 +103,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         now: Cell::new(0),
         together: RefCell::default(),
         pending: RefCell::default(),
+        source_change: Cell::new(None),
         handle: shared.tables.clone(),
         sharing: (cores > 1).then(|| Sharing::new(shard)),
         pause: RefCell::default(),

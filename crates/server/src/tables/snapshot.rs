@@ -53,7 +53,7 @@ impl Tables {
     /// Writes this core's rows, and the definitions if they are asked for.
     async fn write_part(&self, mut part: SnapshotPart, definitions: bool) -> Result<(), Error> {
         let tables = self.read(|engine, _| engine.tables());
-        for table in tables.iter().filter(|table| !table.computed) {
+        for table in tables.iter().filter(|t| !t.computed && !t.supplied) {
             let mut lo = table.name.clone();
             // What a pause of the cores changes is seen when it is logged.
             self.resumed(None).await;

@@ -3,6 +3,7 @@
 mod cores;
 mod fetch;
 mod http;
+mod postgres;
 mod resp;
 mod source;
 mod stores;

@@ -78,6 +78,16 @@ impl TestServer {
         self.start_again();
     }
 
+    /// Stops; with another configuration it must not start. What it says.
+    pub fn start_refused(&mut self, change: impl FnOnce(&mut ServerConfig)) -> String {
+        self.stop();
+        change(&mut self.config);
+        match self.start_another() {
+            Ok(_) => panic!("the server starts"),
+            Err(error) => error.to_string(),
+        }
+    }
+
     fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             self.runtime.block_on(server.stop());

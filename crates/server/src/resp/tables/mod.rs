@@ -2,8 +2,10 @@
 //!
 //! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges, `joins` the
 //! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC. Where there are several cores, `route` says which one executes a
-//! request, `many` and `merge` what several do, and `wait` has commands that lack rows of other cores.
+//! request, `many` and `merge` what several do, and `wait` has commands that lack rows of other cores; `again` has those
+//! that wait for PostgreSQL.
 
+mod again;
 mod joins;
 mod many;
 mod merge;
@@ -24,7 +26,9 @@ use super::reads::show;
 use super::session::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
+use crate::tables::source::take_write;
 
+pub(super) use again::{AgainJob, run_write};
 pub(super) use many::ManyJob;
 pub(crate) use many::define_everywhere;
 pub(super) use merge::Merge;
@@ -80,6 +84,9 @@ pub(super) fn execute(
     if transaction::takes(state, snapshot, command, request) {
         return None;
     }
+    if let Some(job) = again::before_exec(state, snapshot, command, request) {
+        return Some(job);
+    }
     let done = match command.id {
         Id::Multi | Id::Exec | Id::Discard => {
             transaction::execute(state, snapshot, command, request)
@@ -121,6 +128,10 @@ fn try_once(
                 state.output.rewind(mark);
                 return Some(Job::Wait(WaitJob::new(command, request, lacking)));
             }
+            if let Some(job) = AgainJob::after_missing(state, command, request) {
+                state.output.rewind(mark);
+                return Some(Job::Again(job));
+            }
             state.refuse(refusal);
             None
         }
@@ -136,6 +147,12 @@ fn at_once(
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
     check_keys(snapshot, command, request)?;
+    if command.has_flag("write")
+        && let Some(postgres) = &state.core.shared.postgres
+        && let Some(job) = take_write(postgres, command, request, whole)?
+    {
+        return Ok(Some(Job::Write(job)));
+    }
     match command.id {
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),

@@ -224,7 +224,7 @@ pub(super) fn range(
             return Ok((true, 0));
         }
         let (lo, hi) = (rest.asked.lo.clone(), rest.asked.hi.clone());
-        if whole || engine.table_of(&lo) != Some(false) {
+        if whole || engine.table_of(&lo) != Some(false) || engine.is_supplied(&lo) {
             return rest.read(engine, now, &mut scratch, u64::MAX, usize::MAX);
         }
         let left = rest.asked.left;

@@ -1,4 +1,5 @@
-//! SCAN of tables: in key order, one table or all of base rows.
+//! SCAN of tables: in key order, one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
+//! they are named: they are loaded whole for it.
 //!
 //! A cursor is a number that stands for the next key. The latest of them are remembered.
 
@@ -119,7 +120,10 @@ impl Walk {
         let names: Vec<Vec<u8>> = match &self.only {
             Some(name) => vec![name.clone()],
             None => {
-                let all = engine.tables().into_iter().filter(|table| !table.computed);
+                let all = engine
+                    .tables()
+                    .into_iter()
+                    .filter(|t| !t.computed && !t.supplied);
                 all.map(|table| table.name).collect()
             }
         };

@@ -1,0 +1,262 @@
+//! From a range of keys to the SQL that selects its rows.
+//!
+//! 1. The rows selected are all rows of the range, and perhaps more: whoever loads them drops those whose keys are
+//!    outside. So a bound that SQL cannot say is left out.
+//! 2. Leading slots that the range fixes become equalities on plain columns, which any index on them serves.
+
+use crate::mapping::{Mapping, Part, Slot, SlotKind};
+use crate::range::Range;
+use crate::sql::{identifier, literal};
+
+impl Mapping {
+    /// The `WHERE` of a range, empty for all rows. `None`: no row can be in it.
+    pub fn conditions(&self, range: &Range) -> Option<String> {
+        if range.lo >= range.hi {
+            return None;
+        }
+        let (common, is_point) = range.common();
+        let mut conditions: Vec<String> = Vec::new();
+        let mut at = 0;
+        for part in &self.parts {
+            let rest = &common[at..];
+            match part {
+                Part::Text(text) => {
+                    let len = text.len().min(rest.len());
+                    if text[..len] != rest[..len] || (is_point && len < text.len()) {
+                        return None;
+                    }
+                    if len < text.len() {
+                        break;
+                    }
+                    at += len;
+                }
+                Part::Slot(slot) => {
+                    let slot = &self.slots[*slot];
+                    let len = slot.len_in(rest).or(is_point.then_some(rest.len()));
+                    let Some(len) = len else {
+                        let lo = range.lo.get(at..).unwrap_or_default();
+                        let hi = range.hi.strip_prefix(&common[..at]);
+                        conditions.extend(slot.bounds(lo, hi));
+                        break;
+                    };
+                    let value = slot.column_value(&rest[..len])?;
+                    conditions.push(slot.equals(&value));
+                    at += len;
+                }
+            }
+        }
+        if conditions.is_empty() {
+            return Some(String::new());
+        }
+        Some(format!(" WHERE {}", conditions.join(" AND ")))
+    }
+}
+
+impl Slot {
+    pub fn equals(&self, value: &str) -> String {
+        match self.kind {
+            SlotKind::Integer { .. } => format!("{} = {value}", identifier(&self.column)),
+            SlotKind::Uuid => {
+                format!("{} = {}::uuid", identifier(&self.column), literal(value))
+            }
+            SlotKind::Text => format!("{} = {}", identifier(&self.column), literal(value)),
+        }
+    }
+
+    /// Conditions that hold for all keys which go on from here with bytes from `lo` up to `hi`.
+    fn bounds(&self, lo: &[u8], hi: Option<&[u8]>) -> Vec<String> {
+        match (self.kind, self.width) {
+            (SlotKind::Integer { .. }, Some(width)) => {
+                let column = identifier(&self.column);
+                let least = least_number(lo, width).filter(|least| *least > 0);
+                let least = least.map(|least| format!("{column} >= {least}"));
+                let most = hi.and_then(|hi| most_number(hi, width));
+                let most = most.map(|most| format!("{column} <= {most}"));
+                least.into_iter().chain(most).collect()
+            }
+            (SlotKind::Uuid, _) => Vec::new(),
+            (kind, _) => {
+                let column = identifier(&self.column);
+                let column = match kind {
+                    SlotKind::Text => column,
+                    _ => format!("{column}::text"),
+                };
+                let end = if self.width.is_some() {
+                    &[][..]
+                } else {
+                    &self.end
+                };
+                let expression = match std::str::from_utf8(end) {
+                    Ok("") | Err(_) => column,
+                    Ok(end) => format!("({column} || {})", literal(end)),
+                };
+                let least = least_text(through_end(lo, end));
+                let least = (!least.is_empty())
+                    .then(|| format!("{expression} COLLATE \"C\" >= {}", literal(least)));
+                let most = hi.and_then(|hi| most_text(through_end(hi, end)));
+                let most =
+                    most.map(|most| format!("{expression} COLLATE \"C\" <= {}", literal(most)));
+                least.into_iter().chain(most).collect()
+            }
+        }
+    }
+}
+
+/// A bound up to the end of the slot: what follows is of later slots.
+fn through_end<'a>(bound: &'a [u8], end: &[u8]) -> &'a [u8] {
+    if end.is_empty() {
+        return bound;
+    }
+    let found = bound.windows(end.len()).position(|part| part == end);
+    found.map_or(bound, |at| &bound[..at + end.len()])
+}
+
+/// A text that is not greater than a bound.
+fn least_text(bound: &[u8]) -> &str {
+    let valid = bound.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    valid.split('\0').next().unwrap_or_default()
+}
+
+/// A text that no text below a bound is greater than, if there is one.
+fn most_text(bound: &[u8]) -> Option<&str> {
+    match bound.iter().position(|&byte| byte == 0) {
+        // No text of PostgreSQL's holds a zero byte: the greatest below is what stands before it.
+        Some(zero) => std::str::from_utf8(&bound[..zero]).ok(),
+        None => std::str::from_utf8(bound).ok(),
+    }
+}
+
+/// The least number whose digits, followed by anything, may be `lo` or greater.
+fn least_number(lo: &[u8], width: usize) -> Option<u64> {
+    let digits = &lo[..lo.len().min(width)];
+    let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
+    match odd {
+        None => padded(digits, width, b'0'),
+        Some(at) if digits[at] > b'9' => padded(&digits[..at], width, b'9'),
+        Some(at) => padded(&digits[..at], width, b'0'),
+    }
+}
+
+/// The greatest number whose digits, followed by anything, may be less than `hi`.
+fn most_number(hi: &[u8], width: usize) -> Option<u64> {
+    let digits = &hi[..hi.len().min(width)];
+    let odd = digits.iter().position(|byte| !byte.is_ascii_digit());
+    match odd {
+        None => padded(digits, width, b'0'),
+        Some(at) if digits[at] > b'9' => padded(&digits[..at], width, b'9'),
+        Some(at) => padded(&digits[..at], width, b'0'),
+    }
+}
+
+/// `None` if it is more than any column holds.
+fn padded(digits: &[u8], width: usize, filler: u8) -> Option<u64> {
+    let all = digits.iter().copied();
+    let all = all.chain(std::iter::repeat_n(filler, width - digits.len()));
+    let mut number: u64 = 0;
+    for digit in all {
+        number = number
+            .checked_mul(10)?
+            .checked_add(u64::from(digit - b'0'))?;
+    }
+    (number <= i64::MAX as u64).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mapping::tests::{posts, text};
+
+    fn conditions(lo: &str, hi: &str) -> Option<String> {
+        posts().conditions(&Range::new(lo.as_bytes(), hi.as_bytes()))
+    }
+
+    #[test]
+    fn what_a_range_fixes_becomes_equalities() {
+        let check = |lo: &str, hi: &str, expected: &str| {
+            assert_eq!(conditions(lo, hi).as_deref(), Some(expected), "{lo} {hi}");
+        };
+        check("post|", "post}", "");
+        check("post|bob|", "post|bob}", r#" WHERE "author" = 'bob'"#);
+        check(
+            "post|bob|0000000100",
+            "post|bob|0000000100\0",
+            r#" WHERE "author" = 'bob' AND "time" = 100"#,
+        );
+        check(
+            "post|bob|0000000100",
+            "post|bob|00000002",
+            r#" WHERE "author" = 'bob' AND "time" >= 100 AND "time" <= 200"#,
+        );
+        check(
+            "post|bob|0000000100\0",
+            "post|bob}",
+            r#" WHERE "author" = 'bob' AND "time" >= 100"#,
+        );
+        check(
+            "post|b",
+            "post|c",
+            r#" WHERE ("author" || '|') COLLATE "C" >= 'b' AND ("author" || '|') COLLATE "C" <= 'c'"#,
+        );
+        check(
+            "post|o'n|5",
+            "post|o'x|",
+            r#" WHERE ("author" || '|') COLLATE "C" >= 'o''n|' AND ("author" || '|') COLLATE "C" <= 'o''x|'"#,
+        );
+        assert_eq!(conditions("post|bob|x", "post|bob|x\0"), None);
+        assert_eq!(conditions("post||5", "post||6"), None);
+        assert_eq!(conditions("post|b", "post|a"), None);
+    }
+
+    /// Evaluates the conditions that `posts` makes, as PostgreSQL would.
+    fn holds(conditions: &str, author: &str, time: u64) -> bool {
+        let Some(conditions) = conditions.strip_prefix(" WHERE ") else {
+            return true;
+        };
+        conditions.split(" AND ").all(|condition| {
+            let value = condition.rsplit(' ').next().unwrap();
+            let quoted = value.trim_matches('\'');
+            let ended = format!("{author}|");
+            match condition {
+                c if c.starts_with("\"author\" =") => author == quoted,
+                c if c.starts_with("\"time\" =") => time == value.parse::<u64>().unwrap(),
+                c if c.starts_with("\"time\" >=") => time >= value.parse::<u64>().unwrap(),
+                c if c.starts_with("\"time\" <=") => time <= value.parse::<u64>().unwrap(),
+                c if c.contains(">=") => *ended >= *quoted,
+                c if c.contains("<=") => *ended <= *quoted,
+                c => panic!("{c}"),
+            }
+        })
+    }
+
+    proptest! {
+        /// Invariant 1.
+        #[test]
+        fn every_row_of_a_range_is_selected(
+            lo in "post\\|([ab]{0,2}|[ab]{1,2}\\|[0-9:/]{0,11})\u{0}?",
+            hi in "post[|}]([ab]{0,2}|[ab]{1,2}[|}][0-9:/]{0,11})\u{0}?",
+            author in "[ab]{1,2}",
+            time in prop_oneof![0u64..200, 0u64..10_000_000_000],
+        ) {
+            let posts = posts();
+            let range = Range::new(lo.as_bytes(), hi.as_bytes());
+            let key = posts.key_of(&[text(&author), text(&time.to_string())]).unwrap();
+            if range.contains(&key) {
+                let conditions = posts.conditions(&range);
+                prop_assert!(conditions.is_some_and(|c| holds(&c, &author, time)));
+            }
+        }
+
+        #[test]
+        fn a_row_near_a_bound_is_selected(author in "[ab]{1,2}", time in 0u64..10_000_000_000, cut in 5usize..20, last in "[0-9|:/}]") {
+            let posts = posts();
+            let key = posts.key_of(&[text(&author), text(&time.to_string())]).unwrap();
+            let mut near = key[..cut.min(key.len())].to_vec();
+            near.extend_from_slice(last.as_bytes());
+            let range = if near <= key { Range::new(&near, b"post}") } else { Range::new(b"post|", &near) };
+            prop_assert!(range.contains(&key));
+            prop_assert!(posts.conditions(&range).is_some_and(|c| holds(&c, &author, time)));
+        }
+    }
+}

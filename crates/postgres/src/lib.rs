@@ -1,0 +1,48 @@
+//! PostgreSQL as the truth of tables: ranges are loaded by query when they are read, and stay fresh by logical
+//! replication.
+//!
+//! ```text
+//!   a read misses ─► Source::load ─► session ─► work::load ── SELECT ──► PostgreSQL
+//!                                       │            │ rows, snapshot, position  │
+//!                                     merge ◄────────┘                          │ pgoutput
+//!                                       ▲                                        ▼
+//!                                       └── changes ◄── pgoutput ◄── session ◄───┘
+//!                                       │
+//!                                       └─► Event::Supply, Event::Apply ─► whoever keeps the rows
+//! ```
+//!
+//! Begin with `merge`: why a load and the stream together apply every commit exactly once. Then `source` (a connection's
+//! life), `session` (what goes on while it lasts), `mapping` (rows as keys), `conditions` (ranges as SQL), `verify` (what
+//! the database must offer).
+//!
+//! `merge`, `changes`, `pgoutput`, `mapping`, `conditions` and `snapshot` do no I/O.
+
+mod changes;
+mod conditions;
+mod connect;
+mod error;
+mod mapping;
+mod merge;
+#[cfg(test)]
+mod merge_tests;
+mod pgoutput;
+mod range;
+mod session;
+mod slot;
+mod snapshot;
+mod source;
+mod sql;
+mod stats;
+mod verify;
+mod work;
+
+pub use changes::{Change, Patch};
+pub use connect::Address;
+pub use error::Error;
+pub use mapping::Mapping;
+pub use range::Range;
+pub use snapshot::show_lsn;
+pub use source::{Event, Options, Reply, Sink, Source};
+pub use sql::{When, Write};
+pub use stats::{GAUGES, Stats};
+pub use work::Written;

@@ -1,0 +1,501 @@
+//! A mapped table: how rows become keys and values, and keys become columns again.
+//!
+//! 1. A row's key and its slot columns determine one another. A row whose columns cannot be a key (a text that holds
+//!    what ends its slot, a number that needs more digits) is a [`Misfit`], never another row's key.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use larder_protocol::config::{MappedTable, PatternPart, Writes};
+use serde_json::value::RawValue;
+
+use crate::pgoutput::Cell;
+
+/// A key cannot be longer.
+const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// A table of larder that is a table of PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// As in `[tables.<name>]`.
+    pub name: String,
+    /// What every key begins with: the name and its separator.
+    pub prefix: Vec<u8>,
+    pub pattern: String,
+    pub schema: String,
+    pub table: String,
+    pub parts: Vec<Part>,
+    pub slots: Vec<Slot>,
+    pub values: Vec<Value>,
+    /// The value is a JSON object of several columns.
+    pub is_object: bool,
+    pub through: bool,
+    /// The columns of a unique index within the slots' columns; known once the database has been asked.
+    pub unique: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Text(Vec<u8>),
+    Slot(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slot {
+    pub name: String,
+    pub column: String,
+    pub width: Option<usize>,
+    pub kind: SlotKind,
+    /// The text that ends it, if it has no width and is not the last.
+    pub end: Vec<u8>,
+}
+
+/// What a slot's column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotKind {
+    Text,
+    Integer { max: i64 },
+    Uuid,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Value {
+    pub column: String,
+    pub kind: ValueKind,
+}
+
+/// How a value's column is written in a key's value, and in JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueKind {
+    Text,
+    Bytes,
+    Integer,
+    Number,
+    Boolean,
+    Json,
+}
+
+/// A row that cannot be a row of the mapped table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    pub column: String,
+    /// What of it does not fit, and what would.
+    pub why: String,
+}
+
+impl Mapping {
+    /// What the configuration says. Types are those of text until the database has been asked.
+    pub fn new(config: &MappedTable) -> Mapping {
+        let (schema, table) = config
+            .table
+            .split_once('.')
+            .unwrap_or(("public", &config.table));
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut parts = Vec::new();
+        for part in &config.parts {
+            match part {
+                PatternPart::Text(text) => {
+                    if let (Some(Part::Slot(slot)), bytes) = (parts.last(), text.as_bytes()) {
+                        slots[*slot].end = bytes.to_vec();
+                    }
+                    parts.push(Part::Text(text.clone().into_bytes()));
+                }
+                PatternPart::Slot { name, width } => {
+                    parts.push(Part::Slot(slots.len()));
+                    slots.push(Slot {
+                        name: name.clone(),
+                        column: config.column_of(name).to_owned(),
+                        width: *width,
+                        kind: SlotKind::Text,
+                        end: Vec::new(),
+                    });
+                }
+            }
+        }
+        let value = |column: &String| Value {
+            column: column.clone(),
+            kind: ValueKind::Text,
+        };
+        Mapping {
+            name: config.name.clone(),
+            prefix: config.prefix().as_bytes().to_vec(),
+            pattern: config.pattern.clone(),
+            schema: schema.to_owned(),
+            table: table.to_owned(),
+            parts,
+            slots,
+            values: config.value.iter().map(value).collect(),
+            is_object: config.value.len() > 1,
+            through: config.write == Writes::Through,
+            unique: Vec::new(),
+        }
+    }
+
+    /// `schema.table`, for people.
+    pub fn shown(&self) -> String {
+        match &*self.schema {
+            "public" => self.table.clone(),
+            schema => format!("{schema}.{}", self.table),
+        }
+    }
+
+    /// The columns that are loaded: the slots', then the value's.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        let slots = self.slots.iter().map(|slot| &*slot.column);
+        slots.chain(self.values.iter().map(|value| &*value.column))
+    }
+
+    /// The key of a row; `cells` are those of the slots, in order.
+    ///
+    /// # Errors
+    /// The row cannot be a row of this table.
+    pub fn key_of(&self, cells: &[Cell]) -> Result<Vec<u8>, Misfit> {
+        let mut key = Vec::with_capacity(32);
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => key.extend_from_slice(text),
+                Part::Slot(at) => {
+                    let slot = &self.slots[*at];
+                    let cell = cells.get(*at).unwrap_or(&Cell::Null);
+                    slot.write(cell, &mut key).map_err(|why| Misfit {
+                        column: slot.column.clone(),
+                        why,
+                    })?;
+                }
+            }
+        }
+        if key.len() > KEY_BYTES_MAX {
+            return Err(Misfit {
+                column: self.slots[0].column.clone(),
+                why: format!(
+                    "makes a key of {} bytes; {KEY_BYTES_MAX} are allowed",
+                    key.len()
+                ),
+            });
+        }
+        Ok(key)
+    }
+
+    /// The slots' columns of a key, as PostgreSQL writes them. `None`: no row has this key.
+    pub fn columns_of(&self, key: &[u8]) -> Option<Vec<String>> {
+        let mut rest = key;
+        let mut columns = Vec::with_capacity(self.slots.len());
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => rest = rest.strip_prefix(&**text)?,
+                Part::Slot(at) => {
+                    let slot = &self.slots[*at];
+                    let len = slot.len_in(rest).unwrap_or(rest.len());
+                    columns.push(slot.column_value(&rest[..len])?);
+                    rest = &rest[len..];
+                }
+            }
+        }
+        rest.is_empty().then_some(columns)
+    }
+
+    /// The value of a row; `cells` are those of the value's columns, in order. `None`: one was not sent.
+    pub fn value_of(&self, cells: &[Cell]) -> Option<Vec<u8>> {
+        if cells.contains(&Cell::Unchanged) {
+            return None;
+        }
+        if !self.is_object {
+            let only = self.values.first().zip(cells.first());
+            return Some(only.map_or_else(Vec::new, |(value, cell)| value.plain(cell)));
+        }
+        self.object(cells, |value, cell| Some(value.json(cell)))
+    }
+
+    /// The value of a row of which some columns were not sent, made of the value that it had.
+    pub fn patched(&self, before: &[u8], cells: &[Cell]) -> Option<Vec<u8>> {
+        if !self.is_object {
+            return match cells.first() {
+                Some(Cell::Unchanged) => Some(before.to_vec()),
+                _ => self.value_of(cells),
+            };
+        }
+        let before: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(before).ok()?;
+        self.object(cells, |value, cell| match cell {
+            Cell::Unchanged => before.get(&value.column).map(|kept| kept.get().to_owned()),
+            cell => Some(value.json(cell)),
+        })
+    }
+
+    fn object(
+        &self,
+        cells: &[Cell],
+        mut json: impl FnMut(&Value, &Cell) -> Option<String>,
+    ) -> Option<Vec<u8>> {
+        let mut object = b"{".to_vec();
+        for (at, (value, cell)) in self.values.iter().zip(cells).enumerate() {
+            if at > 0 {
+                object.push(b',');
+            }
+            object.extend_from_slice(quoted(&value.column).as_bytes());
+            object.push(b':');
+            object.extend_from_slice(json(value, cell)?.as_bytes());
+        }
+        object.push(b'}');
+        Some(object)
+    }
+}
+
+impl Slot {
+    fn write(&self, cell: &Cell, key: &mut Vec<u8>) -> Result<(), String> {
+        let Cell::Text(text) = cell else {
+            return Err("is null".to_owned());
+        };
+        let shown = || String::from_utf8_lossy(&text[..text.len().min(64)]);
+        match (self.kind, self.width) {
+            (SlotKind::Integer { .. }, Some(width)) => {
+                if text.starts_with(b"-") {
+                    return Err(format!("is {}, below 0", shown()));
+                }
+                if text.len() > width {
+                    return Err(format!(
+                        "is {}, which has more than {width} digits",
+                        shown()
+                    ));
+                }
+                key.resize(key.len() + width - text.len(), b'0');
+            }
+            (_, Some(width)) if text.len() != width => {
+                return Err(format!("is '{}', which has not {width} bytes", shown()));
+            }
+            (_, Some(_)) => {}
+            (_, None) if text.is_empty() => return Err("is empty".to_owned()),
+            (_, None) => {
+                if let Some(stop) = text.iter().find(|&&byte| self.is_stop(byte)) {
+                    let stop = char::from(*stop);
+                    return Err(format!("is '{}', which holds '{stop}'", shown()));
+                }
+            }
+        }
+        key.extend_from_slice(text);
+        Ok(())
+    }
+
+    /// Whether a slot without a width cannot hold this byte.
+    pub fn is_stop(&self, byte: u8) -> bool {
+        byte == b'|' || self.end.first() == Some(&byte)
+    }
+
+    /// How much of the rest of a key is this slot; `None` if it goes on to the end of what there is.
+    pub fn len_in(&self, rest: &[u8]) -> Option<usize> {
+        match self.width {
+            Some(width) => (rest.len() >= width).then_some(width),
+            None => rest.iter().position(|&byte| self.is_stop(byte)),
+        }
+    }
+
+    /// The column's value for a slot's bytes, as PostgreSQL prints it; `None` if no row can have it.
+    pub fn column_value(&self, bytes: &[u8]) -> Option<String> {
+        if self.width.is_some_and(|width| width != bytes.len()) || bytes.is_empty() {
+            return None;
+        }
+        let text = std::str::from_utf8(bytes)
+            .ok()
+            .filter(|text| !text.contains('\0'))?;
+        match self.kind {
+            SlotKind::Text => Some(text.to_owned()),
+            SlotKind::Uuid => {
+                let is_canonical = text.len() == 36
+                    && text.bytes().enumerate().all(|(at, byte)| match at {
+                        8 | 13 | 18 | 23 => byte == b'-',
+                        _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+                    });
+                is_canonical.then(|| text.to_owned())
+            }
+            SlotKind::Integer { max } => {
+                let number: i64 = match self.width {
+                    Some(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                        let digits = text.trim_start_matches('0');
+                        if digits.is_empty() {
+                            Some(0)
+                        } else {
+                            digits.parse().ok()
+                        }
+                    }
+                    Some(_) => None,
+                    None => text.parse().ok(),
+                }?;
+                let printed = number.to_string();
+                let is_canonical = self.width.is_some() || printed == text;
+                (is_canonical && number <= max && number >= -max - 1).then_some(printed)
+            }
+        }
+    }
+}
+
+impl Value {
+    /// As the whole value of a row.
+    fn plain(&self, cell: &Cell) -> Vec<u8> {
+        match (cell, self.kind) {
+            (Cell::Text(text), ValueKind::Bytes) => unhexed(text).unwrap_or_else(|| text.to_vec()),
+            (Cell::Text(text), _) => text.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// As a member of a JSON object.
+    fn json(&self, cell: &Cell) -> String {
+        let Cell::Text(text) = cell else {
+            return "null".to_owned();
+        };
+        let text = String::from_utf8_lossy(text);
+        match self.kind {
+            ValueKind::Boolean => if text == "t" { "true" } else { "false" }.to_owned(),
+            ValueKind::Integer | ValueKind::Json => text.into_owned(),
+            // Numbers that JSON does not have, such as NaN, are texts.
+            ValueKind::Number if serde_json::from_str::<&RawValue>(&text).is_ok() => {
+                text.into_owned()
+            }
+            _ => quoted(&text),
+        }
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.column, self.why)
+    }
+}
+
+/// As JSON writes a text.
+fn quoted(text: &str) -> String {
+    serde_json::Value::String(text.to_owned()).to_string()
+}
+
+/// The bytes of `\x0aff`.
+fn unhexed(text: &[u8]) -> Option<Vec<u8>> {
+    let digits = text.strip_prefix(b"\\x")?;
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    digits
+        .chunks(2)
+        .map(|pair| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8))
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use bytes::Bytes;
+    use larder_protocol::config::ServerConfig;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A mapping as `[tables.<name>]` declares it, with the kinds of its slots and values.
+    pub fn mapping(lines: &str, slots: &[SlotKind], values: &[ValueKind]) -> Mapping {
+        let mut config = ServerConfig::default();
+        let name = lines.split(['\'', '|', ':']).nth(1).unwrap_or_default();
+        config
+            .apply_toml(&format!("[tables.{name}]\n{lines}"), "test")
+            .unwrap();
+        let mut mapping = Mapping::new(&config.mapped[0]);
+        for (slot, kind) in mapping.slots.iter_mut().zip(slots) {
+            slot.kind = *kind;
+        }
+        for (value, kind) in mapping.values.iter_mut().zip(values) {
+            value.kind = *kind;
+        }
+        mapping
+    }
+
+    pub const INTEGER: SlotKind = SlotKind::Integer { max: i64::MAX };
+
+    pub fn posts() -> Mapping {
+        mapping(
+            "pattern = 'post|<author>|<time:10>'\nvalue = 'body'",
+            &[SlotKind::Text, INTEGER],
+            &[ValueKind::Text],
+        )
+    }
+
+    pub fn text(text: &str) -> Cell {
+        Cell::Text(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_row_becomes_a_key_and_back() {
+        let posts = posts();
+        let key = posts.key_of(&[text("bob"), text("100")]).unwrap();
+        assert_eq!(key, b"post|bob|0000000100");
+        assert_eq!(posts.columns_of(&key).unwrap(), ["bob", "100"]);
+        for absent in [
+            &b"post|bob|100"[..],
+            b"post|bob|000000010x",
+            b"post||0000000100",
+            b"post|bob|0000000100x",
+        ] {
+            assert_eq!(posts.columns_of(absent), None);
+        }
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_a_key_says_why() {
+        let posts = posts();
+        for (author, time, expected) in [
+            (text("a|b"), text("1"), "author is 'a|b', which holds '|'"),
+            (text(""), text("1"), "author is empty"),
+            (Cell::Null, text("1"), "author is null"),
+            (text("a"), text("-1"), "time is -1, below 0"),
+            (
+                text("a"),
+                text("12345678901"),
+                "time is 12345678901, which has more than 10 digits",
+            ),
+        ] {
+            assert_eq!(
+                posts.key_of(&[author, time]).unwrap_err().to_string(),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn several_columns_make_an_object_and_can_be_changed_one_by_one() {
+        let page = mapping(
+            "pattern = 'page|<id>'\nvalue = ['title', 'likes', 'open', 'extra']",
+            &[INTEGER],
+            &[
+                ValueKind::Text,
+                ValueKind::Integer,
+                ValueKind::Boolean,
+                ValueKind::Json,
+            ],
+        );
+        let value = page
+            .value_of(&[text("a \"b\""), text("3"), text("t"), text("{\"x\": 1}")])
+            .unwrap();
+        let shown = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        assert_eq!(
+            shown(&value),
+            r#"{"title":"a \"b\"","likes":3,"open":true,"extra":{"x": 1}}"#
+        );
+        let cells = [Cell::Unchanged, text("4"), Cell::Null, Cell::Unchanged];
+        assert_eq!(page.value_of(&cells), None);
+        assert_eq!(
+            shown(&page.patched(&value, &cells).unwrap()),
+            r#"{"title":"a \"b\"","likes":4,"open":null,"extra":{"x": 1}}"#
+        );
+    }
+
+    #[test]
+    fn bytea_is_its_bytes_and_null_is_empty() {
+        let blob = mapping("pattern = 'b|<id>'\nvalue = 'x'", &[], &[ValueKind::Bytes]);
+        assert_eq!(blob.value_of(&[text("\\x00ff0a")]), Some(vec![0, 255, 10]));
+        assert_eq!(blob.value_of(&[Cell::Null]), Some(Vec::new()));
+    }
+
+    proptest! {
+        /// Invariant 1.
+        #[test]
+        fn keys_and_columns_determine_one_another(author in "[a-c|é]{0,4}", time in -5i64..20_000_000_000) {
+            let posts = posts();
+            match posts.key_of(&[text(&author), text(&time.to_string())]) {
+                Ok(key) => prop_assert_eq!(posts.columns_of(&key), Some(vec![author, time.to_string()])),
+                Err(_) => prop_assert!(author.is_empty() || author.contains('|') || !(0..10_000_000_000).contains(&time)),
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The merge against a model of PostgreSQL: commits that become visible late and out of order, loads at any moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use crate::changes::Change;
+use crate::merge::{LoadId, Loaded, Merge, Ready, Row};
+use crate::range::Range;
+use crate::snapshot::{Lsn, Snapshot};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+struct Commit {
+    xid: u32,
+    end: Lsn,
+    changes: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// PostgreSQL, its stream, and an engine that takes what the merge says.
+#[derive(Default)]
+struct World {
+    next_xid: u32,
+    running: Vec<u32>,
+    log: Vec<Commit>,
+    visible: BTreeSet<u32>,
+    /// How many commits the stream has told.
+    told: usize,
+    merge: Merge,
+    here: Vec<Range>,
+    rows: Rows,
+    /// Loads that have begun, and those whose rows are on their way.
+    begun: Vec<(LoadId, Range)>,
+    coming: Vec<(LoadId, Range, Loaded)>,
+    ranges: BTreeMap<LoadId, Range>,
+    supplied: usize,
+    again: usize,
+    wait: Option<(u64, u32)>,
+}
+
+fn key(number: u8) -> Vec<u8> {
+    format!("k|{}", number % 8).into_bytes()
+}
+
+fn apply(rows: &mut Rows, commit: &Commit, only: &dyn Fn(&[u8]) -> bool) {
+    for (key, value) in commit.changes.iter().filter(|(key, _)| only(key)) {
+        match value {
+            Some(value) => rows.insert(key.clone(), value.clone()),
+            None => rows.remove(key),
+        };
+    }
+}
+
+impl World {
+    fn end(&self) -> Lsn {
+        self.log.last().map_or(0, |commit| commit.end)
+    }
+
+    fn commit(&mut self, dice: u8, changes: &[(u8, bool)]) {
+        // A few transactions run at a time, and end in any order.
+        while self.running.len() < 3 {
+            self.next_xid += 1;
+            self.running.push(self.next_xid);
+        }
+        let xid = self.running.remove(usize::from(dice) % self.running.len());
+        let mut changed = Vec::new();
+        for (number, is_put) in changes {
+            let key = key(*number);
+            // Who writes a row waits until its last writer is seen to have ended.
+            let is_locked = self.log.iter().any(|commit| {
+                !self.visible.contains(&commit.xid)
+                    && commit.changes.iter().any(|(other, _)| *other == key)
+            });
+            if !is_locked {
+                changed.push((key, is_put.then(|| format!("{xid}").into_bytes())));
+            }
+        }
+        let end = self.end() + 10;
+        self.log.push(Commit {
+            xid,
+            end,
+            changes: changed,
+        });
+    }
+
+    fn show(&mut self, dice: u8) {
+        let hidden = self.log.iter().map(|commit| commit.xid);
+        let hidden: Vec<u32> = hidden.filter(|xid| !self.visible.contains(xid)).collect();
+        if !hidden.is_empty() {
+            self.visible
+                .insert(hidden[usize::from(dice) % hidden.len()]);
+        }
+    }
+
+    fn tell(&mut self) {
+        let Some(commit) = self.log.get(self.told) else {
+            // Nothing is left to tell, and the server says so.
+            self.merge.advance(self.end());
+            return;
+        };
+        self.merge.begin(commit.xid);
+        for (key, value) in &commit.changes {
+            let key = key.clone();
+            self.merge.change(&match value.clone() {
+                Some(value) => Change::Put { key, value },
+                None => Change::Remove { key },
+            });
+        }
+        let here = &self.here;
+        apply(&mut self.rows, commit, &|key| {
+            here.iter().any(|range| range.contains(key))
+        });
+        self.merge.commit(commit.end);
+        self.told += 1;
+    }
+
+    fn begin(&mut self, from: u8, to: u8) {
+        let range = Range::new(&key(from), &[key(to), b"~".to_vec()].concat());
+        let load = self.merge.begin_load(0, vec![range.clone()]);
+        self.ranges.insert(load, range.clone());
+        self.begun.push((load, range));
+    }
+
+    fn select(&mut self) {
+        let Some((load, range)) = self.begun.pop() else {
+            return;
+        };
+        let all = (1..=self.next_xid).filter(|xid| !self.visible.contains(xid));
+        let running: BTreeSet<u64> = all.map(u64::from).collect();
+        let xmax = u64::from(self.next_xid) + 1;
+        let snapshot = Snapshot {
+            xmin: running.first().copied().unwrap_or(xmax),
+            xmax,
+            running,
+        };
+        let mut rows = Rows::new();
+        for commit in self
+            .log
+            .iter()
+            .filter(|commit| self.visible.contains(&commit.xid))
+        {
+            apply(&mut rows, commit, &|key| range.contains(key));
+        }
+        let loaded = Loaded {
+            snapshot,
+            lsn: self.end(),
+            rows: rows.into_iter().collect::<Vec<Row>>(),
+        };
+        self.coming.push((load, range, loaded));
+    }
+
+    fn arrive(&mut self, dice: u8) {
+        if !self.coming.is_empty() {
+            let (load, _, loaded) = self.coming.remove(usize::from(dice) % self.coming.len());
+            self.merge.loaded(load, loaded);
+        }
+    }
+
+    fn hand_out(&mut self) {
+        for ready in self.merge.take_ready() {
+            match ready {
+                Ready::Supply { ranges, rows, .. } => {
+                    self.supplied += 1;
+                    for (key, value) in rows {
+                        // What is here already stays as it is.
+                        if !self.here.iter().any(|range| range.contains(&key)) {
+                            self.rows.insert(key, value);
+                        }
+                    }
+                    self.here.extend(ranges);
+                }
+                Ready::Again { load } => {
+                    self.again += 1;
+                    self.merge.begin_again(load);
+                    self.begun.push((load, self.ranges[&load].clone()));
+                }
+                Ready::Seen { wait } => {
+                    let (expected, xid) = self.wait.take().expect("waited for");
+                    assert_eq!(wait, expected);
+                    let told = &self.log[..self.told];
+                    assert!(
+                        told.iter().any(|commit| commit.xid == xid),
+                        "{xid} was not told"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Invariant 1 of `merge`.
+    fn check(&self) {
+        let mut expected = Rows::new();
+        for commit in &self.log[..self.told] {
+            apply(&mut expected, commit, &|key| {
+                self.here.iter().any(|range| range.contains(key))
+            });
+        }
+        assert_eq!(self.rows, expected, "after {} commits", self.told);
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Commit(u8, Vec<(u8, bool)>),
+    Show(u8),
+    Tell,
+    Begin(u8, u8),
+    Select,
+    Arrive(u8),
+    /// Waits for the last commit, as its writer does.
+    Wait,
+    /// The engine evicts all.
+    Evict,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (any::<u8>(), prop::collection::vec((any::<u8>(), any::<bool>()), 1..4)).prop_map(|(a, b)| Step::Commit(a, b)),
+        4 => any::<u8>().prop_map(Step::Show),
+        4 => Just(Step::Tell),
+        2 => (0u8..8, 0u8..8).prop_map(|(a, b)| Step::Begin(a.min(b), a.max(b))),
+        3 => Just(Step::Select),
+        3 => any::<u8>().prop_map(Step::Arrive),
+        1 => Just(Step::Wait),
+        1 => Just(Step::Evict),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if std::env::var("LARDER_SLOW_TESTS").is_ok() { 100_000 } else { 2000 }, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_here_is_always_postgres_at_one_position(steps in prop::collection::vec(step(), 1..80)) {
+        let mut world = World::default();
+        for step in steps {
+            match step {
+                Step::Commit(dice, changes) => world.commit(dice, &changes),
+                Step::Show(dice) => world.show(dice),
+                Step::Tell => world.tell(),
+                Step::Begin(from, to) => world.begin(from, to),
+                Step::Select => world.select(),
+                Step::Arrive(dice) => world.arrive(dice),
+                Step::Wait => {
+                    if let (None, Some(last)) = (world.wait, world.log.last()) {
+                        let wait = world.merge.wait_for(Some(last.xid), last.end);
+                        world.wait = Some((wait, last.xid));
+                    }
+                }
+                Step::Evict => {
+                    world.here.clear();
+                    world.rows.clear();
+                }
+            }
+            world.hand_out();
+            world.check();
+        }
+        // In the end all loads come, once all is visible and told.
+        for _ in 0..world.log.len() {
+            world.show(0);
+        }
+        for _ in 0..200 {
+            world.tell();
+            world.select();
+            world.arrive(0);
+            world.hand_out();
+            world.check();
+        }
+        prop_assert!(world.begun.is_empty() && world.coming.is_empty() && world.wait.is_none());
+        prop_assert_eq!(world.merge.awaited(), None);
+    }
+}
+
+/// A load whose snapshot does not see what the stream has told before must be done again: else that commit is lost.
+#[test]
+fn a_snapshot_behind_the_stream_is_not_used() {
+    let mut world = World::default();
+    world.commit(0, &[(1, true)]);
+    world.tell();
+    world.begin(0, 7);
+    world.select();
+    world.arrive(0);
+    world.hand_out();
+    assert_eq!((world.supplied, world.again), (0, 1));
+    world.show(0);
+    world.select();
+    world.arrive(0);
+    world.hand_out();
+    assert_eq!((world.supplied, world.rows.len()), (1, 1));
+    world.check();
+}
+
+/// A load that sees what the stream has not told yet waits for it.
+#[test]
+fn a_snapshot_ahead_of_the_stream_waits_for_it() {
+    let mut world = World::default();
+    world.begin(0, 7);
+    world.commit(0, &[(1, true)]);
+    world.show(0);
+    world.select();
+    world.arrive(0);
+    world.hand_out();
+    assert_eq!((world.supplied, world.merge.awaited()), (0, Some(10)));
+    world.tell();
+    world.hand_out();
+    assert_eq!((world.supplied, world.rows.len()), (1, 1));
+    world.check();
+}

@@ -1,0 +1,541 @@
+//! A session: one connection's stream of changes, with the loads and writes of its time.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::Future;
+use futures::stream::FuturesUnordered;
+use pgwire_replication::{Lsn as WireLsn, PgWireError, ReplicationClient, ReplicationEvent};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::changes::{Change, Translator};
+use crate::connect::Pool;
+use crate::error::Error;
+use crate::mapping::{Mapping, Misfit};
+use crate::merge::{LoadId, Loaded, Merge, Ready};
+use crate::pgoutput;
+use crate::range::Range;
+use crate::slot;
+use crate::snapshot::{Lsn, Snapshot};
+use crate::source::{Event, Kept, Options, Reply, Request};
+use crate::stats::Stats;
+use crate::verify::{Verified, verify};
+use crate::work::{self, Landed, Written};
+
+/// Changes that are handed on together; a transaction with more is seen in parts.
+const CHUNK: usize = 1024;
+/// Changes that are handed on and not applied yet.
+const CREDIT: usize = 16 * CHUNK;
+/// A load or write that waits for the stream has PostgreSQL asked to write on after so long.
+const NUDGE_AFTER: Duration = Duration::from_millis(5);
+const NUDGE_AGAIN: Duration = Duration::from_millis(50);
+const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// Every so many beats the database is looked at again.
+const VERIFY_BEATS: u64 = 10;
+/// Transactions that began while the slot was made have ended by then, or are in the stream.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
+
+/// How a session ended.
+pub struct End {
+    pub error: Error,
+    /// What a permanent slot can go on from.
+    pub kept: Option<Kept>,
+}
+
+enum Done {
+    Loaded(LoadId, Result<Loaded, Error>),
+    Wrote(u64, Result<Landed, Error>),
+    Beat(Result<(Lsn, Snapshot), Error>),
+    Nudged,
+    Verified(Result<Vec<Verified>, Error>),
+}
+
+type Work = Pin<Box<dyn Future<Output = Done>>>;
+
+pub struct Session {
+    options: Arc<Options>,
+    pool: Arc<Pool>,
+    stats: Arc<Stats>,
+    verified: Vec<Verified>,
+    client: ReplicationClient,
+    system: (String, u32),
+    is_resumed: bool,
+    translator: Translator,
+    merge: Merge,
+    in_transaction: bool,
+    /// Changes that were not handed on yet.
+    batch: Vec<Change>,
+    credit: Arc<Semaphore>,
+    work: FuturesUnordered<Work>,
+    loads: HashMap<LoadId, Vec<Reply<()>>>,
+    writes: HashMap<u64, Reply<Written>>,
+    /// Writes that are in PostgreSQL, by what the merge calls their wait.
+    landed: HashMap<u64, (Written, Reply<Written>)>,
+    next_write: u64,
+    heard_at: Instant,
+    awaited_since: Option<Instant>,
+    is_nudging: bool,
+    beats: u64,
+}
+
+fn broken(error: &PgWireError) -> Error {
+    Error::Unreachable(format!("replication from PostgreSQL broke: {error}"))
+}
+
+impl Session {
+    /// Looks at the database and begins the stream.
+    pub async fn connect(
+        options: Arc<Options>,
+        pool: Arc<Pool>,
+        stats: Arc<Stats>,
+        kept: Option<Kept>,
+    ) -> Result<Session, Error> {
+        let connection = pool.get().await?;
+        let verified = verify(connection.client(), &options.mappings, &options.publication).await;
+        let verified = verified?;
+        connection.give_back();
+        let (client, system, position, is_resumed) =
+            begin_stream(&options, &pool, &stats, kept).await?;
+        if !is_resumed {
+            settle(&pool).await?;
+        }
+        let numbered = verified.iter().map(|v| (v.number, v.mapping.clone()));
+        Ok(Session {
+            translator: Translator::new(numbered),
+            merge: Merge::new(position),
+            options,
+            pool,
+            stats,
+            verified,
+            client,
+            system,
+            is_resumed,
+            in_transaction: false,
+            batch: Vec::new(),
+            credit: Arc::new(Semaphore::new(CREDIT)),
+            work: FuturesUnordered::new(),
+            loads: HashMap::new(),
+            writes: HashMap::new(),
+            landed: HashMap::new(),
+            next_write: 0,
+            heard_at: Instant::now(),
+            awaited_since: None,
+            is_nudging: false,
+            beats: 0,
+        })
+    }
+
+    /// Whether the stream goes on where an earlier one ended.
+    pub fn is_resumed(&self) -> bool {
+        self.is_resumed
+    }
+
+    /// Streams until the connection is lost, or the database is not any more as it was.
+    pub async fn run(
+        mut self,
+        requests: &mut mpsc::UnboundedReceiver<Request>,
+        sink: &dyn Fn(Event),
+    ) -> End {
+        let error = match self.stream(requests, sink).await {
+            Err(error) => error,
+            Ok(()) => Error::Unreachable("larder is stopping".to_owned()),
+        };
+        for done in self.loads.drain().flat_map(|(_, all)| all) {
+            let _ = done.send(Err(error.clone()));
+        }
+        let unknown = Error::Unknown(format!("whether the write was made is unknown: {error}"));
+        for (_, done) in self.writes.drain() {
+            let _ = done.send(Err(unknown.clone()));
+        }
+        let unseen = Error::Unknown(format!(
+            "the write is in PostgreSQL, and when reads show it is unknown: {error}"
+        ));
+        for (_, (_, done)) in self.landed.drain() {
+            let _ = done.send(Err(unseen.clone()));
+        }
+        let can_go_on =
+            self.options.permanent_slot.is_some() && matches!(error, Error::Unreachable(_));
+        let kept = can_go_on.then(|| Kept {
+            system: self.system.clone(),
+            position: self.merge.position(),
+        });
+        self.client.abort();
+        End { error, kept }
+    }
+
+    async fn stream(
+        &mut self,
+        requests: &mut mpsc::UnboundedReceiver<Request>,
+        sink: &dyn Fn(Event),
+    ) -> Result<(), Error> {
+        let mut beat = tokio::time::interval(BEAT_EVERY);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            self.hand_out(sink);
+            let nudge_at = self.nudge_at();
+            tokio::select! {
+                event = self.client.recv() => match event {
+                    Ok(Some(event)) => self.take(event, sink).await?,
+                    Ok(None) => return Err(Error::Unreachable("PostgreSQL ended the replication".to_owned())),
+                    Err(error) => return Err(broken(&error)),
+                },
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done, sink)?,
+                request = requests.recv() => match request {
+                    Some(request) => self.request(request),
+                    None => return Ok(()),
+                },
+                _ = beat.tick() => self.beat()?,
+                () = tokio::time::sleep_until(nudge_at.unwrap_or_else(Instant::now).into()), if nudge_at.is_some() => self.nudge(),
+            }
+        }
+    }
+
+    /// Something came from the stream.
+    async fn take(&mut self, event: ReplicationEvent, sink: &dyn Fn(Event)) -> Result<(), Error> {
+        self.heard_at = Instant::now();
+        match event {
+            ReplicationEvent::Begin { xid, .. } => {
+                self.in_transaction = true;
+                self.merge.begin(xid);
+            }
+            ReplicationEvent::XLogData { data, .. } => {
+                let message = pgoutput::decode(data);
+                let message = message.map_err(|error| Error::Unreachable(error.to_string()))?;
+                self.translate(&message)?;
+                if self.batch.len() >= CHUNK {
+                    self.flush(sink).await;
+                }
+            }
+            ReplicationEvent::Commit { end_lsn, .. } => {
+                self.flush(sink).await;
+                self.in_transaction = false;
+                self.merge.commit(end_lsn.as_u64());
+                Stats::add(&self.stats.transactions, 1);
+                self.moved();
+            }
+            ReplicationEvent::KeepAlive { wal_end, .. } if !self.in_transaction => {
+                self.merge.advance(wal_end.as_u64());
+                self.moved();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn moved(&mut self) {
+        let position = self.merge.position();
+        Stats::set(&self.stats.position, position);
+        self.client.update_applied_lsn(WireLsn::from_u64(position));
+    }
+
+    fn translate(&mut self, message: &pgoutput::Message) -> Result<(), Error> {
+        let (merge, batch, stats) = (&mut self.merge, &mut self.batch, &self.stats);
+        let mut each = |change: Change| {
+            merge.change(&change);
+            batch.push(change);
+        };
+        let mut misfit = |mapping: &Mapping, misfit: &Misfit| {
+            Stats::add(&stats.misfits, 1);
+            tracing::warn!(
+                table = mapping.shown(),
+                "a changed row cannot be a key of {}: {misfit}; reads that include it are refused",
+                mapping.pattern
+            );
+        };
+        let translated = self.translator.translate(message, &mut each, &mut misfit);
+        translated.map_err(|altered| {
+            Error::Setup(format!(
+                "the table {} was altered: {}",
+                altered.table, altered.why
+            ))
+        })
+    }
+
+    /// Hands on the changes that came.
+    async fn flush(&mut self, sink: &dyn Fn(Event)) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let changes = std::mem::take(&mut self.batch);
+        let wanted = changes.len().min(CREDIT) as u32;
+        // The semaphore is never closed.
+        if let Ok(credit) = self.credit.clone().acquire_many_owned(wanted).await {
+            Stats::add(&self.stats.changes, changes.len() as u64);
+            sink(Event::Apply { changes, credit });
+        }
+    }
+
+    /// Does what can be done between transactions, or between parts of a large one.
+    fn hand_out(&mut self, sink: &dyn Fn(Event)) {
+        if !self.batch.is_empty() {
+            return;
+        }
+        for ready in self.merge.take_ready() {
+            match ready {
+                Ready::Supply {
+                    load,
+                    core,
+                    ranges,
+                    rows,
+                } => {
+                    Stats::add(&self.stats.loaded_rows, rows.len() as u64);
+                    let done = self.loads.remove(&load).unwrap_or_default();
+                    sink(Event::Supply {
+                        core,
+                        ranges,
+                        rows,
+                        done,
+                    });
+                }
+                Ready::Again { load } => {
+                    Stats::add(&self.stats.loads_repeated, 1);
+                    self.merge.begin_again(load);
+                    self.load(load, LOAD_AGAIN_AFTER);
+                }
+                Ready::Seen { wait } => {
+                    if let Some((written, done)) = self.landed.remove(&wait) {
+                        sink(Event::Seen { written, done });
+                    }
+                }
+            }
+        }
+        if self.merge.awaited().is_none() {
+            self.awaited_since = None;
+        } else if self.awaited_since.is_none() {
+            self.awaited_since = Some(Instant::now());
+        }
+    }
+
+    pub fn request(&mut self, request: Request) {
+        match request {
+            Request::Load { core, ranges, done } => {
+                Stats::add(&self.stats.loads, 1);
+                let load = self.merge.covering(core, &ranges).unwrap_or_else(|| {
+                    let load = self.merge.begin_load(core, ranges);
+                    self.load(load, Duration::ZERO);
+                    load
+                });
+                self.loads.entry(load).or_default().push(done);
+            }
+            Request::Write { write, done } => {
+                Stats::add(&self.stats.writes, 1);
+                self.next_write += 1;
+                let number = self.next_write;
+                self.writes.insert(number, done);
+                let pool = self.pool.clone();
+                let mappings = self.verified.iter().map(|v| v.mapping.clone());
+                let mappings: Vec<_> = mappings.collect();
+                self.work.push(Box::pin(async move {
+                    Done::Wrote(number, work::write(&pool, &mappings, &write).await)
+                }));
+            }
+        }
+    }
+
+    fn load(&mut self, load: LoadId, after: Duration) {
+        let mut ranges = Vec::new();
+        for range in self.merge.ranges_of(load) {
+            let mut verified = self.verified.iter();
+            if let Some(v) = verified.find(|v| range.lo.starts_with(&v.mapping.prefix)) {
+                ranges.push((range.clone(), v.mapping.clone(), v.number));
+            }
+        }
+        let (pool, rows_max) = (self.pool.clone(), self.options.load_rows_max);
+        self.work.push(Box::pin(async move {
+            if !after.is_zero() {
+                tokio::time::sleep(after).await;
+            }
+            Done::Loaded(load, work::load(&pool, ranges, rows_max).await)
+        }));
+    }
+
+    /// Something on the pool has ended.
+    fn done(&mut self, done: Done, sink: &dyn Fn(Event)) -> Result<(), Error> {
+        match done {
+            Done::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
+            Done::Loaded(load, Err(error)) => {
+                Stats::add(&self.stats.loads_failed, 1);
+                self.merge.forget_load(load);
+                for done in self.loads.remove(&load).unwrap_or_default() {
+                    let _ = done.send(Err(error.clone()));
+                }
+                if matches!(error, Error::Setup(_)) {
+                    self.look_again();
+                }
+            }
+            Done::Wrote(number, outcome) => {
+                let Some(done) = self.writes.remove(&number) else {
+                    return Ok(());
+                };
+                match outcome {
+                    Ok(landed) => {
+                        let wait = self.merge.wait_for(landed.xid, landed.lsn);
+                        self.landed.insert(wait, (landed.written, done));
+                    }
+                    Err(error) => drop(done.send(Err(error))),
+                }
+            }
+            Done::Beat(Ok((lsn, snapshot))) => {
+                let lag = lsn.saturating_sub(self.merge.position());
+                Stats::set(&self.stats.lag_bytes, lag);
+                self.merge.prune(&snapshot);
+            }
+            // The stream itself tells whether PostgreSQL is there.
+            Done::Beat(Err(_)) | Done::Verified(Err(Error::Unreachable(_))) => {}
+            Done::Nudged => {
+                self.is_nudging = false;
+                self.awaited_since = Some(Instant::now() + NUDGE_AGAIN);
+            }
+            Done::Verified(Err(error)) => return Err(error),
+            Done::Verified(Ok(now)) => {
+                for (before, now) in self.verified.iter_mut().zip(now) {
+                    if (before.number, &before.mapping) != (now.number, &now.mapping) {
+                        return Err(Error::Setup(format!(
+                            "the table {} was altered; it is looked at again",
+                            now.mapping.shown()
+                        )));
+                    }
+                    if before.file != now.file {
+                        // Its rows may have changed without being told of.
+                        let range = Range::prefix(&now.mapping.prefix);
+                        self.merge.disturb(&range);
+                        sink(Event::Forget {
+                            ranges: vec![range],
+                        });
+                    }
+                    *before = now;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn beat(&mut self) -> Result<(), Error> {
+        let silence = self.heard_at.elapsed();
+        if silence >= self.options.silence_timeout {
+            return Err(Error::Unreachable(format!(
+                "nothing came from PostgreSQL for {} seconds",
+                silence.as_secs()
+            )));
+        }
+        if silence >= self.options.silence_timeout / 2 {
+            self.nudge();
+        }
+        self.beats += 1;
+        let pool = self.pool.clone();
+        self.work
+            .push(Box::pin(async move { Done::Beat(work::beat(&pool).await) }));
+        if self.beats.is_multiple_of(VERIFY_BEATS) {
+            self.look_again();
+        }
+        Ok(())
+    }
+
+    fn look_again(&mut self) {
+        let (pool, options) = (self.pool.clone(), self.options.clone());
+        self.work.push(Box::pin(async move {
+            let connection = match pool.get().await {
+                Ok(connection) => connection,
+                Err(error) => return Done::Verified(Err(error)),
+            };
+            let verified =
+                verify(connection.client(), &options.mappings, &options.publication).await;
+            connection.give_back();
+            Done::Verified(verified)
+        }));
+    }
+
+    /// When PostgreSQL is to be asked to write on.
+    fn nudge_at(&self) -> Option<Instant> {
+        let since = self.awaited_since.filter(|_| !self.is_nudging)?;
+        self.merge.awaited().map(|_| since + NUDGE_AFTER)
+    }
+
+    fn nudge(&mut self) {
+        if std::mem::replace(&mut self.is_nudging, true) {
+            return;
+        }
+        let pool = self.pool.clone();
+        self.work.push(Box::pin(async move {
+            // Whether it could is seen by what comes.
+            let _ = work::nudge(&pool).await;
+            Done::Nudged
+        }));
+    }
+}
+
+/// Makes the slot, or goes on with the one there is, and begins.
+async fn begin_stream(
+    options: &Options,
+    pool: &Pool,
+    stats: &Stats,
+    kept: Option<Kept>,
+) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
+    let name = options.permanent_slot.clone();
+    let slot = name.clone().unwrap_or_else(slot::temporary_name);
+    let mut config = options.address.replication(&slot, &options.publication);
+    if let Some(kept) = &kept {
+        config = config.with_start_lsn(WireLsn::from_u64(kept.position));
+    }
+    let mut client = ReplicationClient::connect_gated(config)
+        .await
+        .map_err(|e| broken(&e))?;
+    let identity = client.identify_system().await.map_err(|e| broken(&e))?;
+    let system = (identity.system_id, identity.timeline);
+    let mut resumed_at = None;
+    if let (Some(name), Some(kept)) = (&name, &kept) {
+        if slot::can_resume(&mut client, name, kept, &system).await? {
+            resumed_at = Some(kept.position);
+        } else {
+            // It begins somewhere else: on a connection that is not told to begin where the lost one ended.
+            drop(client);
+            let config = options.address.replication(&slot, &options.publication);
+            client = ReplicationClient::connect_gated(config)
+                .await
+                .map_err(|e| broken(&e))?;
+        }
+    }
+    let position = match resumed_at {
+        Some(position) => position,
+        None => {
+            if let Some(name) = &name {
+                slot::drop_own(pool, name).await?;
+            }
+            stats.set_state(
+                "waiting for transactions of PostgreSQL that run to end",
+                false,
+            );
+            slot::create(&mut client, &slot, name.is_none()).await?
+        }
+    };
+    client.start().await.map_err(|e| broken(&e))?;
+    client.wait_started().await.map_err(|error| {
+        let message = format!("PostgreSQL does not begin the replication: {error}");
+        match error.is_server() && resumed_at.is_none() {
+            true => Error::Setup(message),
+            // The lost connection may hold the slot for a moment still.
+            false => Error::Unreachable(message),
+        }
+    })?;
+    Ok((client, system, position, resumed_at.is_some()))
+}
+
+/// Waits until every snapshot sees what was committed before the slot began. Such a commit is not in the stream, and
+/// snapshots may not see it for a moment: no load may be made in between.
+async fn settle(pool: &Pool) -> Result<(), Error> {
+    let (_, first) = work::beat(pool).await?;
+    let began = Instant::now();
+    while began.elapsed() < SETTLE_MAX {
+        let (_, snapshot) = work::beat(pool).await?;
+        if snapshot.xmin >= first.xmax {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Transactions that still run will be in the stream.
+    Ok(())
+}

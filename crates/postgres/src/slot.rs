@@ -1,0 +1,102 @@
+//! The replication slot: what makes PostgreSQL keep its log for us.
+//!
+//! A *temporary* slot ends with its connection. A *permanent* one outlives it: then PostgreSQL's log waits for larder,
+//! and nothing need be loaded anew. Rows are in memory alone, so a slot is of no use to a larder that has been
+//! restarted: it makes a new one.
+
+use pgwire_replication::ReplicationClient;
+
+use crate::connect::Pool;
+use crate::error::{Error, said};
+use crate::snapshot::{Lsn, parse_lsn};
+use crate::source::Kept;
+use crate::sql::literal;
+
+/// A name that no other connection has.
+pub fn temporary_name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::time::{SystemTime, UNIX_EPOCH};
+
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.map_or(0, |since| since.as_nanos() as u64);
+    let count = COUNT.fetch_add(1, Relaxed);
+    format!("larder_{}_{nanos:x}_{count}", std::process::id())
+}
+
+/// Makes a slot; tells the position from which it tells of commits.
+///
+/// # Errors
+/// [`Error::Setup`] with what PostgreSQL says.
+pub async fn create(
+    client: &mut ReplicationClient,
+    name: &str,
+    is_temporary: bool,
+) -> Result<Lsn, Error> {
+    let kind = if is_temporary { "TEMPORARY " } else { "" };
+    let sql = format!("CREATE_REPLICATION_SLOT {name} {kind}LOGICAL pgoutput NOEXPORT_SNAPSHOT");
+    let rows = client.simple_query(&sql).await.map_err(|error| {
+        let message = format!("PostgreSQL makes no replication slot: {error}");
+        if error.is_server() {
+            Error::Setup(format!(
+                "{message}; if all are in use, drop one that nobody needs (SELECT * FROM pg_replication_slots) or raise max_replication_slots and max_wal_senders"
+            ))
+        } else {
+            Error::Unreachable(message)
+        }
+    })?;
+    let point = rows.first().and_then(|row| row.get(1)).cloned().flatten();
+    let point = point.and_then(|text| parse_lsn(std::str::from_utf8(&text).ok()?));
+    point.ok_or_else(|| Error::Unreachable("PostgreSQL tells no position of the slot".to_owned()))
+}
+
+/// Whether a permanent slot still has all that came since its connection was lost.
+pub async fn can_resume(
+    client: &mut ReplicationClient,
+    name: &str,
+    kept: &Kept,
+    system: &(String, u32),
+) -> Result<bool, Error> {
+    if *system != kept.system {
+        return Ok(false);
+    }
+    let sql = format!(
+        "SELECT confirmed_flush_lsn, wal_status FROM pg_replication_slots WHERE slot_name = {} AND plugin = 'pgoutput'",
+        literal(name)
+    );
+    let rows = client.simple_query(&sql).await;
+    let rows = rows.map_err(|error| Error::Unreachable(error.to_string()))?;
+    let Some(row) = rows.first() else {
+        return Ok(false);
+    };
+    let text = |at: usize| {
+        let cell = row.get(at).cloned().flatten();
+        cell.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok())
+    };
+    let confirmed = text(0).and_then(|text| parse_lsn(&text));
+    let is_whole = text(1).is_none_or(|status| status != "lost");
+    Ok(is_whole && confirmed.is_some_and(|confirmed| confirmed <= kept.position))
+}
+
+/// Drops a slot that an earlier run, or an earlier connection, left.
+///
+/// # Errors
+/// Somebody uses it.
+pub async fn drop_own(pool: &Pool, name: &str) -> Result<(), Error> {
+    let connection = pool.get().await?;
+    let sql = format!(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = {}",
+        literal(name)
+    );
+    let dropped = connection.client().simple_query(&sql).await;
+    match dropped {
+        Ok(_) => {
+            connection.give_back();
+            Ok(())
+        }
+        Err(error) => Err(Error::Setup(format!(
+            "the replication slot {name} cannot be made anew: {}; if another larder uses it, give each its own postgres.slot_name",
+            said(&error)
+        ))),
+    }
+}

@@ -1,0 +1,90 @@
+//! Which transactions a snapshot of PostgreSQL sees, and positions in its log.
+
+use std::collections::BTreeSet;
+
+/// A position in PostgreSQL's write-ahead log.
+pub type Lsn = u64;
+
+/// Reads `16/B374D848`.
+pub fn parse_lsn(text: &str) -> Option<Lsn> {
+    let (high, low) = text.split_once('/')?;
+    let part = |text| u32::from_str_radix(text, 16).ok();
+    Some(u64::from(part(high)?) << 32 | u64::from(part(low)?))
+}
+
+/// As PostgreSQL writes a position.
+pub fn show_lsn(lsn: Lsn) -> String {
+    format!("{:X}/{:X}", lsn >> 32, lsn & 0xffff_ffff)
+}
+
+/// What `pg_current_snapshot()` tells: `xmin:xmax:in,progress`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// All transactions before this one have ended.
+    pub xmin: u64,
+    /// None from this one on had ended.
+    pub xmax: u64,
+    /// Those in between that had not.
+    pub running: BTreeSet<u64>,
+}
+
+impl Snapshot {
+    pub fn parse(text: &str) -> Option<Snapshot> {
+        let mut parts = text.split(':');
+        let (xmin, xmax, running) = (parts.next()?, parts.next()?, parts.next()?);
+        let running = running.split(',').filter(|xid| !xid.is_empty());
+        Some(Snapshot {
+            xmin: xmin.parse().ok()?,
+            xmax: xmax.parse().ok()?,
+            running: running.map(|xid| xid.parse().ok()).collect::<Option<_>>()?,
+        })
+    }
+
+    /// Whether it sees what a committed transaction did. The replication stream tells the lower half of a
+    /// transaction's number; no two that matter at a time are two thousand million apart.
+    pub fn sees(&self, xid: u32) -> bool {
+        let xid = self.whole(xid);
+        xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
+    }
+
+    /// Whether every later snapshot sees it too, and nobody need remember it.
+    pub fn is_past(&self, xid: u32) -> bool {
+        self.whole(xid) < self.xmin
+    }
+
+    fn whole(&self, xid: u32) -> u64 {
+        let distance = xid.wrapping_sub(self.xmax as u32) as i32;
+        self.xmax.saturating_add_signed(i64::from(distance))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_sees_what_had_ended() {
+        let snapshot = Snapshot::parse("10:20:10,14,15").unwrap();
+        let seen: Vec<u32> = (8..22).filter(|&xid| snapshot.sees(xid)).collect();
+        assert_eq!(seen, [8, 9, 11, 12, 13, 16, 17, 18, 19]);
+        assert!(snapshot.is_past(9) && !snapshot.is_past(11));
+        assert_eq!(Snapshot::parse("10:10:").unwrap().running.len(), 0);
+        assert_eq!(Snapshot::parse("10:x:"), None);
+    }
+
+    #[test]
+    fn numbers_that_have_wrapped_are_told_apart() {
+        let snapshot = Snapshot::parse("4294967290:4294967300:4294967297").unwrap();
+        assert!(snapshot.sees(4_294_967_289));
+        assert!(snapshot.sees(0), "4294967296");
+        assert!(!snapshot.sees(1), "running");
+        assert!(!snapshot.sees(4), "not begun");
+    }
+
+    #[test]
+    fn positions_read_as_they_are_written() {
+        assert_eq!(parse_lsn("16/B374D848"), Some(0x16_B374_D848));
+        assert_eq!(show_lsn(0x16_0374_D848), "16/374D848");
+        assert_eq!(parse_lsn("16"), None);
+    }
+}

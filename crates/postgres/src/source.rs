@@ -1,0 +1,355 @@
+//! The source: a thread that keeps a connection to PostgreSQL for as long as the server lives.
+//!
+//! ```text
+//!            ┌─────────────── wait a little ◄── error ───────────────┐
+//!            ▼                                                       │
+//!  connect: look at the database, make the slot, begin the stream ───┴─► session: stream, loads, writes
+//!            ▲                                                                    │
+//!            └──────────────────── the connection was lost ◄──────────────────────┘
+//! ```
+//!
+//! 1. Events leave in one order, and whoever takes them applies them in that order: what is here is PostgreSQL at one
+//!    position of its log (see `merge`).
+//! 2. Without the slot that told of changes since, nothing that is here can be kept: it is forgotten before the next
+//!    stream begins, and before it is older than `stale` allows.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use crate::changes::Change;
+use crate::connect::{Address, Pool};
+use crate::error::Error;
+use crate::mapping::Mapping;
+use crate::merge::Row;
+use crate::range::Range;
+use crate::session::{End, Session};
+use crate::snapshot::Lsn;
+use crate::sql::Write;
+use crate::stats::Stats;
+use crate::work::Written;
+
+/// Requests that come while the first connection is made wait for so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+/// What a source is told.
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub address: Address,
+    pub publication: String,
+    /// The name of a slot that outlives a lost connection.
+    pub permanent_slot: Option<String>,
+    pub connections: u32,
+    pub load_rows_max: u64,
+    pub silence_timeout: Duration,
+    pub stale: Duration,
+    pub mappings: Vec<Mapping>,
+}
+
+/// What a caller waits for.
+pub type Reply<T> = oneshot::Sender<Result<T, Error>>;
+
+/// What whoever keeps the rows is to do, in order.
+pub enum Event {
+    /// All rows of these ranges, for the core that asked. Then tell those who wait.
+    Supply {
+        core: usize,
+        ranges: Vec<Range>,
+        rows: Vec<Row>,
+        done: Vec<Reply<()>>,
+    },
+    /// Changes, of one transaction where it is small. Drop the credit when they are applied.
+    Apply {
+        changes: Vec<Change>,
+        credit: OwnedSemaphorePermit,
+    },
+    /// A write has been applied with what came before: tell its writer.
+    Seen {
+        written: Written,
+        done: Reply<Written>,
+    },
+    /// These ranges are not known any more.
+    Forget { ranges: Vec<Range> },
+}
+
+pub type Sink = Box<dyn Fn(Event) + Send>;
+
+pub(crate) enum Request {
+    Load {
+        core: usize,
+        ranges: Vec<Range>,
+        done: Reply<()>,
+    },
+    Write {
+        write: Write,
+        done: Reply<Written>,
+    },
+}
+
+impl Request {
+    pub(crate) fn fail(self, error: &Error) {
+        // Whoever asked may have gone.
+        match self {
+            Request::Load { done, .. } => drop(done.send(Err(error.clone()))),
+            Request::Write { done, .. } => drop(done.send(Err(error.clone()))),
+        }
+    }
+}
+
+/// A running source.
+pub struct Source {
+    requests: mpsc::UnboundedSender<Request>,
+    stopping: tokio::sync::watch::Sender<bool>,
+    stats: Arc<Stats>,
+}
+
+impl Source {
+    /// Starts the thread. `sink` is called from it.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn spawn(
+        options: Options,
+        sink: Sink,
+    ) -> std::io::Result<(Source, std::thread::JoinHandle<()>)> {
+        let (requests, receiver) = mpsc::unbounded_channel();
+        let (stopping, stop) = tokio::sync::watch::channel(false);
+        let stats = Arc::new(Stats::default());
+        stats.set_state("connecting", false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let life = Life {
+            pool: Arc::new(Pool::new(options.address.clone(), options.connections)),
+            options: Arc::new(options),
+            sink,
+            stats: stats.clone(),
+            requests: receiver,
+            kept: None,
+            held: Vec::new(),
+            lost_at: None,
+            failure: None,
+        };
+        let thread = std::thread::Builder::new().name("postgres".to_owned());
+        let thread = thread.spawn(move || runtime.block_on(life.run(stop)))?;
+        let source = Source {
+            requests,
+            stopping,
+            stats,
+        };
+        Ok((source, thread))
+    }
+
+    /// Loads ranges of mapped tables for one core; when it returns they are supplied.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub async fn load(&self, core: usize, ranges: Vec<Range>) -> Result<(), Error> {
+        let (done, answer) = oneshot::channel();
+        let request = Request::Load { core, ranges, done };
+        self.ask(request, answer).await
+    }
+
+    /// Writes to PostgreSQL; when it returns the change has come back.
+    ///
+    /// # Errors
+    /// It was not made, or nobody knows.
+    pub async fn write(&self, write: Write) -> Result<Written, Error> {
+        let (done, answer) = oneshot::channel();
+        self.ask(Request::Write { write, done }, answer).await
+    }
+
+    async fn ask<T>(
+        &self,
+        request: Request,
+        answer: oneshot::Receiver<Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let stopping = || Error::Unreachable("larder is stopping".to_owned());
+        self.requests.send(request).map_err(|_| stopping())?;
+        answer.await.map_err(|_| stopping())?
+    }
+
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Ends the thread.
+    pub fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+}
+
+/// Where a permanent slot's stream was when its connection was lost, and in which database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub system: (String, u32),
+    pub position: Lsn,
+}
+
+struct Life {
+    options: Arc<Options>,
+    pool: Arc<Pool>,
+    sink: Sink,
+    stats: Arc<Stats>,
+    requests: mpsc::UnboundedReceiver<Request>,
+    kept: Option<Kept>,
+    /// Requests that wait for the first connection.
+    held: Vec<(Instant, Request)>,
+    /// Since when what is here has not been kept fresh.
+    lost_at: Option<Instant>,
+    failure: Option<Error>,
+}
+
+impl Life {
+    async fn run(mut self, mut stop: tokio::sync::watch::Receiver<bool>) {
+        tokio::select! {
+            () = self.live() => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        // What was streamed is of no use to anyone, and a slot that stays would keep it.
+        if let Some(slot) = &self.options.permanent_slot {
+            let dropping = async {
+                // The connection that was just closed may hold it for a moment still.
+                while crate::slot::drop_own(&self.pool, slot).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            if tokio::time::timeout(Duration::from_secs(2), dropping)
+                .await
+                .is_err()
+            {
+                tracing::warn!(
+                    slot,
+                    "the replication slot could not be dropped; it holds PostgreSQL's log until it is"
+                );
+            }
+        }
+        self.stats.set_state("stopped", false);
+    }
+
+    async fn live(&mut self) {
+        let mut backoff = BACKOFF_MIN;
+        loop {
+            match self.connect().await {
+                Err(error) => {
+                    if self.failure.as_ref() != Some(&error) {
+                        tracing::error!(%error, "tables of PostgreSQL cannot be loaded or followed");
+                        self.stats.set_state(error.message(), false);
+                    }
+                    for (_, request) in self.held.drain(..) {
+                        request.fail(&error);
+                    }
+                    self.failure = Some(error);
+                    self.wait(backoff).await;
+                    backoff = (backoff * 2).min(BACKOFF_MAX);
+                }
+                Ok(session) => {
+                    backoff = BACKOFF_MIN;
+                    self.serve(session).await;
+                }
+            }
+        }
+    }
+
+    /// Makes a connection while requests are answered.
+    async fn connect(&mut self) -> Result<Session, Error> {
+        let connecting = Session::connect(
+            self.options.clone(),
+            self.pool.clone(),
+            self.stats.clone(),
+            self.kept.clone(),
+        );
+        let mut connecting = std::pin::pin!(connecting);
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                connected = &mut connecting => return connected,
+                Some(request) = self.requests.recv() => self.hold(request),
+                _ = tick.tick() => self.look_at_the_time(),
+            }
+        }
+    }
+
+    async fn wait(&mut self, time: Duration) {
+        let mut waiting = std::pin::pin!(tokio::time::sleep(time));
+        let mut tick = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            tokio::select! {
+                () = &mut waiting => return,
+                Some(request) = self.requests.recv() => self.hold(request),
+                _ = tick.tick() => self.look_at_the_time(),
+            }
+        }
+    }
+
+    /// A request while there is no stream.
+    fn hold(&mut self, request: Request) {
+        match &self.failure {
+            Some(failure) => request.fail(failure),
+            None => self.held.push((Instant::now(), request)),
+        }
+    }
+
+    fn look_at_the_time(&mut self) {
+        if self
+            .lost_at
+            .is_some_and(|at| at.elapsed() >= self.options.stale)
+        {
+            tracing::warn!("rows of PostgreSQL's tables are too old by now and are not served");
+            self.forget();
+        }
+        let is_late = |(since, _): &(Instant, Request)| since.elapsed() >= PATIENCE;
+        if self.held.first().is_some_and(is_late) {
+            let error = Error::Unreachable(format!(
+                "the connection to PostgreSQL is not there yet: {}",
+                self.stats.state()
+            ));
+            let (late, held) = self.held.drain(..).partition(is_late);
+            self.held = held;
+            let late: Vec<(Instant, Request)> = late;
+            late.into_iter()
+                .for_each(|(_, request)| request.fail(&error));
+        }
+    }
+
+    /// Invariant 2.
+    fn forget(&mut self) {
+        self.lost_at = None;
+        self.kept = None;
+        Stats::add(&self.stats.forgotten, 1);
+        let mappings = self.options.mappings.iter();
+        let ranges = mappings.map(|mapping| Range::prefix(&mapping.prefix));
+        (self.sink)(Event::Forget {
+            ranges: ranges.collect(),
+        });
+    }
+
+    async fn serve(&mut self, mut session: Session) {
+        if !session.is_resumed() && self.lost_at.is_some() {
+            self.forget();
+        }
+        self.lost_at = None;
+        if self.failure.take().is_some() {
+            tracing::info!("tables of PostgreSQL are followed again");
+        }
+        self.stats.set_state("streaming", true);
+        for (_, request) in self.held.drain(..) {
+            session.request(request);
+        }
+        let End { error, kept } = session.run(&mut self.requests, &*self.sink).await;
+        tracing::warn!(%error, "the stream of changes from PostgreSQL has ended; it is begun again");
+        Stats::add(&self.stats.connections_lost, 1);
+        self.stats.set_state(error.message(), false);
+        self.pool.clear();
+        self.lost_at = Some(Instant::now());
+        self.kept = kept;
+        if matches!(error, Error::Setup(_)) {
+            self.forget();
+        }
+        self.failure = Some(error);
+        self.look_at_the_time();
+    }
+}

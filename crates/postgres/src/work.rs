@@ -1,0 +1,261 @@
+//! What is done on a connection of the pool: a load, a write, a sign of life.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
+
+use crate::connect::Pool;
+use crate::error::{Error, said};
+use crate::mapping::Mapping;
+use crate::merge::{Loaded, Row};
+use crate::pgoutput::Cell;
+use crate::range::Range;
+use crate::snapshot::{Lsn, Snapshot, parse_lsn};
+use crate::sql::{LOAD_BEGIN, LOAD_END, Write};
+
+/// What a write did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// How many rows changed.
+    pub rows: u64,
+    /// The sum that an increment came to.
+    pub sum: Option<i64>,
+}
+
+/// A write that is in PostgreSQL, and what of the stream shows it.
+pub struct Landed {
+    pub written: Written,
+    pub xid: Option<u32>,
+    pub lsn: Lsn,
+}
+
+/// Loads ranges, each with the mapping of its table and the number of that table.
+pub async fn load(
+    pool: &Pool,
+    ranges: Vec<(Range, Arc<Mapping>, u32)>,
+    rows_max: u64,
+) -> Result<Loaded, Error> {
+    let mut sql = LOAD_BEGIN.to_owned();
+    let mut asked = Vec::new();
+    for (range, mapping, number) in &ranges {
+        if let Some(select) = mapping.select(range, rows_max) {
+            // The table that is read is the one whose changes are followed.
+            sql.push_str(&format!(
+                "SELECT {}::regclass::oid;{select}",
+                crate::sql::literal(&mapping.qualified())
+            ));
+            asked.push((range, mapping, *number));
+        }
+    }
+    sql.push_str(LOAD_END);
+    let connection = pool.get().await?;
+    let loaded = read(connection.client(), &sql, &asked, rows_max).await;
+    match &loaded {
+        Ok(_) => connection.give_back(),
+        // Its transaction may be open still: it is closed.
+        Err(_) => drop(connection),
+    }
+    loaded
+}
+
+async fn read(
+    client: &tokio_postgres::Client,
+    sql: &str,
+    asked: &[(&Range, &Arc<Mapping>, u32)],
+    rows_max: u64,
+) -> Result<Loaded, Error> {
+    let failed = |error: tokio_postgres::Error| {
+        match error.as_db_error() {
+        Some(db) if *db.code() == SqlState::QUERY_CANCELED => Error::Refused(
+            "the load took longer than postgres.statement_timeout_seconds: an index that begins with the columns of the pattern's first slots makes it quick"
+                .to_owned(),
+        ),
+        Some(_) => Error::Setup(format!("PostgreSQL refused a load: {}", said(&error))),
+        None => Error::Unreachable(format!("the connection to PostgreSQL broke: {}", said(&error))),
+    }
+    };
+    let mut messages = pin!(client.simple_query_raw(sql).await.map_err(failed)?);
+    // BEGIN, the snapshot, two statements for each range, the position, COMMIT.
+    let mut statement = 0;
+    let (mut snapshot, mut lsn) = (None, None);
+    let mut rows: Vec<Row> = Vec::new();
+    let mut count = 0;
+    while let Some(message) = messages.next().await {
+        let row = match message.map_err(failed)? {
+            SimpleQueryMessage::CommandComplete(_) => {
+                statement += 1;
+                continue;
+            }
+            SimpleQueryMessage::Row(row) => row,
+            _ => continue,
+        };
+        if statement == 1 {
+            snapshot = row.get(0).and_then(Snapshot::parse);
+        } else if statement == 2 + 2 * asked.len() {
+            lsn = row.get(0).and_then(parse_lsn);
+        } else if let Some((range, mapping, number)) = asked.get((statement - 2) / 2) {
+            if statement % 2 == 0 {
+                if row.get(0).and_then(|text| text.parse().ok()) != Some(*number) {
+                    return Err(Error::Setup(format!(
+                        "the table {} is another than before",
+                        mapping.shown()
+                    )));
+                }
+                continue;
+            }
+            count += 1;
+            if count > rows_max {
+                return Err(Error::Refused(format!(
+                    "the range holds more than {rows_max} rows of {}, which postgres.load_rows_max allows; read a narrower one",
+                    mapping.shown()
+                )));
+            }
+            if let Some(row) = taken(mapping, &row)?.filter(|(key, _)| range.contains(key)) {
+                rows.push(row);
+            }
+        }
+    }
+    match (snapshot, lsn) {
+        (Some(snapshot), Some(lsn)) => Ok(Loaded {
+            snapshot,
+            lsn,
+            rows,
+        }),
+        _ => Err(Error::Unreachable(
+            "PostgreSQL told no snapshot of a load".to_owned(),
+        )),
+    }
+}
+
+/// A row as a key and a value.
+fn taken(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> {
+    let cell = |at: usize| match row.get(at) {
+        Some(text) => Cell::Text(Bytes::copy_from_slice(text.as_bytes())),
+        None => Cell::Null,
+    };
+    let slots: Vec<Cell> = (0..mapping.slots.len()).map(cell).collect();
+    let values = mapping.slots.len()..mapping.slots.len() + mapping.values.len();
+    let values: Vec<Cell> = values.map(cell).collect();
+    let key = mapping.key_of(&slots).map_err(|misfit| {
+        let table = mapping.shown();
+        let row: Vec<String> = mapping
+            .slots
+            .iter()
+            .enumerate()
+            .map(|(at, slot)| format!("{} = {}", slot.column, row.get(at).unwrap_or("null")))
+            .collect();
+        Error::Refused(format!(
+            "a row of {table} cannot be a key of {}: {misfit}; correct or remove it ({}), and keep such rows out with a CHECK constraint",
+            mapping.pattern,
+            row.join(", ")
+        ))
+    })?;
+    Ok(mapping.value_of(&values).map(|value| (key, value)))
+}
+
+/// Writes, all or nothing.
+pub async fn write(pool: &Pool, mappings: &[Arc<Mapping>], write: &Write) -> Result<Landed, Error> {
+    let mapping = |key: &[u8]| {
+        let mut mappings = mappings.iter();
+        let found = mappings.find(|mapping| key.starts_with(&mapping.prefix));
+        found.ok_or_else(|| Error::Refused("the key is of no table of PostgreSQL's".to_owned()))
+    };
+    let mut statements = Vec::new();
+    match write {
+        Write::Set { rows, when } => {
+            for (key, value) in rows {
+                let statement = mapping(key)?.set(key, value, *when);
+                statements.push(statement.map_err(Error::Refused)?);
+            }
+        }
+        Write::Remove { keys } => {
+            for key in keys {
+                statements.extend(mapping(key)?.remove(key));
+            }
+        }
+        Write::Increment { key, by } => {
+            let statement = mapping(key)?.increment(key, *by);
+            statements.push(statement.map_err(Error::Refused)?);
+        }
+    }
+    let sql = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {} SELECT pg_current_xact_id_if_assigned()::text; COMMIT; SELECT pg_current_wal_insert_lsn()::text",
+        statements.concat()
+    );
+    let connection = pool.get().await?;
+    let messages = connection.client().simple_query(&sql).await;
+    let messages = messages.map_err(|error| match error.as_db_error() {
+        Some(db) if *db.code() == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
+            Error::Refused("value is not an integer or out of range".to_owned())
+        }
+        Some(_) => Error::Refused(format!("PostgreSQL refused the write: {}", said(&error))),
+        None => Error::Unknown(format!(
+            "the connection to PostgreSQL broke: {}; whether the write was made is unknown",
+            said(&error)
+        )),
+    })?;
+    connection.give_back();
+    let mut statement = 0;
+    let mut landed = Landed {
+        written: Written { rows: 0, sum: None },
+        xid: None,
+        lsn: Lsn::MAX,
+    };
+    for message in messages {
+        match message {
+            SimpleQueryMessage::CommandComplete(rows) => {
+                if (1..=statements.len()).contains(&statement) {
+                    landed.written.rows += rows;
+                }
+                statement += 1;
+            }
+            SimpleQueryMessage::Row(row) => {
+                let text = row.get(0);
+                if statement <= statements.len() {
+                    landed.written.sum = text.and_then(|text| text.parse().ok());
+                } else if statement == statements.len() + 1 {
+                    let xid: Option<u64> = text.and_then(|text| text.parse().ok());
+                    landed.xid = xid.map(|xid| xid as u32);
+                } else if let Some(lsn) = text.and_then(parse_lsn) {
+                    landed.lsn = lsn;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(landed)
+}
+
+/// Where PostgreSQL is, and which transactions have ended there.
+pub async fn beat(pool: &Pool) -> Result<(Lsn, Snapshot), Error> {
+    let sql = "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text";
+    let row = one(pool, sql).await?;
+    let found = row.and_then(|row| Some((parse_lsn(row.get(0)?)?, Snapshot::parse(row.get(1)?)?)));
+    found.ok_or_else(|| Error::Unreachable("PostgreSQL does not tell its position".to_owned()))
+}
+
+/// Has PostgreSQL write all of its log that commits need, so that the stream goes on to there.
+pub async fn nudge(pool: &Pool) -> Result<(), Error> {
+    one(pool, "SELECT pg_logical_emit_message(true, 'larder', '')").await?;
+    Ok(())
+}
+
+async fn one(pool: &Pool, sql: &str) -> Result<Option<SimpleQueryRow>, Error> {
+    let connection = pool.get().await?;
+    let messages = connection.client().simple_query(sql).await;
+    let messages = messages.map_err(|error| {
+        Error::Unreachable(format!(
+            "the connection to PostgreSQL broke: {}",
+            said(&error)
+        ))
+    })?;
+    connection.give_back();
+    Ok(messages.into_iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    }))
+}

@@ -1,0 +1,374 @@
+//! `[tables.<name>]`: tables whose rows live in PostgreSQL, and how a row becomes a key and a value.
+
+use std::collections::BTreeMap;
+
+use super::ConfigError;
+use super::load::unknown;
+use super::suggest;
+
+/// A table that is mapped to a table of PostgreSQL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappedTable {
+    /// As in `[tables.<name>]`: what its keys begin with.
+    pub name: String,
+    /// As it was written.
+    pub pattern: String,
+    /// The pattern taken apart; the first part is text and names the table.
+    pub parts: Vec<PatternPart>,
+    /// The table in PostgreSQL, perhaps with its schema before a point.
+    pub table: String,
+    /// The columns of slots that are not called as their slots.
+    pub columns: BTreeMap<String, String>,
+    /// The columns that the value is made of.
+    pub value: Vec<String>,
+    /// Whether clients may write here.
+    pub write: Writes,
+}
+
+/// A part of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PatternPart {
+    Text(String),
+    Slot { name: String, width: Option<usize> },
+}
+
+/// What becomes of a client's write to a mapped table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    Refused,
+    /// They are executed in PostgreSQL.
+    Through,
+}
+
+/// A row of the reference of `[tables.<name>]`.
+pub struct MappedKey {
+    pub name: &'static str,
+    pub kind: &'static str,
+    pub default: &'static str,
+    pub doc: &'static str,
+}
+
+/// The keys of `[tables.<name>]`.
+pub const MAPPED_KEYS: &[MappedKey] = &[
+    MappedKey {
+        name: "pattern",
+        kind: "text",
+        default: "",
+        doc: "How a key is made of columns: literal text with `<slots>`, beginning with the table's name and `|` or `:`. A slot is a column. `<time:10>` is a number written with 10 digits and leading zeros, or a text of exactly 10 bytes; a slot without a width is a text up to the literal that follows. Required.",
+    },
+    MappedKey {
+        name: "table",
+        kind: "text",
+        default: "the name in `[tables.<name>]`",
+        doc: "The table in PostgreSQL, or `schema.table`; without a schema, in `public`. Its slot columns must hold a unique key.",
+    },
+    MappedKey {
+        name: "columns",
+        kind: "table",
+        default: "{}",
+        doc: "Columns of slots that are called otherwise than their slot, as in `columns = { time = \"posted_us\" }`.",
+    },
+    MappedKey {
+        name: "value",
+        kind: "text or list of texts",
+        default: "[]",
+        doc: "The column that is the value, as PostgreSQL prints it (`bytea`: its bytes; null: empty). A list of columns makes a JSON object of them. Without it values are empty.",
+    },
+    MappedKey {
+        name: "write",
+        kind: "text",
+        default: "refuse",
+        doc: "`refuse` refuses SET, DEL and the like: the application writes to PostgreSQL. `through` executes them in PostgreSQL, and answers once the change has come back by replication.",
+    },
+];
+
+/// Reads `[tables.<name>]`.
+pub(super) fn read(
+    name: &str,
+    table: &toml::Table,
+    origin: &str,
+) -> Result<MappedTable, ConfigError> {
+    let wrong = |key: &str, expected: &str| {
+        Err(ConfigError(format!(
+            "{origin}: tables.{name}.{key} must be {expected}"
+        )))
+    };
+    let mut mapped = MappedTable {
+        name: name.to_owned(),
+        pattern: String::new(),
+        parts: Vec::new(),
+        table: name.to_owned(),
+        columns: BTreeMap::new(),
+        value: Vec::new(),
+        write: Writes::Refused,
+    };
+    for (key, value) in table {
+        match (key.as_str(), value) {
+            ("pattern", toml::Value::String(text)) => mapped.pattern.clone_from(text),
+            ("table", toml::Value::String(text)) if !text.is_empty() => {
+                mapped.table.clone_from(text);
+            }
+            ("columns", toml::Value::Table(columns)) => {
+                for (slot, column) in columns {
+                    let Some(column) = column.as_str().filter(|column| !column.is_empty()) else {
+                        return wrong(&format!("columns.{slot}"), "a column's name in quotes");
+                    };
+                    mapped.columns.insert(slot.clone(), column.to_owned());
+                }
+            }
+            ("value", toml::Value::String(column)) if !column.is_empty() => {
+                mapped.value = vec![column.clone()];
+            }
+            ("value", toml::Value::Array(columns)) => {
+                for column in columns {
+                    let Some(column) = column.as_str().filter(|column| !column.is_empty()) else {
+                        return wrong("value", "a column's name, or a list of them");
+                    };
+                    mapped.value.push(column.to_owned());
+                }
+                // A list of one is an object of one: see `is_object`.
+                if mapped.value.len() == 1 {
+                    return wrong("value", "a column's name, or a list of two or more");
+                }
+            }
+            ("write", toml::Value::String(word)) if word == "refuse" => {}
+            ("write", toml::Value::String(word)) if word == "through" => {
+                mapped.write = Writes::Through;
+            }
+            ("pattern" | "table", _) => return wrong(key, "a text in quotes"),
+            ("columns", _) => return wrong(key, "columns by slot, as in { time = \"posted_us\" }"),
+            ("value", _) => return wrong(key, "a column's name, or a list of them"),
+            ("write", _) => return wrong(key, "refuse or through"),
+            _ => {
+                let near = suggest::nearest(key, MAPPED_KEYS.iter().map(|key| key.name));
+                let path = format!("tables.{name}.{key}");
+                let near = near.map(|near| format!("tables.{name}.{near}"));
+                return Err(unknown(origin, "key", &path, near));
+            }
+        }
+    }
+    if mapped.pattern.is_empty() {
+        return wrong("pattern", "given, such as post|<author>|<time:10>");
+    }
+    match parts_of(name, &mapped.pattern) {
+        Ok(parts) => mapped.parts = parts,
+        Err(why) => {
+            let shown = &mapped.pattern;
+            return Err(ConfigError(format!(
+                "{origin}: tables.{name}.pattern is {shown}; {why}"
+            )));
+        }
+    }
+    for slot in mapped.columns.keys() {
+        if !mapped.slots().any(|(name, _)| name == slot) {
+            return Err(ConfigError(format!(
+                "{origin}: tables.{name}.columns names the slot {slot}, which {} does not have",
+                mapped.pattern
+            )));
+        }
+    }
+    Ok(mapped)
+}
+
+/// Takes a pattern apart.
+fn parts_of(name: &str, pattern: &str) -> Result<Vec<PatternPart>, String> {
+    let mut parts: Vec<PatternPart> = Vec::new();
+    let mut rest = pattern;
+    while !rest.is_empty() {
+        if let Some(slot) = rest.strip_prefix('<') {
+            let end = slot
+                .find('>')
+                .ok_or("a slot is not closed: write <name> or <name:width>")?;
+            let (slot, after) = (&slot[..end], &slot[end + 1..]);
+            rest = after;
+            let (slot, width) = match slot.split_once(':') {
+                None => (slot, None),
+                Some((slot, width)) => {
+                    let width = width
+                        .parse::<usize>()
+                        .ok()
+                        .filter(|width| (1..=1024).contains(width));
+                    let width = width
+                        .ok_or_else(|| format!("the width of <{slot}> must be from 1 to 1024"))?;
+                    (slot, Some(width))
+                }
+            };
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if slot.is_empty() || !slot.chars().all(is_word) {
+                return Err("a slot's name has letters, digits and _".to_owned());
+            }
+            if parts
+                .iter()
+                .any(|part| matches!(part, PatternPart::Slot { name, .. } if name == slot))
+            {
+                return Err(format!("the slot <{slot}> occurs twice"));
+            }
+            if let Some(PatternPart::Slot { name, width: None }) = parts.last() {
+                return Err(format!(
+                    "<{name}> needs a width, or a text between it and <{slot}>"
+                ));
+            }
+            parts.push(PatternPart::Slot {
+                name: slot.to_owned(),
+                width,
+            });
+        } else {
+            let end = rest.find('<').unwrap_or(rest.len());
+            parts.push(PatternPart::Text(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    let begins = |parts: &[PatternPart]| match parts.first() {
+        Some(PatternPart::Text(text)) => {
+            let end = text.find(['|', ':']);
+            end.is_some_and(|end| text[..end] == *name)
+        }
+        _ => false,
+    };
+    if !begins(&parts) {
+        return Err(format!("it must begin with {name}| or {name}:"));
+    }
+    if parts.len() < 2 {
+        return Err("it must have a slot".to_owned());
+    }
+    Ok(parts)
+}
+
+impl MappedTable {
+    /// The slots and their widths, in order.
+    pub fn slots(&self) -> impl Iterator<Item = (&str, Option<usize>)> {
+        self.parts.iter().filter_map(|part| match part {
+            PatternPart::Slot { name, width } => Some((name.as_str(), *width)),
+            PatternPart::Text(_) => None,
+        })
+    }
+
+    /// The column of a slot.
+    pub fn column_of<'a>(&'a self, slot: &'a str) -> &'a str {
+        self.columns.get(slot).map_or(slot, String::as_str)
+    }
+
+    /// What all its keys begin with: the name and its separator.
+    pub fn prefix(&self) -> &str {
+        match self.parts.first() {
+            Some(PatternPart::Text(text)) => &text[..=self.name.len().min(text.len() - 1)],
+            _ => "",
+        }
+    }
+
+    /// Its keys, a line each.
+    pub(super) fn to_toml(&self) -> String {
+        let mut table = toml::Table::new();
+        let text = |text: &str| toml::Value::String(text.to_owned());
+        table.insert("pattern".to_owned(), text(&self.pattern));
+        table.insert("table".to_owned(), text(&self.table));
+        if !self.columns.is_empty() {
+            let columns = self.columns.iter();
+            let columns = columns.map(|(slot, column)| (slot.clone(), text(column)));
+            table.insert("columns".to_owned(), toml::Value::Table(columns.collect()));
+        }
+        match &*self.value {
+            [] => {}
+            [one] => {
+                table.insert("value".to_owned(), text(one));
+            }
+            several => {
+                let several = several.iter().map(|column| text(column)).collect();
+                table.insert("value".to_owned(), toml::Value::Array(several));
+            }
+        }
+        let write = match self.write {
+            Writes::Refused => "refuse",
+            Writes::Through => "through",
+        };
+        table.insert("write".to_owned(), text(write));
+        let lines = table
+            .iter()
+            .map(|(key, value)| format!("{key} = {value}\n"));
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ServerConfig;
+
+    fn load(toml: &str) -> Result<ServerConfig, String> {
+        let mut config = ServerConfig::default();
+        let applied = config.apply_toml(toml, "larder.toml");
+        applied
+            .and_then(|()| config.check())
+            .map(|()| config)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_mapped_table_is_read_and_shown_again() {
+        let config = load(
+            "[postgres]\nurl = 'postgres://localhost/x'\n[tables]\nfsync = 'no'\n[tables.post]\npattern = 'post|<author>|<time:10>'\n\
+             table = 'blog.posts'\nvalue = ['body', 'title']\ncolumns = { time = 'at' }\nwrite = 'through'\n",
+        )
+        .unwrap();
+        let post = &config.mapped[0];
+        assert_eq!(post.prefix(), "post|");
+        assert_eq!(
+            post.slots().collect::<Vec<_>>(),
+            [("author", None), ("time", Some(10))]
+        );
+        assert_eq!(
+            (post.column_of("author"), post.column_of("time")),
+            ("author", "at")
+        );
+        let again = load(&config.to_toml()).unwrap();
+        assert_eq!(again.mapped, config.mapped);
+        assert_eq!(again.tables.fsync, "no");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (lines, expected) in [
+            (
+                "",
+                "larder.toml: tables.t.pattern must be given, such as post|<author>|<time:10>",
+            ),
+            (
+                "pattern = 'u|<a>'",
+                "larder.toml: tables.t.pattern is u|<a>; it must begin with t| or t:",
+            ),
+            (
+                "pattern = 't|x'",
+                "larder.toml: tables.t.pattern is t|x; it must have a slot",
+            ),
+            (
+                "pattern = 't|<a><b>'",
+                "larder.toml: tables.t.pattern is t|<a><b>; <a> needs a width, or a text between it and <b>",
+            ),
+            (
+                "pattern = 't|<a>|<a>'",
+                "larder.toml: tables.t.pattern is t|<a>|<a>; the slot <a> occurs twice",
+            ),
+            (
+                "pattern = 't|<a:0>'",
+                "larder.toml: tables.t.pattern is t|<a:0>; the width of <a> must be from 1 to 1024",
+            ),
+            (
+                "pattern = 't|<a>'\nvalues = 'x'",
+                "larder.toml: no key is called tables.t.values; did you mean tables.t.value?",
+            ),
+            (
+                "pattern = 't|<a>'\nwrite = 'maybe'",
+                "larder.toml: tables.t.write must be refuse or through",
+            ),
+            (
+                "pattern = 't|<a>'\ncolumns = { b = 'x' }",
+                "larder.toml: tables.t.columns names the slot b, which t|<a> does not have",
+            ),
+            (
+                "pattern = 't|<a>'",
+                "postgres.url is empty; it must be a PostgreSQL address, since [tables.t] is kept there, such as postgres://larder@127.0.0.1/shop",
+            ),
+        ] {
+            assert_eq!(load(&format!("[tables.t]\n{lines}")).unwrap_err(), expected);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What comes from PostgreSQL goes into the engine.
+
+use larder_join::{Engine, KeyRange};
+use larder_postgres::{Change, Event, Range};
+
+use super::super::{Gate, Tables};
+
+impl Tables {
+    /// Does what the source says. Changes of one event are seen all together.
+    pub fn take_event(&self, event: Event) {
+        let now = self.now();
+        let mut engine = self.engine.borrow_mut();
+        let engine = &mut *engine;
+        match event {
+            Event::Supply {
+                ranges, rows, done, ..
+            } => {
+                supply(engine, &ranges, rows);
+                for done in done {
+                    // Whoever asked may have gone.
+                    let _ = done.send(Ok(()));
+                }
+            }
+            Event::Apply { changes, credit } => {
+                self.copy_pending(engine, now, None);
+                for change in changes {
+                    let waits_for = apply(engine, change, now);
+                    self.source_change
+                        .set(self.source_change.get().max(waits_for));
+                }
+                if self.source_change.get().is_some() {
+                    self.call();
+                }
+                drop(credit);
+            }
+            Event::Seen { written, done } => drop(done.send(Ok(written))),
+            Event::Forget { ranges } => {
+                self.copy_pending(engine, now, None);
+                for range in &ranges {
+                    engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+                }
+            }
+        }
+        // Rows of other tables may have gone whose time had come. A failure is kept, and refuses the next write.
+        let _ = self.log(engine, &mut Gate::default());
+    }
+
+    /// The last change from PostgreSQL: whoever waits for it has read their own write.
+    pub(super) fn last_source_change(&self) -> Option<u64> {
+        self.source_change.get()
+    }
+}
+
+fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>)>) {
+    rows.sort_unstable();
+    for range in ranges {
+        let from = rows.partition_point(|(key, _)| *key < range.lo);
+        let to = rows.partition_point(|(key, _)| *key < range.hi);
+        let mut inside = rows[from..to.max(from)].iter().cloned();
+        let range = KeyRange::new(&range.lo, &range.hi);
+        // It answers nothing else.
+        let _ = engine.supply(&range, &mut inside);
+    }
+}
+
+/// Makes one change; what is not here is left alone. Tells what outputs wait for.
+fn apply(engine: &mut Engine, change: Change, now: u64) -> Option<u64> {
+    let mut forget = |range: &Range| engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+    let range = change.range();
+    let written = match &change {
+        Change::Put { key, value } => engine.put(key, value, now),
+        Change::Patch { key, patch } => {
+            if !engine.is_here(key) {
+                return None;
+            }
+            let mut patched = None;
+            let _ = engine.get(key, now, &mut |before| patched = patch.apply(before));
+            match patched {
+                Some(value) => engine.put(key, &value, now),
+                None => {
+                    engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+                    return None;
+                }
+            }
+        }
+        Change::Remove { key } => engine.remove(key, now),
+        Change::Clear { .. } | Change::Forget { .. } => {
+            forget(&range);
+            return None;
+        }
+    };
+    match written {
+        Ok(written) => written.waits_for,
+        // No room: the next read loads it, if there is room then.
+        Err(_) => {
+            engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
+            None
+        }
+    }
+}

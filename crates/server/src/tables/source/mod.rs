@@ -1,0 +1,131 @@
+//! Tables whose rows live in PostgreSQL (`[tables.<name>]`): what the server does with `larder-postgres`.
+//!
+//! ```text
+//!  GET, RANGE ─► engine: Missing ─► read (waits) ──► Source::load ──┐
+//!  SET, DEL   ─────────────────────► write (waits) ─► Source::write ─┤ thread "postgres"
+//!                                                                    │
+//!  engine ◄── apply ◄── Message::Source(event) ◄─────────────────────┘
+//! ```
+//!
+//! Invariants:
+//! 1. Events are applied in the order in which they leave the source, on the core of the tables.
+//! 2. No row of such a table is in the journal: PostgreSQL keeps it.
+
+mod apply;
+mod read;
+mod write;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use larder_join::Engine;
+use larder_postgres::{Address, Mapping, Options, Source};
+use larder_protocol::config::ServerConfig;
+use larder_protocol::errors::Code;
+
+pub use larder_postgres::Event;
+pub(crate) use read::Wanted;
+pub(crate) use write::{Reply, WriteJob, take_write};
+
+use super::{Message, Refusal, TablesHandle};
+use crate::error::Error;
+
+/// The database and the tables that it keeps.
+pub struct Postgres {
+    source: Source,
+    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    mappings: Vec<Mapping>,
+}
+
+impl Postgres {
+    /// Begins to connect, if there are tables to keep there. Whether the database can be reached is not waited for.
+    ///
+    /// # Errors
+    /// The address cannot be read, or the system gives no thread.
+    pub fn start(
+        config: &ServerConfig,
+        tables: Arc<TablesHandle>,
+    ) -> Result<Option<Postgres>, Error> {
+        if config.mapped.is_empty() {
+            return Ok(None);
+        }
+        let settings = &config.postgres;
+        let timeout = Duration::from_secs(settings.statement_timeout_seconds);
+        let address = Address::parse(&settings.url, timeout).map_err(Error::BadRequest)?;
+        let mappings: Vec<Mapping> = config.mapped.iter().map(Mapping::new).collect();
+        let options = Options {
+            address,
+            publication: settings.publication.clone(),
+            permanent_slot: (settings.slot == "permanent").then(|| settings.slot_name.clone()),
+            connections: settings.connections,
+            load_rows_max: settings.load_rows_max,
+            silence_timeout: Duration::from_secs(settings.silence_timeout_seconds),
+            stale: Duration::from_secs(settings.stale_seconds),
+            mappings: mappings.clone(),
+        };
+        // There is one core then: see `thread_count`.
+        let sink = move |event| tables.send(0, Message::Source(event));
+        let (source, thread) = Source::spawn(options, Box::new(sink)).map_err(|error| {
+            Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
+        })?;
+        Ok(Some(Postgres {
+            source,
+            thread: Mutex::new(Some(thread)),
+            mappings,
+        }))
+    }
+
+    /// The mapped table that a key is of.
+    pub(crate) fn table_of(&self, key: &[u8]) -> Option<&Mapping> {
+        let mut mappings = self.mappings.iter();
+        mappings.find(|mapping| key.starts_with(&mapping.prefix))
+    }
+
+    pub fn stats(&self) -> &larder_postgres::Stats {
+        self.source.stats()
+    }
+
+    /// Ends the connections, and drops a permanent slot.
+    pub fn stop(&self) {
+        self.source.stop();
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread for PostgreSQL had panicked");
+        }
+    }
+}
+
+/// Has the engine know which tables' rows come from PostgreSQL.
+///
+/// # Errors
+/// A table has rows of its own, or a join computes it.
+pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), Error> {
+    for table in &config.mapped {
+        let prefix = table.prefix().as_bytes();
+        if engine.supply_from_elsewhere(prefix).is_ok() {
+            continue;
+        }
+        let name = &table.name;
+        let why = match engine.table_of(prefix) {
+            Some(true) => format!("a join computes it; drop the join (without [tables.{name}])"),
+            _ => format!(
+                "it has rows in the data folder; remove them (without [tables.{name}]: RANGEDEL), or choose another name"
+            ),
+        };
+        return Err(Error::BadRequest(format!(
+            "table {name} cannot be kept in PostgreSQL: {why}"
+        )));
+    }
+    Ok(())
+}
+
+/// How an error of the source's is answered.
+fn refusal(error: larder_postgres::Error) -> Refusal {
+    use larder_postgres::Error;
+    let code = match error {
+        Error::Unreachable(_) | Error::Setup(_) => Code::Source,
+        Error::Unknown(_) => Code::Io,
+        _ => Code::BadRequest,
+    };
+    (code, error.message().replace(['\r', '\n'], " "))
+}

@@ -1,0 +1,57 @@
+//! A read that needs rows which are not here: it waits until they are loaded, and is executed again.
+
+use larder_join::KeyRange;
+use larder_postgres::Range;
+use larder_protocol::errors::Code;
+
+use super::{Postgres, refusal};
+use crate::tables::{Refusal, Tables};
+
+/// Loads that one read may need one after another. Each join on the way needs one; more means that what is loaded
+/// is evicted before it is read.
+const ROUNDS_MAX: u32 = 64;
+
+/// The ranges that a read waits for.
+pub(crate) struct Wanted {
+    ranges: Vec<KeyRange>,
+    rounds: u32,
+}
+
+impl Wanted {
+    /// What reads missed since this was last asked; `None` if nothing.
+    pub fn take(tables: &Tables) -> Option<Wanted> {
+        let ranges = tables.engine.borrow_mut().take_wanted();
+        (!ranges.is_empty()).then_some(Wanted { ranges, rounds: 1 })
+    }
+
+    /// The read was executed again and misses these.
+    pub fn after(self, before: u32) -> Wanted {
+        Wanted {
+            rounds: before + 1,
+            ..self
+        }
+    }
+
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// Waits until they are here.
+    ///
+    /// # Errors
+    /// Why they cannot be.
+    pub async fn load(&self, postgres: Option<&Postgres>) -> Result<(), Refusal> {
+        if self.rounds > ROUNDS_MAX {
+            let message = "the read needs more rows of PostgreSQL at a time than tables.memory holds; read a narrower range or raise it";
+            return Err((Code::OutOfMemory, message.to_owned()));
+        }
+        let Some(postgres) = postgres else {
+            let message = "rows that come from elsewhere are not here yet";
+            return Err((Code::Io, message.to_owned()));
+        };
+        let ranges = self.ranges.iter();
+        let ranges = ranges.map(|range| Range::new(&range.lo, &range.hi));
+        let loaded = postgres.source.load(0, ranges.collect()).await;
+        loaded.map_err(refusal)
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes to mapped tables: refused, or executed in PostgreSQL and answered once they have come back.
+
+use std::time::Instant;
+
+use larder_postgres::{When, Write, Written};
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::{Postgres, refusal};
+use crate::tables::{Gate, Refusal, Tables};
+
+/// A write on its way through PostgreSQL.
+pub(crate) struct WriteJob {
+    pub command: Id,
+    pub started: Instant,
+    write: Write,
+    answer: Answer,
+}
+
+/// What the client is told.
+#[derive(Clone, Copy)]
+enum Answer {
+    Ok,
+    /// OK, or nothing if no row was changed.
+    OkIfDone,
+    Rows,
+    Sum,
+}
+
+/// How a write has ended.
+pub(crate) enum Reply {
+    Ok,
+    Null,
+    Number(i64),
+}
+
+/// Takes a write if it is to a mapped table.
+///
+/// # Errors
+/// It is refused.
+pub(crate) fn take_write(
+    postgres: &Postgres,
+    command: &Command,
+    request: Request<'_>,
+    in_transaction: bool,
+) -> Result<Option<WriteJob>, Refusal> {
+    let step = if command.id == Id::MSet { 2 } else { 1 };
+    let keys: Vec<&[u8]> = match command.id {
+        Id::Del | Id::MSet => (1..request.len())
+            .step_by(step)
+            .map(|at| request.arg(at))
+            .collect(),
+        _ => vec![request.arg(1)],
+    };
+    let mapped = |key: &&&[u8]| postgres.table_of(key).is_some();
+    let Some(first) = keys.iter().find(mapped) else {
+        return Ok(None);
+    };
+    let Some(table) = postgres.table_of(first) else {
+        return Ok(None);
+    };
+    let (name, shown) = (&table.name, table.shown());
+    let refuse = |message: String| Err((Code::BadRequest, message));
+    for key in &keys {
+        match postgres.table_of(key) {
+            None => {
+                return refuse(format!(
+                    "table {name} is kept in PostgreSQL; write its keys and keys of other tables apart"
+                ));
+            }
+            Some(table) if !table.through => {
+                let name = &table.name;
+                let message = format!(
+                    "table {name} is kept in PostgreSQL ({}); write there, or set tables.{name}.write = \"through\"",
+                    table.shown()
+                );
+                return Err((Code::ReadOnly, message));
+            }
+            Some(_) => {}
+        }
+    }
+    if in_transaction {
+        return refuse(format!(
+            "table {name} is kept in PostgreSQL, so writes to it cannot be in a transaction; send them alone, MSET and DEL with several keys are whole"
+        ));
+    }
+    let Some((write, answer)) = translated(command.id, request)? else {
+        return refuse(format!(
+            "{} cannot be done to table {name}, which is kept in PostgreSQL; do it there, in the table {shown}",
+            command.name
+        ));
+    };
+    Ok(Some(WriteJob {
+        command: command.id,
+        started: Instant::now(),
+        write,
+        answer,
+    }))
+}
+
+fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, Refusal> {
+    let arg = |at: usize| request.arg(at).to_vec();
+    let set = |when| Write::Set {
+        rows: vec![(arg(1), arg(2))],
+        when,
+    };
+    let add = |by: Option<i64>| {
+        let by = by.ok_or_else(|| {
+            let message = "value is not an integer or out of range";
+            (Code::BadRequest, message.to_owned())
+        })?;
+        let key = arg(1);
+        Ok(Some((Write::Increment { key, by }, Answer::Sum)))
+    };
+    let number = || {
+        std::str::from_utf8(request.arg(2))
+            .ok()?
+            .parse::<i64>()
+            .ok()
+    };
+    Ok(Some(match id {
+        Id::Set => match request.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
+            None => (set(When::Always), Answer::Ok),
+            Some(b"NX") if request.len() == 4 => (set(When::IfAbsent), Answer::OkIfDone),
+            Some(b"XX") if request.len() == 4 => (set(When::IfPresent), Answer::OkIfDone),
+            Some(_) => {
+                let message = "of SET's options, NX or XX alone can be done to a table that is kept in PostgreSQL";
+                return Err((Code::BadRequest, message.to_owned()));
+            }
+        },
+        Id::SetNx => (set(When::IfAbsent), Answer::Rows),
+        Id::MSet => {
+            if request.len().is_multiple_of(2) {
+                let message = "wrong number of arguments for 'mset' command";
+                return Err((Code::WrongArity, message.to_owned()));
+            }
+            let pairs = (1..request.len()).step_by(2);
+            let rows = pairs.map(|at| (arg(at), arg(at + 1))).collect();
+            let when = When::Always;
+            (Write::Set { rows, when }, Answer::Ok)
+        }
+        Id::Del => {
+            let keys = (1..request.len()).map(arg).collect();
+            (Write::Remove { keys }, Answer::Rows)
+        }
+        Id::Incr => return add(Some(1)),
+        Id::Decr => return add(Some(-1)),
+        Id::IncrBy => return add(number()),
+        Id::DecrBy => return add(number().and_then(i64::checked_neg)),
+        _ => return Ok(None),
+    }))
+}
+
+impl WriteJob {
+    /// Executes it. `gate` then waits for what is computed from it.
+    ///
+    /// # Errors
+    /// It was not made, or nobody knows.
+    pub async fn run(
+        &self,
+        postgres: &Postgres,
+        tables: &Tables,
+        gate: &mut Gate,
+    ) -> Result<Reply, Refusal> {
+        let Written { rows, sum } = postgres
+            .source
+            .write(self.write.clone())
+            .await
+            .map_err(refusal)?;
+        gate.change = gate.change.max(tables.last_source_change());
+        Ok(match self.answer {
+            Answer::Ok => Reply::Ok,
+            Answer::OkIfDone if rows > 0 => Reply::Ok,
+            Answer::OkIfDone => Reply::Null,
+            Answer::Rows => Reply::Number(i64::try_from(rows).unwrap_or(i64::MAX)),
+            Answer::Sum => Reply::Number(sum.unwrap_or_default()),
+        })
+    }
+}

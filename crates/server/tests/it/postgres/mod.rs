@@ -1,0 +1,105 @@
+//! Tables that live in a real PostgreSQL, started by the tests themselves: see `cluster`.
+
+mod cluster;
+mod loading;
+mod outages;
+mod proxy;
+mod random;
+mod setup;
+mod writing;
+
+use std::time::{Duration, Instant};
+
+use larder_protocol::config::ServerConfig;
+
+use self::cluster::{Cluster, Sql};
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+/// What posts and subscriptions are kept in.
+const SCHEMA: &str =
+    "CREATE TABLE posts (author text, time bigint, body text, PRIMARY KEY (author, time));
+    CREATE TABLE subs (follower text, author text, PRIMARY KEY (follower, author));
+    CREATE PUBLICATION larder FOR TABLE posts, subs;";
+
+const TABLES: &str = "
+[tables.post]
+pattern = 'post|<author>|<time:10>'
+table = 'posts'
+value = 'body'
+[tables.sub]
+pattern = 'sub|<follower>|<author>'
+table = 'subs'
+";
+
+/// A server whose tables are in a database.
+fn server(url: &str, tables: &str) -> TestServer {
+    server_with(url, tables, |_| {})
+}
+
+fn server_with(url: &str, tables: &str, change: impl FnOnce(&mut ServerConfig)) -> TestServer {
+    TestServer::with(|config| {
+        config.postgres.url = url.to_owned();
+        config.apply_toml(tables, "the test").expect("right");
+        change(config);
+    })
+}
+
+/// A server on a database of its own with [`SCHEMA`] and [`TABLES`]. `None` without PostgreSQL.
+fn posts(name: &str) -> Option<(Sql, TestServer)> {
+    let cluster = Cluster::shared()?;
+    let mut sql = cluster.database(name);
+    sql.run(SCHEMA);
+    let server = server(&sql.url(), TABLES);
+    Some((sql, server))
+}
+
+impl Client {
+    /// A line of INFO postgres.
+    fn figure(&mut self, name: &str) -> String {
+        let info = self.ask("INFO postgres");
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("postgres_{name}:")));
+        line.unwrap_or_else(|| panic!("{name} in {info}"))
+            .to_owned()
+    }
+
+    fn count(&mut self, name: &str) -> u64 {
+        self.figure(name).parse().expect("a count")
+    }
+
+    /// Waits until all that is in PostgreSQL now is here.
+    fn catch_up(&mut self, sql: &mut Sql) {
+        let lsn = sql.one("SELECT pg_current_wal_flush_lsn()");
+        let lsn = position(&lsn);
+        self.until(&format!("position {lsn}"), |client| {
+            position(&client.figure("position")) >= lsn
+        });
+    }
+
+    /// Asks until it holds.
+    #[track_caller]
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Client) -> bool) {
+        let began = Instant::now();
+        while !holds(self) {
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "never: {what}; {}",
+                self.ask("INFO postgres")
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn ask_words(&mut self, words: &[&str]) -> String {
+        self.send(&request(words));
+        self.reply()
+    }
+}
+
+fn position(lsn: &str) -> u64 {
+    let (high, low) = lsn.split_once('/').expect("a position");
+    let part = |text| u64::from_str_radix(text, 16).expect("a position");
+    part(high) << 32 | part(low)
+}

@@ -1,0 +1,309 @@
+//! What is lost and comes back: connections, PostgreSQL, its slot, larder.
+
+use std::time::{Duration, Instant};
+
+use super::cluster::{Cluster, Sql};
+use super::proxy::Proxy;
+use super::{SCHEMA, TABLES, server, server_with};
+use crate::resp::Client;
+use crate::support::TestServer;
+
+/// A row that changes while nobody tells.
+fn change(sql: &mut Sql, to: &str) {
+    sql.run(&format!(
+        "UPDATE posts SET body = '{to}' WHERE author = 'bob'"
+    ));
+}
+
+#[track_caller]
+fn becomes(client: &mut Client, value: &str) {
+    let expected = format!("${}|{value}", value.len());
+    client.until(&expected, |client| {
+        client.ask("GET post|bob|0000000001") == expected
+    });
+}
+
+fn prepared(cluster: &Cluster, name: &str) -> Sql {
+    let mut sql = cluster.database(name);
+    sql.run(SCHEMA);
+    sql.run("INSERT INTO posts VALUES ('bob', 1, 'one'), ('eve', 1, 'e')");
+    sql
+}
+
+fn behind(sql: &Sql, proxy: &Proxy, slot: &str, name: &str) -> TestServer {
+    server_with(&sql.url_at(proxy.port()), TABLES, |config| {
+        config.postgres.slot = slot.to_owned();
+        config.postgres.slot_name = name.to_owned();
+    })
+}
+
+#[test]
+fn after_a_lost_connection_a_temporary_slot_loads_anew() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "cut");
+    let proxy = Proxy::to(cluster.port());
+    let server = behind(&sql, &proxy, "temporary", "");
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    for round in 0..3 {
+        proxy.refuse(true);
+        let value = format!("round {round}");
+        change(&mut sql, &value);
+        proxy.refuse(false);
+        becomes(&mut client, &value);
+        // And it is followed again.
+        client.until("streaming", |client| client.figure("state") == "streaming");
+        change(&mut sql, "followed");
+        client.catch_up(&mut sql);
+        client.check("GET post|bob|0000000001", "$8|followed");
+    }
+    assert!(client.count("forgotten") >= 3);
+}
+
+#[test]
+fn after_a_lost_connection_a_permanent_slot_goes_on() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "kept");
+    let proxy = Proxy::to(cluster.port());
+    let server = behind(&sql, &proxy, "permanent", "larder_kept");
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    client.check("GET post|eve|0000000001", "$1|e");
+    let loads = client.count("loads");
+    for round in 0..3 {
+        proxy.refuse(true);
+        client.until("lost", |client| client.figure("state") != "streaming");
+        let value = format!("round {round}");
+        change(&mut sql, &value);
+        sql.run(
+            "INSERT INTO posts SELECT 'eve', max(time) + 1, 'more' FROM posts WHERE author = 'eve'",
+        );
+        // What is here is served as it was.
+        client.check("GET post|eve|0000000001", "$1|e");
+        proxy.refuse(false);
+        becomes(&mut client, &value);
+    }
+    assert_eq!(
+        (client.count("loads"), client.count("forgotten")),
+        (loads, 0),
+        "nothing was loaded anew"
+    );
+    client.check("RANGECOUNT post|eve| post|eve}", ":4");
+    // It is gone with the server.
+    let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'larder_kept'";
+    assert_eq!(sql.one(slots), "1");
+    drop(server);
+    assert_eq!(sql.one(slots), "0");
+}
+
+#[test]
+fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "dropped");
+    let proxy = Proxy::to(cluster.port());
+    let server = behind(&sql, &proxy, "permanent", "larder_dropped");
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    proxy.refuse(true);
+    client.until("lost", |client| client.figure("state") != "streaming");
+    let drop_it = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'larder_dropped' AND active";
+    sql.run(drop_it);
+    let began = Instant::now();
+    while sql
+        .try_run("SELECT pg_drop_replication_slot('larder_dropped')")
+        .is_err()
+    {
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+    change(&mut sql, "unseen");
+    proxy.refuse(false);
+    becomes(&mut client, "unseen");
+    assert_eq!(client.count("forgotten"), 1);
+    // One that an earlier larder left is made anew, and one in use is not taken.
+    let other = behind(&sql, &proxy, "permanent", "larder_dropped");
+    let mut other = Client::connect(&other);
+    let answer = other.ask("GET post|bob|0000000001");
+    assert!(
+        answer.starts_with("-SOURCE the replication slot larder_dropped cannot be made anew")
+            && answer.ends_with("give each its own postgres.slot_name"),
+        "{answer}"
+    );
+    becomes(&mut client, "unseen");
+}
+
+/// PostgreSQL is stopped, or killed, and comes back.
+fn restarts(slot: &str) {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let mut sql = prepared(&cluster, "restarts");
+    let server = server_with(&sql.url(), TABLES, |config| {
+        config.postgres.slot = slot.to_owned();
+    });
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    for (round, at_once) in [true, false, true].into_iter().enumerate() {
+        change(&mut sql, "before");
+        cluster.kill(at_once);
+        client.until("lost", |client| client.figure("state") != "streaming");
+        let answer = client.ask(&format!("GET post|zoe|{round:010}"));
+        assert!(answer.starts_with("-SOURCE "), "{answer}");
+        // What is here is served for a while.
+        assert!(client.ask("GET post|bob|0000000001").starts_with('$'));
+        cluster.begin();
+        sql = Sql::to(cluster.port(), "restarts");
+        let value = format!("after {round}");
+        change(&mut sql, &value);
+        becomes(&mut client, &value);
+        client.until("streaming", |client| client.figure("state") == "streaming");
+        client.check(&format!("GET post|zoe|{round:010}"), "$-1");
+        change(&mut sql, "followed");
+        client.catch_up(&mut sql);
+        client.check("GET post|bob|0000000001", "$8|followed");
+    }
+}
+
+#[test]
+fn postgres_may_be_killed_and_stopped() {
+    restarts("temporary");
+}
+
+#[test]
+fn postgres_may_be_killed_and_stopped_with_a_permanent_slot() {
+    restarts("permanent");
+}
+
+#[test]
+fn rows_that_are_too_old_are_not_served() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let sql = prepared(cluster, "stale");
+    let proxy = Proxy::to(cluster.port());
+    let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
+        config.postgres.stale_seconds = 1;
+    });
+    let mut client = Client::connect(&server);
+    let definition = "copy|<a>|<t:10> = copy post|<a>|<t>";
+    assert_eq!(
+        client.ask_words(&["JOIN.CREATE", "copied", definition]),
+        "+OK"
+    );
+    becomes(&mut client, "one");
+    client.check("GET copy|bob|0000000001", "$3|one");
+    proxy.refuse(true);
+    let began = Instant::now();
+    client.until("too old", |client| {
+        client
+            .ask("GET post|bob|0000000001")
+            .starts_with("-SOURCE ")
+    });
+    assert!(began.elapsed() >= Duration::from_millis(900));
+    // What is computed from it goes too.
+    assert!(
+        client
+            .ask("GET copy|bob|0000000001")
+            .starts_with("-SOURCE ")
+    );
+    proxy.refuse(false);
+    becomes(&mut client, "one");
+    client.check("GET copy|bob|0000000001", "$3|one");
+}
+
+#[test]
+fn a_stream_that_falls_silent_is_lost() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "silent");
+    let proxy = Proxy::to(cluster.port());
+    let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
+        config.postgres.silence_timeout_seconds = 3;
+    });
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    // As long as PostgreSQL is there, it answers, however little happens.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        client.check("GET post|bob|0000000001", "$3|one");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(client.count("connections_lost"), 0);
+    proxy.hold(true);
+    change(&mut sql, "unheard");
+    client.until("lost", |client| client.count("connections_lost") > 0);
+    proxy.hold(false);
+    becomes(&mut client, "unheard");
+}
+
+#[test]
+fn larder_starts_without_postgres_and_loads_all_anew_after_a_restart() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "again");
+    let proxy = Proxy::to(cluster.port());
+    proxy.refuse(true);
+    let mut server = server(&sql.url_at(proxy.port()), TABLES);
+    let mut client = Client::connect(&server);
+    let answer = client.ask("GET post|bob|0000000001");
+    assert!(
+        answer.starts_with("-SOURCE PostgreSQL at 127.0.0.1:"),
+        "{answer}"
+    );
+    client.check("SET own|1 x", "+OK");
+    proxy.refuse(false);
+    becomes(&mut client, "one");
+    for round in 0..3 {
+        let value = format!("round {round}");
+        server.restart(|_| change(&mut sql, &value));
+        let mut client = Client::connect(&server);
+        client.check(
+            "GET post|bob|0000000001",
+            &format!("${}|{value}", value.len()),
+        );
+        client.check("GET own|1", "$1|x");
+    }
+    // Nothing is left that would hold PostgreSQL's log.
+    drop(server);
+    let left = "SELECT count(*) FROM pg_replication_slots WHERE database = 'again'";
+    let began = Instant::now();
+    while sql.one(left) != "0" {
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn a_write_whose_connection_breaks_is_not_said_to_have_failed() {
+    let Some(cluster) = Cluster::shared() else {
+        return;
+    };
+    let mut sql = prepared(cluster, "unknown");
+    let proxy = Proxy::to(cluster.port());
+    let tables = TABLES.replace("value = 'body'", "value = 'body'\nwrite = 'through'");
+    let server = server(&sql.url_at(proxy.port()), &tables);
+    let mut client = Client::connect(&server);
+    becomes(&mut client, "one");
+    sql.run("BEGIN; UPDATE posts SET body = 'mine'");
+    client.send(b"SET post|bob|0000000001 theirs\r\n");
+    let mut other = sql.another();
+    while other.one("SELECT count(*) FROM pg_locks WHERE NOT granted") == "0" {
+        std::thread::yield_now();
+    }
+    proxy.cut();
+    let answer = client.reply();
+    assert!(
+        answer.starts_with("-IOERR ") && answer.contains("whether the write was made is unknown"),
+        "{answer}"
+    );
+    sql.run("COMMIT");
+    client.until("one of both", |client| {
+        ["$4|mine", "$6|theirs"].contains(&&*client.ask("GET post|bob|0000000001"))
+    });
+}
