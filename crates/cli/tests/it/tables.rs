@@ -98,3 +98,64 @@ fn nothing_that_was_acknowledged_is_lost_when_the_process_is_killed() {
         format!(":{all}")
     );
 }
+
+#[test]
+fn a_kill_leaves_all_of_a_transaction_over_several_cores_or_none() {
+    const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+    let folder = tempfile::tempdir().expect("a folder");
+    let on = |threads: &str| {
+        spawn_server_with(folder.path(), |command| {
+            command.env("LARDER_TABLES_FSYNC", "always");
+            command.env("LARDER_SERVER_THREADS", threads);
+        })
+    };
+    let mut server = on("3");
+    let mut control = connect(&server);
+    assert_eq!(
+        ask(&mut control, "MSET n|a 1000 n|b 1000 n|c 1000 n|d 1000"),
+        "+OK"
+    );
+    for (round, threads) in ["2", "1", "3"].into_iter().enumerate() {
+        let moved = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for mover in 0..3 {
+                let (mut stream, moved) = (connect(&server), &moved);
+                scope.spawn(move || {
+                    // The kill ends the loop: half of a request, or of a reply.
+                    for n in 0.. {
+                        let (from, to) = (NAMES[(mover + n) % 4], NAMES[(mover + 3 * n + 1) % 4]);
+                        let request = format!(
+                            "MULTI\r\nDECRBY n|{from} 7\r\nINCRBY n|{to} 7\r\nINCR done|{mover}\r\nEXEC\r\n"
+                        );
+                        if stream.get_mut().write_all(request.as_bytes()).is_err() {
+                            return;
+                        }
+                        for _ in 0..8 {
+                            if line(&mut stream).is_none() {
+                                return;
+                            }
+                        }
+                        moved.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+            }
+            while moved.load(Ordering::SeqCst) < 60 {
+                std::thread::yield_now();
+            }
+            server.kill();
+        });
+        server = on(threads);
+        let mut control = connect(&server);
+        let mut number = |key: &str| -> i64 {
+            write!(control.get_mut(), "GET {key}\r\n").expect("sent");
+            line(&mut control).expect("a length");
+            let value = line(&mut control).expect("a value");
+            value.parse().expect("a number")
+        };
+        let sum: i64 = NAMES.iter().map(|name| number(&format!("n|{name}"))).sum();
+        assert_eq!(sum, 4000, "after kill {round}");
+        let done: i64 = (0..3).map(|mover| number(&format!("done|{mover}"))).sum();
+        let moved = i64::try_from(moved.into_inner()).expect("a count");
+        assert!(done >= moved, "{done} of {moved}");
+    }
+}
