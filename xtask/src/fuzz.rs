@@ -15,6 +15,10 @@ pub fn run(seconds_each: &str) -> Result<(), String> {
         return Err("cargo-fuzz is not installed: cargo install cargo-fuzz; rustup toolchain install nightly".into());
     }
     for target in TARGETS {
+        // What libFuzzer finds stays here, for the next run; it does not make the folder itself.
+        let corpus = format!("fuzz/corpus/{target}");
+        std::fs::create_dir_all(&corpus)
+            .map_err(|error| format!("cannot make folder {corpus}: {error}"))?;
         ci::step(
             target,
             &format!(
