@@ -358,8 +358,8 @@ impl Table {
         self.groups.find_from(prefix, suffix)
     }
 
-    /// The rows of a group from one suffix up to, not including, another, or to its end; in key order or against it. `None` if the group has lost its
-    /// last row since the id was made.
+    /// The rows of a group from one suffix up to, not including, another, or to its end; in key order or against it. `None`
+    /// if there are none, or if the group has lost its last row since the id was made.
     #[inline]
     pub fn range_in<'t>(
         &'t self,
@@ -369,6 +369,9 @@ impl Table {
         reverse: bool,
     ) -> Option<Cursor<'t>> {
         let group = self.groups.resolve(group)?;
+        if !self.groups.get(group).tree().has_between(lo, hi) {
+            return None;
+        }
         let spans = Spans::within(group, lo, hi, reverse);
         Some(Cursor::new(&self.groups, spans))
     }

@@ -345,6 +345,13 @@ impl Tree {
         }
     }
 
+    /// Whether there are rows at a key or after it and before another, or the end.
+    #[inline]
+    pub(crate) fn has_between(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
+        let first = self.at_or_after(lo, false);
+        first.is_some_and(|first| hi.is_none_or(|hi| first.leaf.is_less(first.index, hi)))
+    }
+
     /// The last row at a key or before it; strictly before it if `before`.
     pub(crate) fn at_or_before(&self, key: &[u8], before: bool) -> Option<Place> {
         let (mut place, found) = self.find(key);

@@ -349,6 +349,15 @@ impl Page {
         }
     }
 
+    /// Whether a row of a leaf has a lesser key than this one.
+    #[inline]
+    pub(crate) fn is_less(self, index: usize, key: &[u8]) -> bool {
+        match key.strip_prefix(self.prefix()) {
+            None => self.prefix() < key,
+            Some(key) => self.compare(index, head_of(key), key) == Ordering::Less,
+        }
+    }
+
     #[inline]
     fn compare(self, index: usize, head: u16, key: &[u8]) -> Ordering {
         let found = (self.slot(index) >> 16) as u16;

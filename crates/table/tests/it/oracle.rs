@@ -318,8 +318,10 @@ fn check_group(table: &Table, model: &Model, id: GroupId, prefix: &[u8], from: &
         let mut expected = expected.clone();
         expected.retain(|key| to.is_none_or(|to| key[prefix.len()..] < *to));
         for reverse in [false, true] {
-            let rows = table.range_in(id, from, to, reverse);
-            let mut rows = rows.expect("the group is there");
+            let Some(mut rows) = table.range_in(id, from, to, reverse) else {
+                assert!(expected.is_empty());
+                continue;
+            };
             for key in &expected {
                 let (found, value) = rows.next().expect("the model has one more");
                 assert!(found == **key && *value == *model[*key]);
