@@ -100,9 +100,7 @@ impl Session {
         connection.give_back();
         let (client, system, position, is_resumed) =
             begin_stream(&options, &pool, &stats, kept).await?;
-        if !is_resumed {
-            settle(&pool).await?;
-        }
+        settle(&pool).await?;
         let numbered = verified.iter().map(|v| (v.number, v.mapping.clone()));
         Ok(Session {
             translator: Translator::new(numbered),
@@ -524,8 +522,8 @@ async fn begin_stream(
     Ok((client, system, position, resumed_at.is_some()))
 }
 
-/// Waits until every snapshot sees what was committed before the slot began. Such a commit is not in the stream, and
-/// snapshots may not see it for a moment: no load may be made in between.
+/// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots
+/// may not see it for a moment: no load may be made in between.
 async fn settle(pool: &Pool) -> Result<(), Error> {
     let (_, first) = work::beat(pool).await?;
     let began = Instant::now();

@@ -128,7 +128,9 @@ fn try_once(
                 state.output.rewind(mark);
                 return Some(Job::Wait(WaitJob::new(command, request, lacking)));
             }
-            if let Some(job) = AgainJob::after_missing(state, command, request) {
+            if !command.has_flag("write")
+                && let Some(job) = AgainJob::after_missing(state, command, request)
+            {
                 state.output.rewind(mark);
                 return Some(Job::Again(job));
             }
