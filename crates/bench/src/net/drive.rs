@@ -24,6 +24,10 @@ pub trait Store {
     /// What a reply is for.
     type Awaited: Copy;
     fn start(&mut self, pipe: &mut Pipe<Self::Awaited>, operation: Self::Operation);
+    /// Operations that have started, and whose requests wait for replies to others.
+    fn deferred(&self) -> usize {
+        0
+    }
     /// How many bytes the reply at the start of `bytes` takes; `None` if it is not whole.
     fn reply_len(&self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
     /// Takes a whole reply. What was read goes to `seen`.
@@ -89,7 +93,7 @@ impl<A: Copy> Connection<A> {
         let mut more = true;
         while more || !self.pipe.awaited.is_empty() || self.sent < self.pipe.out.len() {
             while more
-                && self.pipe.awaited.len() < WINDOW
+                && self.pipe.awaited.len() + store.deferred() < WINDOW
                 && self.pipe.out.len() - self.sent < UNSENT_MAX
             {
                 match operations.next() {

@@ -64,6 +64,8 @@ pub enum Step<'a> {
 pub struct Timelines {
     system: Box<dyn System>,
     copying: HashMap<u32, Copying>,
+    /// Checks that wait.
+    deferred: usize,
 }
 
 /// What a user's subscriptions still copy, and the checks that wait for some of it.
@@ -79,6 +81,7 @@ impl Timelines {
         Timelines {
             system,
             copying: HashMap::new(),
+            deferred: 0,
         }
     }
 
@@ -110,7 +113,10 @@ impl Timelines {
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
         match self.copying.get_mut(&user) {
-            Some(copying) => copying.checks.push((copying.copies, since, until)),
+            Some(copying) => {
+                copying.checks.push((copying.copies, since, until));
+                self.deferred += 1;
+            }
             None => self.system.check(pipe, user, since, until),
         }
     }
@@ -125,6 +131,7 @@ impl Timelines {
             *copies -= 1;
             if *copies == 0 {
                 self.system.check(pipe, user, *since, *until);
+                self.deferred -= 1;
             }
             *copies > 0
         });
@@ -157,6 +164,10 @@ impl<'a> Store for Of<'_, 'a> {
             }
             Step::Operation(Operation::Logout) => {}
         }
+    }
+
+    fn deferred(&self) -> usize {
+        self.0.deferred
     }
 
     fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {

@@ -1,7 +1,7 @@
 //! `larder-bench twip-net`: timelines, by larder's join and by clients that fan out.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -137,6 +137,9 @@ pub fn run(args: &TwipNetArgs) -> Result<()> {
     if process::core_count() < 2 {
         return Err("this needs two cores: one for the server, one for the client".into());
     }
+    if args.held_back < 2 * WINDOW as u64 {
+        return Err(format!("--held-back must be at least {}: a client that fans out has {WINDOW} requests under way", 2 * WINDOW).into());
+    }
     let binary = process::larder_binary(args.larder.as_deref())?;
     process::pin_self(CLIENT_CORE)?;
     let mut random = Random::new(args.seed);
@@ -197,7 +200,7 @@ fn raw_line(which: Which, round: usize, sample: &Sample) -> Value {
 }
 
 /// One run on a server of its own.
-fn one(which: Which, run: &Run, binary: &std::path::Path) -> Result<Sample> {
+fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
     let folder = tempfile::tempdir()?;
     let of_larder = |mode| -> Result<(Server, Box<dyn System>, Connection)> {
         let server = process::start_larder(binary, folder.path(), Some(SERVER_CORE), 1)?;
@@ -369,4 +372,44 @@ fn text(
         report::command(),
     )?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_systems_answer_what_the_operations_say() {
+        let mut random = Random::new(5);
+        let graph = twip_graph::generate(200, &mut random);
+        let workload = Workload::new(&graph, 30_000, 2 * WINDOW as u64, &mut random);
+        let run = Run {
+            workload: &workload,
+            operations: 30_000,
+            expected: workload.expected(30_000),
+        };
+        assert!(run.expected.0.rows > 1000, "{:?}", run.expected);
+        let mut systems = vec![Which::Redis, Which::Memcached];
+        if std::env::var_os("LARDER_SLOW_TESTS").is_some() {
+            systems.push(Which::Postgres);
+        }
+        for which in systems {
+            if let Some(program) = which.program()
+                && services::find(program).is_none()
+            {
+                eprintln!("skipped: {program} is not installed");
+                continue;
+            }
+            one(which, &run, Path::new("no larder is started")).expect("answers are right");
+        }
+        let wrong = Run {
+            expected: (Seen::default(), run.expected.1),
+            ..run
+        };
+        if services::find("redis-server").is_some() {
+            let told = one(Which::Redis, &wrong, Path::new("")).err();
+            let told = told.expect("wrong answers end the run").to_string();
+            assert!(told.contains("checks read"), "{told}");
+        }
+    }
 }
