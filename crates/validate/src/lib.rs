@@ -6,7 +6,9 @@
 //! here, nothing measured: no clock, no socket, no file.
 //!
 //! ```text
-//!   writes of one item ──► Counts::new ──► judge(read, value) ──► acceptable | not | undecided
+//!                          count::Counts         judge(read, value)
+//!   writes of one item ──► register::Registers   judge(read)          ──► acceptable | not | undecided
+//!                          set::judge            all reads at once
 //! ```
 //!
 //! # Definitions
@@ -31,9 +33,11 @@
 //! 2. A verdict depends on the history alone, not on the order in which its calls are given.
 //! 3. No history makes a checker panic.
 //!
-//! Read `time` first, then `count`.
+//! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists.
 
 pub mod count;
+pub mod register;
+pub mod set;
 mod time;
 
 pub use time::{Span, Verdict};

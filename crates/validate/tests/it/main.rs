@@ -1,3 +1,5 @@
 mod brute;
 mod counts;
 mod random;
+mod registers;
+mod sets;
