@@ -33,11 +33,14 @@
 //! 2. A verdict depends on the history alone, not on the order in which its calls are given.
 //! 3. No history makes a checker panic.
 //!
-//! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists.
+//! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists; `record` is how a call is
+//! written down, `trace` judges all of them.
 
 pub mod count;
+pub mod record;
 pub mod register;
 pub mod set;
 mod time;
+pub mod trace;
 
 pub use time::{Span, Verdict};

@@ -3,3 +3,4 @@ mod counts;
 mod random;
 mod registers;
 mod sets;
+mod traces;

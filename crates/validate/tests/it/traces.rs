@@ -1,0 +1,287 @@
+use larder_validate::Span;
+use larder_validate::record::{Corrupted, Encoder, Outcome, Record, What, decode};
+use larder_validate::set::Sketch;
+use larder_validate::trace::{Class, Initial, Options, Report, judge};
+
+use crate::random::{Random, rounds};
+
+const SEED: u64 = 77;
+
+/// Counts at 10, the elements 1, 2 and 3, content 0.
+struct Start;
+
+impl Initial for Start {
+    fn count(&self, _: u64) -> i32 {
+        10
+    }
+
+    fn set(&self, _: u64) -> Vec<u64> {
+        vec![1, 2, 3]
+    }
+
+    fn content(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+fn record(item: u64, start: u64, end: u64, what: What) -> Record {
+    let span = Span::new(start, end).unwrap();
+    Record {
+        item,
+        span,
+        session: 5,
+        action: 6,
+        outcome: Outcome::Done,
+        what,
+    }
+}
+
+fn list(item: u64, elements: &[u64]) -> What {
+    What::ReadSet(Sketch::of(SEED, item, elements.iter().copied()))
+}
+
+fn report(records: &[Record], cores: usize) -> Report {
+    judge(
+        records,
+        &Start,
+        &Options {
+            seed: SEED,
+            cores,
+            witnesses_max: 10,
+        },
+    )
+}
+
+fn encoded(records: &[Record]) -> Vec<u8> {
+    let mut encoder = Encoder::default();
+    let mut bytes = Encoder::header().to_vec();
+    records
+        .iter()
+        .for_each(|record| bytes.extend(encoder.record(record)));
+    bytes.extend(encoder.footer());
+    bytes
+}
+
+fn any_record(random: &mut Random) -> Record {
+    let number = random.next();
+    let what = match random.below(8) {
+        0 => What::ReadCount(number as i64),
+        1 => What::AddCount(number as i32),
+        2 => What::SetCount(number as i32),
+        3 => What::ReadSet(Sketch {
+            count: number as u32,
+            keys: u128::from(number) << 60 | 5,
+        }),
+        4 => What::PutElement(number),
+        5 => What::RemoveElement(number),
+        6 => What::ReadContent(number),
+        _ => What::WriteContent(number),
+    };
+    let outcome = random.pick(&[Outcome::Done, Outcome::NotDone, Outcome::Unknown]);
+    let start = random.next() >> 1;
+    let span = Span::new(start, start + random.below(1000)).unwrap();
+    Record {
+        item: random.next(),
+        span,
+        session: number as u32,
+        action: number as u8,
+        outcome,
+        what,
+    }
+}
+
+#[test]
+fn a_trace_comes_back_as_it_was() {
+    let mut random = Random(6);
+    for size in 0..50 {
+        let records: Vec<Record> = (0..size).map(|_| any_record(&mut random)).collect();
+        assert_eq!(decode(&encoded(&records)), Ok(records));
+    }
+}
+
+#[test]
+fn any_damage_is_an_error_and_never_a_panic() {
+    let mut random = Random(7);
+    let records: Vec<Record> = (0..20).map(|_| any_record(&mut random)).collect();
+    let intact = encoded(&records);
+    for size in 0..intact.len() {
+        assert!(decode(&intact[..size]).is_err(), "cut at {size}");
+    }
+    for bit in 0..intact.len() * 8 {
+        let mut damaged = intact.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert!(decode(&damaged).is_err(), "bit {bit}");
+    }
+    let mut swapped = intact.clone();
+    let (left, right) = swapped.split_at_mut(128);
+    left[64..].swap_with_slice(&mut right[..64]);
+    assert!(matches!(decode(&swapped), Err(Corrupted::Checksum { .. })));
+    let mut missing = intact.clone();
+    missing.drain(64..128);
+    assert_eq!(
+        decode(&missing),
+        Err(Corrupted::Count {
+            records: 19,
+            footer: 20
+        })
+    );
+    for _ in 0..rounds(20_000, 500_000) {
+        let mut damaged = intact.clone();
+        for _ in 0..=random.below(6) {
+            let at = random.below(damaged.len().max(1) as u64) as usize;
+            let byte = random.next() as u8;
+            match random.below(4) {
+                0 => drop(damaged.splice(at..at, [byte])),
+                1 if damaged.len() > 1 => drop(damaged.remove(at)),
+                2 => damaged.truncate(at.max(1)),
+                _ => damaged[at] = byte,
+            }
+        }
+        assert!(damaged == intact || decode(&damaged).is_err());
+    }
+}
+
+#[test]
+fn each_fault_is_told_from_the_others_with_its_age() {
+    let records = [
+        record(1, 100, 110, What::AddCount(1)),
+        record(1, 150, 160, What::ReadCount(10)),
+        record(1, 150, 160, What::ReadCount(11)),
+        record(1, 50, 60, What::ReadCount(11)),
+        record(1, 150, 160, What::ReadCount(9)),
+        record(2, 100, 110, What::PutElement(4)),
+        record(2, 200, 210, What::RemoveElement(1)),
+        record(2, 300, 310, list(2, &[1, 2, 3])),
+        record(2, 300, 310, list(2, &[1, 2, 3, 4])),
+        record(2, 300, 310, list(2, &[2, 3, 4])),
+        record(2, 150, 160, list(2, &[2, 3, 4])),
+        record(2, 150, 160, list(2, &[2, 3])),
+        record(3, 100, 110, What::WriteContent(7)),
+        record(3, 150, 160, What::ReadContent(0)),
+        record(3, 150, 160, What::ReadContent(7)),
+        record(3, 50, 60, What::ReadContent(7)),
+        record(3, 50, 60, What::ReadContent(8)),
+    ];
+    let report = report(&records, 1);
+    let found: Vec<(u64, u64, Class)> = report
+        .witnesses
+        .iter()
+        .map(|witness| (witness.item, witness.read.start(), witness.class))
+        .collect();
+    let expected = [
+        (1, 50, Class::Future),
+        (3, 50, Class::Future),
+        (3, 50, Class::Phantom),
+        (1, 150, Class::Stale { age_ns: 40 }),
+        (1, 150, Class::Never),
+        (2, 150, Class::Never),
+        (2, 150, Class::Future),
+        (3, 150, Class::Stale { age_ns: 40 }),
+        (2, 300, Class::Stale { age_ns: 190 }),
+        (2, 300, Class::Stale { age_ns: 90 }),
+    ];
+    assert_eq!(found.len(), expected.len());
+    for wanted in expected {
+        assert!(found.contains(&wanted), "{wanted:?} is not in {found:?}");
+    }
+    assert_eq!((report.reads, report.writes), (13, 4));
+    assert_eq!(
+        (report.stale, report.future, report.phantom, report.never),
+        (4, 3, 1, 2)
+    );
+    assert_eq!(
+        report
+            .witnesses
+            .iter()
+            .find(|witness| witness.item == 1 && witness.class == Class::Never)
+            .unwrap()
+            .text,
+        "count of item 1 read from 150 to 160 was 9, could be [11]: never so"
+    );
+}
+
+/// A correct store: each call takes effect at a point of its own, and reads answer what is there then.
+fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
+    let mut counts = [10i64; 4];
+    let mut lists: [std::collections::BTreeSet<u64>; 4] = std::array::from_fn(|_| [1, 2, 3].into());
+    let mut contents = [0u64; 4];
+    (0..calls)
+        .map(|call| {
+            let at = random.below(4) as usize;
+            let outcome = if random.one_in(20) {
+                Outcome::Unknown
+            } else {
+                Outcome::Done
+            };
+            // Of unknown outcome: done or not.
+            let happens = outcome == Outcome::Done || random.one_in(2);
+            let element = random.below(8);
+            let what = match random.below(7) {
+                0 => What::AddCount(random.below(3) as i32 - 1),
+                1 => What::PutElement(element),
+                2 => What::RemoveElement(element),
+                3 => What::WriteContent(call + 1),
+                4 => What::ReadCount(counts[at]),
+                5 => What::ReadSet(Sketch::of(SEED, at as u64, lists[at].iter().copied())),
+                _ => What::ReadContent(contents[at]),
+            };
+            match what {
+                What::AddCount(delta) if happens => counts[at] += i64::from(delta),
+                What::PutElement(element) if happens => drop(lists[at].insert(element)),
+                What::RemoveElement(element) if happens => drop(lists[at].remove(&element)),
+                What::WriteContent(content) if happens => contents[at] = content,
+                _ => {}
+            }
+            let point = 1000 + call * 10;
+            let span = Span::new(point - random.below(60), point + random.below(60)).unwrap();
+            Record {
+                item: at as u64,
+                span,
+                session: 0,
+                action: 0,
+                outcome,
+                what,
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
+    let mut random = Random(8);
+    for _ in 0..rounds(20, 500) {
+        let mut records = correct_trace(&mut random, 2000);
+        let clean = report(&records, 2);
+        assert_eq!(
+            (clean.unpredictable(), clean.went_back, clean.undecided),
+            (0, 0, 0),
+            "{:?}",
+            clean.witnesses
+        );
+        let mut injected = 0;
+        for record in &mut records {
+            if record.outcome != Outcome::Done || !random.one_in(30) {
+                continue;
+            }
+            match &mut record.what {
+                What::ReadCount(value) => *value += 5000,
+                What::ReadSet(sketch) => {
+                    // One more element, which nobody ever put in; or one twice.
+                    sketch.add(SEED, record.item, 1000);
+                    if random.one_in(2) {
+                        sketch.add(SEED, record.item, 1000);
+                    }
+                }
+                What::ReadContent(content) => *content += 1 << 40,
+                _ => continue,
+            }
+            injected += 1;
+        }
+        let found = report(&records, 2);
+        assert_eq!(found.unpredictable(), injected);
+        // Neither the cores nor the order matter.
+        records.reverse();
+        assert_eq!(report(&records, 1), found);
+        assert_eq!(report(&records, 7), found);
+    }
+}
