@@ -1,3 +1,4 @@
+mod bg_text;
 mod brute;
 mod counts;
 mod random;

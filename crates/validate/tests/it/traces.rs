@@ -285,3 +285,22 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
         assert_eq!(report(&records, 7), found);
     }
 }
+
+#[test]
+fn the_first_format_is_read_as_it_was_written() {
+    // Format 1, as docs/formats/trace.md lays it out. The checksum covers every byte of the records.
+    let records = [
+        record(1, 100, 110, What::AddCount(-1)),
+        record(2, 300, 310, list(2, &[1, 2, 3])),
+        record(3, 150, 160, What::ReadContent(7)),
+    ];
+    let bytes = encoded(&records);
+    assert_eq!(bytes.len(), 64 * 5);
+    assert_eq!(bytes[64 + 24..64 + 40], [255; 16]);
+    assert_eq!(
+        bytes[64 * 4 + 16..64 * 4 + 24],
+        GOLDEN_CHECKSUM.to_le_bytes()
+    );
+}
+
+const GOLDEN_CHECKSUM: u64 = 0xe72f_58fa;
