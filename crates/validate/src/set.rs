@@ -131,6 +131,23 @@ pub fn judge(
     verdicts
 }
 
+/// Whether each element by itself may have been as the read has it, at an instant of its own: the level below [`judge`].
+/// A list that passes here and fails there is fractured. O(n log n) for one read.
+pub fn judge_apart(seed: u64, item: u64, initial: &[u64], writes: &[Write], read: Read) -> Verdict {
+    let mut state = State::new(seed, item, initial, writes);
+    // All that any instant of the read leaves possible: what began by its end, less what was replaced before it began.
+    for write in writes
+        .iter()
+        .filter(|write| write.span.start <= read.span.end)
+    {
+        state.begin(write);
+        if write.span.end < read.span.start {
+            state.end(write);
+        }
+    }
+    state.holds(read.sketch)
+}
+
 /// At one instant writes begin first and end last: calls that touch are concurrent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {

@@ -9,6 +9,7 @@
 //! | class | the answer |
 //! |---|---|
 //! | stale | was acceptable at some instant before the read; its *age* is the read's start less the last such instant |
+//! | fractured | is a list whose elements were each so during the read, but not together (and never were before) |
 //! | future | becomes acceptable only after the read: a clock or the tool is wrong |
 //! | phantom | is a content that nobody ever wrote |
 //! | never | is of writes that were, as they never were together |
@@ -47,6 +48,7 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     Stale { age_ns: u64 },
+    Fractured,
     Future,
     Phantom,
     Never,
@@ -59,6 +61,7 @@ pub struct Report {
     pub reads: u64,
     pub writes: u64,
     pub stale: u64,
+    pub fractured: u64,
     pub future: u64,
     pub phantom: u64,
     pub never: u64,
@@ -91,7 +94,7 @@ pub struct Witness {
 impl Report {
     /// BG's number: reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
-        self.stale + self.future + self.phantom + self.never
+        self.stale + self.fractured + self.future + self.phantom + self.never
     }
 
     fn failed(
@@ -107,6 +110,7 @@ impl Report {
                 self.stale += 1;
                 self.ages.0[64 - age_ns.leading_zeros() as usize] += 1;
             }
+            Class::Fractured => self.fractured += 1,
             Class::Future => self.future += 1,
             Class::Phantom => self.phantom += 1,
             Class::Never => self.never += 1,
@@ -136,6 +140,7 @@ impl Report {
         self.reads += other.reads;
         self.writes += other.writes;
         self.stale += other.stale;
+        self.fractured += other.fractured;
         self.future += other.future;
         self.phantom += other.phantom;
         self.never += other.never;
@@ -155,6 +160,7 @@ fn class_in_words(class: Class) -> String {
         Class::Stale { age_ns } => {
             format!("stale, last acceptable {age_ns} ns before the read began")
         }
+        Class::Fractured => "elements of different instants".to_owned(),
         Class::Future => "acceptable only after the read".to_owned(),
         Class::Phantom => "nobody wrote that".to_owned(),
         Class::Never => "never so".to_owned(),
@@ -387,6 +393,11 @@ fn judge_set<'a>(
     events.sort_unstable();
     events.dedup();
     for (read, class) in failed.iter().zip(set_classes(&failed, &events, &judged)) {
+        let apart = || set::judge_apart(options.seed, item, initial, &writes, *read);
+        let class = match class {
+            Class::Future | Class::Never if apart() == Verdict::Acceptable => Class::Fractured,
+            _ => class,
+        };
         report.failed(item, read.span, class, options, || {
             let size = read.sketch.count;
             format!(

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use larder_validate::set::{Read, Sketch, Write, judge};
+use larder_validate::set::{Read, Sketch, Write, judge, judge_apart};
 use larder_validate::{Span, Verdict};
 
 use crate::brute;
@@ -107,6 +107,28 @@ fn judging_equals_trying_all_orders() {
             })
             .collect();
         let verdicts = judge(random.0, 7, &initial, &writes, &reads);
+        let apart: Vec<BTreeSet<bool>> = (0..5)
+            .map(|element| {
+                let own: Vec<(Span, bool)> = writes
+                    .iter()
+                    .filter(|write| write.element == element)
+                    .map(|write| (write.span, write.member))
+                    .collect();
+                brute::states(&initial.contains(&element), &own, span, &|state, member| {
+                    *state = *member
+                })
+            })
+            .collect();
+        for (list, read) in lists.iter().zip(&reads) {
+            let possible =
+                (0..5).all(|element| apart[element as usize].contains(&list.contains(&element)));
+            let verdict = judge_apart(random.0, 7, &initial, &writes, *read);
+            assert_eq!(
+                verdict == Verdict::Acceptable,
+                possible,
+                "{list:?} from {initial:?}, {writes:?}, read {span:?}"
+            );
+        }
         for (list, verdict) in lists.iter().zip(verdicts) {
             let wanted = if expected.contains(list) {
                 Verdict::Acceptable

@@ -47,7 +47,7 @@ fn report(records: &[Record], cores: usize) -> Report {
         &Options {
             seed: SEED,
             cores,
-            witnesses_max: 10,
+            witnesses_max: 20,
         },
     )
 }
@@ -156,6 +156,10 @@ fn each_fault_is_told_from_the_others_with_its_age() {
         record(2, 300, 310, list(2, &[2, 3, 4])),
         record(2, 150, 160, list(2, &[2, 3, 4])),
         record(2, 150, 160, list(2, &[2, 3])),
+        record(2, 90, 220, list(2, &[1, 2, 3, 4])),
+        record(4, 100, 110, What::RemoveElement(1)),
+        record(4, 200, 210, What::PutElement(5)),
+        record(4, 90, 220, list(4, &[1, 2, 3, 5])),
         record(3, 100, 110, What::WriteContent(7)),
         record(3, 150, 160, What::ReadContent(0)),
         record(3, 150, 160, What::ReadContent(7)),
@@ -172,6 +176,7 @@ fn each_fault_is_told_from_the_others_with_its_age() {
         (1, 50, Class::Future),
         (3, 50, Class::Future),
         (3, 50, Class::Phantom),
+        (4, 90, Class::Fractured),
         (1, 150, Class::Stale { age_ns: 40 }),
         (1, 150, Class::Never),
         (2, 150, Class::Never),
@@ -184,7 +189,7 @@ fn each_fault_is_told_from_the_others_with_its_age() {
     for wanted in expected {
         assert!(found.contains(&wanted), "{wanted:?} is not in {found:?}");
     }
-    assert_eq!((report.reads, report.writes), (13, 4));
+    assert_eq!((report.reads, report.writes), (15, 6));
     assert_eq!(
         (report.stale, report.future, report.phantom, report.never),
         (4, 3, 1, 2)
