@@ -11,8 +11,8 @@ use clap::Args;
 use larder_join::{Engine, Limits};
 
 use crate::Result;
+use crate::keys::{Random, put_digits};
 use crate::twip::cpu_seconds;
-use crate::twip_graph::Random;
 
 #[derive(Args)]
 pub struct KarmaArgs {
@@ -56,21 +56,14 @@ fn votes(args: &KarmaArgs) -> Vec<[u8; KEY]> {
     let mut keys: Vec<[u8; KEY]> = (0..args.votes)
         .map(|vote| {
             let mut key = *b"v|00000000000000|0000000";
-            digits(&mut key[2..9], random.below(args.authors));
-            digits(&mut key[9..16], random.below(100));
-            digits(&mut key[17..], vote);
+            put_digits(&mut key[2..9], random.below(args.authors) as u64);
+            put_digits(&mut key[9..16], random.below(100) as u64);
+            put_digits(&mut key[17..], vote as u64);
             key
         })
         .collect();
     random.shuffle(&mut keys);
     keys
-}
-
-fn digits(into: &mut [u8], mut number: usize) {
-    for digit in into.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
-    }
 }
 
 fn read_all(engine: &mut Engine) -> Result<(usize, usize)> {

@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::store::{self, Random, VALUE_BYTES};
+use crate::keys::Random;
+use crate::store::{self, VALUE_BYTES};
 
 const REPLY_HEAD: &[u8] = b"$100\r\n";
 const REPLY_BYTES: usize = REPLY_HEAD.len() + VALUE_BYTES + 2;
@@ -23,7 +24,7 @@ pub struct Requests {
 
 impl Requests {
     pub fn new(keys: u64, count: usize) -> Requests {
-        let mut random = Random(42);
+        let mut random = Random::new(42);
         let mut requests = Requests {
             bytes: Vec::new(),
             ends: vec![0],
@@ -31,7 +32,10 @@ impl Requests {
         for _ in 0..count {
             encode(
                 &mut requests.bytes,
-                &[b"GET", store::redis_key(random.below(keys)).as_bytes()],
+                &[
+                    b"GET",
+                    store::redis_key(random.below(keys as usize) as u64).as_bytes(),
+                ],
             );
             requests.ends.push(requests.bytes.len());
         }
@@ -102,13 +106,13 @@ pub fn drive(
     duration: Duration,
 ) -> Result<(u64, Duration)> {
     let poll = Poll::new()?;
-    let mut random = Random(connections as u64 * 1000 + depth as u64);
+    let mut random = Random::new(connections as u64 * 1000 + depth as u64);
     let mut all = Vec::new();
     for token in 0..connections {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         poll.add(&stream, token)?;
-        let next = random.below((requests.len() - depth) as u64) as usize;
+        let next = random.below(requests.len() - depth);
         all.push(Connection {
             stream,
             awaited: 0,

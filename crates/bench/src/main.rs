@@ -10,6 +10,7 @@
 //! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
 
 mod karma;
+mod keys;
 mod load;
 mod net;
 mod process;

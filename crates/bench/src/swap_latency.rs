@@ -21,9 +21,10 @@ use larder_batch::version::files::StreamingFile;
 use larder_client::AdminClient;
 use serde_json::json;
 
+use crate::keys::Random;
 use crate::report::{self, median, spread};
 use crate::server::publish;
-use crate::store::{Random, VALUE_BYTES};
+use crate::store::VALUE_BYTES;
 use crate::{Result, load, process, store};
 
 #[derive(Args)]
@@ -223,14 +224,17 @@ fn read_on_one(
     };
     let mut stream = connect()?;
     let mut reads = Reads::new()?;
-    let mut random = Random(7 + seed);
+    let mut random = Random::new(7 + seed);
     let (mut request, mut reply) = (Vec::new(), [0; 6 + VALUE_BYTES + 2]);
     let mut due = schedule.first;
     while due < schedule.end && go_on.load(Ordering::Relaxed) {
         request.clear();
         load::encode(
             &mut request,
-            &[b"GET", store::redis_key(random.below(keys)).as_bytes()],
+            &[
+                b"GET",
+                store::redis_key(random.below(keys as usize) as u64).as_bytes(),
+            ],
         );
         while Instant::now() < due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

@@ -11,6 +11,7 @@ use clap::Args;
 use larder_table::{Split, Table, Value};
 
 use crate::Result;
+use crate::keys::put_digits;
 use crate::report;
 use crate::table_alloc::asked;
 use crate::table_rivals::{HashOfTrees, Map, OneGroup};
@@ -155,7 +156,7 @@ fn fan_out(args: &TableArgs) -> Vec<(&'static str, f64, f64)> {
         let ids: Vec<_> = (0..args.groups)
             .filter_map(|user| {
                 let mut key = keys.next();
-                digits(&mut key[6..14], user);
+                put_digits(&mut key[6..14], user);
                 table.put_shared(&key, &value);
                 table.group(&key)
             })
@@ -167,8 +168,8 @@ fn fan_out(args: &TableArgs) -> Vec<(&'static str, f64, f64)> {
             let step = keys.below(ids.len() as u64 / 2) as usize | 1;
             let follower = |nth: usize| ids[(from + nth * step) % ids.len()];
             let mut suffix = *b"0000000000|00000000";
-            digits(&mut suffix[..10], 1_000_000_000 + args.groups + round);
-            digits(&mut suffix[11..], round % 99_999_999);
+            put_digits(&mut suffix[..10], 1_000_000_000 + args.groups + round);
+            put_digits(&mut suffix[11..], round % 99_999_999);
             let start = cpu_seconds();
             for nth in 0..1000 {
                 table.prefetch(follower(nth + 24));
@@ -229,17 +230,10 @@ impl Keys<'_> {
     fn key(&mut self, time: u64) -> [u8; KEY] {
         let mut key = *b"tline|00000000|0000000000|00000000";
         let (group, poster) = (self.below(self.args.groups), self.below(self.args.groups));
-        digits(&mut key[6..14], group);
-        digits(&mut key[15..25], 1_000_000_000 + time);
-        digits(&mut key[26..], poster);
+        put_digits(&mut key[6..14], group);
+        put_digits(&mut key[15..25], 1_000_000_000 + time);
+        put_digits(&mut key[26..], poster);
         key
-    }
-}
-
-fn digits(into: &mut [u8], mut number: u64) {
-    for digit in into.iter_mut().rev() {
-        *digit = b'0' + (number % 10) as u8;
-        number /= 10;
     }
 }
 

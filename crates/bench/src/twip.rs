@@ -12,7 +12,8 @@ use clap::{Args, ValueEnum};
 use larder_join::{Engine, Limits};
 
 use crate::Result;
-use crate::twip_graph::{self, Graph, Random, Weighted};
+use crate::keys::Random;
+use crate::twip_graph::{self, Graph, Weighted};
 
 #[derive(Args)]
 pub struct TwipArgs {

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 
 use super::workload::Seen;
 use crate::Result;
+use crate::keys::put_digits;
 
 /// Requests under way before no new operation starts.
 pub const WINDOW: usize = 4096;
@@ -182,11 +183,7 @@ impl<A: Copy> Connection<A> {
 pub fn digits(out: &mut Vec<u8>, number: u64, width: usize) {
     let start = out.len();
     out.resize(start + width, b'0');
-    let mut left = number;
-    for digit in out[start..].iter_mut().rev() {
-        *digit = b'0' + (left % 10) as u8;
-        left /= 10;
-    }
+    put_digits(&mut out[start..], number);
 }
 
 /// A number of decimal digits.

@@ -15,10 +15,10 @@ use super::pages::{Operation, Pages};
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
 use super::workload::Seen;
 use crate::Result;
+use crate::keys::Random;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
 use crate::twip::cpu_seconds;
-use crate::twip_graph::Random;
 
 /// At least so many times Redis's pages a second.
 const BAR: f64 = 5.0;

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::workload::Seen;
-use crate::twip_graph::Random;
+use crate::keys::Random;
 
 /// Times another voter is drawn when one has voted already.
 const DRAWS_MAX: usize = 8;

@@ -17,10 +17,11 @@ use super::services::{self, CLIENT_CORE, SERVER_CORE};
 use super::timelines::{Connection, System, Timelines};
 use super::workload::{FOREVER, Operation, Seen, Workload};
 use crate::Result;
+use crate::keys::Random;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
 use crate::twip::{START, cpu_seconds};
-use crate::twip_graph::{self, Random};
+use crate::twip_graph;
 
 #[derive(Args)]
 pub struct TwipNetArgs {

@@ -5,8 +5,9 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use crate::keys::Random;
 use crate::twip::{START, poster_weight};
-use crate::twip_graph::{Graph, Random, Weighted};
+use crate::twip_graph::{Graph, Weighted};
 
 const LOGIN_WINDOW: u64 = 1_000_000;
 /// Times another poster is drawn when a user follows the first one already.

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use larder_types::ByteSize;
 
-use crate::resp::{Client, request};
+use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
-const TIMELINE: &str =
-    "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
 /// A join of a join, whose rows are by author: on another core than the timelines they are counted from.
 const SEEN: &str = "seen|<author> = count tline|<user>|<time>|<author>";
 
@@ -19,12 +17,6 @@ fn server(threads: usize) -> TestServer {
 
 fn clients(server: &TestServer, count: usize) -> Vec<Client> {
     (0..count).map(|_| Client::connect(server)).collect()
-}
-
-#[track_caller]
-fn create(client: &mut Client, name: &str, definition: &str) {
-    client.send(&request(&["JOIN.CREATE", name, definition]));
-    assert_eq!(client.reply(), "+OK");
 }
 
 struct Random(u64);
@@ -99,8 +91,8 @@ fn every_connection_reads_what_was_acknowledged_to_any_other() {
                         client.check("JOIN.DROP seen", "+OK");
                         client.check("JOIN.DROP timeline", "+OK");
                     } else {
-                        create(client, "timeline", TIMELINE);
-                        create(client, "seen", SEEN);
+                        client.create("timeline", TIMELINE);
+                        client.create("seen", SEEN);
                     }
                     joined = !joined;
                 }
@@ -165,7 +157,7 @@ fn every_connection_reads_what_was_acknowledged_to_any_other() {
 fn a_pipeline_is_answered_in_order_and_sees_its_own_writes() {
     let server = server(3);
     let mut clients = clients(&server, 6);
-    create(&mut clients[0], "timeline", TIMELINE);
+    clients[0].create("timeline", TIMELINE);
     for (round, client) in (0..).zip(clients.iter_mut()) {
         let (mut bytes, mut expected) = (Vec::new(), Vec::new());
         let mut say = |line: &str, reply: String| {
@@ -204,7 +196,7 @@ fn a_pipeline_is_answered_in_order_and_sees_its_own_writes() {
 fn what_spans_cores_is_put_together() {
     let server = server(3);
     let mut clients = clients(&server, 6);
-    create(&mut clients[0], "timeline", TIMELINE);
+    clients[0].create("timeline", TIMELINE);
     let keys: Vec<String> = (0..60).map(|n| format!("t|k{n:02}|x")).collect();
     for (at, key) in keys.iter().enumerate() {
         clients[at % 6].check(&format!("SET {key} v{at:02}"), "+OK");
@@ -314,7 +306,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     });
     let addr = server.server().resp_addr();
     let mut client = Client::connect(&server);
-    create(&mut client, "timeline", TIMELINE);
+    client.create("timeline", TIMELINE);
     client.check("MSET n|a 1000 n|b 1000 n|c 1000 n|d 1000", "+OK");
     let movers: Vec<_> = (0..3)
         .map(|mover| {
@@ -387,7 +379,7 @@ fn rows_find_their_cores_whatever_the_number_was_before() {
     let mut server = server(3);
     let mut base = Rows::new();
     let mut client = Client::connect(&server);
-    create(&mut client, "timeline", TIMELINE);
+    client.create("timeline", TIMELINE);
     for n in 0..50 {
         let rows = [
             (format!("sub|u{}|u{}", n % 7, n), "1".to_owned()),
@@ -423,7 +415,7 @@ fn snapshots_keep_the_journal_short_and_hold_every_row() {
     for threads in [1, 3] {
         let mut server = server(threads);
         let mut client = Client::connect(&server);
-        create(&mut client, "timeline", TIMELINE);
+        client.create("timeline", TIMELINE);
         client.check("SET sub|ann|bob 1", "+OK");
         client.check("SET post|bob|1 hello", "+OK");
         client.check("SET t|later here EX 999", "+OK");
@@ -464,7 +456,7 @@ fn snapshots_keep_the_journal_short_and_hold_every_row() {
 fn a_row_that_expires_leaves_what_other_cores_computed_from_it() {
     let server = server(3);
     let mut client = Client::connect(&server);
-    create(&mut client, "timeline", TIMELINE);
+    client.create("timeline", TIMELINE);
     for n in 0..20 {
         client.check(&format!("SET sub|u{n}|star 1"), "+OK");
     }
@@ -488,7 +480,7 @@ fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
         config.tables.memory = ByteSize(1 << 20);
     });
     let mut clients = clients(&server, 4);
-    create(&mut clients[0], "timeline", TIMELINE);
+    clients[0].create("timeline", TIMELINE);
     let text = "x".repeat(500);
     for author in 0..40 {
         for time in 0..20 {
@@ -528,7 +520,7 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
     let followers = if is_slow { 1_000_000 } else { 40_000 };
     let server = server(2);
     let mut writer = Client::connect(&server);
-    create(&mut writer, "timeline", TIMELINE);
+    writer.create("timeline", TIMELINE);
     for chunk in (0..followers).collect::<Vec<_>>().chunks(500) {
         let mut bytes = Vec::new();
         for user in chunk {

@@ -16,6 +16,10 @@ pub struct Client {
     pub stream: BufReader<TcpStream>,
 }
 
+/// The join of most tests.
+pub const TIMELINE: &str =
+    "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+
 impl Client {
     pub fn connect(server: &TestServer) -> Client {
         Client::to(server.server().resp_addr())
@@ -64,6 +68,12 @@ impl Client {
     #[track_caller]
     pub fn check(&mut self, line: &str, expected: &str) {
         assert_eq!(self.ask(line), expected, "{line}");
+    }
+
+    #[track_caller]
+    pub fn create(&mut self, name: &str, definition: &str) {
+        self.send(&request(&["JOIN.CREATE", name, definition]));
+        assert_eq!(self.reply(), "+OK");
     }
 
     /// What comes until the server closes.

@@ -6,23 +6,14 @@ use std::time::{Duration, Instant};
 use larder_types::ByteSize;
 use serde_json::json;
 
-use crate::resp::{Client, request, server_with};
+use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
-
-const TIMELINE: &str =
-    "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
-
-#[track_caller]
-fn create(client: &mut Client, name: &str, definition: &str) {
-    client.send(&request(&["JOIN.CREATE", name, definition]));
-    assert_eq!(client.reply(), "+OK");
-}
 
 #[test]
 fn a_post_is_on_its_followers_timelines_when_it_is_answered() {
     let server = TestServer::start();
     let mut client = Client::connect(&server);
-    create(&mut client, "timeline", TIMELINE);
+    client.create("timeline", TIMELINE);
     client.check("SET sub|ann|bob 1", "+OK");
     client.check("SET post|bob|0000000100 hello", "+OK");
     client.check(
@@ -252,7 +243,7 @@ fn everything_is_there_again_after_a_restart() {
     for fsync in ["always", "everysec", "no"] {
         let mut server = TestServer::with(|config| config.tables.fsync = fsync.to_owned());
         let mut client = Client::connect(&server);
-        create(&mut client, "timeline", TIMELINE);
+        client.create("timeline", TIMELINE);
         client.check("SET sub|ann|bob 1", "+OK");
         client.check("SET post|bob|0000000100 hello", "+OK");
         client.check("SET t|soon gone PX 1", "+OK");
@@ -348,7 +339,7 @@ fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
     const FOLLOWERS: usize = 50_000;
     let server = TestServer::start();
     let mut writer = Client::connect(&server);
-    create(&mut writer, "timeline", TIMELINE);
+    writer.create("timeline", TIMELINE);
     for chunk in (0..FOLLOWERS).collect::<Vec<_>>().chunks(500) {
         let mut bytes = Vec::new();
         for user in chunk {
