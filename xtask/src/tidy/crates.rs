@@ -7,7 +7,7 @@ use crate::tree::{self, Tree};
 
 /// Each crate and the crates of ours it may link, lowest first. A crate may use only what stands
 /// above it in this table, and only what its row names. Tests may use more: they link what they drive.
-const MAY_USE: [(&str, &[&str]); 16] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("types", &[]),
     ("table", &["types"]),
     ("batch", &["types"]),
@@ -29,6 +29,7 @@ const MAY_USE: [(&str, &[&str]); 16] = [
         "bench",
         &["types", "table", "batch", "join", "protocol", "client"],
     ),
+    ("bg", &["types", "validate", "protocol", "client"]),
     (
         "cli",
         &[
@@ -44,13 +45,16 @@ const HOMES: [(&str, &[&str]); 12] = [
     ("object_store", &["remote"]),
     ("arrow-", &["ingest"]),
     ("parquet", &["ingest"]),
-    ("tokio", &["remote", "postgres", "server", "client", "cli"]),
-    ("tokio-postgres", &["postgres"]),
+    (
+        "tokio",
+        &["remote", "postgres", "server", "client", "bg", "cli"],
+    ),
+    ("tokio-postgres", &["postgres", "bg"]),
     ("pgwire-replication", &["postgres"]),
-    ("axum", &["server"]),
+    ("axum", &["server", "bg"]),
     ("reqwest", &["remote"]),
     ("ureq", &["client"]),
-    ("clap", &["cli", "bench"]),
+    ("clap", &["cli", "bench", "bg"]),
     ("rand", &[]),
     ("memmap2", &["batch"]),
 ];

@@ -1,0 +1,37 @@
+//! The data stores that bg knows, by name.
+
+mod null;
+
+use crate::store::Store;
+
+/// A data store's name and what `bg stores` says of it.
+pub struct Known {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Opens it; refuses an address it cannot use and settings it does not know.
+    pub open: fn(&Options) -> Opened,
+}
+
+pub type Opened = Result<Box<dyn Store>, String>;
+
+/// What the user said of a data store.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where it is; its usual address if not said.
+    pub address: Option<String>,
+    /// Connections of each worker, where a store lets one choose.
+    pub connections: Option<usize>,
+    /// `--set name=value`, of this store alone.
+    pub settings: Vec<(String, String)>,
+}
+
+/// In the order in which `bg stores` lists them.
+pub const KNOWN: &[Known] = &[Known {
+    name: "null",
+    about: "does nothing and answers as if: rates bg itself",
+    open: null::open,
+}];
+
+pub fn find(name: &str) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.name == name)
+}
