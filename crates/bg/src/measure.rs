@@ -1,13 +1,22 @@
 //! What a trial is, and what came of it.
 //!
 //! A *trial* runs a mix against a data store with so much load for so long. What came of trials of several workers or clients adds up: counts by
-//! sum, latencies by merging histograms.
+//! sum, latencies by merging histograms. All of it is data (serde): clients send it to their coordinator, reports keep it.
+//!
+//! Invariants:
+//!
+//! 1. [`ActionMeasured::failed`] holds those calls of [`ActionMeasured::latency`] that were refused or whose outcome is unknown, and no others.
+//! 2. The moments of [`Measured::series`] are those of the measured time, in order, each a second but for the last.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
+use crate::store::Failure;
+
+mod spelling;
 
 /// How hard a trial presses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,23 +45,33 @@ pub trait Laboratory {
 }
 
 /// What came of a trial.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// How long was measured.
+    #[serde(rename = "seconds", with = "spelling::seconds")]
     pub duration: Duration,
     /// By [`Action`] as a number.
+    #[serde(with = "spelling::by_action")]
     pub actions: Vec<ActionMeasured>,
     /// Sessions that ended, of mixes of sessions.
     pub sessions: u64,
     /// None where nothing was traced.
     pub reads: Option<Judged>,
+    /// Empty where nobody kept it.
+    pub series: Vec<Moment>,
+    /// What making the load took; None where nobody looked.
+    pub effort: Option<Effort>,
 }
 
 /// Of one action.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActionMeasured {
     /// Nanoseconds of every call that was answered or given up, those that failed too.
+    #[serde(rename = "latency_ns", with = "spelling::histogram")]
     pub latency: Histogram<u64>,
+    /// Nanoseconds of those calls of `latency` that were refused or whose outcome nobody knows.
+    #[serde(rename = "failed_ns", with = "spelling::histogram")]
+    pub failed: Histogram<u64>,
     /// Of those, how many the data store refused.
     pub refused: u64,
     /// Of those, how many nobody knows the outcome of: timeouts, lost connections.
@@ -64,13 +83,83 @@ pub struct ActionMeasured {
 }
 
 /// What validation said of a trial's reads.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Judged {
     pub reads: u64,
-    /// Those that no order of the writes explains.
+    /// Those that no order of the writes explains: counts, members, and lists at one instant.
     pub unpredictable: u64,
     /// Those that would take too long to tell.
     pub undecided: u64,
+    /// Reads that are not as each [`Level`] or one below it wants them, by level as a number; none for levels not judged.
+    pub by_level: [Option<u64>; Level::ALL.len()],
+    /// Of the unpredictable, by class; each name once.
+    pub by_class: Vec<(String, u64)>,
+    /// Of the stale, by age: at index i those whose age in nanoseconds has i bits.
+    pub ages: Vec<u64>,
+    /// The first unpredictable reads, in words.
+    pub witnesses: Vec<String>,
+}
+
+/// How strictly reads are judged: BG counts, each level above also wants what is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Counts are as some order of the writes makes them: BG's own number.
+    Counts,
+    /// Every element of a list was there at some instant of the read.
+    Members,
+    /// All elements of a list at one instant.
+    Snapshot,
+    /// What one read saw, a later one sees too.
+    Atomic,
+    /// What one action returns of several items is of one instant.
+    Joint,
+}
+
+impl Level {
+    pub const ALL: [Level; 5] = [
+        Level::Counts,
+        Level::Members,
+        Level::Snapshot,
+        Level::Atomic,
+        Level::Joint,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Counts => "counts",
+            Level::Members => "members",
+            Level::Snapshot => "snapshot",
+            Level::Atomic => "atomic",
+            Level::Joint => "joint",
+        }
+    }
+}
+
+/// A second of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Nanoseconds of the calls that ended in it.
+    #[serde(rename = "latency_ns", with = "spelling::histogram")]
+    pub latency: Histogram<u64>,
+    /// Of those, refused or of unknown outcome.
+    pub failed: u64,
+    /// Reads judged, and of those the unpredictable; zero where they are judged only at the end.
+    pub reads: u64,
+    pub unpredictable: u64,
+}
+
+/// What making the load took: a generator that is short of processors measures itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Effort {
+    /// Processor time of the whole client, of all its threads.
+    #[serde(rename = "cpu_seconds", with = "spelling::seconds")]
+    pub cpu: Duration,
+    /// Processors that the client may use.
+    pub processors: u32,
+    /// Part of the measured time, 0 to 1, that the busiest of the workers' threads was on a processor.
+    pub busiest_worker: f64,
 }
 
 impl Measured {
@@ -80,6 +169,8 @@ impl Measured {
             actions: Action::ALL.map(|_| ActionMeasured::new()).into(),
             sessions: 0,
             reads: None,
+            series: Vec::new(),
+            effort: None,
         }
     }
 
@@ -104,14 +195,86 @@ impl Measured {
         for (mine, theirs) in self.actions.iter_mut().zip(&other.actions) {
             mine.add(theirs);
         }
-        self.reads = match (self.reads, other.reads) {
-            (Some(mine), Some(theirs)) => Some(Judged {
-                reads: mine.reads + theirs.reads,
-                unpredictable: mine.unpredictable + theirs.unpredictable,
-                undecided: mine.undecided + theirs.undecided,
-            }),
-            (mine, theirs) => mine.or(theirs),
-        };
+        self.reads = merge(self.reads.take(), other.reads.clone(), Judged::add);
+        self.effort = merge(self.effort, other.effort, Effort::add);
+        for (index, moment) in other.series.iter().enumerate() {
+            match self.series.get_mut(index) {
+                Some(mine) => mine.add(moment),
+                None => self.series.push(moment.clone()),
+            }
+        }
+    }
+}
+
+fn merge<T>(mine: Option<T>, theirs: Option<T>, add: fn(&mut T, T)) -> Option<T> {
+    match (mine, theirs) {
+        (Some(mut mine), Some(theirs)) => {
+            add(&mut mine, theirs);
+            Some(mine)
+        }
+        (mine, theirs) => mine.or(theirs),
+    }
+}
+
+impl Judged {
+    /// Witnesses kept when results are added.
+    const WITNESSES_MAX: usize = 20;
+
+    fn add(&mut self, other: Judged) {
+        self.reads += other.reads;
+        self.unpredictable += other.unpredictable;
+        self.undecided += other.undecided;
+        for (mine, theirs) in self.by_level.iter_mut().zip(other.by_level) {
+            *mine = merge(*mine, theirs, |mine, theirs| *mine += theirs);
+        }
+        for (class, count) in other.by_class {
+            match self.by_class.iter_mut().find(|(name, _)| *name == class) {
+                Some((_, mine)) => *mine += count,
+                None => self.by_class.push((class, count)),
+            }
+        }
+        if self.ages.len() < other.ages.len() {
+            self.ages.resize(other.ages.len(), 0);
+        }
+        for (mine, theirs) in self.ages.iter_mut().zip(other.ages) {
+            *mine += theirs;
+        }
+        self.witnesses.extend(other.witnesses);
+        self.witnesses.truncate(Judged::WITNESSES_MAX);
+    }
+}
+
+impl Moment {
+    pub fn new() -> Moment {
+        Moment {
+            latency: Histogram::new(2).expect("two significant digits"),
+            failed: 0,
+            reads: 0,
+            unpredictable: 0,
+        }
+    }
+
+    fn add(&mut self, other: &Moment) {
+        self.latency
+            .add(&other.latency)
+            .expect("histograms that grow as needed");
+        self.failed += other.failed;
+        self.reads += other.reads;
+        self.unpredictable += other.unpredictable;
+    }
+}
+
+impl Default for Moment {
+    fn default() -> Self {
+        Moment::new()
+    }
+}
+
+impl Effort {
+    fn add(&mut self, other: Effort) {
+        self.cpu += other.cpu;
+        self.processors += other.processors;
+        self.busiest_worker = self.busiest_worker.max(other.busiest_worker);
     }
 }
 
@@ -119,6 +282,7 @@ impl ActionMeasured {
     pub fn new() -> ActionMeasured {
         ActionMeasured {
             latency: Histogram::new(3).expect("three significant digits"),
+            failed: Histogram::new(3).expect("three significant digits"),
             refused: 0,
             unknown: 0,
             skipped: 0,
@@ -126,13 +290,43 @@ impl ActionMeasured {
         }
     }
 
+    /// One call that ended so after so long.
+    pub fn record(&mut self, latency_ns: u64, failure: Option<&Failure>) {
+        self.latency
+            .record(latency_ns)
+            .expect("histograms that grow as needed");
+        let Some(failure) = failure else { return };
+        self.failed
+            .record(latency_ns)
+            .expect("histograms that grow as needed");
+        match failure {
+            Failure::Refused(_) => self.refused += 1,
+            Failure::Unknown(_) => self.unknown += 1,
+        }
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.latency.len()
+    }
+
+    /// Calls answered.
     pub fn done(&self) -> u64 {
-        self.latency.len() - self.refused - self.unknown
+        self.latency.len().saturating_sub(self.failed.len())
+    }
+
+    /// Calls answered within so many nanoseconds, to the histogram's three digits.
+    pub fn within(&self, limit_ns: u64) -> u64 {
+        self.latency
+            .count_between(0, limit_ns)
+            .saturating_sub(self.failed.count_between(0, limit_ns))
     }
 
     fn add(&mut self, other: &ActionMeasured) {
         self.latency
             .add(&other.latency)
+            .expect("histograms that grow as needed");
+        self.failed
+            .add(&other.failed)
             .expect("histograms that grow as needed");
         self.refused += other.refused;
         self.unknown += other.unknown;

@@ -1,0 +1,3 @@
+//! Tests of bg from outside.
+
+mod measure;
