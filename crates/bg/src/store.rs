@@ -36,6 +36,16 @@ pub trait Store: Send + Sync {
     /// Makes the schema anew, empty; what was there is gone.
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()>;
 
+    /// Whether what was loaded is gone with this process, so that a run must load first.
+    fn is_volatile(&self) -> bool {
+        false
+    }
+
+    /// Whether its answers mean anything; if not they are not judged.
+    fn is_hollow(&self) -> bool {
+        false
+    }
+
     /// A worker's client.
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>>;
 }

@@ -19,6 +19,10 @@ impl Store for Null {
         "null"
     }
 
+    fn is_hollow(&self) -> bool {
+        true
+    }
+
     fn create<'a>(&'a self, _: &'a Population) -> Reply<'a, ()> {
         done()
     }

@@ -1,3 +1,4 @@
-//! Tests of bg from outside.
+//! Tests of bg, as its users and its stores see it.
 
 mod measure;
+mod population;

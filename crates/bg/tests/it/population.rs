@@ -1,0 +1,126 @@
+//! Who is there at the start.
+
+use std::sync::Arc;
+
+use larder_bg::population::graph::Graph;
+use larder_bg::population::{Friendships, Impossible, Population};
+
+fn lattice(members: u32, friends: u32, invitations: u32) -> Population {
+    Population {
+        members,
+        friends,
+        invitations,
+        resources: 7,
+        ..Population::default()
+    }
+}
+
+fn of_graph(members: u32, invitations: u32, edges: &[(u32, u32)]) -> Population {
+    Population {
+        friendships: Friendships::Graph(Arc::new(Graph::new(members, edges))),
+        ..lattice(members, 0, invitations)
+    }
+}
+
+/// Every pair of members is related in at most one way, and each function tells the same.
+fn check_relations(population: &Population) {
+    population.check().unwrap();
+    let members = population.members;
+    let mut related = vec![0u8; (members * members) as usize];
+    let mut invitations = 0;
+    for member in 0..members {
+        let friends: Vec<u32> = population.friends_of(member).collect();
+        assert_eq!(population.friend_count(member), friends.len() as u32);
+        for friend in friends {
+            assert!(population.are_friends(member, friend));
+            related[(member * members + friend) as usize] += 1;
+        }
+        for inviter in population.inviters_of(member) {
+            assert!(population.invited_by(inviter).any(|other| other == member));
+            related[(member * members + inviter) as usize] += 1;
+            related[(inviter * members + member) as usize] += 1;
+            invitations += 1;
+        }
+        let invited = population.invited_by(member).count();
+        invitations -= invited as i64;
+    }
+    assert_eq!(invitations, 0, "invitations sent and received");
+    for one in 0..members {
+        assert_eq!(
+            related[(one * members + one) as usize],
+            0,
+            "{one} and itself"
+        );
+        for other in 0..members {
+            let (there, back) = (one * members + other, other * members + one);
+            assert!(related[there as usize] <= 1, "{one} and {other}");
+            assert_eq!(related[there as usize], related[back as usize]);
+            let friends = population.are_friends(one, other);
+            assert_eq!(
+                friends,
+                population.friends_of(one).any(|friend| friend == other)
+            );
+        }
+    }
+}
+
+#[test]
+fn two_members_are_related_in_at_most_one_way() {
+    check_relations(&lattice(1, 0, 0));
+    check_relations(&lattice(11, 4, 3));
+    check_relations(&lattice(10, 8, 0));
+    check_relations(&lattice(101, 20, 40));
+    let edges = [
+        (0, 1),
+        (1, 0),
+        (2, 2),
+        (3, 9),
+        (9, 4),
+        (4, 3),
+        (0, 7),
+        (0, 1),
+        (0, 2),
+    ];
+    check_relations(&of_graph(10, 0, &edges));
+    check_relations(&of_graph(10, 2, &edges));
+    check_relations(&of_graph(60, 9, &edges));
+}
+
+#[test]
+fn a_graph_keeps_each_friendship_once() {
+    let graph = Graph::new(5, &[(0, 1), (1, 0), (2, 2), (4, 0), (0, 1)]);
+    assert_eq!(graph.friendships(), 2);
+    assert_eq!(graph.friends_of(0), [1, 4]);
+    assert_eq!(graph.friends_of(2), []);
+    assert_eq!(graph.friends_of(4), [0]);
+}
+
+#[test]
+fn every_resource_is_on_one_wall_and_walls_are_equally_full() {
+    let population = lattice(13, 2, 0);
+    let mut seen = vec![0; population.resource_count() as usize];
+    for member in 0..population.members {
+        let wall: Vec<u64> = population.wall_of(member).collect();
+        assert_eq!(wall.len(), 7);
+        for resource in &wall {
+            assert_eq!(population.wall(*resource), member);
+            seen[*resource as usize] += 1;
+        }
+        let top = population.top_of_wall(member, 3);
+        assert!(top.is_sorted_by(|a, b| a > b) && top.iter().all(|it| wall.contains(it)));
+        assert_eq!(top[0], *wall.iter().max().unwrap());
+    }
+    assert!(seen.iter().all(|count| *count == 1));
+}
+
+#[test]
+fn impossible_numbers_are_refused_by_name() {
+    let refused = |population: Population| population.check().unwrap_err().to_string();
+    assert_eq!(lattice(0, 0, 0).check(), Err(Impossible::NoMembers));
+    assert!(refused(lattice(10, 3, 0)).contains("--friends 3: must be even"));
+    assert!(refused(lattice(10, 10, 0)).contains("fewer than --members 10"));
+    assert!(refused(lattice(10, 8, 1)).contains("--invitations 1"));
+    let mut other = of_graph(10, 0, &[(0, 1)]);
+    other.members = 11;
+    assert!(refused(other).contains("of 10 members"));
+}
