@@ -1,4 +1,4 @@
-//! Tests of bg, as its users and its stores see it.
+//! Tests of bg from outside.
 
 mod measure;
 mod population;
