@@ -20,5 +20,6 @@ pub mod content;
 pub mod item;
 pub mod measure;
 pub mod population;
+pub mod sla;
 pub mod store;
 pub mod stores;

@@ -91,7 +91,8 @@ pub struct Judged {
     pub unpredictable: u64,
     /// Those that would take too long to tell.
     pub undecided: u64,
-    /// Reads that are not as each [`Level`] or one below it wants them, by level as a number; none for levels not judged.
+    /// Reads that are not as each [`Level`] or one below it wants them, by level as a number; None for levels not judged, and
+    /// `unpredictable` for [`Level::Snapshot`].
     pub by_level: [Option<u64>; Level::ALL.len()],
     /// Of the unpredictable, by class; each name once.
     pub by_class: Vec<(String, u64)>,
@@ -217,6 +218,14 @@ fn merge<T>(mine: Option<T>, theirs: Option<T>, add: fn(&mut T, T)) -> Option<T>
 }
 
 impl Judged {
+    /// Unpredictable reads at a level; None where reads were not judged so strictly.
+    pub fn at(&self, level: Level) -> Option<u64> {
+        match level {
+            Level::Snapshot => Some(self.unpredictable),
+            level => self.by_level[level as usize],
+        }
+    }
+
     /// Witnesses kept when results are added.
     const WITNESSES_MAX: usize = 20;
 

@@ -2,3 +2,4 @@
 
 mod measure;
 mod population;
+mod sla;

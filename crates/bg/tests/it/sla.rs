@@ -1,0 +1,200 @@
+//! Agreements: read, misread with the column, and judged.
+
+use std::time::Duration;
+
+use larder_bg::action::Action;
+use larder_bg::measure::{Judged, Level, Measured};
+use larder_bg::sla::{Clause, Sla};
+use larder_bg::store::Failure;
+
+fn parse(text: &str) -> Sla {
+    text.parse().unwrap_or_else(|why| panic!("{why}"))
+}
+
+#[test]
+fn an_agreement_is_read_clause_by_clause() {
+    let sla = parse(
+        "95% < 100ms, view-profile: 99% <= 0.5 ms,p99.9<2s, list-friends:p50 < 80us, 1% errors,
+         post-comment: 0% errors, 0.1% unpredictable, 0% unpredictable at counts, 90s",
+    );
+    let within = |action, percent, micros| Clause::Within {
+        action,
+        percent,
+        limit: Duration::from_micros(micros),
+    };
+    assert_eq!(
+        sla.clauses,
+        [
+            within(None, 95.0, 100_000),
+            within(Some(Action::ViewProfile), 99.0, 500),
+            within(None, 99.9, 2_000_000),
+            within(Some(Action::ListFriends), 50.0, 80),
+            Clause::Errors {
+                action: None,
+                percent: 1.0
+            },
+            Clause::Errors {
+                action: Some(Action::PostComment),
+                percent: 0.0
+            },
+            Clause::Unpredictable {
+                percent: 0.1,
+                level: Level::Snapshot
+            },
+            Clause::Unpredictable {
+                percent: 0.0,
+                level: Level::Counts
+            },
+        ]
+    );
+    assert_eq!(sla.duration, Duration::from_secs(90));
+    assert_eq!(parse(&sla.to_string()), sla);
+    let short = parse("95% < 100ms");
+    assert_eq!(short.duration, Sla::DURATION);
+    assert_eq!(short.to_string(), "95% < 100ms, 60s");
+}
+
+#[test]
+fn a_misread_agreement_says_where() {
+    let cases = [
+        ("", 1, "expected a clause"),
+        ("60s", 4, "nothing to meet"),
+        ("95% < 100", 10, "a unit"),
+        ("95% < , 60s", 7, "expected a time"),
+        ("95% 100ms", 5, "expected `<`"),
+        ("101% < 1s", 1, "at most 100"),
+        ("0% < 1s", 6, "always met"),
+        ("95% < 0ms", 7, "such a time"),
+        ("95% < 1s; 60s", 9, "a comma or the end"),
+        ("95% < 1s, 60s, 70s", 16, "said already"),
+        ("95% < 1s, 95% < 1s", 11, "already"),
+        (
+            "view-profil: 95% < 1s",
+            1,
+            "no action is called `view-profil`",
+        ),
+        ("95% < 1s, view-profile 95% < 1s", 24, "a colon"),
+        ("view-profile: 1% unpredictable", 18, "only all of them"),
+        ("view-profile: 60s", 15, "only the whole agreement"),
+        ("1% unpredictable at noon", 21, "counts, members, snapshot"),
+        ("1% unpredictable or so", 18, "`at` and a level"),
+        ("1.2.3% < 1s", 1, "`1.2.3` is no number"),
+        ("p101 < 1s", 2, "a percentile"),
+        ("95% < 1s,", 10, "expected a clause"),
+    ];
+    for (text, column, why) in cases {
+        let misread = text.parse::<Sla>().unwrap_err().to_string();
+        assert!(
+            misread.starts_with(&format!("column {column}: ")) && misread.contains(why),
+            "{misread}"
+        );
+    }
+    let misread = "95% < , 60s".parse::<Sla>().unwrap_err().to_string();
+    assert_eq!(
+        misread,
+        "column 7: expected a time such as 100ms\n  95% < , 60s\n        ^"
+    );
+}
+
+/// So many answers to views of profiles after a millisecond, so many after a second, so many refused at once.
+fn trial(quick: u64, slow: u64, refused: u64) -> Measured {
+    let mut measured = Measured::new(Duration::from_secs(1));
+    let views = &mut measured.actions[Action::ViewProfile as usize];
+    (0..quick).for_each(|_| views.record(1_000_000, None));
+    (0..slow).for_each(|_| views.record(1_000_000_000, None));
+    let no = Failure::Refused(String::new());
+    (0..refused).for_each(|_| views.record(1_000, Some(&no)));
+    measured
+}
+
+#[test]
+fn failed_calls_miss_every_time() {
+    let sla = parse("95% < 2ms, 4% errors");
+    let kept = sla.judge_trial(&trial(96, 0, 4));
+    assert!(kept.met, "{}", kept.why());
+    let missed = sla.judge_trial(&trial(90, 0, 10));
+    assert_eq!(
+        missed.why(),
+        "95% < 2ms: 90.00% of 100 calls; 4% errors: 10.00% of 100 calls"
+    );
+}
+
+#[test]
+fn clauses_of_an_action_look_at_it_alone() {
+    let sla = parse("50% < 2ms, view-profile: 90% < 2ms, list-friends: 99% < 1us");
+    let verdict = sla.judge_trial(&trial(89, 11, 0));
+    let met: Vec<bool> = verdict.clauses.iter().map(|one| one.met).collect();
+    // No friends were listed: that clause has no say.
+    assert_eq!(met, [true, false, true]);
+    assert_eq!(
+        verdict.why(),
+        "view-profile: 90% < 2ms: 89.00% of 100 calls"
+    );
+}
+
+#[test]
+fn a_near_miss_is_told_in_counts() {
+    let verdict = parse("99.99% < 2ms").judge_trial(&trial(199_970, 30, 0));
+    assert_eq!(verdict.why(), "99.99% < 2ms: 199970 of 200000 calls");
+}
+
+#[test]
+fn what_was_not_measured_is_not_met() {
+    let nothing = Measured::new(Duration::from_secs(1));
+    assert!(!parse("95% < 1s").judge_trial(&nothing).met);
+    let sla = parse("95% < 1s, 1% unpredictable");
+    let verdict = sla.judge_trial(&trial(10, 0, 0));
+    assert_eq!(verdict.why(), "1% unpredictable: no reads to judge");
+    let sla = parse("1% unpredictable at atomic");
+    let mut measured = trial(10, 0, 0);
+    measured.reads = Some(Judged {
+        reads: 10,
+        ..Judged::default()
+    });
+    assert!(!sla.judge_trial(&measured).met);
+    measured.reads.as_mut().unwrap().by_level[Level::Atomic as usize] = Some(0);
+    assert!(sla.judge_trial(&measured).met);
+}
+
+#[test]
+fn wrong_bytes_are_unpredictable() {
+    let sla = parse("0.1% unpredictable");
+    let mut measured = trial(1000, 0, 0);
+    measured.reads = Some(Judged {
+        reads: 1000,
+        unpredictable: 1,
+        ..Judged::default()
+    });
+    assert!(sla.judge_trial(&measured).met);
+    measured.actions[Action::ViewProfile as usize].wrong = 1;
+    assert!(!sla.judge_trial(&measured).met);
+}
+
+#[test]
+fn chance_decides_near_the_limit_only() {
+    let sla = parse("95% < 2ms");
+    let sure = |quick, slow| sla.judge_trial(&trial(quick, slow, 0)).is_sure();
+    assert!(sure(9_700, 300) && sure(9_300, 700));
+    assert!(!sure(9_510, 490) && !sure(9_490, 510));
+    // Few calls: a miss may be chance; that all were quick is as good as it gets.
+    assert!(!sure(9, 1) && sure(10, 0));
+    // No unpredictable read at all is a limit that chance does not move.
+    let sla = parse("0% unpredictable");
+    let mut measured = trial(10_000, 0, 0);
+    measured.reads = Some(Judged {
+        reads: 10_000,
+        ..Judged::default()
+    });
+    assert!(sla.judge_trial(&measured).is_sure());
+}
+
+#[test]
+fn tallies_of_trials_add_up() {
+    let sla = parse("95% < 2ms");
+    let mut pooled = sla.tally(&trial(940, 60, 0));
+    assert!(!sla.judge(&pooled).met);
+    pooled[0].add(sla.tally(&trial(970, 30, 0))[0]);
+    let verdict = sla.judge(&pooled);
+    assert!(verdict.met);
+    assert_eq!(verdict.clauses[0].of, 2000);
+}
