@@ -1,6 +1,8 @@
 //! The data stores that bg knows, by name.
 
 mod null;
+mod postgres;
+mod settings;
 
 use crate::store::Store;
 
@@ -26,11 +28,18 @@ pub struct Options {
 }
 
 /// In the order in which `bg stores` lists them.
-pub const KNOWN: &[Known] = &[Known {
-    name: "null",
-    about: "does nothing and answers as if: rates bg itself",
-    open: null::open,
-}];
+pub const KNOWN: &[Known] = &[
+    Known {
+        name: "postgres",
+        about: "PostgreSQL; --set layout=basic|aggregate, rows=2|1",
+        open: postgres::open,
+    },
+    Known {
+        name: "null",
+        about: "does nothing and answers as if: rates bg itself",
+        open: null::open,
+    },
+];
 
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == name)

@@ -2,4 +2,6 @@
 
 mod measure;
 mod population;
+mod postgres;
+mod servers;
 mod sla;

@@ -1,0 +1,218 @@
+//! PostgreSQL, in two of the report's layouts.
+//!
+//! ```text
+//!   Client (this file) ──► sql.rs: an action as one statement ──► pool.rs: the connection with the least to do
+//!                          schema.rs: tables and statements       load.rs: COPY
+//! ```
+//!
+//! `--set layout=basic` counts friends, invitations and resources by query over the index, `layout=aggregate` keeps the counts
+//! in the member's row and changes them with what they count. `--set rows=2` stores a friendship once for each of the
+//! two, `rows=1` once for both.
+//!
+//! # Why one statement an action
+//!
+//! A statement sees one snapshot and is one transaction. So every read is of one instant and every write happens whole, at the default level
+//! (read committed), without `BEGIN` and `COMMIT` and their round trips; and since no transaction
+//! stays open between two messages, calls of many emulated threads may follow each other on one connection without waiting.
+
+mod load;
+mod pool;
+mod schema;
+mod sql;
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+pub use schema::{Layout, Rows};
+pub use sql::{Raw, Sql};
+
+use super::settings::Settings;
+use super::{Opened, Options};
+use crate::population::Population;
+use crate::store::{
+    Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
+};
+
+/// Where PostgreSQL is and how it is laid out.
+#[derive(Clone)]
+pub struct Postgres {
+    config: tokio_postgres::Config,
+    layout: Layout,
+    rows: Rows,
+    connections: usize,
+}
+
+pub fn open(options: &Options) -> Opened {
+    let mut settings = Settings::of(options);
+    let postgres = Postgres::new(options, &mut settings)?;
+    settings.finish("postgres")?;
+    Ok(Box::new(postgres))
+}
+
+impl Postgres {
+    /// # Errors
+    ///
+    /// An address that PostgreSQL does not take, or a setting that is none.
+    pub fn new(options: &Options, settings: &mut Settings<'_>) -> Result<Postgres, String> {
+        let address = options.address.as_deref();
+        let address = address.unwrap_or("postgres://postgres@127.0.0.1:5432/postgres");
+        let mut config: tokio_postgres::Config = address
+            .parse()
+            .map_err(|error| format!("{address}: not an address of PostgreSQL ({error}); it is like postgres://user@host:port/database"))?;
+        let given = config.get_options().unwrap_or_default().to_owned();
+        // Plans that hold for every member; compiling a statement of microseconds takes milliseconds.
+        config.options(format!(
+            "{given} -c search_path=bg -c plan_cache_mode=force_generic_plan -c jit=off"
+        ));
+        config.application_name("bg");
+        config.connect_timeout(std::time::Duration::from_secs(10));
+        Ok(Postgres {
+            config,
+            layout: settings.choice(
+                "layout",
+                &[("basic", Layout::Basic), ("aggregate", Layout::Aggregate)],
+            )?,
+            rows: settings.choice("rows", &[("2", Rows::Two), ("1", Rows::One)])?,
+            connections: options.connections.unwrap_or(DEFAULT_CONNECTIONS),
+        })
+    }
+
+    pub async fn create(&self, population: &Population) -> Result<(), Failure> {
+        if i32::try_from(population.members).is_err() {
+            let members = population.members;
+            return Err(Failure::Refused(format!(
+                "{members} members are more than PostgreSQL's int can number"
+            )));
+        }
+        let client = pool::connect(&self.config).await?;
+        let text = schema::create(self.layout, population);
+        client.batch_execute(&text).await.map_err(pool::failure)
+    }
+
+    pub async fn connect(&self, population: Arc<Population>) -> Result<Sql, Failure> {
+        Sql::connect(self, population).await
+    }
+}
+
+/// Of each worker: enough to keep a core of the server busy while others wait for its log.
+const DEFAULT_CONNECTIONS: usize = 8;
+
+impl Store for Postgres {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
+        Box::pin(self.create(population))
+    }
+
+    fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
+        Box::pin(async { Ok(Rc::new(self.connect(population).await?) as Rc<dyn Client>) })
+    }
+}
+
+impl Client for Sql {
+    fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
+        Box::pin(self.load(members))
+    }
+
+    fn finish_load(&self) -> Reply<'_, ()> {
+        Box::pin(self.finish_load())
+    }
+
+    fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile> {
+        Box::pin(async move {
+            let row = self.profile(owner, requester == owner).await?;
+            let mut profile = Profile {
+                friends: row.friends,
+                invitations: row.invitations,
+                resources: row.resources,
+                wrong: 0,
+            };
+            profile.check(self.population(), owner, row.attributes(), row.image());
+            Ok(profile)
+        })
+    }
+
+    fn list_friends(&self, _: u32, owner: u32) -> Reply<'_, People> {
+        Box::pin(async move { Ok(self.people(&self.friends(owner).await?)) })
+    }
+
+    fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
+        Box::pin(async move { Ok(self.people(&self.invitations(member).await?)) })
+    }
+
+    fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()> {
+        Box::pin(self.invite(inviter, invitee))
+    }
+
+    fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(self.accept(invitee, inviter))
+    }
+
+    fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(self.reject(invitee, inviter))
+    }
+
+    fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()> {
+        Box::pin(self.thaw(member, friend))
+    }
+
+    fn view_top_resources(&self, _: u32, owner: u32, top: u32) -> Reply<'_, Resources> {
+        Box::pin(async move {
+            let mut resources = Resources::default();
+            for row in self.top_resources(owner, top).await? {
+                let Raw(body) = row.get(1);
+                resources.push(self.population(), sql::number(&row, 0), body);
+            }
+            Ok(resources)
+        })
+    }
+
+    fn view_comments(&self, _: u32, resource: u64) -> Reply<'_, Comments> {
+        Box::pin(async move {
+            let mut comments = Comments::default();
+            for row in self.comments(resource).await? {
+                let Raw(body) = row.get(1);
+                comments.push(self.population(), resource, sql::number(&row, 0), body);
+            }
+            Ok(comments)
+        })
+    }
+
+    fn post_comment(&self, member: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        Box::pin(self.comment(member, resource, comment))
+    }
+
+    fn delete_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        Box::pin(self.delete_comment(resource, comment))
+    }
+
+    fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {
+        Box::pin(self.post(member, post))
+    }
+
+    fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed> {
+        Box::pin(async move {
+            let mut feed = Feed::default();
+            for row in self.feed(member, top).await? {
+                let (post, Raw(body)) = (sql::post(&row), row.get(3));
+                feed.push(self.population(), post, body);
+            }
+            Ok(feed)
+        })
+    }
+}
+
+impl Sql {
+    fn people(&self, rows: &[tokio_postgres::Row]) -> People {
+        let mut people = People::default();
+        for row in rows {
+            let (Raw(profile), thumbnail) = (row.get(1), row.get::<_, Option<Raw>>(2));
+            let thumbnail = thumbnail.map(|Raw(bytes)| bytes);
+            people.push(self.population(), sql::member(row, 0), profile, thumbnail);
+        }
+        people
+    }
+}

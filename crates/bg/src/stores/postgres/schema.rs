@@ -1,0 +1,237 @@
+//! The tables, and the statement of each action.
+//!
+//! | table | row | primary key | other indexes |
+//! |---|---|---|---|
+//! | members | attributes, thumbnail and image in the row; in the aggregate layout counts too | id | |
+//! | friendships | two rows: one for each of the two; one row: the lower number first | (member, friend) | one row: (friend) |
+//! | invitations | not answered | (invitee, inviter) | |
+//! | resources | | id | (wall, id), (creator) |
+//! | comments | | (resource, number) | |
+//! | posts | | (author, number) | (author, time) |
+//!
+//! The ten attributes of a profile lie in one column, one behind the other: every action wants all of them, and PostgreSQL answers faster so.
+
+use crate::population::Population;
+
+/// How counts come about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Counted by each query, over an index.
+    Basic,
+    /// Attributes of the member, changed in the transaction that changes what they count.
+    Aggregate,
+}
+
+/// How a friendship lies in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    One,
+    Two,
+}
+
+pub fn create(layout: Layout, population: &Population) -> String {
+    let counts = match layout {
+        Layout::Basic => "",
+        Layout::Aggregate => {
+            ", friends bigint NOT NULL, invitations bigint NOT NULL, resources bigint NOT NULL"
+        }
+    };
+    // A row whose counts change finds room for its next version on its own page, so indexes need not change.
+    let fill = match layout {
+        Layout::Basic => 100,
+        Layout::Aggregate => 50,
+    };
+    // Random bytes do not compress. The thumbnail stays in the row, which lists read; the image goes aside.
+    let images = match population.image_size {
+        None => "",
+        Some(_) => {
+            "ALTER TABLE members ALTER thumbnail SET STORAGE EXTERNAL;
+             ALTER TABLE members ALTER image SET STORAGE EXTERNAL;
+             ALTER TABLE members SET (toast_tuple_target = 4096);"
+        }
+    };
+    format!(
+        "DROP SCHEMA IF EXISTS bg CASCADE;
+         CREATE SCHEMA bg;
+         SET search_path = bg;
+         CREATE TABLE members (id int PRIMARY KEY, profile text NOT NULL, thumbnail bytea, image bytea{counts})
+             WITH (fillfactor = {fill});
+         {images}
+         CREATE TABLE friendships (member int, friend int, PRIMARY KEY (member, friend));
+         CREATE TABLE invitations (invitee int, inviter int, PRIMARY KEY (invitee, inviter));
+         CREATE TABLE resources (id bigint PRIMARY KEY, creator int NOT NULL, wall int NOT NULL, body text NOT NULL);
+         CREATE TABLE comments (resource bigint, number bigint, creator int NOT NULL, body text NOT NULL,
+             PRIMARY KEY (resource, number));
+         CREATE TABLE posts (author int, number bigint, time bigint NOT NULL, body text NOT NULL,
+             PRIMARY KEY (author, number));
+         CREATE INDEX posts_by_time ON posts (author, time);"
+    )
+}
+
+/// What comes after the rows, each on its own: an index is quicker made than kept, and counting over an index
+/// wants to know that pages hold no dead rows.
+pub fn finish(rows: Rows) -> Vec<&'static str> {
+    let mut statements = vec![
+        "CREATE INDEX IF NOT EXISTS resources_by_wall ON resources (wall, id)",
+        "CREATE INDEX IF NOT EXISTS resources_by_creator ON resources (creator)",
+    ];
+    if rows == Rows::One {
+        statements.push(
+            "CREATE INDEX IF NOT EXISTS friendships_by_friend ON friendships (friend, member)",
+        );
+    }
+    statements.push("VACUUM ANALYZE members, friendships, invitations, resources, comments, posts");
+    statements
+}
+
+/// The statements, prepared on every connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Query {
+    OwnProfile,
+    OtherProfile,
+    Friends,
+    Invitations,
+    Invite,
+    Accept,
+    Reject,
+    Thaw,
+    TopResources,
+    Comments,
+    PostComment,
+    DeleteComment,
+    Post,
+    Feed,
+}
+
+impl Query {
+    pub const ALL: [Query; 14] = [
+        Query::OwnProfile,
+        Query::OtherProfile,
+        Query::Friends,
+        Query::Invitations,
+        Query::Invite,
+        Query::Accept,
+        Query::Reject,
+        Query::Thaw,
+        Query::TopResources,
+        Query::Comments,
+        Query::PostComment,
+        Query::DeleteComment,
+        Query::Post,
+        Query::Feed,
+    ];
+
+    pub fn text(self, layout: Layout, rows: Rows) -> String {
+        match self {
+            Query::OwnProfile => profile(layout, rows, true),
+            Query::OtherProfile => profile(layout, rows, false),
+            Query::Friends => format!(
+                "SELECT id, profile, thumbnail FROM ({}) AS friends JOIN members ON id = friend",
+                friends(rows)
+            ),
+            Query::Invitations => {
+                "SELECT id, profile, thumbnail FROM invitations JOIN members ON id = inviter WHERE invitee = $1".into()
+            }
+            Query::Invite => counted(
+                layout,
+                "INSERT INTO invitations (inviter, invitee) VALUES ($1, $2) RETURNING invitee",
+                "invitations = invitations + 1",
+            ),
+            Query::Accept => {
+                let pair = match rows {
+                    Rows::Two => "invitee, inviter FROM gone UNION ALL SELECT inviter, invitee FROM gone",
+                    Rows::One => "least(invitee, inviter), greatest(invitee, inviter) FROM gone",
+                };
+                let made = format!("INSERT INTO friendships (member, friend) SELECT {pair}");
+                let gone = "DELETE FROM invitations WHERE invitee = $1 AND inviter = $2 RETURNING invitee, inviter";
+                match layout {
+                    Layout::Basic => format!("WITH gone AS ({gone}) {made}"),
+                    Layout::Aggregate => format!(
+                        "WITH {LOCKED}, gone AS ({gone}), made AS ({made})
+                         UPDATE members SET friends = friends + 1, invitations = invitations - (members.id = invitee)::int
+                         FROM locked, gone WHERE members.id = locked.id"
+                    ),
+                }
+            }
+            Query::Reject => counted(
+                layout,
+                "DELETE FROM invitations WHERE invitee = $1 AND inviter = $2 RETURNING invitee",
+                "invitations = invitations - 1",
+            ),
+            Query::Thaw => {
+                let which = match rows {
+                    Rows::Two => "(member = $1 AND friend = $2) OR (member = $2 AND friend = $1)",
+                    Rows::One => "member = least($1::int, $2::int) AND friend = greatest($1::int, $2::int)",
+                };
+                match layout {
+                    Layout::Basic => format!("DELETE FROM friendships WHERE {which}"),
+                    Layout::Aggregate => format!(
+                        "WITH {LOCKED}, gone AS (DELETE FROM friendships WHERE {which} RETURNING member),
+                         either AS (SELECT 1 FROM gone LIMIT 1)
+                         UPDATE members SET friends = friends - 1 FROM locked, either WHERE members.id = locked.id"
+                    ),
+                }
+            }
+            Query::TopResources => {
+                "SELECT id, body FROM resources WHERE wall = $1 ORDER BY id DESC LIMIT $2".into()
+            }
+            Query::Comments => "SELECT number, body FROM comments WHERE resource = $1".into(),
+            Query::PostComment => {
+                "INSERT INTO comments (resource, number, creator, body) VALUES ($1, $2, $3, $4)".into()
+            }
+            Query::DeleteComment => "DELETE FROM comments WHERE resource = $1 AND number = $2".into(),
+            Query::Post => "INSERT INTO posts (author, number, time, body) VALUES ($1, $2, $3, $4)".into(),
+            Query::Feed => format!(
+                "SELECT author, number, time, body FROM ({}) AS friends,
+                     LATERAL (SELECT author, number, time, body FROM posts WHERE author = friend ORDER BY time DESC LIMIT $2) AS newest
+                 ORDER BY time DESC LIMIT $2",
+                friends(rows)
+            ),
+        }
+    }
+}
+
+/// The rows of both members, locked lower number first whoever asks: two statements that change the same
+/// two members, or rings of more, never wait for each other in a circle.
+const LOCKED: &str =
+    "locked AS (SELECT id FROM members WHERE id IN ($1, $2) ORDER BY id FOR NO KEY UPDATE)";
+
+/// The friends of `$1`, as a column `friend`.
+fn friends(rows: Rows) -> &'static str {
+    match rows {
+        Rows::Two => "SELECT friend FROM friendships WHERE member = $1",
+        Rows::One => {
+            "SELECT friend FROM friendships WHERE member = $1 UNION ALL SELECT member FROM friendships WHERE friend = $1"
+        }
+    }
+}
+
+fn profile(layout: Layout, rows: Rows, own: bool) -> String {
+    let (counted, basic) = ("friends, resources", layout == Layout::Basic);
+    let counts = match basic {
+        false => counted.to_owned(),
+        true => format!(
+            "(SELECT count(*) FROM ({}) AS friends), (SELECT count(*) FROM resources WHERE creator = $1)",
+            friends(rows)
+        ),
+    };
+    let invitations = match (own, basic) {
+        (false, _) => "NULL::bigint",
+        (true, false) => "invitations",
+        (true, true) => "(SELECT count(*) FROM invitations WHERE invitee = $1)",
+    };
+    format!("SELECT profile, image, {counts}, {invitations} FROM members WHERE id = $1")
+}
+
+/// A change of one row, which the invitee's count follows.
+fn counted(layout: Layout, change: &str, set: &str) -> String {
+    match layout {
+        Layout::Basic => change.to_owned(),
+        Layout::Aggregate => {
+            format!(
+                "WITH changed AS ({change}) UPDATE members SET {set} FROM changed WHERE id = invitee"
+            )
+        }
+    }
+}

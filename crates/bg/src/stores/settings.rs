@@ -1,0 +1,87 @@
+//! `--set name=value`: what a data store of one kind lets one choose.
+
+use super::Options;
+
+/// Takes settings one by one, then refuses those that nobody took.
+pub struct Settings<'a> {
+    left: Vec<&'a (String, String)>,
+}
+
+impl<'a> Settings<'a> {
+    pub fn of(options: &'a Options) -> Settings<'a> {
+        Settings {
+            left: options.settings.iter().collect(),
+        }
+    }
+
+    /// The last value given, if any.
+    pub fn text(&mut self, name: &str) -> Option<&'a str> {
+        let value = self
+            .left
+            .iter()
+            .rev()
+            .find(|(given, _)| given == name)
+            .map(|(_, value)| value.as_str());
+        self.left.retain(|(given, _)| given != name);
+        value
+    }
+
+    /// One of `choices`, the first if not said.
+    ///
+    /// # Errors
+    ///
+    /// What may be chosen.
+    pub fn choice<T: Copy>(&mut self, name: &str, choices: &[(&str, T)]) -> Result<T, String> {
+        let Some(value) = self.text(name) else {
+            return Ok(choices[0].1);
+        };
+        let found = choices.iter().find(|(spelling, _)| *spelling == value);
+        found.map(|(_, choice)| *choice).ok_or_else(|| {
+            let spellings: Vec<&str> = choices.iter().map(|(spelling, _)| *spelling).collect();
+            format!("--set {name}={value}: it may be {}", spellings.join(" or "))
+        })
+    }
+
+    /// # Errors
+    ///
+    /// Names a setting that this data store does not have.
+    pub fn finish(self, store: &str) -> Result<(), String> {
+        match self.left.first() {
+            None => Ok(()),
+            Some((name, _)) => Err(format!("--set {name}: {store} has no such setting")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(settings: &[(&str, &str)]) -> Options {
+        let settings = settings.iter();
+        Options {
+            settings: settings
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_setting_is_one_of_its_choices_or_refused_by_name() {
+        let choices = [("small", 1), ("large", 2)];
+        let given = options(&[("size", "small"), ("size", "large"), ("colour", "red")]);
+        let mut settings = Settings::of(&given);
+        assert_eq!(settings.choice("size", &choices), Ok(2));
+        assert_eq!(settings.choice("depth", &choices), Ok(1));
+        assert_eq!(
+            settings.finish("a box"),
+            Err("--set colour: a box has no such setting".to_owned())
+        );
+        let given = options(&[("size", "huge")]);
+        assert_eq!(
+            Settings::of(&given).choice("size", &choices),
+            Err("--set size=huge: it may be small or large".to_owned())
+        );
+    }
+}
