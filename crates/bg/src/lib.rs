@@ -20,6 +20,7 @@ pub mod content;
 pub mod item;
 pub mod measure;
 pub mod population;
+mod resp;
 pub mod sla;
 pub mod store;
 pub mod stores;

@@ -1,7 +1,10 @@
 //! The data stores that bg knows, by name.
 
+mod larder;
 mod null;
 mod postgres;
+mod redis;
+mod resp;
 mod settings;
 
 use crate::store::Store;
@@ -30,9 +33,19 @@ pub struct Options {
 /// In the order in which `bg stores` lists them.
 pub const KNOWN: &[Known] = &[
     Known {
+        name: "larder",
+        about: "rows and joins, each view one range; --at 127.0.0.1:7379",
+        open: larder::open,
+    },
+    Known {
         name: "postgres",
         about: "PostgreSQL; --set layout=basic|aggregate, rows=2|1",
         open: postgres::open,
+    },
+    Known {
+        name: "redis",
+        about: "Redis, each action one command or script; --at 127.0.0.1:6379",
+        open: redis::open,
     },
     Known {
         name: "null",

@@ -1,7 +1,10 @@
 //! Tests of bg from outside.
 
+mod conformance;
+mod larder;
 mod measure;
 mod population;
 mod postgres;
+mod redis;
 mod servers;
 mod sla;

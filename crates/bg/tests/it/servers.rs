@@ -110,6 +110,26 @@ pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Err
     })
 }
 
+/// One that keeps nothing.
+pub fn redis() -> Option<Server> {
+    if Command::new("redis-server")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        missing("Redis");
+        return None;
+    }
+    let folder = folder("redis");
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command
+        .args(["--bind", "127.0.0.1", "--save", "", "--port"])
+        .arg(port.to_string())
+        .current_dir(folder.path());
+    Some(start(command, port, folder))
+}
+
 const STARTED: Duration = Duration::from_secs(60);
 
 fn start(mut command: Command, port: u16, folder: tempfile::TempDir) -> Server {

@@ -3,6 +3,5 @@ mod brute;
 mod counts;
 mod random;
 mod registers;
-mod reports;
 mod sets;
 mod traces;

@@ -1,0 +1,67 @@
+//! The store `larder`, beside a server in this process.
+
+use larder_bg::stores::Options;
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+use tempfile::TempDir;
+
+use crate::conformance::{conforms, open};
+
+/// Stopped when dropped.
+struct Larder {
+    runtime: tokio::runtime::Runtime,
+    server: Option<Server>,
+    _folder: TempDir,
+}
+
+impl Larder {
+    fn start(threads: u32) -> Larder {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut config = ServerConfig::default();
+        config.server.data = folder.path().join("data");
+        config.server.resp = "127.0.0.1:0".to_owned();
+        config.server.http = "127.0.0.1:0".to_owned();
+        config.server.threads = threads;
+        config.server.stop_timeout_seconds = 1;
+        config.tables.fsync = "no".to_owned();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let server = runtime.block_on(Server::start(config)).expect("it starts");
+        Larder {
+            runtime,
+            server: Some(server),
+            _folder: folder,
+        }
+    }
+
+    fn options(&self, connections: usize) -> Options {
+        let server = self.server.as_ref().expect("it runs");
+        Options {
+            address: Some(server.resp_addr().to_string()),
+            connections: Some(connections),
+            ..Options::default()
+        }
+    }
+}
+
+impl Drop for Larder {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.runtime.block_on(server.stop());
+        }
+    }
+}
+
+#[test]
+fn larder_conforms() {
+    let server = Larder::start(1);
+    conforms(&*open("larder", &server.options(1)));
+}
+
+#[test]
+fn larder_on_several_cores_conforms() {
+    let server = Larder::start(3);
+    conforms(&*open("larder", &server.options(4)));
+}
