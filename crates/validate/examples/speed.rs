@@ -1,5 +1,5 @@
 //! Records judged per second, on one core and on two: 2,000,000 reads and 200,000 writes over 10,000 items, drawn
-//! as BG draws members (p of rank i is as i^-0.73). `cargo run --release -p larder-validate --example speed`
+//! as BG draws members (p of rank i is as i^-0.73); and all calls on one item. `cargo run --release -p larder-validate --example speed`
 
 // A benchmark reads the clock; the crate itself does not.
 #![allow(clippy::disallowed_methods)]
@@ -33,7 +33,7 @@ impl Initial for Zero {
 
 fn main() {
     for (name, kind) in [("counts", 0), ("lists", 1), ("contents", 2)] {
-        let records = trace(kind);
+        let records = trace(kind, ITEMS, READS, WRITES);
         for cores in [1, 2] {
             let options = Options {
                 seed: 1,
@@ -45,7 +45,7 @@ fn main() {
                     let began = Instant::now();
                     let report = judge(&records, &Zero, &options);
                     assert_eq!(
-                        (report.reads, report.unpredictable()),
+                        (report.total.reads, report.unpredictable()),
                         (READS, 0),
                         "{:?}",
                         report.witnesses
@@ -59,9 +59,34 @@ fn main() {
                 rates[2], rates[0], rates[4]
             );
         }
+        hot_item(name, kind);
         if kind == 0 {
             decode_speed(&records);
         }
+    }
+}
+
+/// All calls on one item, half of them writes: four times the calls should take little more than four times as long.
+fn hot_item(name: &str, kind: u8) {
+    for calls in [250_000, 1_000_000] {
+        let records = trace(kind, 1, calls / 2, calls / 2);
+        let options = Options {
+            seed: 1,
+            cores: 1,
+            witnesses_max: 3,
+        };
+        let began = Instant::now();
+        let report = judge(&records, &Zero, &options);
+        assert_eq!(
+            (report.total.reads, report.unpredictable()),
+            (calls / 2, 0),
+            "{:?}",
+            report.witnesses
+        );
+        println!(
+            "{name:9} one item, {calls} calls: {:.0} ms",
+            began.elapsed().as_secs_f64() * 1e3
+        );
     }
 }
 
@@ -85,7 +110,7 @@ fn decode_speed(records: &[Record]) {
 }
 
 /// What a correct store answers: every call takes effect in the middle of its interval.
-fn trace(kind: u8) -> Vec<Record> {
+fn trace(kind: u8, items: usize, reads: u64, writes: u64) -> Vec<Record> {
     let mut random = 1u64;
     let mut draw = move || {
         random ^= random << 13;
@@ -93,21 +118,21 @@ fn trace(kind: u8) -> Vec<Record> {
         random ^= random << 17;
         random
     };
-    let mut cumulative = Vec::with_capacity(ITEMS);
+    let mut cumulative = Vec::with_capacity(items);
     let mut sum = 0.0;
-    for rank in 1..=ITEMS {
+    for rank in 1..=items {
         sum += (rank as f64).powf(-0.73);
         cumulative.push(sum);
     }
-    let mut counts = vec![0i64; ITEMS];
-    let mut lists = vec![Sketch::default(); ITEMS];
-    (0..READS + WRITES)
+    let mut counts = vec![0i64; items];
+    let mut lists = vec![Sketch::default(); items];
+    (0..reads + writes)
         .map(|call| {
             let point = (draw() >> 11) as f64 / (1u64 << 53) as f64 * sum;
             let item = cumulative
                 .partition_point(|mass| *mass < point)
-                .min(ITEMS - 1);
-            let write = call * WRITES / (READS + WRITES) != (call + 1) * WRITES / (READS + WRITES);
+                .min(items - 1);
+            let write = call * writes / (reads + writes) != (call + 1) * writes / (reads + writes);
             let what = match (kind, write) {
                 (0, true) => {
                     let delta = (draw() % 2) as i32 * 2 - 1;

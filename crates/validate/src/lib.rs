@@ -34,12 +34,14 @@
 //! 3. No history makes a checker panic.
 //!
 //! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists; `record` is how a call is
-//! written down, `trace` judges all of them; `bg_text` reads what the released BG logged.
+//! written down, `trace` judges all of them, `report` says what came of it; `bg_text` reads what the released BG logged.
 
 pub mod bg_text;
 pub mod count;
+pub mod histogram;
 pub mod record;
 pub mod register;
+pub mod report;
 pub mod set;
 mod time;
 pub mod trace;

@@ -36,7 +36,10 @@ const HEAD: &[u8; 8] = b"LARDTRC1";
 const FOOT: &[u8; 8] = b"LARDTEND";
 const FORMAT: u64 = 1;
 
-/// One call, as its client saw it.
+/// The action of reads that look at what is left after a run; they are judged like others, and reported apart.
+pub const END_STATE: u8 = 255;
+
+/// What one call did to, or saw of, one item. The records of one call have one span, session and action, and follow one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     pub item: u64,

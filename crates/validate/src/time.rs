@@ -2,7 +2,7 @@
 
 /// A closed interval of nanoseconds on one monotonic clock: the call began at `start`, and its answer
 /// was there at `end`. Both may be equal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     pub(crate) start: u64,
     pub(crate) end: u64,

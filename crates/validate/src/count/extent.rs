@@ -30,7 +30,7 @@ impl Extent {
         self.lo <= value && value <= self.hi
     }
 
-    fn and(self, other: Extent) -> Extent {
+    pub fn and(self, other: Extent) -> Extent {
         Extent {
             lo: self.lo.min(other.lo),
             hi: self.hi.max(other.hi),

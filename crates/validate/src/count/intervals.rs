@@ -2,9 +2,18 @@
 
 use crate::Span;
 
+/// One write: a delta, or an absolute value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flight {
+    pub span: Span,
+    pub value: i32,
+    /// Its place among all writes of the item.
+    pub index: u32,
+}
+
 pub struct Intervals {
     /// By start.
-    writes: Vec<(Span, i32)>,
+    writes: Vec<Flight>,
     /// The sum of the values of the writes up to and with this one.
     sums: Vec<i64>,
     /// The greatest end below each node; laid out as in `extent`.
@@ -12,16 +21,22 @@ pub struct Intervals {
     leaves: usize,
 }
 
+struct Search {
+    begun: usize,
+    ending_from: u64,
+    most: usize,
+}
+
 impl Intervals {
-    pub fn new(mut writes: Vec<(Span, i32)>) -> Intervals {
-        writes.sort_unstable_by_key(|(span, value)| (span.start, span.end, *value));
+    pub fn new(mut writes: Vec<Flight>) -> Intervals {
+        writes.sort_unstable();
         let leaves = writes.len().next_power_of_two();
         let mut ends = vec![0; leaves * 2];
         let mut sums = Vec::with_capacity(writes.len());
         let mut sum = 0;
-        for (index, (span, value)) in writes.iter().enumerate() {
-            ends[leaves + index] = span.end;
-            sum += i64::from(*value);
+        for (index, write) in writes.iter().enumerate() {
+            ends[leaves + index] = write.span.end;
+            sum += i64::from(write.value);
             sums.push(sum);
         }
         for node in (1..leaves).rev() {
@@ -36,16 +51,20 @@ impl Intervals {
     }
 
     /// The writes with `start <= begun_by` and `end >= ending_from`.
-    pub fn holding(&self, begun_by: u64, ending_from: u64) -> Vec<(Span, i32)> {
+    pub fn holding(&self, begun_by: u64, ending_from: u64) -> Vec<Flight> {
+        self.holding_few(begun_by, ending_from, usize::MAX)
+    }
+
+    /// As [`Intervals::holding`], but no more than `most` and one.
+    pub fn holding_few(&self, begun_by: u64, ending_from: u64, most: usize) -> Vec<Flight> {
         let mut found = Vec::new();
-        self.collect(
-            1,
-            0,
-            self.leaves,
-            self.begun(begun_by),
+        let begun = self.begun(begun_by);
+        let search = Search {
+            begun,
             ending_from,
-            &mut found,
-        );
+            most,
+        };
+        self.collect(1, 0, self.leaves, &search, &mut found);
         found
     }
 
@@ -54,11 +73,13 @@ impl Intervals {
         node: usize,
         first: usize,
         size: usize,
-        begun: usize,
-        ending_from: u64,
-        found: &mut Vec<(Span, i32)>,
+        search: &Search,
+        found: &mut Vec<Flight>,
     ) {
-        if first >= begun || self.ends[node] < ending_from {
+        if first >= search.begun
+            || self.ends[node] < search.ending_from
+            || found.len() > search.most
+        {
             return;
         }
         if node >= self.leaves {
@@ -66,8 +87,8 @@ impl Intervals {
             return;
         }
         let half = size / 2;
-        self.collect(node * 2, first, half, begun, ending_from, found);
-        self.collect(node * 2 + 1, first + half, half, begun, ending_from, found);
+        self.collect(node * 2, first, half, search, found);
+        self.collect(node * 2 + 1, first + half, half, search, found);
     }
 
     /// The sum of the values of all writes that began by `instant`.
@@ -81,16 +102,16 @@ impl Intervals {
     pub fn starts_from(&self, first: u64, last: u64) -> impl Iterator<Item = u64> {
         let inside = &self.writes[self.begun(first)..self.begun(last).max(self.begun(first))];
         let mut before = first;
-        let later = inside.iter().filter_map(move |(span, _)| {
-            let new = span.start != before;
-            before = span.start;
-            new.then_some(span.start)
+        let later = inside.iter().filter_map(move |write| {
+            let new = write.span.start != before;
+            before = write.span.start;
+            new.then_some(before)
         });
         std::iter::once(first).chain(later)
     }
 
     fn begun(&self, instant: u64) -> usize {
         self.writes
-            .partition_point(|(span, _)| span.start <= instant)
+            .partition_point(|write| write.span.start <= instant)
     }
 }

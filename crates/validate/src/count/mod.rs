@@ -32,6 +32,7 @@
 //! `intervals` finds what was in flight, `extent` the instants worth a look, `reach` sums subsets.
 
 mod extent;
+mod flights;
 mod intervals;
 mod reach;
 
@@ -39,8 +40,9 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use crate::{Span, Verdict};
-use extent::{Extent, ExtentTree};
-use intervals::Intervals;
+pub(crate) use extent::{Extent, ExtentTree};
+pub(crate) use flights::Flights;
+use intervals::{Flight, Intervals};
 
 /// What a write does to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +89,8 @@ struct Writes {
 
 impl Counts {
     /// Sorts the writes; they may come in any order. A delta of zero is no write.
-    pub fn new(initial: i32, writes: &[Write]) -> Counts {
-        let initial = i64::from(initial);
+    pub fn new(initial: impl Into<i64>, writes: &[Write]) -> Counts {
+        let initial = initial.into();
         let mut changes = Vec::with_capacity(writes.len() * 2);
         let mut unit = None;
         let mut regular = true;
@@ -127,13 +129,29 @@ impl Counts {
     /// Whether a read over `read` may have returned `value`. [`Verdict::Undecided`] only with so many different
     /// deltas in flight at once that their sums are more than a million.
     pub fn judge(&self, read: Span, value: i64) -> Verdict {
+        self.judge_moving(read, value).0
+    }
+
+    /// The verdict, and whether more than one value was possible.
+    pub(crate) fn judge_moving(&self, read: Span, value: i64) -> (Verdict, bool) {
         let window = self.window(read);
+        let extent = if window.is_empty() {
+            self.between(window.start)
+        } else {
+            self.at.over(window.clone())
+        };
+        let verdict = self.judge_within(read, value, window, extent);
+        (verdict, extent.lo != extent.hi)
+    }
+
+    fn judge_within(
+        &self,
+        read: Span,
+        value: i64,
+        window: Range<usize>,
+        extent: Extent,
+    ) -> Verdict {
         if let Rule::Steps(unit) = self.rule {
-            let extent = if window.is_empty() {
-                self.between(window.start)
-            } else {
-                self.at.over(window)
-            };
             let acceptable = extent.holds(value) && (value - self.initial) % unit == 0;
             return if acceptable {
                 Verdict::Acceptable
@@ -143,8 +161,7 @@ impl Counts {
         }
         let mut undecided = false;
         let found = if window.is_empty() {
-            self.between(window.start).holds(value)
-                && self.sums_to(read.start, value, &mut undecided)
+            extent.holds(value) && self.sums_to(read.start, value, &mut undecided)
         } else {
             let decide = |event| self.sums_to(self.events[event], value, &mut undecided);
             self.at.first_holding(window, value, decide).is_some()
@@ -257,28 +274,30 @@ impl Counts {
             return ControlFlow::Continue(());
         };
         let inflight = writes.deltas.holding(instant, instant);
-        let deltas: Vec<i32> = inflight.iter().map(|(_, delta)| *delta).collect();
+        let deltas: Vec<i32> = inflight.iter().map(|write| write.value).collect();
         let ended = writes.ended_sum(instant);
         let latest_start = writes.latest_start(instant);
         if latest_start.is_none() {
             visit(self.initial + ended, &deltas)?;
         }
-        for (span, value) in writes.absolutes.holding(instant, latest_start.unwrap_or(0)) {
+        for Flight { span, value, .. } in
+            writes.absolutes.holding(instant, latest_start.unwrap_or(0))
+        {
             let first = span.start.max(latest_start.unwrap_or(0));
             for cut in writes.deltas.starts_from(first, span.end.min(instant)) {
                 let mut free = deltas.clone();
                 // Neither counted among those that ended, nor cut off for certain.
                 let both: i64 = inflight
                     .iter()
-                    .filter(|(span, _)| span.start <= cut)
-                    .map(|(_, delta)| i64::from(*delta))
+                    .filter(|write| write.span.start <= cut)
+                    .map(|write| i64::from(write.value))
                     .sum();
                 let earlier = writes.deltas.holding(cut, cut);
                 free.extend(
                     earlier
                         .iter()
-                        .filter(|(span, _)| span.end < instant)
-                        .map(|(_, delta)| *delta),
+                        .filter(|write| write.span.end < instant)
+                        .map(|write| write.value),
                 );
                 let certain = ended - writes.deltas.started_sum(cut) + both;
                 visit(i64::from(value) + certain, &free)?;
@@ -292,26 +311,22 @@ impl Writes {
     fn new(writes: &[Write]) -> Writes {
         let mut deltas = Vec::new();
         let mut absolutes = Vec::new();
-        for write in writes {
-            match write.effect {
-                Effect::Add(0) => {}
-                Effect::Add(delta) => deltas.push((write.span, delta)),
-                Effect::Set(value) => absolutes.push((write.span, value)),
-            }
+        for (index, write) in writes.iter().enumerate() {
+            let (list, value) = match write.effect {
+                Effect::Add(0) => continue,
+                Effect::Add(delta) => (&mut deltas, delta),
+                Effect::Set(value) => (&mut absolutes, value),
+            };
+            list.push(Flight {
+                span: write.span,
+                value,
+                index: index as u32,
+            });
         }
-        let mut ended_sums: Vec<(u64, i64)> = deltas
-            .iter()
-            .map(|(span, delta)| (span.end, i64::from(*delta)))
-            .collect();
-        ended_sums.sort_unstable();
-        let mut sum = 0;
-        for ended in &mut ended_sums {
-            sum += ended.1;
-            ended.1 = sum;
-        }
+        let ended_sums = ended_sums(&deltas);
         let mut ended_starts: Vec<(u64, u64)> = absolutes
             .iter()
-            .map(|(span, _)| (span.end, span.start))
+            .map(|write| (write.span.end, write.span.start))
             .collect();
         ended_starts.sort_unstable();
         let mut latest = 0;
@@ -338,6 +353,21 @@ impl Writes {
         let ended = self.ended_starts.partition_point(|(end, _)| *end < instant);
         ended.checked_sub(1).map(|last| self.ended_starts[last].1)
     }
+}
+
+/// Ends, ascending, each with the sum of this delta and of those that ended earlier.
+fn ended_sums(deltas: &[Flight]) -> Vec<(u64, i64)> {
+    let mut sums: Vec<(u64, i64)> = deltas
+        .iter()
+        .map(|write| (write.span.end, i64::from(write.value)))
+        .collect();
+    sums.sort_unstable();
+    let mut sum = 0;
+    for ended in &mut sums {
+        sum += ended.1;
+        ended.1 = sum;
+    }
+    sums
 }
 
 enum Change {

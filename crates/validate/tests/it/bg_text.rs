@@ -1,6 +1,7 @@
 use larder_validate::bg_text::{Kind, Line, Loaded, parse};
 use larder_validate::record::Record;
-use larder_validate::trace::{Class, Options, judge};
+use larder_validate::report::{Class, Failure};
+use larder_validate::trace::{Options, judge};
 
 use crate::random::{Random, rounds};
 
@@ -43,17 +44,21 @@ fn a_log_of_the_released_bg_is_judged_again() {
         },
     );
     assert_eq!(
-        (report.reads, report.writes, report.unpredictable()),
+        (report.total.reads, report.writes, report.unpredictable()),
         (4, 2, 2)
     );
-    assert_eq!((report.stale, report.never), (1, 1));
+    assert_eq!((report.total.stale, report.total.never), (1, 1));
     let stale = report
         .witnesses
         .iter()
         .find(|witness| witness.item == Kind::Friends.item(7))
         .unwrap();
     // 101 needs the second write without the first: so it was until the first ended, at 3.
-    assert_eq!(stale.class, Class::Stale { age_ns: 2 });
+    let class = Class::Stale {
+        age_ns: 2,
+        behind: 2,
+    };
+    assert_eq!(stale.failure, Failure::Class(class));
 }
 
 #[test]

@@ -45,3 +45,33 @@ fn place<State: Clone + Ord + Debug, Effect>(
         }
     }
 }
+
+/// Whether one linear order of all calls exists. `apply` gives the state after a call, or none if the call cannot come there. Calls without an end
+/// may be left out.
+pub fn has_order<State: Clone, Call>(
+    initial: &State,
+    calls: &[(Span, Call)],
+    apply: &dyn Fn(&State, &Call) -> Option<State>,
+) -> bool {
+    order_from(initial, calls, apply, 0)
+}
+
+fn order_from<State: Clone, Call>(
+    state: &State,
+    calls: &[(Span, Call)],
+    apply: &dyn Fn(&State, &Call) -> Option<State>,
+    placed: u32,
+) -> bool {
+    let waiting = |index: &usize| placed & 1 << index == 0;
+    let mut rest = (0..calls.len()).filter(waiting);
+    if rest.clone().all(|index| calls[index].0.end() == u64::MAX) {
+        return true;
+    }
+    rest.clone().any(|index| {
+        let (span, call) = &calls[index];
+        let first = !rest.clone().any(|other| calls[other].0.precedes(*span));
+        first
+            && apply(state, call)
+                .is_some_and(|next| order_from(&next, calls, apply, placed | 1 << index))
+    }) || rest.next().is_none()
+}

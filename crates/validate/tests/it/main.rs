@@ -3,5 +3,6 @@ mod brute;
 mod counts;
 mod random;
 mod registers;
+mod reports;
 mod sets;
 mod traces;

@@ -1,4 +1,4 @@
-use larder_validate::register::{Content, Registers};
+use larder_validate::register::{Content, Registers, judge_together};
 use larder_validate::{Span, Verdict};
 
 use crate::brute;
@@ -69,15 +69,92 @@ fn going_back_behind_what_was_seen_is_found_by_the_stronger_level_alone() {
     let writes = [content(1, 1, 2), content(2, 4, 20)];
     let reads = [content(2, 5, 6), content(1, 8, 9)];
     let plain = Registers::new(0, &writes);
-    let tight = Registers::tightened(0, &writes, &reads);
     assert_eq!(
         reads.map(|read| plain.judge(read)),
         [Verdict::Acceptable; 2]
     );
     assert_eq!(
-        reads.map(|read| tight.judge(read)),
+        judge_together(&plain, &writes, &reads),
         [Verdict::Acceptable, Verdict::Unacceptable]
     );
+}
+
+#[test]
+fn two_writes_that_were_never_ordered_may_not_take_turns() {
+    // Either may have been the later one. But one was.
+    let writes = [content(1, 0, 10), content(2, 0, 10)];
+    let reads = [content(1, 11, 12), content(2, 13, 14), content(1, 15, 16)];
+    let registers = Registers::new(0, &writes);
+    assert_eq!(
+        judge_together(&registers, &writes, &reads),
+        [
+            Verdict::Acceptable,
+            Verdict::Unacceptable,
+            Verdict::Acceptable
+        ]
+    );
+}
+
+#[test]
+fn the_stronger_level_is_whether_there_is_one_order_of_all_calls() {
+    let mut random = Random(11);
+    let mut refused = 0;
+    for _ in 0..rounds(20_000, 100_000) {
+        let stamps = random.pick(&[6, 10, 20]);
+        let span = |random: &mut Random| {
+            let start = random.below(stamps);
+            Span::new(start, start + random.pick(&[0, 1, 3, 8])).unwrap()
+        };
+        let writes: Vec<Content> = (0..1 + random.below(3))
+            .map(|index| {
+                let span = span(&mut random);
+                let unknown = random.one_in(6);
+                Content {
+                    span: if unknown {
+                        Span::unanswered(span.start())
+                    } else {
+                        span
+                    },
+                    value: index + 1,
+                }
+            })
+            .collect();
+        let registers = Registers::new(0, &writes);
+        let reads: Vec<Content> = (0..1 + random.below(4))
+            .map(|_| Content {
+                span: span(&mut random),
+                value: random.below(writes.len() as u64 + 1),
+            })
+            .filter(|read| registers.judge(*read) == Verdict::Acceptable)
+            .collect();
+        let verdicts = judge_together(&registers, &writes, &reads);
+        let kept = |wanted: bool| {
+            let reads = reads.iter().zip(&verdicts);
+            let kept = reads.filter(move |(_, verdict)| wanted || **verdict == Verdict::Acceptable);
+            let kept = kept.map(|(read, _)| (read.span, Call::Read(read.value)));
+            let writes = writes
+                .iter()
+                .map(|write| (write.span, Call::Write(write.value)));
+            writes.chain(kept).collect::<Vec<_>>()
+        };
+        let apply = |state: &u64, call: &Call| match call {
+            Call::Write(value) => Some(*value),
+            Call::Read(value) => (state == value).then_some(*state),
+        };
+        let all = verdicts
+            .iter()
+            .all(|verdict| *verdict == Verdict::Acceptable);
+        let tell = || format!("{writes:?}, {reads:?}: {verdicts:?}");
+        assert_eq!(brute::has_order(&0, &kept(true), &apply), all, "{}", tell());
+        assert!(brute::has_order(&0, &kept(false), &apply), "{}", tell());
+        refused += u64::from(!all);
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+enum Call {
+    Write(u64),
+    Read(u64),
 }
 
 #[test]
@@ -102,13 +179,11 @@ fn the_stronger_level_accepts_whatever_a_correct_store_answers() {
                 reads.push(Content { span, value: cell });
             }
         }
-        let tight = Registers::tightened(0, &writes, &reads);
-        for read in &reads {
-            assert_eq!(
-                tight.judge(*read),
-                Verdict::Acceptable,
-                "{read:?} of {writes:?} and {reads:?}"
-            );
-        }
+        let verdicts = judge_together(&Registers::new(0, &writes), &writes, &reads);
+        assert_eq!(
+            verdicts,
+            vec![Verdict::Acceptable; reads.len()],
+            "{writes:?} and {reads:?}"
+        );
     }
 }

@@ -1,7 +1,8 @@
 use larder_validate::Span;
 use larder_validate::record::{Corrupted, Encoder, Outcome, Record, What, decode};
+use larder_validate::report::{Class, Failure, Level, Report};
 use larder_validate::set::Sketch;
-use larder_validate::trace::{Class, Initial, Options, Report, judge};
+use larder_validate::trace::{Initial, Options, judge};
 
 use crate::random::{Random, rounds};
 
@@ -170,39 +171,52 @@ fn each_fault_is_told_from_the_others_with_its_age() {
     let found: Vec<(u64, u64, Class)> = report
         .witnesses
         .iter()
-        .map(|witness| (witness.item, witness.read.start(), witness.class))
+        .map(|witness| match witness.failure {
+            Failure::Class(class) => (witness.item, witness.read.start(), class),
+            other => panic!("{other:?}"),
+        })
         .collect();
+    let stale = |age_ns, behind| Class::Stale { age_ns, behind };
     let expected = [
         (1, 50, Class::Future),
         (3, 50, Class::Future),
         (3, 50, Class::Phantom),
         (4, 90, Class::Fractured),
-        (1, 150, Class::Stale { age_ns: 40 }),
+        (1, 150, stale(40, 1)),
         (1, 150, Class::Never),
         (2, 150, Class::Never),
         (2, 150, Class::Future),
-        (3, 150, Class::Stale { age_ns: 40 }),
-        (2, 300, Class::Stale { age_ns: 190 }),
-        (2, 300, Class::Stale { age_ns: 90 }),
+        (3, 150, stale(40, 1)),
+        (2, 300, stale(190, 2)),
+        (2, 300, stale(90, 1)),
     ];
     assert_eq!(found.len(), expected.len());
     for wanted in expected {
         assert!(found.contains(&wanted), "{wanted:?} is not in {found:?}");
     }
-    assert_eq!((report.reads, report.writes), (15, 6));
+    let total = report.total;
+    assert_eq!((total.reads, report.writes), (15, 6));
     assert_eq!(
-        (report.stale, report.future, report.phantom, report.never),
-        (4, 3, 1, 2)
+        (
+            total.stale,
+            total.fractured,
+            total.future,
+            total.phantom,
+            total.never
+        ),
+        (4, 1, 3, 1, 2)
     );
-    assert_eq!(
-        report
-            .witnesses
-            .iter()
-            .find(|witness| witness.item == 1 && witness.class == Class::Never)
-            .unwrap()
-            .text,
-        "count of item 1 read from 150 to 160 was 9, could be [11]: never so"
-    );
+    assert_eq!(total.acceptable, 4);
+    assert_eq!((report.ages.count(), report.ages.max()), (4, 190));
+    assert_eq!(report.versions_behind.max(), 2);
+    let level = |level| {
+        let tally = report.level(level);
+        (tally.judged, tally.refused, tally.undecided)
+    };
+    assert_eq!(level(Level::Bg), (11, 7, 0));
+    assert_eq!(level(Level::Members), (11, 7, 0));
+    assert_eq!(level(Level::Snapshot), (11, 8, 0));
+    assert_eq!(level(Level::Atomic), (4, 0, 0));
 }
 
 /// A correct store: each call takes effect at a point of its own, and reads answer what is there then.
@@ -258,7 +272,11 @@ fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
         let mut records = correct_trace(&mut random, 2000);
         let clean = report(&records, 2);
         assert_eq!(
-            (clean.unpredictable(), clean.went_back, clean.undecided),
+            (
+                clean.unpredictable(),
+                clean.total.undecided,
+                clean.level(Level::Atomic).refused
+            ),
             (0, 0, 0),
             "{:?}",
             clean.witnesses

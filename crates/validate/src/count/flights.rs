@@ -1,0 +1,79 @@
+//! Deltas by when they were in flight: what a read shows of them, beyond its value being possible.
+
+use super::intervals::{Flight, Intervals};
+use super::{Effect, Write, ended_sums};
+use crate::Span;
+
+/// More writes than this in flight at once are not told apart.
+const FLIGHTS_MAX: usize = 64;
+
+/// All deltas of one item.
+pub(crate) struct Flights {
+    initial: i64,
+    deltas: Intervals,
+    ended: Vec<(u64, i64)>,
+}
+
+impl Flights {
+    /// None if any write is absolute.
+    pub fn new(initial: i64, writes: &[Write]) -> Option<Flights> {
+        let mut deltas = Vec::with_capacity(writes.len());
+        for (index, write) in writes.iter().enumerate() {
+            match write.effect {
+                Effect::Add(0) => {}
+                Effect::Add(value) => deltas.push(Flight {
+                    span: write.span,
+                    value,
+                    index: index as u32,
+                }),
+                Effect::Set(_) => return None,
+            }
+        }
+        Some(Flights {
+            initial,
+            ended: ended_sums(&deltas),
+            deltas: Intervals::new(deltas),
+        })
+    }
+
+    /// Each different instant after a read's start, by its end, at which a delta begins.
+    pub fn begins(&self, read: Span) -> impl Iterator<Item = u64> {
+        self.deltas.starts_from(read.start, read.end).skip(1)
+    }
+
+    /// What is certain at an instant, and what is in flight; None if that is too much.
+    pub fn at(&self, instant: u64) -> Option<(i64, Vec<Flight>)> {
+        self.during(Span {
+            start: instant,
+            end: instant,
+        })
+    }
+
+    /// What is certain from a read's start, and what is in flight during it; None if that is too much.
+    pub fn during(&self, read: Span) -> Option<(i64, Vec<Flight>)> {
+        let flights = self.deltas.holding_few(read.end, read.start, FLIGHTS_MAX);
+        let ended = self.ended.partition_point(|(end, _)| *end < read.start);
+        let ended = ended.checked_sub(1).map_or(0, |last| self.ended[last].1);
+        (flights.len() <= FLIGHTS_MAX).then_some((self.initial + ended, flights))
+    }
+
+    /// The writes of which a read of this value shows whether they had taken effect. At the least and at the greatest that the writes in
+    /// flight can make, there is one way to make it; in between nothing is told. None: nothing is told of writes that are in flight.
+    pub fn told(&self, read: Span, value: i64) -> Option<Vec<(usize, bool)>> {
+        let (certain, flights) = self.during(read)?;
+        let sum = |positive: bool| -> i64 {
+            let matching = flights
+                .iter()
+                .filter(|flight| (flight.value > 0) == positive);
+            matching.map(|flight| i64::from(flight.value)).sum()
+        };
+        let positive = match value - certain {
+            all if all == sum(true) => true,
+            all if all == sum(false) => false,
+            _ => return None,
+        };
+        let told = flights.iter();
+        let told = told.map(|flight| (flight.index as usize, (flight.value > 0) == positive));
+        Some(told.collect())
+    }
+}

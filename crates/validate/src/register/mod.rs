@@ -1,0 +1,198 @@
+//! Registers: contents that writes replace as a whole (a wall, an attribute, an image, a comment's text).
+//!
+//! What is compared is a `u64` that stands for the content: its version, if the writer puts one in, or a hash. A write `a`
+//! may be what a read returns if it began by the read's end and nothing certainly replaced it before:
+//!
+//! ```text
+//!   a.start <= read.end,  and no write w with  a.end < w.start  and  w.end < read.start
+//! ```
+//!
+//! The second half is `a.end >= M(read.start)`, where `M(t)` is the latest start of the writes that ended before `t`.
+//! This is `count`'s rule for absolute writes without deltas; there, too, it is argued to be exact.
+//!
+//! Invariants:
+//!
+//! 1. [`Registers::new`] takes O(n log n), a read O(log n), also if many writes wrote the same content.
+//! 2. `order` judges all reads together, in O(n log n): the level above BG's, which judges each read for itself.
+
+mod order;
+
+use crate::{Span, Verdict};
+pub use order::judge_together;
+
+/// One write, or one read, of a whole content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    pub span: Span,
+    pub value: u64,
+}
+
+/// All writes of one item, ready to judge its reads.
+pub struct Registers {
+    initial: u64,
+    /// By content, then start; beside each the two latest ends among those of the same content up to it.
+    by_value: Vec<(Content, Latest)>,
+    /// Ends, ascending, each with the latest start among this write and those that ended earlier.
+    ended: Vec<(u64, u64)>,
+    /// Starts, ascending, each with the earliest end among this write and those that began later, and the two latest ends among this and
+    /// those that began earlier.
+    begun: Vec<(u64, u64, Latest)>,
+}
+
+/// The write that ends last of some, and when the next of them ends.
+#[derive(Clone, Copy)]
+struct Latest {
+    end: u64,
+    write: u32,
+    second: Option<u64>,
+}
+
+/// Which write a read shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Writer {
+    /// What was there at the start.
+    Initial,
+    Write(usize),
+    /// One of several that wrote the same.
+    OneOf,
+}
+
+impl Latest {
+    fn and(self, other: Latest) -> Latest {
+        let (first, next) = match self.end >= other.end {
+            true => (self, other),
+            false => (other, self),
+        };
+        Latest {
+            second: first.second.max(Some(next.end)),
+            ..first
+        }
+    }
+}
+
+impl Registers {
+    /// Sorts the writes; they may come in any order.
+    pub fn new(initial: u64, writes: &[Content]) -> Registers {
+        let alone = |index: usize| Latest {
+            end: writes[index].span.end,
+            write: index as u32,
+            second: None,
+        };
+        let mut by_value: Vec<(Content, Latest)> = (0..writes.len())
+            .map(|index| (writes[index], alone(index)))
+            .collect();
+        by_value.sort_unstable_by_key(|(write, _)| (write.value, write.span));
+        for index in 1..by_value.len() {
+            if by_value[index].0.value == by_value[index - 1].0.value {
+                by_value[index].1 = by_value[index].1.and(by_value[index - 1].1);
+            }
+        }
+        let mut ended: Vec<(u64, u64)> = writes
+            .iter()
+            .map(|write| (write.span.end, write.span.start))
+            .collect();
+        ended.sort_unstable();
+        for index in 1..ended.len() {
+            ended[index].1 = ended[index].1.max(ended[index - 1].1);
+        }
+        let mut begun: Vec<(u64, u64, Latest)> = (0..writes.len())
+            .map(|index| {
+                (
+                    writes[index].span.start,
+                    writes[index].span.end,
+                    alone(index),
+                )
+            })
+            .collect();
+        begun.sort_unstable_by_key(|write| (write.0, write.1));
+        for index in 1..begun.len() {
+            begun[index].2 = begun[index].2.and(begun[index - 1].2);
+            let back = begun.len() - index;
+            begun[back - 1].1 = begun[back - 1].1.min(begun[back].1);
+        }
+        Registers {
+            initial,
+            by_value,
+            ended,
+            begun,
+        }
+    }
+
+    pub fn judge(&self, read: Content) -> Verdict {
+        let replaced = self.replaced(read.span.start);
+        if replaced.is_none() && read.value == self.initial {
+            return Verdict::Acceptable;
+        }
+        match self.latest_end(read.value, read.span.end) {
+            Some(end) if end >= replaced.unwrap_or(0) => Verdict::Acceptable,
+            _ => Verdict::Unacceptable,
+        }
+    }
+
+    /// The last instant before `instant` at which this content was acceptable. None: at none.
+    pub fn last_acceptable_before(&self, instant: u64, value: u64) -> Option<u64> {
+        let latest = instant.checked_sub(1)?;
+        // Acceptable until the first write that came wholly after it ended, or to this day.
+        let until = |begun_from: usize| {
+            self.begun
+                .get(begun_from)
+                .map_or(latest, |(_, end, _)| (*end).min(latest))
+        };
+        let initially = (value == self.initial).then(|| until(0));
+        let written = self
+            .latest_end(value, latest)
+            .map(|end| until(self.begun.partition_point(|(start, _, _)| *start <= end)));
+        initially.max(written)
+    }
+
+    /// Whether this is the initial content or any write wrote it.
+    pub fn knows(&self, value: u64) -> bool {
+        value == self.initial || self.latest_end(value, u64::MAX).is_some()
+    }
+
+    /// `M(instant)`; None while no write has ended.
+    fn replaced(&self, instant: u64) -> Option<u64> {
+        let ended = self.ended.partition_point(|(end, _)| *end < instant);
+        ended.checked_sub(1).map(|last| self.ended[last].1)
+    }
+
+    /// The latest end of the writes of `value` that began by `instant`.
+    fn latest_end(&self, value: u64, instant: u64) -> Option<u64> {
+        self.latest(value, instant).map(|latest| latest.end)
+    }
+
+    fn latest(&self, value: u64, instant: u64) -> Option<Latest> {
+        let after = self
+            .by_value
+            .partition_point(|(write, _)| (write.value, write.span.start) <= (value, instant));
+        let (write, latest) = self.by_value[..after].last()?;
+        (write.value == value).then_some(*latest)
+    }
+
+    /// Whether reads of this span may differ. If they may not, they tell nothing that the writes do not.
+    pub(crate) fn is_contested(&self, read: Span) -> bool {
+        let begun = self.begun.partition_point(|write| write.0 <= read.end);
+        let Some((_, _, latest)) = begun.checked_sub(1).map(|last| self.begun[last]) else {
+            return false;
+        };
+        match self.replaced(read.start) {
+            Some(replaced) => latest.second.is_some_and(|end| end >= replaced),
+            None => true,
+        }
+    }
+
+    /// Which write an acceptable read shows.
+    fn writer(&self, read: Content) -> Writer {
+        let replaced = self.replaced(read.span.start);
+        let initial = replaced.is_none() && read.value == self.initial;
+        let still = |end: u64| replaced.is_none_or(|replaced| end >= replaced);
+        match self.latest(read.value, read.span.end) {
+            Some(latest) if still(latest.end) => match latest.second {
+                _ if initial => Writer::OneOf,
+                Some(end) if still(end) => Writer::OneOf,
+                _ => Writer::Write(latest.write as usize),
+            },
+            _ => Writer::Initial,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The first failures, with what a person needs to see why: the read, what it saw, what it could have seen, and the writes that decide.
+
+use std::fmt::Write as _;
+
+use crate::Span;
+use crate::report::Class;
+
+/// One failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Witness {
+    pub item: u64,
+    pub action: u8,
+    pub session: u32,
+    pub read: Span,
+    pub failure: Failure,
+    pub saw: Saw,
+    /// Items that the same call read, and the counts it saw there; of [`Failure::Apart`] only.
+    pub beside: Vec<(u64, i64)>,
+    /// Counts that were acceptable, if they are few.
+    pub could: Option<Vec<i64>>,
+    /// The writes that a stale read missed, or the last ones acknowledged before it; then those in flight. A few of each.
+    pub writes: Vec<Change>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    Class(Class),
+    /// Only the level `Atomic` refuses it.
+    WentBack,
+    /// Only the level `Joint` refuses it.
+    Apart,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Saw {
+    Count(i64),
+    /// Of a list: how many, and how it differs from what it certainly was when the read began, if that can be told.
+    List {
+        count: u32,
+        difference: Option<Difference>,
+    },
+    Content(u64),
+}
+
+/// Against what a list certainly was when the read began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    pub missing: Vec<u64>,
+    pub extra: Vec<u64>,
+    /// Those that came twice.
+    pub again: Vec<u64>,
+}
+
+/// A write, as a witness tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub action: u8,
+    pub session: u32,
+    /// Without an end: nobody knows whether it happened.
+    pub span: Span,
+    pub effect: Effect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    Add(i32),
+    Set(i32),
+    Put(u64),
+    Remove(u64),
+    Write(u64),
+}
+
+/// What the numbers of a trace mean to those who wrote it.
+pub trait Names {
+    /// Such as "friends of member 17".
+    fn item(&self, item: u64) -> String {
+        format!("item {item}")
+    }
+
+    fn element(&self, _item: u64, element: u64) -> String {
+        format!("element {element}")
+    }
+
+    fn action(&self, action: u8) -> String {
+        format!("action {action}")
+    }
+
+    /// The instant from which times are told, as traces count.
+    fn origin(&self) -> u64 {
+        0
+    }
+}
+
+/// Numbers as they are.
+pub struct Plain;
+
+impl Names for Plain {}
+
+impl Witness {
+    /// A few sentences, without a line end.
+    pub fn tell(&self, names: &dyn Names) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(names, &mut text);
+        text
+    }
+
+    fn write(&self, names: &dyn Names, out: &mut String) -> std::fmt::Result {
+        let at = |instant: u64| seconds(i128::from(instant) - i128::from(names.origin()));
+        write!(
+            out,
+            "{} (session {}) read {} from {} to {} and saw ",
+            names.action(self.action),
+            self.session,
+            names.item(self.item),
+            at(self.read.start),
+            at(self.read.end)
+        )?;
+        match &self.saw {
+            Saw::Count(value) => write!(out, "{value}")?,
+            Saw::Content(value) => write!(out, "version {value}")?,
+            Saw::List { count, difference } => self.write_list(names, out, *count, difference)?,
+        }
+        for (item, count) in &self.beside {
+            write!(out, ", and {count} as {}", names.item(*item))?;
+        }
+        out.push_str(": ");
+        match self.failure {
+            Failure::Class(Class::Stale { age_ns, behind }) => write!(
+                out,
+                "stale by {}, {behind} write{} behind",
+                seconds(age_ns.into()),
+                if behind == 1 { "" } else { "s" }
+            )?,
+            Failure::Class(Class::Fractured) => {
+                out.push_str("each element may be so, but not all at one instant")
+            }
+            Failure::Class(Class::Future) => out.push_str("so only after the read"),
+            Failure::Class(Class::Phantom) => out.push_str("nobody wrote that"),
+            Failure::Class(Class::Never) => out.push_str("never so"),
+            Failure::WentBack => {
+                out.push_str("acceptable by itself, but an earlier read had seen what came later")
+            }
+            Failure::Apart => {
+                out.push_str("each acceptable by itself, but not both at one instant")
+            }
+        }
+        if let Some(values) = &self.could {
+            let values: Vec<String> = values.iter().map(i64::to_string).collect();
+            write!(out, "; acceptable: {}", values.join(", "))?;
+        }
+        for change in &self.writes {
+            out.push_str("; ");
+            match change.effect {
+                Effect::Add(delta) => write!(out, "{delta:+}")?,
+                Effect::Set(value) => write!(out, "set to {value}")?,
+                Effect::Put(element) => write!(out, "{} in", names.element(self.item, element))?,
+                Effect::Remove(element) => {
+                    write!(out, "{} out", names.element(self.item, element))?
+                }
+                Effect::Write(value) => write!(out, "version {value}")?,
+            }
+            write!(
+                out,
+                " by {} (session {}) from {}",
+                names.action(change.action),
+                change.session,
+                at(change.span.start)
+            )?;
+            match change.span.end {
+                u64::MAX => out.push_str(", outcome unknown"),
+                end if end < self.read.start => write!(out, ", acknowledged at {}", at(end))?,
+                end => write!(out, " to {}", at(end))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_list(
+        &self,
+        names: &dyn Names,
+        out: &mut String,
+        count: u32,
+        difference: &Option<Difference>,
+    ) -> std::fmt::Result {
+        write!(out, "{count} elements")?;
+        let Some(difference) = difference else {
+            return out.write_str(", more of them wrong than can be told apart");
+        };
+        let named = |elements: &[u64]| {
+            let named: Vec<String> = elements
+                .iter()
+                .map(|element| names.element(self.item, *element))
+                .collect();
+            named.join(", ")
+        };
+        if !difference.missing.is_empty() {
+            write!(out, ", without {}", named(&difference.missing))?;
+        }
+        if !difference.extra.is_empty() {
+            write!(out, ", with {}", named(&difference.extra))?;
+        }
+        if !difference.again.is_empty() {
+            write!(out, ", {} twice", named(&difference.again))?;
+        }
+        Ok(())
+    }
+}
+
+/// A time in a unit that reads well: `1.203000 s`, `4.2 ms`, `7 ns`.
+pub fn seconds(nanos: i128) -> String {
+    match nanos.unsigned_abs() {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.3} ms", nanos as f64 / 1e6),
+        _ => format!("{:.6} s", nanos as f64 / 1e9),
+    }
+}
+
+/// The first by start of the read, the same whatever order they come in.
+pub(crate) fn keep_first(witnesses: &mut Vec<Witness>, count: usize) {
+    witnesses.sort_by_cached_key(|witness| (order(witness), format!("{witness:?}")));
+    witnesses.truncate(count);
+}
+
+pub(crate) fn order(witness: &Witness) -> (u64, u64, u64) {
+    (witness.read.start, witness.read.end, witness.item)
+}

@@ -1,0 +1,290 @@
+//! All that happened to one list, as a log of steps, each of which makes one element certain or free.
+
+use std::cell::OnceCell;
+use std::ops::Range;
+
+use super::{Before, Sketch, Write, key};
+use crate::count::{Extent, ExtentTree};
+
+/// So many positions are looked at one by one.
+const FEW: usize = 64;
+
+/// What one instant says of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    In,
+    Out,
+    Free,
+}
+
+impl Known {
+    pub fn may_be(self, member: bool) -> bool {
+        match self {
+            Known::In => member,
+            Known::Out => !member,
+            Known::Free => true,
+        }
+    }
+}
+
+/// What is known of one element changes. At one instant writes begin first and end last: calls that touch are concurrent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub time: u64,
+    pub ends: bool,
+    pub element: u32,
+    pub before: Known,
+    pub after: Known,
+    /// What is certainly in after it, and how many elements are free.
+    pub certain: Sketch,
+    pub free: u32,
+    /// The freedom that it begins or ends.
+    pub freedom: u32,
+}
+
+/// An element was free for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Freedom {
+    pub element: u32,
+    /// The write that made it free.
+    pub write: u32,
+    /// Whether it puts the element in.
+    pub member: bool,
+    /// Nothing but that write decides.
+    pub alone: bool,
+}
+
+/// All writes of one list, ready to judge its reads. *Position* p is what holds after the first p steps.
+pub(crate) struct History {
+    pub seed: u64,
+    pub item: u64,
+    /// The elements that any write names, ascending. All others are as they were at the start.
+    pub names: Vec<u64>,
+    pub keys: Vec<u128>,
+    pub initially: Vec<bool>,
+    /// Whether any write puts the element in.
+    pub put: Vec<bool>,
+    pub start: Sketch,
+    pub log: Vec<Step>,
+    pub freedoms: Vec<Freedom>,
+    sizes: OnceCell<ExtentTree>,
+    by_certain: OnceCell<Vec<(Sketch, u32)>>,
+}
+
+struct Element {
+    /// Writes that began and that nothing certainly replaced.
+    live: Vec<u32>,
+    /// The latest start of the writes that ended; None before the first.
+    replaced: Option<u64>,
+    known: Known,
+    freedom: u32,
+}
+
+impl History {
+    /// O(n log n), whatever is in flight.
+    pub fn new(seed: u64, item: u64, before: &Before<'_>, writes: &[Write]) -> History {
+        let mut names: Vec<u64> = writes.iter().map(|write| write.element).collect();
+        names.sort_unstable();
+        names.dedup();
+        let initially: Vec<bool> = names.iter().map(|name| (before.holds)(*name)).collect();
+        let elements = initially
+            .iter()
+            .map(|member| Element {
+                live: Vec::new(),
+                replaced: None,
+                known: if *member { Known::In } else { Known::Out },
+                freedom: 0,
+            })
+            .collect();
+        let history = History {
+            seed,
+            item,
+            keys: names.iter().map(|name| key(seed, item, *name)).collect(),
+            put: vec![false; names.len()],
+            names,
+            initially,
+            start: before.certain,
+            log: Vec::with_capacity(writes.len() * 2),
+            freedoms: Vec::with_capacity(writes.len()),
+            sizes: OnceCell::new(),
+            by_certain: OnceCell::new(),
+        };
+        Builder {
+            history,
+            elements,
+            writes,
+            certain: before.certain,
+            free: 0,
+        }
+        .build()
+    }
+
+    /// The position at an instant: with the writes that begin then, and those that end then not yet ended.
+    pub fn position(&self, instant: u64) -> usize {
+        self.log
+            .partition_point(|step| (step.time, step.ends) < (instant, true))
+    }
+
+    pub fn certain(&self, position: usize) -> Sketch {
+        position
+            .checked_sub(1)
+            .map_or(self.start, |last| self.log[last].certain)
+    }
+
+    /// The least and the greatest size at any of these positions.
+    pub fn sizes(&self, positions: Range<usize>) -> Extent {
+        if positions.len() <= FEW {
+            return positions
+                .map(|position| self.size(position))
+                .reduce(Extent::and)
+                .expect("a read has a position");
+        }
+        self.sizes_tree().over(positions)
+    }
+
+    pub fn size(&self, position: usize) -> Extent {
+        let least = i64::from(self.certain(position).count);
+        let free = position
+            .checked_sub(1)
+            .map_or(0, |last| self.log[last].free);
+        Extent {
+            lo: least,
+            hi: least + i64::from(free),
+        }
+    }
+
+    /// Of all positions; made when first asked for.
+    pub fn sizes_tree(&self) -> &ExtentTree {
+        self.sizes
+            .get_or_init(|| ExtentTree::new((0..=self.log.len()).map(|at| self.size(at)).collect()))
+    }
+
+    /// The positions at which just this was certain, ascending. The index of all is made when first asked for.
+    pub fn certain_positions(&self, sketch: Sketch, within: Range<usize>) -> &[(Sketch, u32)] {
+        let index = self.by_certain.get_or_init(|| {
+            let all = (0..=self.log.len()).map(|at| (self.certain(at), at as u32));
+            let mut index: Vec<(Sketch, u32)> = all.collect();
+            index.sort_unstable();
+            index
+        });
+        let first = index.partition_point(|entry| *entry < (sketch, within.start as u32));
+        let last = index.partition_point(|entry| *entry < (sketch, within.end as u32));
+        &index[first..last.max(first)]
+    }
+}
+
+struct Builder<'a> {
+    history: History,
+    elements: Vec<Element>,
+    writes: &'a [Write],
+    certain: Sketch,
+    free: u32,
+}
+
+impl Builder<'_> {
+    fn build(mut self) -> History {
+        let mut events = Vec::with_capacity(self.writes.len() * 2);
+        for (index, write) in self.writes.iter().enumerate() {
+            events.push((write.span.start, false, index as u32));
+            if write.span.end < u64::MAX {
+                events.push((write.span.end, true, index as u32));
+            }
+        }
+        events.sort_unstable();
+        for (time, ends, index) in events {
+            let write = &self.writes[index as usize];
+            let element = self
+                .history
+                .names
+                .binary_search(&write.element)
+                .expect("every written element has a name");
+            if ends {
+                self.end(element, write, time);
+            } else {
+                self.begin(element, index, write, time);
+            }
+        }
+        self.history
+    }
+
+    fn begin(&mut self, index: usize, number: u32, write: &Write, time: u64) {
+        let writes = self.writes;
+        let element = &mut self.elements[index];
+        // Whatever else is live has ended: then this write comes after it.
+        let alone = element
+            .live
+            .iter()
+            .all(|other| writes[*other as usize].span.end < time);
+        if element.known == Known::Free {
+            self.history.freedoms[element.freedom as usize].alone = false;
+        }
+        element.live.push(number);
+        self.history.put[index] |= write.member;
+        self.settle(index, time, false, Some((number, alone)));
+    }
+
+    fn end(&mut self, index: usize, write: &Write, time: u64) {
+        let writes = self.writes;
+        let element = &mut self.elements[index];
+        let replaced = element.replaced.unwrap_or(0).max(write.span.start);
+        element.replaced = Some(replaced);
+        // A write that ended may still be the last one, as long as none began after it and ended too.
+        element
+            .live
+            .retain(|other| writes[*other as usize].span.end >= replaced);
+        self.settle(index, time, true, None);
+    }
+
+    /// What the live writes leave possible, logged if it is new. An element becomes free only as a write begins.
+    fn settle(&mut self, index: usize, time: u64, ends: bool, begun: Option<(u32, bool)>) {
+        let initially = self.history.initially[index];
+        let writes = self.writes;
+        let element = &mut self.elements[index];
+        let may_be = |member| {
+            element.replaced.is_none() && initially == member
+                || element
+                    .live
+                    .iter()
+                    .any(|live| writes[*live as usize].member == member)
+        };
+        let after = match (may_be(true), may_be(false)) {
+            (true, true) => Known::Free,
+            (true, false) => Known::In,
+            _ => Known::Out,
+        };
+        let before = std::mem::replace(&mut element.known, after);
+        if before == after {
+            return;
+        }
+        let key = self.history.keys[index];
+        match before {
+            Known::In => self.certain = self.certain.without(key),
+            Known::Free => self.free -= 1,
+            Known::Out => {}
+        }
+        match after {
+            Known::In => self.certain = self.certain.with(key),
+            Known::Free => self.free += 1,
+            Known::Out => {}
+        }
+        if let (Known::Free, Some((write, alone))) = (after, begun) {
+            element.freedom = self.history.freedoms.len() as u32;
+            self.history.freedoms.push(Freedom {
+                element: index as u32,
+                write,
+                member: writes[write as usize].member,
+                alone,
+            });
+        }
+        self.history.log.push(Step {
+            time,
+            ends,
+            element: index as u32,
+            before,
+            after,
+            certain: self.certain,
+            free: self.free,
+            freedom: element.freedom,
+        });
+    }
+}

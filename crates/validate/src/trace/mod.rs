@@ -1,0 +1,260 @@
+//! A whole trace judged: records in any order in, a report out, item by item over the cores.
+//!
+//! ```text
+//!   records ──► by identity (the low 56 bits of the item: one member, one resource)
+//!                 └► by item ──► counts | lists | contents ──► Sink ──► Report
+//!                 └► calls that read several counts of it ──► joint
+//! ```
+//!
+//! An item's count and its list are one thing seen in two ways. Where the changes of its elements are recorded
+//! ([`What::PutElement`], [`What::RemoveElement`]), its count is the size of that list; where its number's are ([`What::AddCount`],
+//! [`What::SetCount`]), it is that number. A trace has one or the other for all changes of an item's count.
+//!
+//! Invariants:
+//!
+//! 1. Each read whose outcome is `Done` is in exactly one class of the report, or acceptable, or undecided.
+//! 2. The report does not depend on `cores`, nor on the order of the records except that those of one call stand together.
+
+mod contents;
+mod counts;
+mod joint;
+mod lists;
+mod sink;
+
+use std::thread;
+
+use crate::Span;
+use crate::record::{Outcome, Record, What};
+use crate::report::{Change, Effect, Report};
+use contents::ContentLane;
+use counts::CountLane;
+use lists::ListLane;
+use sink::Sink;
+
+/// What the items were before the first record. Asked once for each item that the trace names, or not at all.
+pub trait Initial: Sync {
+    fn count(&self, item: u64) -> i32;
+    /// Each element once.
+    fn set(&self, item: u64) -> Vec<u64>;
+    fn content(&self, item: u64) -> u64;
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The seed of the sketches in the trace.
+    pub seed: u64,
+    /// Threads to use; at least one is.
+    pub cores: usize,
+    /// Failures told.
+    pub witnesses_max: usize,
+}
+
+/// Judges all reads of a trace.
+pub fn judge(records: &[Record], initial: &dyn Initial, options: &Options) -> Report {
+    let cores = options.cores.max(1);
+    let mut report = Report::default();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..cores)
+            .map(|core| scope.spawn(move || judge_share(records, core, cores, initial, options)))
+            .collect();
+        for worker in workers {
+            let share = worker.join().expect("checkers do not panic");
+            report.add(share, options.witnesses_max);
+        }
+    });
+    report
+}
+
+/// Which of so many parts a record belongs to: those of one identity are in one part, where a part is judged by itself.
+pub fn part(item: u64, parts: usize) -> usize {
+    let mixed = identity(item).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    // The product's high half: even shares without a division.
+    (mixed as usize * parts) >> 32
+}
+
+/// The member or resource that an item belongs to, whatever its kind.
+fn identity(item: u64) -> u64 {
+    item << 8
+}
+
+/// The identities of one core, one by one.
+fn judge_share(
+    records: &[Record],
+    core: usize,
+    cores: usize,
+    initial: &dyn Initial,
+    options: &Options,
+) -> Report {
+    let mut mine: Vec<(u64, usize)> = records
+        .iter()
+        .enumerate()
+        .filter(|(_, record)| part(record.item, cores) == core)
+        .map(|(index, record)| (record.item.rotate_left(8), index))
+        .collect();
+    mine.sort_unstable();
+    let mut sink = Sink::new(options);
+    let mut item = Item::default();
+    for unit in mine.chunk_by(|a, b| a.0 >> 8 == b.0 >> 8) {
+        for group in unit.chunk_by(|a, b| a.0 == b.0) {
+            item.judge(
+                group.iter().map(|entry| &records[entry.1]),
+                initial,
+                &mut sink,
+            );
+        }
+        if unit[0].0 != unit[unit.len() - 1].0 {
+            let all = unit.iter().map(|entry| entry.1);
+            joint::judge(records, all, initial, &mut sink);
+        }
+    }
+    sink.into_report()
+}
+
+/// The calls of one item, sorted by what they are about.
+#[derive(Default)]
+struct Item<'a> {
+    counts: CountLane,
+    lists: ListLane,
+    contents: ContentLane,
+    count_reads: Vec<&'a Record>,
+    list_reads: Vec<&'a Record>,
+    content_reads: Vec<&'a Record>,
+}
+
+impl<'a> Item<'a> {
+    fn judge(
+        &mut self,
+        calls: impl Iterator<Item = &'a Record>,
+        initial: &dyn Initial,
+        sink: &mut Sink<'_>,
+    ) {
+        let mut item = 0;
+        for call in calls {
+            item = call.item;
+            self.take(call);
+        }
+        let of_list = self.counts.is_empty() && !self.lists.is_empty();
+        if of_list || !self.list_reads.is_empty() {
+            self.lists.start(sink.options.seed, item, initial.set(item));
+            let sizes: &[&Record] = if of_list { &self.count_reads } else { &[] };
+            self.lists.judge(&self.list_reads, sizes, sink);
+        }
+        if !of_list && !self.count_reads.is_empty() {
+            self.counts.start(initial.count(item).into());
+            self.counts.judge(&self.count_reads, sink);
+        }
+        if !self.content_reads.is_empty() {
+            self.contents.start(initial.content(item));
+            self.contents.judge(&self.content_reads, sink);
+        }
+        sink.writes(self.counts.len() + self.lists.len() + self.contents.len());
+        self.counts.clear();
+        self.lists.clear();
+        self.contents.clear();
+        self.count_reads.clear();
+        self.list_reads.clear();
+        self.content_reads.clear();
+    }
+
+    fn take(&mut self, call: &'a Record) {
+        match (call.what, call.outcome) {
+            (_, Outcome::NotDone) => {}
+            (What::ReadCount(_), Outcome::Done) => self.count_reads.push(call),
+            (What::ReadSet(_), Outcome::Done) => self.list_reads.push(call),
+            (What::ReadContent(_), Outcome::Done) => self.content_reads.push(call),
+            (What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_), Outcome::Unknown) => {}
+            (What::AddCount(_) | What::SetCount(_), _) => self.counts.push(call),
+            (What::PutElement(_) | What::RemoveElement(_), _) => self.lists.push(call),
+            (What::WriteContent(_), _) => self.contents.push(call),
+        }
+    }
+}
+
+/// A write's interval; that of a write of unknown outcome has no end.
+fn written(record: &Record) -> Span {
+    match record.outcome {
+        Outcome::Unknown => Span::unanswered(record.span.start()),
+        Outcome::Done | Outcome::NotDone => record.span,
+    }
+}
+
+/// What is told of a write beside its effect.
+#[derive(Clone, Copy, Debug)]
+struct Note {
+    action: u8,
+    session: u32,
+    /// The earliest end of the reads that certainly saw it; `u64::MAX` if none did.
+    seen_by: u64,
+}
+
+impl Note {
+    fn of(record: &Record) -> Note {
+        Note {
+            action: record.action,
+            session: record.session,
+            seen_by: u64::MAX,
+        }
+    }
+
+    /// A read shows whether the write had taken effect. True if an earlier read had seen what this one did not.
+    fn told(&mut self, read: Span, seen: bool) -> bool {
+        if seen {
+            self.seen_by = self.seen_by.min(read.end);
+        }
+        !seen && self.seen_by < read.start
+    }
+}
+
+/// Of so many writes at most: those that ended last before the read, from `since` on if that is known; then those in flight.
+fn deciding(
+    writes: impl Iterator<Item = (Span, Effect, Note)>,
+    read: Span,
+    since: Option<u64>,
+) -> Vec<Change> {
+    const EACH: usize = 3;
+    let mut all: Vec<Change> = writes
+        .filter(|(span, _, _)| {
+            span.start <= read.end && since.is_none_or(|since| span.end >= since)
+        })
+        .map(|(span, effect, note)| Change {
+            action: note.action,
+            session: note.session,
+            span,
+            effect,
+        })
+        .collect();
+    all.sort_by_key(|change| (change.span.end, change.span.start, format!("{change:?}")));
+    let ended = all.partition_point(|change| change.span.end < read.start);
+    // The first that a stale read missed are what made it stale; of others the last ones are.
+    let missed = match since {
+        Some(_) => 0..ended.min(EACH),
+        None => ended.saturating_sub(EACH)..ended,
+    };
+    let flying = ended..all.len().min(ended + EACH);
+    [&all[missed], &all[flying]].concat()
+}
+
+/// The ends of writes that were acknowledged, ascending.
+#[derive(Default)]
+struct Ends(Vec<u64>);
+
+impl Ends {
+    fn of(&mut self, spans: impl Iterator<Item = Span>) {
+        self.0.clear();
+        let ends = spans.map(|span| span.end).filter(|end| *end < u64::MAX);
+        self.0.extend(ends);
+        self.0.sort_unstable();
+    }
+
+    /// Nanoseconds from the last acknowledged write to the read's start.
+    fn since(&self, read: Span) -> Option<u64> {
+        let ended = self.0.partition_point(|end| *end < read.start);
+        Some(read.start - self.0[ended.checked_sub(1)?])
+    }
+
+    /// How many were acknowledged from an instant on, before the read began.
+    fn between(&self, from: u64, read: Span) -> u64 {
+        let before = |instant: u64| self.0.partition_point(|end| *end < instant);
+        before(read.start).saturating_sub(before(from)) as u64
+    }
+}

@@ -1,0 +1,101 @@
+//! Where verdicts go: counters by action and kind, levels, and the first failures.
+
+use super::Options;
+use crate::Verdict;
+use crate::record::{END_STATE, Record};
+use crate::report::{Class, Failure, Found, Level, Report, Tally, Witness, keep_first, order};
+
+pub(crate) struct Sink<'a> {
+    pub options: &'a Options,
+    report: Report,
+    actions: Vec<Tally>,
+    kinds: Vec<Tally>,
+    /// Failures that come after it are not among the first.
+    last_wanted: Option<(u64, u64, u64)>,
+}
+
+impl Sink<'_> {
+    pub fn new(options: &Options) -> Sink<'_> {
+        Sink {
+            options,
+            report: Report::default(),
+            actions: vec![Tally::default(); 256],
+            kinds: vec![Tally::default(); 256],
+            last_wanted: None,
+        }
+    }
+
+    pub fn writes(&mut self, count: usize) {
+        self.report.writes += count as u64;
+    }
+
+    /// The verdict on a read; `since_ns` is the time since the last acknowledged write of its item.
+    pub fn judged(&mut self, read: &Record, found: Found, since_ns: Option<u64>) {
+        if read.action == END_STATE {
+            self.report.end_state.count(found);
+        } else {
+            self.actions[usize::from(read.action)].count(found);
+            self.kinds[(read.item >> 56) as usize].count(found);
+            if let Some(since) = since_ns
+                && found != Found::Undecided
+            {
+                let fresh = found == Found::Acceptable;
+                self.report.freshness.count(since, fresh);
+            }
+        }
+        if let Found::Failed(Class::Stale { age_ns, behind }) = found {
+            self.report.ages.record(age_ns);
+            self.report.versions_behind.record(behind);
+        }
+    }
+
+    pub fn level(&mut self, read: &Record, level: Level, verdict: Verdict) {
+        if read.action != END_STATE {
+            self.report.levels[level as usize].count(verdict);
+        }
+    }
+
+    /// Keeps what `tell` makes of a failure, if that is among the first.
+    pub fn failed(
+        &mut self,
+        read: &Record,
+        failure: Failure,
+        tell: impl FnOnce(Failure) -> Witness,
+    ) {
+        let key = (read.span.start, read.span.end, read.item);
+        let most = self.options.witnesses_max;
+        if most == 0 || self.last_wanted.is_some_and(|last| key > last) {
+            return;
+        }
+        let witnesses = &mut self.report.witnesses;
+        witnesses.push(tell(failure));
+        // Twice as many as asked for are kept before the latest are dropped.
+        if witnesses.len() > most * 2 {
+            keep_first(witnesses, most);
+            self.last_wanted = witnesses.last().map(order);
+        }
+    }
+
+    pub fn into_report(mut self) -> Report {
+        self.flush();
+        self.report
+    }
+
+    fn flush(&mut self) {
+        let report = &mut self.report;
+        for (number, tally) in self.actions.iter_mut().enumerate() {
+            if tally.reads > 0 {
+                report.total.add(tally);
+                report.actions.entry(number as u8).or_default().add(tally);
+                *tally = Tally::default();
+            }
+        }
+        for (number, tally) in self.kinds.iter_mut().enumerate() {
+            if tally.reads > 0 {
+                report.kinds.entry(number as u8).or_default().add(tally);
+                *tally = Tally::default();
+            }
+        }
+        keep_first(&mut report.witnesses, self.options.witnesses_max);
+    }
+}
