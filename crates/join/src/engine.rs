@@ -42,8 +42,6 @@ pub struct Engine {
     pub(crate) shard: Option<Shard>,
     pub(crate) foreign: Vec<(u16, KeyRange)>,
     pub(crate) unsubscribed: Vec<(u16, KeyRange)>,
-    pub(crate) forgotten: Vec<KeyRange>,
-    pub(crate) told: Vec<LogEntry>,
     pub(crate) scratch_lists: Vec<u32>,
     /// Lists of auto joins that were written.
     pub(crate) doubtful: Vec<(JoinId, u32)>,
@@ -198,7 +196,6 @@ impl Engine {
                 value: value.to_vec(),
             });
         }
-        self.tell(table, key, Some(value));
         let state = &mut self.tables[table as usize];
         if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
             return Ok(Written {
@@ -232,7 +229,6 @@ impl Engine {
         if self.tables[table as usize].supplied.is_none() {
             self.record(|| LogEntry::Remove { key: key.to_vec() });
         }
-        self.tell(table, key, None);
         self.changed(table, key, Some(&old), None);
         true
     }

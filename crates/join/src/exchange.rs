@@ -8,7 +8,6 @@
 //!   apply_guest, fan-out  ── Ack ─────────► ... until all who have the range reflect it
 //!                         ── Taken ───────► so many chunks are on their way, and no more
 //!   evict_guests          ── Unsubscribe ─►
-//!   forget_guests         ◄──── Forget ───  its rows come from elsewhere and went
 //! ```
 //!
 //! 1. Messages from one shard to another arrive in the order in which they were sent: so `Supply` and `Changes` of one
@@ -55,11 +54,6 @@ pub enum Message {
         /// They are one transaction's: nothing is read in between.
         whole: bool,
     },
-    /// From an owner: it does not have the rows of a range any more, and cannot tell of changes.
-    Forget {
-        range: KeyRange,
-        mark: u64,
-    },
     /// To an owner: all changes up to this mark are reflected.
     Ack(u64),
     /// To an owner: a `Supply` was taken in.
@@ -103,8 +97,6 @@ pub struct Progress {
     pub more: bool,
     /// Rows were supplied: reads that wait may be tried again.
     pub supplied: bool,
-    /// Own ranges that must come from elsewhere before others can have them (see [`Engine::supply`]).
-    pub missing: Vec<KeyRange>,
 }
 
 impl Exchange {
@@ -145,12 +137,10 @@ impl Exchange {
         ranges.iter().any(is_asked)
     }
 
-    /// Tells of changes of own rows: those of the log, which are in the engine and come in the order in which they
-    /// happened, and those of rows that come from elsewhere. Those of a transaction (`whole`) are seen as one.
-    pub fn export(&mut self, engine: &mut Engine, changes: &[LogEntry], whole: bool) {
-        self.retract(engine);
-        let told = engine.take_told();
-        for change in changes.iter().chain(&told) {
+    /// Tells of changes of own rows, which are in the engine and come in the order in which they happened. Those of a
+    /// transaction (`whole`) are seen as one.
+    pub fn export(&mut self, changes: &[LogEntry], whole: bool) {
+        for change in changes {
             let (key, value) = match change {
                 LogEntry::Put { key, value } => (key, Some(value)),
                 LogEntry::Remove { key } => (key, None),
@@ -167,24 +157,6 @@ impl Exchange {
             }
         }
         self.peers.iter_mut().for_each(|peer| peer.is_open = false);
-    }
-
-    /// Tells of own ranges, of tables whose rows come from elsewhere, that the engine forgot.
-    fn retract(&mut self, engine: &mut Engine) {
-        for range in engine.take_forgotten() {
-            let heard = |peer: &Peer| peer.subscribed.overlaps(&range);
-            if !self.peers.iter().any(heard) {
-                continue;
-            }
-            self.sequence += 1;
-            let mark = self.sequence;
-            for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
-                peer.subscribed.remove(&range);
-                peer.outstanding.push_back((mark, mark));
-                let range = range.clone();
-                peer.out.push(Message::Forget { range, mark });
-            }
-        }
     }
 
     /// The last change that was told, to wait for.
@@ -239,18 +211,15 @@ impl Exchange {
                 && self.peers[at].on_way < CHUNKS_ON_WAY
                 && let Some(range) = self.peers[at].answers.pop_front()
             {
-                let (spent, goes_on) = self.answer(engine, at, range, now, &mut progress);
+                let spent = self.answer(engine, at, range, now);
                 budget = budget.saturating_sub(spent);
-                if !goes_on {
-                    break;
-                }
             }
         }
         self.acknowledge(engine);
         self.unsubscribe(engine);
         let may_answer = |peer: &Peer| !peer.answers.is_empty() && peer.on_way < CHUNKS_ON_WAY;
         let waits = |peer: &Peer| !peer.inbox.is_empty() || may_answer(peer);
-        progress.more = progress.missing.is_empty() && self.peers.iter().any(waits);
+        progress.more = self.peers.iter().any(waits);
         progress
     }
 
@@ -296,11 +265,6 @@ impl Exchange {
                 peer.to_ack.push_back((mark, engine.last_change()));
                 return spent;
             }
-            Message::Forget { range, mark } => {
-                let forgotten = engine.forget_guests(from as u16, &range);
-                peer.to_ack.push_back((mark, engine.last_change()));
-                return 1 + forgotten;
-            }
             Message::Taken => peer.on_way = peer.on_way.saturating_sub(1),
             Message::Ack(mark) => {
                 while peer.outstanding.front().is_some_and(|(_, l)| *l <= mark) {
@@ -311,15 +275,8 @@ impl Exchange {
         1
     }
 
-    /// Sends a chunk of an answer. `false` if this one must wait.
-    fn answer(
-        &mut self,
-        engine: &mut Engine,
-        to: usize,
-        range: KeyRange,
-        now: u64,
-        progress: &mut Progress,
-    ) -> (usize, bool) {
+    /// Sends a chunk of an answer; says what it weighs.
+    fn answer(&mut self, engine: &mut Engine, to: usize, range: KeyRange, now: u64) -> usize {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
         let limits = Limits {
@@ -339,11 +296,10 @@ impl Exchange {
             }),
         };
         let peer = &mut self.peers[to];
-        if let Ok(Outcome::Missing(missing)) = outcome {
-            progress.missing.extend(missing);
-            peer.answers.push_front(range);
-            return (CHUNK_WEIGHT, false);
-        }
+        debug_assert!(
+            !matches!(outcome, Ok(Outcome::Missing(_))),
+            "an owner has its base rows"
+        );
         let is_all = (rows.len() as u64) < self.chunk_rows && bytes < CHUNK_BYTES;
         let mut part = range.clone();
         if let (false, Some((last, _))) = (is_all, rows.last()) {
@@ -357,7 +313,7 @@ impl Exchange {
         let spent = rows.len() + CHUNK_WEIGHT;
         peer.on_way += 1;
         peer.out.push(Message::Supply { range: part, rows });
-        (spent, true)
+        spent
     }
 
     fn unsubscribe(&mut self, engine: &mut Engine) {

@@ -14,7 +14,6 @@ use crate::engine::{Engine, Written};
 use crate::evict::Victim;
 use crate::join::TableId;
 use crate::keyrange::{Flow, KeyRange, table_name};
-use crate::log::LogEntry;
 use crate::rows::{Rows, Value};
 use crate::shard::{Owner, Shard};
 use crate::supply::Supplied;
@@ -93,7 +92,7 @@ impl Engine {
     pub(crate) fn guests_here(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = self.shard else { return true };
         let state = &mut self.tables[table as usize];
-        if !state.makers.is_empty() || range.is_empty() {
+        if !state.makers.is_empty() || state.supplied.is_some() || range.is_empty() {
             return true;
         }
         let mut is_here = true;
@@ -185,48 +184,6 @@ impl Engine {
         }
         self.make_room();
         self.written(1, sequence)
-    }
-
-    /// Forgets guests that their owner cannot vouch for any more, and all that was computed from them; says how many
-    /// ranges there were. Nobody need be told: the owner knows.
-    pub(crate) fn forget_guests(&mut self, owner: u16, range: &KeyRange) -> usize {
-        let table = table_name(&range.lo).and_then(|name| self.names.get(name));
-        let Some(&table) = table else { return 0 };
-        let overlapping = |engine: &mut Self| match &mut engine.tables[table as usize].guests {
-            Some(guests) => guests.of_mut(owner).overlapping(range),
-            None => Vec::new(),
-        };
-        let numbers = overlapping(self);
-        if numbers.is_empty() {
-            return 0;
-        }
-        self.discard_downstream(table);
-        for &number in &numbers {
-            self.evict_guests(table, owner, number);
-        }
-        numbers.len()
-    }
-
-    /// Own ranges, of tables whose rows come from elsewhere, that were forgotten since it was last asked.
-    pub(crate) fn take_forgotten(&mut self) -> Vec<KeyRange> {
-        std::mem::take(&mut self.forgotten)
-    }
-
-    /// Notes a change of a row that comes from elsewhere.
-    pub(crate) fn tell(&mut self, table: TableId, key: &[u8], value: Option<&[u8]>) {
-        if self.shard.is_none() || self.tables[table as usize].supplied.is_none() {
-            return;
-        }
-        let key = key.to_vec();
-        self.told.push(match value.map(<[u8]>::to_vec) {
-            Some(value) => LogEntry::Put { key, value },
-            None => LogEntry::Remove { key },
-        });
-    }
-
-    /// Changes since it was last asked of rows that come from elsewhere: other shards are to be told, and no log.
-    pub(crate) fn take_told(&mut self) -> Vec<LogEntry> {
-        std::mem::take(&mut self.told)
     }
 
     /// How many outputs the last operation reached.

@@ -3,6 +3,8 @@
 //! The owner follows from the cluster slot of the key's leading column, the text between its first separator and the
 //! second (`bob` in `post|bob|17`), or of the hash tag in that column (`{bob}`): so all rows of one column have one
 //! owner, in every table, and what joins of one column need lies together.
+//!
+//! Tables whose rows come from elsewhere (see `supply`) have no owner: each engine keeps what it reads of them.
 
 use larder_types::{SLOTS, slot_of};
 
@@ -13,9 +15,6 @@ use crate::keyrange::{KeyRange, common_prefix};
 pub struct Shard {
     pub index: u16,
     pub count: u16,
-    /// Tables, by their names with the separator, that the first engine owns whole: those whose rows come from
-    /// elsewhere (see `supply`), so that one engine follows their changes.
-    pub whole: &'static [Box<[u8]>],
 }
 
 /// Who owns the keys of a range.
@@ -41,19 +40,11 @@ fn leading_column(key: &[u8]) -> (&[u8], bool) {
 
 impl Shard {
     pub fn new(index: u16, count: u16) -> Self {
-        Shard {
-            index,
-            count,
-            whole: &[],
-        }
-    }
-
-    fn is_whole(self, key: &[u8]) -> bool {
-        self.whole.iter().any(|table| key.starts_with(table))
+        Shard { index, count }
     }
 
     pub fn owner_of(self, key: &[u8]) -> u16 {
-        if self.count == 1 || self.is_whole(key) {
+        if self.count == 1 {
             return 0;
         }
         let slot = u32::from(slot_of(leading_column(key).0));
@@ -65,7 +56,7 @@ impl Shard {
     }
 
     pub fn owner_of_range(self, lo: &[u8], hi: &[u8]) -> Owner {
-        if self.count == 1 || self.is_whole(lo) {
+        if self.count == 1 {
             return Owner::One(0);
         }
         let (prefix, is_point) = common_prefix(lo, hi);

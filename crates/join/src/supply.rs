@@ -1,8 +1,10 @@
-//! Tables whose rows come from elsewhere: a database, or another core. A read that needs a part which is not here says
-//! so (`Outcome::Missing`); the caller supplies it and asks again.
+//! Tables whose rows come from elsewhere, such as a database. A read that needs a part which is not here says so
+//! (`Outcome::Missing`); the caller supplies it and asks again.
 //!
 //! 1. Rows of such a table are here only inside ranges that were supplied. A change outside is not applied: the row
 //!    comes when its range does.
+//! 2. Of several engines each keeps what it reads itself, and is told of all changes: what one read is computed from is
+//!    of one moment of the database, and no engine waits for another.
 
 use crate::engine::Engine;
 use crate::error::Error;
@@ -80,10 +82,6 @@ impl Supplied {
         let number = self.ranges.insert(here);
         self.status.insert(range, number);
         number
-    }
-
-    pub fn overlapping(&self, range: &KeyRange) -> Vec<u32> {
-        self.status.overlapping(&range.lo, &range.hi)
     }
 
     pub fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
@@ -184,9 +182,6 @@ impl Engine {
         };
         let range = supplied.forget(number);
         state.rows.remove_range(&range.lo, &range.hi);
-        if self.shard.is_some() {
-            self.forgotten.push(range);
-        }
     }
 
     /// Whether a key's table has its rows from elsewhere.

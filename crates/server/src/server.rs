@@ -62,7 +62,8 @@ impl Server {
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
         let stores = Stores::recover(&config.server.data, catalog.clone())?;
-        let tables = Arc::new(TablesHandle::new(crate::stats::thread_count(&config)));
+        let cores = crate::stats::thread_count(&config);
+        let tables = Arc::new(TablesHandle::new(cores, !config.mapped.is_empty()));
         let postgres = Postgres::start(&config, tables.clone())?;
         let shared = Arc::new(Shared {
             stats: Stats::new(&config),

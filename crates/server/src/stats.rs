@@ -209,8 +209,6 @@ impl CoreStats {
 /// How many threads serve RESP.
 pub fn thread_count(config: &ServerConfig) -> usize {
     match config.server.threads {
-        // What comes from PostgreSQL is one core's.
-        _ if !config.mapped.is_empty() => 1,
         0 => std::thread::available_parallelism().map_or(1, usize::from),
         threads => threads as usize,
     }

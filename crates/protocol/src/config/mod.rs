@@ -126,7 +126,7 @@ sections! {
         resp: String = "127.0.0.1:7379".to_owned(), "";
         /// Address and port of the HTTP API, the metrics and the console. Port 0 takes a free one.
         http: String = "127.0.0.1:7070".to_owned(), "";
-        /// Threads that serve the Redis protocol. 0 means one per core. A server with tables that are kept in PostgreSQL serves with one.
+        /// Threads that serve the Redis protocol. 0 means one per core.
         threads: u32 = 0, "threads";
         /// Threads that wait for the disk, shared by all connections, so that reads from memory never wait.
         disk_threads: u32 = 16, "threads";

@@ -123,11 +123,18 @@ impl Session {
         }
         let state = &mut self.state;
         match &mut job {
-            Job::Again(again) => {
-                if let Some(next) = again.run(state).await {
-                    return Box::pin(self.drive(next)).await;
+            Job::Again(again) => match again.load(state).await {
+                Err(refusal) => again.refuse(state, refusal),
+                Ok(()) => {
+                    state.tables().resumed(None).await;
+                    let snapshot = state.core.shared.catalog.load();
+                    let next = again.again(state, &snapshot);
+                    drop(snapshot);
+                    if let Some(next) = next {
+                        return Box::pin(self.drive(next)).await;
+                    }
                 }
-            }
+            },
             Job::Write(write) => tables::run_write(state, write).await,
             Job::Scan(scan) => scan.run(state).await,
             Job::Room(_) => state.tables().room().await,

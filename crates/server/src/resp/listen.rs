@@ -214,7 +214,7 @@ fn take(core: &Rc<Core>, message: Message) {
         }
         Message::Pause { ticket, granted } => tables.pause(ticket, granted),
         Message::Release(ticket) => tables.release(ticket),
-        Message::Source(event) => tables.take_event(event),
+        Message::Source(news) => tables.take_news(news),
     }
 }
 

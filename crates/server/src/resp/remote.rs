@@ -45,6 +45,8 @@ pub(super) enum Mode {
     Whole,
     /// All at once, as a transaction; one reply.
     Together,
+    /// One, to its end and for nothing but to have here what it reads: the reply is OK, or why that cannot be.
+    Ahead,
 }
 
 /// Commands for a core.
@@ -62,8 +64,8 @@ pub(super) struct Answer {
     bytes: Vec<u8>,
     /// Where replies end in it.
     ends: Vec<usize>,
-    /// When they were executed, if in one epoch.
-    epoch: Option<u64>,
+    /// When they were executed, if at one moment.
+    moment: Option<(u64, u64)>,
 }
 
 /// Appends a request as bytes that can be decoded again.
@@ -155,7 +157,7 @@ pub(super) struct Incoming {
     bytes: Vec<u8>,
     at: usize,
     ends: VecDeque<usize>,
-    epochs: Vec<Option<u64>>,
+    moments: Vec<Option<(u64, u64)>>,
 }
 
 impl Incoming {
@@ -184,7 +186,7 @@ impl Incoming {
             bytes: Vec::new(),
             at: 0,
             ends: VecDeque::new(),
-            epochs: Vec::new(),
+            moments: Vec::new(),
         }
     }
 
@@ -201,16 +203,17 @@ impl Incoming {
                 self.at = self.bytes.len();
                 return Some(false);
             }
-            let Answer { bytes, ends, epoch } = self.receiver.recv().await?;
-            self.epochs.push(epoch);
+            let answer = self.receiver.recv().await?;
+            let Answer { bytes, ends, .. } = answer;
+            self.moments.push(answer.moment);
             (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());
         }
     }
 
-    /// When all so far was executed, if in one epoch.
-    pub fn epoch(&self) -> Option<u64> {
-        let first = self.epochs.first().copied().flatten()?;
-        let is_one = self.epochs.iter().all(|epoch| *epoch == Some(first));
+    /// When all so far was executed, if at one moment (see `Tables::moment`).
+    pub fn moment(&self) -> Option<(u64, u64)> {
+        let first = self.moments.first().copied().flatten()?;
+        let is_one = self.moments.iter().all(|moment| *moment == Some(first));
         is_one.then_some(first)
     }
 
@@ -229,8 +232,8 @@ pub(super) struct Remote {
     at: usize,
     decoder: Decoder,
     ends: Vec<usize>,
-    /// Of the first request, and whether all were in that epoch.
-    epoch: Option<(u64, bool)>,
+    /// Of the first request, and whether all were of that moment.
+    moment: Option<((u64, u64), bool)>,
     ticket: Option<u64>,
     mode: Mode,
     answers: mpsc::Sender<Answer>,
@@ -273,7 +276,7 @@ impl Remote {
             bytes,
             at: 0,
             ends: Vec::new(),
-            epoch: None,
+            moment: None,
             ticket,
             mode,
             answers,
@@ -283,14 +286,16 @@ impl Remote {
     /// Executes requests until one takes longer, or the core's other connections should have their turn.
     fn step(&mut self) -> Option<Job> {
         let core = self.state.core.clone();
-        self.note_epoch();
+        self.note_moment();
         let snapshot = core.shared.catalog.load();
         if self.mode == Mode::Together {
             let bytes = std::mem::take(&mut self.bytes);
-            tables::execute_together(&mut self.state, &snapshot, &bytes);
             self.at = self.bytes.len();
-            self.ends.push(self.state.output.tail.len());
-            return None;
+            let job = tables::execute_together(&mut self.state, &snapshot, &bytes);
+            if job.is_none() {
+                self.ends.push(self.state.output.tail.len());
+            }
+            return job;
         }
         let begun = Instant::now();
         let mut clock = begun;
@@ -316,10 +321,20 @@ impl Remote {
             if job.is_some() {
                 return job;
             }
-            finish(state, command, &mut clock, request.args());
-            self.ends.push(state.output.tail.len());
+            if self.mode == Mode::Ahead {
+                self.is_ahead();
+            } else {
+                finish(state, command, &mut clock, request.args());
+            }
+            self.ends.push(self.state.output.tail.len());
         }
         None
+    }
+
+    /// What the one request reads is here; its answer is not wanted yet.
+    fn is_ahead(&mut self) {
+        self.state.output.tail.clear();
+        self.state.encoder().ok();
     }
 
     fn is_done(&self) -> bool {
@@ -329,14 +344,18 @@ impl Remote {
     fn take(&mut self) -> Answer {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
-        let epoch = self.epoch.filter(|(_, all)| *all).map(|(epoch, _)| epoch);
-        Answer { bytes, ends, epoch }
+        let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
+        Answer {
+            bytes,
+            ends,
+            moment,
+        }
     }
 
-    fn note_epoch(&mut self) {
-        let now = self.state.core.tables.epoch();
-        let (first, all) = self.epoch.unwrap_or((now, true));
-        self.epoch = Some((first, all && first == now));
+    fn note_moment(&mut self) {
+        let now = self.state.core.tables.moment();
+        let (first, all) = self.moment.unwrap_or((now, true));
+        self.moment = Some((first, all && first == now));
     }
 
     async fn run(mut self, mut job: Option<Job>) {
@@ -375,7 +394,12 @@ impl Remote {
     async fn drive(&mut self, mut job: Job) -> Option<()> {
         let (command, args, mut clock) = (job.command(), job.args(), job.started());
         let tables = self.state.core.tables.clone();
+        let mut is_refused = false;
         loop {
+            if matches!(job, Job::Again(_) | Job::Write(_)) && !self.ends.is_empty() {
+                // Replies that are ready need not wait for PostgreSQL.
+                self.send().await?;
+            }
             match &mut job {
                 Job::Room(_) => tables.room().await,
                 Job::Range(range) => {
@@ -397,7 +421,7 @@ impl Remote {
                 Job::Wait(wait) => {
                     tables.supplied(&wait.lacking).await;
                     tables.resumed(self.ticket).await;
-                    self.note_epoch();
+                    self.note_moment();
                     let snapshot = self.state.core.shared.catalog.load();
                     let next = wait.again(&mut self.state, &snapshot, self.mode != Mode::Each);
                     if let Some(next) = next {
@@ -405,10 +429,34 @@ impl Remote {
                         continue;
                     }
                 }
+                // Nothing comes from PostgreSQL in a pause.
+                Job::Again(again) if self.ticket.is_some() => again.refuse_paused(&mut self.state),
+                Job::Again(again) => match again.load(&self.state).await {
+                    Err(refusal) => {
+                        is_refused = true;
+                        again.refuse(&mut self.state, refusal);
+                    }
+                    Ok(()) => {
+                        tables.resumed(None).await;
+                        self.note_moment();
+                        let snapshot = self.state.core.shared.catalog.load();
+                        if let Some(next) = again.again(&mut self.state, &snapshot) {
+                            job = next;
+                            continue;
+                        }
+                    }
+                },
+                Job::Write(write) => tables::run_write(&mut self.state, write).await,
                 // Those are executed where the connection is.
-                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Again(_) | Job::Write(_) => {}
+                Job::Read(_) | Job::Scan(_) | Job::Many(_) => {}
             }
             break;
+        }
+        if self.mode == Mode::Ahead {
+            if !is_refused {
+                self.is_ahead();
+            }
+            return Some(());
         }
         let row = commands::COMMANDS.iter().find(|row| row.id == command)?;
         finish(

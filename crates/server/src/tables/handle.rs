@@ -10,7 +10,7 @@ use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Tables;
-use super::source::Event;
+use super::source::News;
 use crate::error::Error;
 use crate::resp::{Cursors, Requests};
 
@@ -34,7 +34,7 @@ pub enum Message {
     },
     Release(u64),
     /// From PostgreSQL.
-    Source(Event),
+    Source(News),
 }
 
 /// What there is, at about one moment.
@@ -95,13 +95,15 @@ pub struct TablesHandle {
     pub(super) used_bytes: Vec<AtomicU64>,
     /// Positions of SCAN in tables.
     cursors: Mutex<Cursors>,
+    /// There are tables that are kept in PostgreSQL.
+    pub(super) follows: bool,
     /// Cores whose connections may still ask others.
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
 }
 
 impl TablesHandle {
-    pub fn new(cores: usize) -> TablesHandle {
+    pub fn new(cores: usize, follows: bool) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
         TablesHandle {
@@ -110,6 +112,7 @@ impl TablesHandle {
             figures: Mutex::new(vec![Figures::default(); cores]),
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
             cursors: Mutex::default(),
+            follows,
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),
         }

@@ -74,8 +74,7 @@ pub struct Tables {
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
     pending: RefCell<Vec<Weak<dyn Pending>>>,
-    /// The last change from PostgreSQL that outputs wait for.
-    source_change: Cell<Option<u64>>,
+    followed: source::Followed,
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,
@@ -138,7 +137,7 @@ impl Tables {
         let done = run(gate);
         let changes = self.together.borrow_mut().take().unwrap_or_default();
         if let Some(sharing) = &self.sharing
-            && sharing.export(&mut self.engine.borrow_mut(), &changes, true, gate)
+            && sharing.export(&changes, true, gate)
         {
             self.call();
         }
@@ -168,7 +167,7 @@ impl Tables {
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.is_together() || self.is_paused())
-            && sharing.export(engine, &changes, false, gate)
+            && sharing.export(&changes, false, gate)
         {
             self.call();
         }
@@ -260,6 +259,7 @@ impl Tables {
                 }
                 more |= self.engine.borrow_mut().step(STEP_ROWS);
                 self.acknowledge();
+                self.let_seen_go();
                 self.send_exchange();
                 for waker in self.waiting.take() {
                     waker.wake();

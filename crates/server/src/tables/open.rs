@@ -79,9 +79,9 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         receive(receiver.as_ref(), &mut replay)?
     };
     let mut engine = replay.engine;
-    source::declare(&mut engine, &shared.config)?;
     // Fails only if the first core has given up.
     let _ = opening.counted.send(engine.row_count());
+    source::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);
     engine.set_step_rows(Some(STEP_ROWS));
     let config = &shared.config.tables;
@@ -103,7 +103,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         now: Cell::new(0),
         together: RefCell::default(),
         pending: RefCell::default(),
-        source_change: Cell::new(None),
+        followed: source::Followed::default(),
         handle: shared.tables.clone(),
         sharing: (cores > 1).then(|| Sharing::new(shard)),
         pause: RefCell::default(),

@@ -10,6 +10,8 @@
 //!    goes on, so that the holder's commands can wait for rows.
 //! 3. What changes meanwhile is gathered, and the coordinator hands the changes of all cores to the journal as one batch.
 //!    Each core hands over what came before when it grants the pause, so the log's order is that of the changes.
+//! 4. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
+//!    number of it; see `source`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -55,7 +57,20 @@ impl Paused {
             let stopping = |_| Error::Io("the server is stopping".to_owned());
             grant.await.map_err(stopping)?;
         }
+        if handle.follows {
+            paused.stand_at_one_number().await?;
+        }
         Ok(paused)
+    }
+
+    async fn stand_at_one_number(&self) -> Result<(), Error> {
+        let ticket = Some(self.ticket);
+        let followed = |tables: Rc<Tables>| async move { tables.followed() };
+        let numbers = self.handle.call_all(ticket, followed).await?;
+        let last = numbers.into_iter().max().unwrap_or(0);
+        let follow = move |tables: Rc<Tables>| async move { tables.follow_to(last).await };
+        self.handle.call_all(ticket, follow).await?;
+        Ok(())
     }
 
     /// Hands all that changed since to the journal, as one batch, and lets the cores go on. `gate` then waits for it.
@@ -97,9 +112,14 @@ impl Tables {
         self.pause.borrow().holder.is_some()
     }
 
-    /// Of what several cores read in one epoch, none has a part of a transaction that another lacks.
+    /// Of what several cores read of base rows in one epoch, none has a part of a transaction that another lacks.
     pub fn epoch(&self) -> u64 {
         self.pause.borrow().epoch
+    }
+
+    /// As the epoch, for what is read or computed from PostgreSQL's rows too.
+    pub fn moment(&self) -> (u64, u64) {
+        (self.epoch(), self.followed())
     }
 
     /// Waits until commands with this ticket, or without one, are executed.
@@ -146,6 +166,7 @@ impl Tables {
             // Rows whose time had come. A failure is kept, and refuses the next write.
             let _ = self.append(&rest, &mut Gate::default());
         }
+        self.apply_held();
         if let Some((ticket, granted)) = next {
             self.grant(ticket, granted);
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
 use tokio::sync::Notify;
 
+use super::source::{Postgres, Wanted};
 use super::{Gate, Message, Refusal, Tables};
 
 /// Rows that one turn touches for other cores.
@@ -39,16 +40,10 @@ impl Sharing {
 
     /// Tells other cores of changes; `gate` then waits for those who have the rows.
     /// Says whether there was anybody to tell.
-    pub(super) fn export(
-        &self,
-        engine: &mut Engine,
-        changes: &[LogEntry],
-        whole: bool,
-        gate: &mut Gate,
-    ) -> bool {
+    pub(super) fn export(&self, changes: &[LogEntry], whole: bool, gate: &mut Gate) -> bool {
         let mut exchange = self.exchange.borrow_mut();
         let before = exchange.sequence();
-        exchange.export(engine, changes, whole);
+        exchange.export(changes, whole);
         let is_told = exchange.sequence() > before;
         if is_told {
             gate.exports = Some(exchange.sequence());
@@ -182,20 +177,40 @@ impl Tables {
         .await;
     }
 
-    /// Reads what joins compute, waiting for rows of other cores as often as it takes.
+    /// Reads what joins compute, or PostgreSQL keeps, waiting for rows as often as it takes.
     pub async fn read_waiting<T>(
         &self,
         ticket: Option<u64>,
+        postgres: Option<&Postgres>,
         mut read: impl FnMut(&mut Engine, u64) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
+        let mut before: Option<Wanted> = None;
         loop {
+            Wanted::forget(self);
             let done = self.read(&mut read);
-            match self.ask().filter(|_| done.is_err()) {
-                None => return done,
-                Some(lacking) => self.supplied(&lacking).await,
+            if done.is_ok() {
+                return done;
+            }
+            if let Some(lacking) = self.ask() {
+                self.supplied(&lacking).await;
+            } else if ticket.is_none()
+                && let Some(mut wanted) = Wanted::take(self)
+            {
+                if let Some(before) = &before {
+                    wanted.follows(before);
+                }
+                wanted.load(postgres, self).await?;
+                before = Some(wanted);
+            } else {
+                return done;
             }
             self.resumed(ticket).await;
         }
+    }
+
+    /// Whether the table of a key is kept in PostgreSQL.
+    pub fn is_mapped(&self, key: &[u8]) -> bool {
+        self.handle.follows && self.engine.borrow().is_supplied(key)
     }
 
     /// Whether joins compute the table of a key.

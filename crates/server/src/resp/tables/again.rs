@@ -2,14 +2,17 @@
 
 use std::time::Instant;
 
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{self, Command, Id};
+use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
 use super::super::remote::write_request;
 use super::super::session::State;
+use super::transaction;
 use crate::catalog::Snapshot;
+use crate::tables::Refusal;
 use crate::tables::source::{Reply, Wanted, WriteJob};
 
 /// A read that waits for rows.
@@ -17,8 +20,21 @@ pub(in crate::resp) struct AgainJob {
     pub command: &'static Command,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
+    /// Of another core's transaction, all requests.
     request: Vec<u8>,
     wanted: Wanted,
+    how: How,
+}
+
+/// How it is executed again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// As it came. EXEC is one of these, and its transaction is the connection's.
+    Alone,
+    /// To its end.
+    Whole,
+    /// The requests of a transaction.
+    Together,
 }
 
 impl AgainJob {
@@ -27,6 +43,7 @@ impl AgainJob {
         state: &State,
         command: &'static Command,
         request: Request<'_>,
+        whole: bool,
     ) -> Option<AgainJob> {
         let tables = state.tables();
         if matches!(command.id, Id::MGet | Id::Exists) {
@@ -46,48 +63,86 @@ impl AgainJob {
             args: kept_args(&request),
             request: bytes,
             wanted,
+            how: if whole { How::Whole } else { How::Alone },
         })
     }
 
-    /// Waits for the rows and executes the command, until it misses nothing. A job may be left to do then.
-    pub(in crate::resp) async fn run(&mut self, state: &mut State) -> Option<Job> {
-        let AgainJob {
-            command,
-            request,
+    /// If the reads of another core's transaction miss what can be loaded. `bytes` are all its requests.
+    pub(super) fn before_together(
+        state: &mut State,
+        snapshot: &Snapshot,
+        requests: &[(&'static Command, Vec<u8>)],
+        bytes: &[u8],
+    ) -> Option<AgainJob> {
+        state.core.shared.postgres.as_ref()?;
+        try_reads(state, snapshot, requests);
+        let wanted = Wanted::take(&state.tables())?;
+        Some(AgainJob {
+            command: commands::find(b"EXEC")?,
+            started: Instant::now(),
+            args: vec![b"EXEC".to_vec()],
+            request: bytes.to_vec(),
             wanted,
-            ..
-        } = self;
-        let command = *command;
-        let shared = state.core.shared.clone();
-        loop {
-            if let Err(refusal) = wanted.load(shared.postgres.as_ref()).await {
-                if command.id == Id::Exec {
-                    state.transaction = None;
-                }
-                state.refuse(refusal);
-                return None;
-            }
-            let mut decoder = Decoder::new(state.core.limits);
-            let Ok(Step::Request(_)) = decoder.decode(request) else {
-                return None;
-            };
-            let snapshot = shared.catalog.load();
-            let request = decoder.request(request);
-            match super::execute(state, &snapshot, command, request) {
-                Some(Job::Again(again)) => *wanted = again.wanted.after(wanted.rounds()),
-                other => return other,
-            }
+            how: How::Together,
+        })
+    }
+
+    /// Waits for the rows.
+    ///
+    /// # Errors
+    /// Why they cannot come.
+    pub async fn load(&self, state: &State) -> Result<(), Refusal> {
+        let core = &state.core;
+        let postgres = core.shared.postgres.as_ref();
+        self.wanted.load(postgres, &core.tables).await
+    }
+
+    /// Answers why the rows cannot come.
+    pub fn refuse(&self, state: &mut State, refusal: Refusal) {
+        if self.command.id == Id::Exec {
+            state.transaction = None;
         }
+        state.refuse(refusal);
+    }
+
+    /// Executes the command again; what then is still to be done.
+    pub fn again(&self, state: &mut State, snapshot: &Snapshot) -> Option<Job> {
+        let mut job = match self.how {
+            How::Together => transaction::execute_together(state, snapshot, &self.request),
+            How::Alone | How::Whole => {
+                let mut decoder = Decoder::new(state.core.limits);
+                let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
+                    return None;
+                };
+                let request = decoder.request(&self.request);
+                match self.how {
+                    How::Whole => super::execute_whole(state, snapshot, self.command, request),
+                    _ => super::execute(state, snapshot, self.command, request),
+                }
+            }
+        };
+        if let Some(Job::Again(next)) = &mut job {
+            next.wanted.follows(&self.wanted);
+            next.started = self.started;
+        }
+        job
+    }
+
+    /// What it misses went while the cores were paused for it, and is not waited for then.
+    pub fn refuse_paused(&self, state: &mut State) {
+        let message =
+            "rows of PostgreSQL that the command reads went just before it began; send it again";
+        self.refuse(state, (Code::Source, message.to_owned()));
     }
 }
 
 /// Executes a write in PostgreSQL and answers it.
 pub(in crate::resp) async fn run_write(state: &mut State, write: &WriteJob) {
-    let (shared, tables) = (state.core.shared.clone(), state.tables());
+    let shared = state.core.shared.clone();
     let Some(postgres) = &shared.postgres else {
         return;
     };
-    match write.run(postgres, &tables, &mut state.gate).await {
+    match write.run(postgres).await {
         Ok(Reply::Ok) => state.encoder().ok(),
         Ok(Reply::Null) => state.encoder().null(),
         Ok(Reply::Number(number)) => state.encoder().integer(number),
@@ -106,16 +161,21 @@ pub(super) fn before_exec(
         return None;
     }
     let transaction = state.transaction.take()?;
+    try_reads(state, snapshot, transaction.requests());
+    state.transaction = Some(transaction);
+    AgainJob::after_missing(state, command, request, false).map(Job::Again)
+}
+
+/// Tries the reads of a transaction, for what they miss alone.
+fn try_reads(state: &mut State, snapshot: &Snapshot, requests: &[(&'static Command, Vec<u8>)]) {
     let mark = state.output.mark();
-    for (command, bytes) in transaction.requests() {
+    Wanted::forget(&state.core.tables);
+    for (command, bytes) in requests {
         let mut decoder = Decoder::new(state.core.limits);
         if command.has_flag("write") || !matches!(decoder.decode(bytes), Ok(Step::Request(_))) {
             continue;
         }
-        // Only what it misses matters.
         let _ = super::at_once(state, snapshot, command, decoder.request(bytes), true);
         state.output.rewind(mark);
     }
-    state.transaction = Some(transaction);
-    AgainJob::after_missing(state, command, request).map(Job::Again)
 }

@@ -90,9 +90,9 @@ type Read = (Vec<u8>, bool);
 /// So often a read is tried that transactions come in between of.
 const TRIES_MAX: usize = 4;
 
-fn is_of_one_epoch<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
-    let first = incoming.next().map(Incoming::epoch);
-    first.is_none_or(|first| first.is_some() && incoming.all(|one| one.epoch() == first))
+fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
+    let first = incoming.next().map(Incoming::moment);
+    first.is_none_or(|first| first.is_some() && incoming.all(|one| one.moment() == first))
 }
 
 /// Executes one command on several cores.
@@ -147,6 +147,10 @@ impl Coordinator {
             return Err(gone());
         };
         let request = decoder.request(bytes);
+        if let Some(core) = self.mapped_core(command, request) {
+            let mut incoming = self.ask(core, bytes.to_vec(), self.mode());
+            return incoming.reply().await.ok_or_else(gone);
+        }
         match command.id {
             Id::MGet | Id::Exists | Id::RangeCount if self.ticket.is_none() => {
                 self.of_one_moment(command, bytes, request).await
@@ -180,6 +184,24 @@ impl Coordinator {
             }
             _ => Err((Code::BadRequest, format!("{} is of one core", command.name))),
         }
+    }
+
+    /// The core that does the whole of a command on keys of mapped tables: a core can have all their rows, and
+    /// PostgreSQL makes a write of several keys as one. A write that is to other tables too is refused there.
+    fn mapped_core(&self, command: &Command, request: Request<'_>) -> Option<usize> {
+        let step = match command.id {
+            Id::MGet | Id::Exists | Id::Del => 1,
+            Id::MSet => 2,
+            _ => return None,
+        };
+        let mut keys = (1..request.len()).step_by(step).map(|at| request.arg(at));
+        let is_mapped = |key| self.core.tables.is_mapped(key);
+        let first = keys.clone().next()?;
+        let is_one = match command.has_flag("write") {
+            true => keys.any(is_mapped),
+            false => keys.all(is_mapped),
+        };
+        is_one.then(|| self.owner(first))
     }
 
     /// Reads keys or counts rows of several cores, with no transaction in between: if one keeps coming, the cores wait.
@@ -245,7 +267,7 @@ impl Coordinator {
             }
             all.extend_from_slice(&reply);
         }
-        Ok((all, is_of_one_epoch(incoming.iter().flatten())))
+        Ok((all, is_of_one_moment(incoming.iter().flatten())))
     }
 
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
@@ -262,7 +284,7 @@ impl Coordinator {
                 None => error = error.or(Some(reply)),
             }
         }
-        let is_one = is_of_one_epoch(all.iter().flatten());
+        let is_one = is_of_one_moment(all.iter().flatten());
         let reply = error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)));
         Ok((reply, is_one))
     }
@@ -324,19 +346,27 @@ impl Coordinator {
         Ok(all)
     }
 
+    /// Whether one core has or computes all of a table.
+    fn is_of_one_core(&self, table: &[u8]) -> bool {
+        let tables = &self.core.tables;
+        tables.is_computed(table) || tables.is_mapped(table)
+    }
+
     async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
         let walk = scan::Walk::parse(request, &handle.cursors())?;
         let home = match &walk.only {
-            Some(name) if self.core.tables.is_computed(name) => Some(self.owner(name)),
+            Some(name) if self.is_of_one_core(name) => Some(self.owner(name)),
             _ => None,
         };
         let mut keys = Vec::new();
         for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
             let (walk, ticket) = (walk.clone(), self.ticket);
+            let shared = self.core.shared.clone();
             let part = handle.begin_call(core, ticket, move |tables| async move {
+                let postgres = shared.postgres.as_ref();
                 tables
-                    .read_waiting(ticket, |engine, now| walk.keys(engine, now))
+                    .read_waiting(ticket, postgres, |engine, now| walk.keys(engine, now))
                     .await
             });
             keys.extend(part.await.map_err(|_| gone())??);
@@ -365,8 +395,11 @@ impl Coordinator {
             let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
             return incoming.reply().await.ok_or_else(gone);
         }
-        let paused = self.pause().await?;
         let requests = transaction.requests();
+        if let Some(refused) = self.read_ahead(requests).await? {
+            return Ok(refused);
+        }
+        let paused = self.pause().await?;
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         for (command, bytes) in requests {
             let reply = match self.place(command, bytes) {
@@ -385,6 +418,36 @@ impl Coordinator {
         }
         self.go_on(paused).await?;
         Ok(all)
+    }
+
+    /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it
+    /// cannot be.
+    async fn read_ahead(
+        &mut self,
+        requests: &[(&'static Command, Vec<u8>)],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        if self.core.shared.postgres.is_none() {
+            return Ok(None);
+        }
+        for (command, bytes) in requests.iter().filter(|(c, _)| !c.has_flag("write")) {
+            let reply = match self.place(command, bytes) {
+                Some((Place::Core(core), _)) => {
+                    let mut incoming = self.ask(core, bytes.clone(), Mode::Ahead);
+                    incoming.reply().await.ok_or_else(gone)?
+                }
+                // What else they refuse, the transaction will answer.
+                Some((Place::Many, _)) => match Box::pin(self.execute(command, bytes)).await {
+                    Ok(reply) if reply.starts_with(b"-SOURCE ") => reply,
+                    Err((Code::Source, why)) => return Err((Code::Source, why)),
+                    _ => continue,
+                },
+                None => continue,
+            };
+            if reply.first() == Some(&b'-') {
+                return Ok(Some(reply));
+            }
+        }
+        Ok(None)
     }
 
     fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {

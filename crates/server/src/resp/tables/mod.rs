@@ -26,7 +26,7 @@ use super::reads::show;
 use super::session::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
-use crate::tables::source::take_write;
+use crate::tables::source::{Wanted, take_write};
 
 pub(super) use again::{AgainJob, run_write};
 pub(super) use many::ManyJob;
@@ -121,6 +121,7 @@ fn try_once(
     whole: bool,
 ) -> Option<Job> {
     let mark = state.output.mark();
+    Wanted::forget(&state.core.tables);
     match at_once(state, snapshot, command, request, whole) {
         Ok(job) => job,
         Err(refusal) => {
@@ -129,7 +130,7 @@ fn try_once(
                 return Some(Job::Wait(WaitJob::new(command, request, lacking)));
             }
             if !command.has_flag("write")
-                && let Some(job) = AgainJob::after_missing(state, command, request)
+                && let Some(job) = AgainJob::after_missing(state, command, request, whole)
             {
                 state.output.rewind(mark);
                 return Some(Job::Again(job));

@@ -64,7 +64,8 @@ pub(in crate::resp) fn route(
             let depends = tables.is_computed(lo);
             match shard.owner_of_range(lo, hi) {
                 Owner::One(one) => route(Place::Core(usize::from(one)), depends),
-                Owner::All if depends => route(home(lo), true),
+                // Any core can have all rows of a mapped table.
+                Owner::All if depends || tables.is_mapped(lo) => route(home(lo), true),
                 Owner::All => route(Place::Many, false),
             }
         }

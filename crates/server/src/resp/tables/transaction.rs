@@ -10,6 +10,7 @@ use larder_protocol::resp::{Decoder, Request, Step};
 use super::super::dispatch::Job;
 use super::super::remote::write_request;
 use super::super::session::State;
+use super::AgainJob;
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
@@ -103,8 +104,13 @@ fn run_together(state: &mut State, snapshot: &Snapshot, requests: &[(&'static Co
     state.gate = gate;
 }
 
-/// Executes the requests in `bytes` as a transaction of another core's connection.
-pub(in crate::resp) fn execute_together(state: &mut State, snapshot: &Snapshot, bytes: &[u8]) {
+/// Executes the requests in `bytes` as a transaction of another core's connection; what is to be done before, if its
+/// reads miss rows.
+pub(in crate::resp) fn execute_together(
+    state: &mut State,
+    snapshot: &Snapshot,
+    bytes: &[u8],
+) -> Option<Job> {
     let mut decoder = Decoder::new(state.core.limits);
     let (mut requests, mut at) = (Vec::new(), 0);
     while let Ok(Step::Request(size)) = decoder.decode(&bytes[at..]) {
@@ -114,7 +120,11 @@ pub(in crate::resp) fn execute_together(state: &mut State, snapshot: &Snapshot, 
             requests.push((command, request.to_vec()));
         }
     }
+    if let Some(again) = AgainJob::before_together(state, snapshot, &requests, bytes) {
+        return Some(Job::Again(again));
+    }
     run_together(state, snapshot, &requests);
+    None
 }
 
 impl Transaction {

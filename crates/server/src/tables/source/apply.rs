@@ -1,53 +1,54 @@
 //! What comes from PostgreSQL goes into the engine.
 
 use larder_join::{Engine, KeyRange};
-use larder_postgres::{Change, Event, Range};
+use larder_postgres::{Change, Range};
 
 use super::super::{Gate, Tables};
+use super::spread::News;
 
 impl Tables {
-    /// Does what the source says. Changes of one event are seen all together.
-    pub fn take_event(&self, event: Event) {
+    /// Does what the source says. Changes that came together are seen all together.
+    pub(super) fn apply_news(&self, news: News) {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let engine = &mut *engine;
-        match event {
-            Event::Supply {
-                ranges, rows, done, ..
-            } => {
+        let followed = &self.followed;
+        match news {
+            News::Supply { ranges, rows, done } => {
                 supply(engine, &ranges, rows);
                 for done in done {
                     // Whoever asked may have gone.
                     let _ = done.send(Ok(()));
                 }
             }
-            Event::Apply { changes, credit } => {
+            News::Apply { number, changes } => {
                 self.copy_pending(engine, now, None);
-                for change in changes {
+                let before = followed.change.get();
+                for change in &changes.changes {
                     let waits_for = apply(engine, change, now);
-                    self.source_change
-                        .set(self.source_change.get().max(waits_for));
+                    followed.change.set(followed.change.get().max(waits_for));
                 }
-                if self.source_change.get().is_some() {
+                if followed.change.get() > before {
                     self.call();
                 }
-                drop(credit);
+                followed.number.set(number);
             }
-            Event::Seen { written, done } => drop(done.send(Ok(written))),
-            Event::Forget { ranges } => {
+            News::Forget { number, ranges } => {
                 self.copy_pending(engine, now, None);
-                for range in &ranges {
+                for range in &*ranges {
                     engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
                 }
+                followed.number.set(number);
             }
+            News::Seen(seen) => match followed.change.get() {
+                Some(change) if !engine.is_done(change) => {
+                    followed.seen.borrow_mut().push_back((change, seen));
+                }
+                _ => drop(seen),
+            },
         }
         // Rows of other tables may have gone whose time had come. A failure is kept, and refuses the next write.
         let _ = self.log(engine, &mut Gate::default());
-    }
-
-    /// The last change from PostgreSQL: whoever waits for it has read their own write.
-    pub(super) fn last_source_change(&self) -> Option<u64> {
-        self.source_change.get()
     }
 }
 
@@ -64,10 +65,10 @@ fn supply(engine: &mut Engine, ranges: &[Range], mut rows: Vec<(Vec<u8>, Vec<u8>
 }
 
 /// Makes one change; what is not here is left alone. Tells what outputs wait for.
-fn apply(engine: &mut Engine, change: Change, now: u64) -> Option<u64> {
+fn apply(engine: &mut Engine, change: &Change, now: u64) -> Option<u64> {
     let mut forget = |range: &Range| engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
     let range = change.range();
-    let written = match &change {
+    let written = match change {
         Change::Put { key, value } => engine.put(key, value, now),
         Change::Patch { key, patch } => {
             if !engine.is_here(key) {

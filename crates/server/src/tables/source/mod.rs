@@ -4,15 +4,22 @@
 //!  GET, RANGE ─► engine: Missing ─► read (waits) ──► Source::load ──┐
 //!  SET, DEL   ─────────────────────► write (waits) ─► Source::write ─┤ thread "postgres"
 //!                                                                    │
-//!  engine ◄── apply ◄── Message::Source(event) ◄─────────────────────┘
+//!  engines ◄── follow, apply ◄── Message::Source ◄── spread ◄────────┘
 //! ```
 //!
+//! Where there are several cores each keeps what it reads itself: it has it loaded, and is told of all changes. So what a
+//! core answers is of one position of PostgreSQL's log, whatever tables it is computed from, and no core waits for another.
+//!
 //! Invariants:
-//! 1. Events are applied in the order in which they leave the source, on the core of the tables.
+//! 1. Each core applies what it is told in the order in which it left the source. What all are told is numbered: cores
+//!    that have applied the same number are at the same position.
 //! 2. No row of such a table is in the journal: PostgreSQL keeps it.
+//! 3. While the cores are paused they stand at one number, and nothing is applied.
 
 mod apply;
+mod follow;
 mod read;
+mod spread;
 mod write;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,11 +30,12 @@ use larder_postgres::{Address, Mapping, Options, Source};
 use larder_protocol::config::ServerConfig;
 use larder_protocol::errors::Code;
 
-pub use larder_postgres::Event;
+pub(super) use follow::Followed;
 pub(crate) use read::Wanted;
+pub use spread::News;
 pub(crate) use write::{Reply, WriteJob, take_write};
 
-use super::{Message, Refusal, TablesHandle};
+use super::{Refusal, TablesHandle};
 use crate::error::Error;
 
 /// The database and the tables that it keeps.
@@ -63,9 +71,7 @@ impl Postgres {
             stale: Duration::from_secs(settings.stale_seconds),
             mappings: mappings.clone(),
         };
-        // There is one core then: see `thread_count`.
-        let sink = move |event| tables.send(0, Message::Source(event));
-        let (source, thread) = Source::spawn(options, Box::new(sink)).map_err(|error| {
+        let (source, thread) = Source::spawn(options, spread::sink(tables)).map_err(|error| {
             Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
         })?;
         Ok(Some(Postgres {

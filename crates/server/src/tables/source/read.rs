@@ -18,29 +18,29 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
+    /// Before a read is tried: what one before it missed is not to be loaded for this one.
+    pub fn forget(tables: &Tables) {
+        if tables.handle.follows {
+            tables.engine.borrow_mut().take_wanted();
+        }
+    }
+
     /// What reads missed since this was last asked; `None` if nothing.
     pub fn take(tables: &Tables) -> Option<Wanted> {
         let ranges = tables.engine.borrow_mut().take_wanted();
         (!ranges.is_empty()).then_some(Wanted { ranges, rounds: 1 })
     }
 
-    /// The read was executed again and misses these.
-    pub fn after(self, before: u32) -> Wanted {
-        Wanted {
-            rounds: before + 1,
-            ..self
-        }
+    /// The read was executed again when it had those, and misses these.
+    pub fn follows(&mut self, before: &Wanted) {
+        self.rounds = before.rounds + 1;
     }
 
-    pub fn rounds(&self) -> u32 {
-        self.rounds
-    }
-
-    /// Waits until they are here.
+    /// Waits until they are here, on this core.
     ///
     /// # Errors
     /// Why they cannot be.
-    pub async fn load(&self, postgres: Option<&Postgres>) -> Result<(), Refusal> {
+    pub async fn load(&self, postgres: Option<&Postgres>, tables: &Tables) -> Result<(), Refusal> {
         if self.rounds > ROUNDS_MAX {
             let message = "the read needs more rows of PostgreSQL at a time than tables.memory holds; read a narrower range or raise it";
             return Err((Code::OutOfMemory, message.to_owned()));
@@ -51,7 +51,7 @@ impl Wanted {
         };
         let ranges = self.ranges.iter();
         let ranges = ranges.map(|range| Range::new(&range.lo, &range.hi));
-        let loaded = postgres.source.load(0, ranges.collect()).await;
+        let loaded = postgres.source.load(tables.index, ranges.collect()).await;
         loaded.map_err(refusal)
     }
 }

@@ -8,7 +8,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::{Postgres, refusal};
-use crate::tables::{Gate, Refusal, Tables};
+use crate::tables::Refusal;
 
 /// A write on its way through PostgreSQL.
 pub(crate) struct WriteJob {
@@ -153,22 +153,13 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, R
 }
 
 impl WriteJob {
-    /// Executes it. `gate` then waits for what is computed from it.
+    /// Executes it; then every core has it, and what is computed from it.
     ///
     /// # Errors
     /// It was not made, or nobody knows.
-    pub async fn run(
-        &self,
-        postgres: &Postgres,
-        tables: &Tables,
-        gate: &mut Gate,
-    ) -> Result<Reply, Refusal> {
-        let Written { rows, sum } = postgres
-            .source
-            .write(self.write.clone())
-            .await
-            .map_err(refusal)?;
-        gate.change = gate.change.max(tables.last_source_change());
+    pub async fn run(&self, postgres: &Postgres) -> Result<Reply, Refusal> {
+        let written = postgres.source.write(self.write.clone()).await;
+        let Written { rows, sum } = written.map_err(refusal)?;
         Ok(match self.answer {
             Answer::Ok => Reply::Ok,
             Answer::OkIfDone if rows > 0 => Reply::Ok,

@@ -195,8 +195,9 @@ impl Cluster {
 
     /// A new database, and a connection to it.
     pub fn database(&self, name: &str) -> Sql {
+        let name = super::named(name);
         Sql::to(self.port, "postgres").run(&format!("CREATE DATABASE {name}"));
-        Sql::to(self.port, name)
+        Sql::to(self.port, &name)
     }
 }
 

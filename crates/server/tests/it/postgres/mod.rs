@@ -1,6 +1,19 @@
 //! Tables that live in a real PostgreSQL, started by the tests themselves: see `cluster`.
 
+/// Runs each of a module's tests on a server with one serving thread, and on one with several.
+macro_rules! on_one_and_on_several_cores {
+    ($($name:ident,)*) => {
+        mod on_one_core {
+            $(#[test] fn $name() { crate::postgres::with_cores(1, super::$name); })*
+        }
+        mod on_several_cores {
+            $(#[test] fn $name() { crate::postgres::with_cores(3, super::$name); })*
+        }
+    };
+}
+
 mod cluster;
+mod cores;
 mod loading;
 mod outages;
 mod proxy;
@@ -8,6 +21,7 @@ mod random;
 mod setup;
 mod writing;
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use larder_protocol::config::ServerConfig;
@@ -32,6 +46,24 @@ pattern = 'sub|<follower>|<author>'
 table = 'subs'
 ";
 
+thread_local! {
+    /// Serving threads of the servers that this test starts.
+    static CORES: Cell<u32> = const { Cell::new(1) };
+}
+
+fn with_cores(cores: u32, test: fn()) {
+    CORES.set(cores);
+    test();
+}
+
+/// What the test calls something that all databases share: the same test runs with another number of cores beside it.
+fn named(name: &str) -> String {
+    match CORES.get() {
+        1 => name.to_owned(),
+        cores => format!("{name}_on_{cores}"),
+    }
+}
+
 /// A server whose tables are in a database.
 fn server(url: &str, tables: &str) -> TestServer {
     server_with(url, tables, |_| {})
@@ -39,6 +71,7 @@ fn server(url: &str, tables: &str) -> TestServer {
 
 fn server_with(url: &str, tables: &str, change: impl FnOnce(&mut ServerConfig)) -> TestServer {
     TestServer::with(|config| {
+        config.server.threads = CORES.get();
         config.postgres.url = url.to_owned();
         config.apply_toml(tables, "the test").expect("right");
         change(config);

@@ -4,9 +4,21 @@ use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
-use super::{SCHEMA, TABLES, server, server_with};
+use super::{SCHEMA, TABLES, named, server, server_with};
 use crate::resp::Client;
 use crate::support::TestServer;
+
+on_one_and_on_several_cores! {
+    after_a_lost_connection_a_temporary_slot_loads_anew,
+    after_a_lost_connection_a_permanent_slot_goes_on,
+    a_permanent_slot_that_is_gone_makes_all_be_loaded_anew,
+    postgres_may_be_killed_and_stopped,
+    postgres_may_be_killed_and_stopped_with_a_permanent_slot,
+    rows_that_are_too_old_are_not_served,
+    a_stream_that_falls_silent_is_lost,
+    larder_starts_without_postgres_and_loads_all_anew_after_a_restart,
+    a_write_whose_connection_breaks_is_not_said_to_have_failed,
+}
 
 /// A row that changes while nobody tells.
 fn change(sql: &mut Sql, to: &str) {
@@ -33,11 +45,10 @@ fn prepared(cluster: &Cluster, name: &str) -> Sql {
 fn behind(sql: &Sql, proxy: &Proxy, slot: &str, name: &str) -> TestServer {
     server_with(&sql.url_at(proxy.port()), TABLES, |config| {
         config.postgres.slot = slot.to_owned();
-        config.postgres.slot_name = name.to_owned();
+        config.postgres.slot_name = named(name);
     })
 }
 
-#[test]
 fn after_a_lost_connection_a_temporary_slot_loads_anew() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -62,7 +73,6 @@ fn after_a_lost_connection_a_temporary_slot_loads_anew() {
     assert!(client.count("forgotten") >= 3);
 }
 
-#[test]
 fn after_a_lost_connection_a_permanent_slot_goes_on() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -94,13 +104,13 @@ fn after_a_lost_connection_a_permanent_slot_goes_on() {
     );
     client.check("RANGECOUNT post|eve| post|eve}", ":4");
     // It is gone with the server.
-    let slots = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'larder_kept'";
-    assert_eq!(sql.one(slots), "1");
+    let slot = named("larder_kept");
+    let slots = format!("SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}'");
+    assert_eq!(sql.one(&slots), "1");
     drop(server);
-    assert_eq!(sql.one(slots), "0");
+    assert_eq!(sql.one(&slots), "0");
 }
 
-#[test]
 fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -112,11 +122,13 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     becomes(&mut client, "one");
     proxy.refuse(true);
     client.until("lost", |client| client.figure("state") != "streaming");
-    let drop_it = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'larder_dropped' AND active";
-    sql.run(drop_it);
+    let slot = named("larder_dropped");
+    sql.run(&format!(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
+    ));
     let began = Instant::now();
     while sql
-        .try_run("SELECT pg_drop_replication_slot('larder_dropped')")
+        .try_run(&format!("SELECT pg_drop_replication_slot('{slot}')"))
         .is_err()
     {
         assert!(began.elapsed() < Duration::from_secs(10));
@@ -130,8 +142,9 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     let mut other = Client::connect(&other);
     let answer = other.ask("GET post|bob|0000000001");
     assert!(
-        answer.starts_with("-SOURCE the replication slot larder_dropped cannot be made anew")
-            && answer.ends_with("give each its own postgres.slot_name"),
+        answer.starts_with(&format!(
+            "-SOURCE the replication slot {slot} cannot be made anew"
+        )) && answer.ends_with("give each its own postgres.slot_name"),
         "{answer}"
     );
     becomes(&mut client, "unseen");
@@ -157,7 +170,7 @@ fn restarts(slot: &str) {
         // What is here is served for a while.
         assert!(client.ask("GET post|bob|0000000001").starts_with('$'));
         cluster.begin();
-        sql = Sql::to(cluster.port(), "restarts");
+        sql = Sql::to(cluster.port(), &named("restarts"));
         let value = format!("after {round}");
         change(&mut sql, &value);
         becomes(&mut client, &value);
@@ -169,17 +182,14 @@ fn restarts(slot: &str) {
     }
 }
 
-#[test]
 fn postgres_may_be_killed_and_stopped() {
     restarts("temporary");
 }
 
-#[test]
 fn postgres_may_be_killed_and_stopped_with_a_permanent_slot() {
     restarts("permanent");
 }
 
-#[test]
 fn rows_that_are_too_old_are_not_served() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -216,7 +226,6 @@ fn rows_that_are_too_old_are_not_served() {
     client.check("GET copy|bob|0000000001", "$3|one");
 }
 
-#[test]
 fn a_stream_that_falls_silent_is_lost() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -242,7 +251,6 @@ fn a_stream_that_falls_silent_is_lost() {
     becomes(&mut client, "unheard");
 }
 
-#[test]
 fn larder_starts_without_postgres_and_loads_all_anew_after_a_restart() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -272,14 +280,14 @@ fn larder_starts_without_postgres_and_loads_all_anew_after_a_restart() {
     }
     // Nothing is left that would hold PostgreSQL's log.
     drop(server);
-    let left = "SELECT count(*) FROM pg_replication_slots WHERE database = 'again'";
+    let database = named("again");
+    let left = format!("SELECT count(*) FROM pg_replication_slots WHERE database = '{database}'");
     let began = Instant::now();
-    while sql.one(left) != "0" {
+    while sql.one(&left) != "0" {
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 }
 
-#[test]
 fn a_write_whose_connection_breaks_is_not_said_to_have_failed() {
     let Some(cluster) = Cluster::shared() else {
         return;

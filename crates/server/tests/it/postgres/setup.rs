@@ -1,9 +1,19 @@
 //! What PostgreSQL lacks is said with what mends it, and found mended without a restart.
 
 use super::cluster::{Cluster, Sql};
-use super::{SCHEMA, TABLES, server, server_with};
+use super::{CORES, SCHEMA, TABLES, named, server, server_with};
 use crate::resp::Client;
 use crate::support::TestServer;
+
+on_one_and_on_several_cores! {
+    what_is_missing_is_said_with_what_mends_it,
+    rights_that_are_missing_are_said_with_what_grants_them,
+    a_server_that_tells_no_changes_is_refused,
+    rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them,
+    a_table_that_is_altered_is_looked_at_again,
+    a_table_of_its_own_rows_is_not_mapped,
+    no_row_of_postgres_is_in_the_journal,
+}
 
 /// A database as `prepare` leaves it; reading the table `t` must be refused with `expected`, and work after `mend`.
 #[track_caller]
@@ -28,7 +38,6 @@ fn check_on(sql: &mut Sql, tables: &str, expected: &str, mend: &str) {
     }
 }
 
-#[test]
 fn what_is_missing_is_said_with_what_mends_it() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -153,24 +162,26 @@ fn what_is_missing_is_said_with_what_mends_it() {
     );
 }
 
-#[test]
 fn rights_that_are_missing_are_said_with_what_grants_them() {
     let Some(cluster) = Cluster::shared() else {
         return;
     };
     let mut sql = cluster.database("rights");
-    sql.run("CREATE ROLE reader LOGIN; CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION larder FOR TABLE t");
-    let url = sql.url().replace("postgres@", "reader@");
+    // Roles are of all databases.
+    let reader = named("reader");
+    sql.run(&format!("CREATE ROLE {reader} LOGIN; CREATE TABLE t (id int PRIMARY KEY, v text); CREATE PUBLICATION larder FOR TABLE t"));
+    let url = sql.url().replace("postgres@", &format!("{reader}@"));
     let server = server(
         &url,
         "[tables.t]\npattern = 't|<id>'\nvalue = 'v'\nwrite = 'through'\n",
     );
     let mut client = Client::connect(&server);
     let mut step = |expected: &str, mend: &str| {
-        client.until(expected, |client| {
+        let [expected, mend] = [expected, mend].map(|text| text.replace("reader", &reader));
+        client.until(&expected, |client| {
             client.ask("GET t|1") == format!("-SOURCE {expected}")
         });
-        sql.run(mend);
+        sql.run(&mend);
     };
     step(
         "the role reader may not follow changes; run ALTER ROLE reader REPLICATION",
@@ -192,7 +203,6 @@ fn rights_that_are_missing_are_said_with_what_grants_them() {
     client.check("GET t|1", "$1|x");
 }
 
-#[test]
 fn a_server_that_tells_no_changes_is_refused() {
     let Some(cluster) = Cluster::start("-c wal_level=replica") else {
         return;
@@ -206,7 +216,6 @@ fn a_server_that_tells_no_changes_is_refused() {
     );
 }
 
-#[test]
 fn rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -232,7 +241,6 @@ fn rows_that_cannot_be_keys_are_told_by_the_reads_that_include_them() {
     client.check("RANGECOUNT post| post}", ":2");
 }
 
-#[test]
 fn a_table_that_is_altered_is_looked_at_again() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -270,7 +278,6 @@ fn a_table_that_is_altered_is_looked_at_again() {
     });
 }
 
-#[test]
 fn a_table_of_its_own_rows_is_not_mapped() {
     let Some(cluster) = Cluster::shared() else {
         return;
@@ -278,7 +285,7 @@ fn a_table_of_its_own_rows_is_not_mapped() {
     let mut sql = cluster.database("occupied");
     sql.run(SCHEMA);
     let url = sql.url();
-    let mut server = TestServer::start();
+    let mut server = TestServer::with(|config| config.server.threads = CORES.get());
     Client::connect(&server).check("SET post|bob|0000000001 mine", "+OK");
     server.restart(|_| {});
     let mut config = larder_protocol::config::ServerConfig::default();
@@ -294,7 +301,6 @@ fn a_table_of_its_own_rows_is_not_mapped() {
     );
 }
 
-#[test]
 fn no_row_of_postgres_is_in_the_journal() {
     let Some(cluster) = Cluster::shared() else {
         return;

@@ -5,6 +5,14 @@ use super::{SCHEMA, posts, server};
 use crate::resp::Client;
 use crate::support::TestServer;
 
+on_one_and_on_several_cores! {
+    writes_are_refused_unless_they_go_through,
+    who_writes_through_reads_their_own_writes,
+    a_timeline_shows_what_its_reader_has_just_written_through,
+    counters_and_objects_are_written_in_their_columns,
+    many_writers_add_up,
+}
+
 const THROUGH: &str = "
 [tables.post]
 pattern = 'post|<author>|<time:10>'
@@ -40,7 +48,6 @@ fn through(name: &str) -> Option<(Sql, TestServer)> {
     Some((sql, server))
 }
 
-#[test]
 fn writes_are_refused_unless_they_go_through() {
     let Some((mut sql, server)) = posts("refused") else {
         return;
@@ -61,7 +68,6 @@ fn writes_are_refused_unless_they_go_through() {
     assert_eq!(sql.one("SELECT count(*) FROM posts"), "0");
 }
 
-#[test]
 fn who_writes_through_reads_their_own_writes() {
     let Some((mut sql, server)) = through("through") else {
         return;
@@ -103,7 +109,6 @@ fn who_writes_through_reads_their_own_writes() {
     client.check("RANGECOUNT post|zoe| post|zoe}", ":0");
 }
 
-#[test]
 fn a_timeline_shows_what_its_reader_has_just_written_through() {
     let Some((_sql, server)) = through("own") else {
         return;
@@ -129,7 +134,6 @@ fn a_timeline_shows_what_its_reader_has_just_written_through() {
     );
 }
 
-#[test]
 fn counters_and_objects_are_written_in_their_columns() {
     let Some((mut sql, server)) = through("columns") else {
         return;
@@ -204,7 +208,6 @@ fn counters_and_objects_are_written_in_their_columns() {
     );
 }
 
-#[test]
 fn many_writers_add_up() {
     let Some((mut sql, server)) = through("adding") else {
         return;

@@ -1,0 +1,91 @@
+//! What the source says is told to the cores: what concerns all of them in one order to all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use larder_postgres::{Change, Event, Range, Reply, Sink, Written};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::super::{Message, TablesHandle};
+
+type Row = (Vec<u8>, Vec<u8>);
+
+/// What a core is told.
+pub enum News {
+    /// All rows of ranges that this core asked for. Then tell those who wait.
+    Supply {
+        ranges: Vec<Range>,
+        rows: Vec<Row>,
+        done: Vec<Reply<()>>,
+    },
+    /// To all cores.
+    Apply { number: u64, changes: Arc<Changes> },
+    /// To all cores.
+    Forget { number: u64, ranges: Arc<[Range]> },
+    /// To all cores: let go of it when outputs reflect what came before.
+    Seen(Arc<Seen>),
+}
+
+/// Changes that are seen together. When the last core lets go of them, the source may send more.
+pub struct Changes {
+    pub changes: Vec<Change>,
+    _credit: OwnedSemaphorePermit,
+}
+
+/// A write has come back. Its writer is told when the last core lets go of this.
+pub struct Seen(Option<(Written, Reply<Written>)>);
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if let Some((written, done)) = self.0.take() {
+            // Whoever wrote may have gone.
+            let _ = done.send(Ok(written));
+        }
+    }
+}
+
+pub(super) fn sink(tables: Arc<TablesHandle>) -> Sink {
+    let numbers = AtomicU64::new(0);
+    // The source's thread alone calls it.
+    let next = move || numbers.fetch_add(1, Relaxed) + 1;
+    Box::new(move |event| {
+        let all = |news: &dyn Fn() -> News| {
+            for core in 0..tables.cores() {
+                tables.send(core, Message::Source(news()));
+            }
+        };
+        match event {
+            Event::Supply {
+                core,
+                ranges,
+                rows,
+                done,
+            } => {
+                let news = News::Supply { ranges, rows, done };
+                tables.send(core, Message::Source(news));
+            }
+            Event::Apply { changes, credit } => {
+                let number = next();
+                let changes = Arc::new(Changes {
+                    changes,
+                    _credit: credit,
+                });
+                all(&|| News::Apply {
+                    number,
+                    changes: changes.clone(),
+                });
+            }
+            Event::Forget { ranges } => {
+                let (number, ranges) = (next(), Arc::from(ranges));
+                all(&|| News::Forget {
+                    number,
+                    ranges: Arc::clone(&ranges),
+                });
+            }
+            Event::Seen { written, done } => {
+                let seen = Arc::new(Seen(Some((written, done))));
+                all(&|| News::Seen(seen.clone()));
+            }
+        }
+    })
+}
