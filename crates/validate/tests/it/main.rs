@@ -1,6 +1,7 @@
 mod bg_text;
 mod brute;
 mod counts;
+mod levels;
 mod random;
 mod registers;
 mod reports;
