@@ -1,7 +1,11 @@
 //! The data stores that bg knows, by name.
 
+mod casql;
 mod larder;
+mod links;
+mod memcached;
 mod null;
+mod pipe;
 mod postgres;
 mod redis;
 mod resp;
@@ -41,6 +45,11 @@ pub const KNOWN: &[Known] = &[
         name: "postgres",
         about: "PostgreSQL; --set layout=basic|aggregate, rows=2|1",
         open: postgres::open,
+    },
+    Known {
+        name: "postgres+memcached",
+        about: "PostgreSQL behind a cache; --set memcached=host:port, consistency=lease|invalidate|ttl, ttl=500ms",
+        open: casql::open,
     },
     Known {
         name: "redis",

@@ -1,5 +1,7 @@
 //! `--set name=value`: what a data store of one kind lets one choose.
 
+use std::time::Duration;
+
 use super::Options;
 
 /// Takes settings one by one, then refuses those that nobody took.
@@ -42,6 +44,25 @@ impl<'a> Settings<'a> {
         })
     }
 
+    /// `500ms` or `30s`.
+    ///
+    /// # Errors
+    ///
+    /// How it is spelled.
+    pub fn duration(&mut self, name: &str, otherwise: Duration) -> Result<Duration, String> {
+        let Some(value) = self.text(name) else {
+            return Ok(otherwise);
+        };
+        let (number, unit) = match value.strip_suffix("ms") {
+            Some(number) => (number, 1),
+            None => (value.strip_suffix('s').unwrap_or_default(), 1000),
+        };
+        let number: Option<u32> = number.parse().ok();
+        number
+            .map(|number| Duration::from_millis(u64::from(number) * unit))
+            .ok_or_else(|| format!("--set {name}={value}: it is like 500ms or 30s"))
+    }
+
     /// # Errors
     ///
     /// Names a setting that this data store does not have.
@@ -78,10 +99,15 @@ mod tests {
             settings.finish("a box"),
             Err("--set colour: a box has no such setting".to_owned())
         );
-        let given = options(&[("size", "huge")]);
+        let given = options(&[("size", "huge"), ("long", "2s"), ("short", "3 ms")]);
         assert_eq!(
             Settings::of(&given).choice("size", &choices),
             Err("--set size=huge: it may be small or large".to_owned())
         );
+        let second = Duration::from_secs(1);
+        let mut settings = Settings::of(&given);
+        assert_eq!(settings.duration("long", second), Ok(2 * second));
+        assert_eq!(settings.duration("absent", second), Ok(second));
+        assert!(settings.duration("short", second).is_err());
     }
 }

@@ -1,13 +1,62 @@
-//! The layouts of PostgreSQL, against one that the tests start.
+//! PostgreSQL, alone and behind memcached.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use larder_bg::population::Population;
-use larder_bg::store::{Client, Failure, Post};
-use larder_bg::stores::{self, Options};
+use larder_bg::store::Failure;
+use larder_bg::stores::Options;
 
-use crate::servers;
+use crate::conformance::{conforms, open, run};
+use crate::servers::{self, Server};
+
+fn options(server: &Server, settings: &[(&str, &str)]) -> Options {
+    let settings = settings.iter();
+    Options {
+        address: Some(format!("postgres://postgres@{}/postgres", server.address())),
+        connections: Some(3),
+        settings: settings
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+    }
+}
+
+const LAYOUTS: [[(&str, &str); 2]; 4] = [
+    [("layout", "basic"), ("rows", "2")],
+    [("layout", "basic"), ("rows", "1")],
+    [("layout", "aggregate"), ("rows", "2")],
+    [("layout", "aggregate"), ("rows", "1")],
+];
+
+#[test]
+fn every_layout_conforms() {
+    let Some(server) = servers::postgres() else {
+        return;
+    };
+    // Of four, two that differ in everything, unless there is time.
+    let step = match std::env::var_os("LARDER_SLOW_TESTS") {
+        Some(_) => 1,
+        None => 3,
+    };
+    for layout in LAYOUTS.iter().step_by(step) {
+        conforms(&*open("postgres", &options(&server, layout)));
+    }
+}
+
+#[test]
+fn behind_a_cache_it_conforms() {
+    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+        return;
+    };
+    let at = ("memcached", &*cache.address());
+    let consistencies = [
+        [at, ("consistency", "lease"), ("layout", "aggregate")],
+        // What lives for no time is never read.
+        [at, ("consistency", "ttl"), ("ttl", "0ms")],
+    ];
+    for settings in consistencies {
+        conforms(&*open("postgres+memcached", &options(&server, &settings)));
+    }
+}
 
 fn small() -> Arc<Population> {
     Arc::new(Population {
@@ -16,132 +65,89 @@ fn small() -> Arc<Population> {
         invitations: 2,
         resources: 4,
         comments: 2,
-        image_size: Some(5000),
         ..Population::default()
     })
 }
 
-async fn loaded(options: &Options, population: &Arc<Population>) -> Rc<dyn Client> {
-    let open = stores::find("postgres").expect("known").open;
-    let store = open(options).expect("opens");
-    store.create(population).await.expect("created");
-    let client = store.connect(population.clone()).await.expect("connects");
-    client.load(0..25).await.expect("loads");
-    client.load(20..40).await.expect("loads over what is there");
-    client.finish_load().await.expect("finishes");
-    client
-}
-
 #[test]
-fn every_layout_answers_what_was_loaded_and_written() {
+fn what_cannot_be_is_refused_and_changes_nothing() {
     let Some(server) = servers::postgres() else {
         return;
     };
-    let runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = { runtime }.enable_all().build().expect("a runtime");
-    for (layout, rows) in [
-        ("basic", "2"),
-        ("basic", "1"),
-        ("aggregate", "2"),
-        ("aggregate", "1"),
-    ] {
-        let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let options = Options {
-            address: Some(format!("postgres://postgres@{}/postgres", server.address())),
-            connections: Some(2),
-            settings: vec![setting("layout", layout), setting("rows", rows)],
-        };
-        runtime.block_on(tokio::task::LocalSet::new().run_until(actions(&options)));
+    for layout in &LAYOUTS {
+        let store = open("postgres", &options(&server, layout));
+        run(async {
+            let population = small();
+            store.create(&population).await.expect("created");
+            let client = store.connect(population.clone()).await.expect("connected");
+            client.load(0..40).await.expect("loaded");
+            client.finish_load().await.expect("finished");
+            let inviter = population.inviters_of(10).next().expect("two of them");
+            client.invite_friend(20, 10).await.expect("invited");
+            let refused = [
+                client.invite_friend(20, 10).await,
+                client.accept_friend_request(10, 25).await,
+                client.reject_friend_request(inviter, 10).await,
+                client.thaw_friendship(10, 20).await,
+                client.post_comment(3, 17, 1).await,
+                client.delete_comment(3, 17, 2).await,
+            ];
+            for outcome in refused {
+                assert!(matches!(outcome, Err(Failure::Refused(_))), "{outcome:?}");
+            }
+            for (member, counts) in [(10, (6, Some(3))), (20, (6, Some(2))), (25, (6, Some(2)))] {
+                let profile = client
+                    .view_profile(member, member)
+                    .await
+                    .expect("a profile");
+                assert_eq!((profile.friends, profile.invitations), counts, "{layout:?}");
+            }
+        });
     }
 }
 
-async fn actions(options: &Options) {
-    let population = small();
-    let client = loaded(options, &population).await;
-    let counts = async |member: u32| {
-        let profile = client.view_profile(member, member).await.expect("answered");
-        assert_eq!((profile.resources, profile.wrong), (4, 0), "{options:?}");
-        (profile.friends, profile.invitations.expect("one's own"))
+#[test]
+fn what_lives_for_a_time_is_read_stale() {
+    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+        return;
     };
-    let friends = async |member: u32| {
-        let people = client.list_friends(0, member).await.expect("answered");
-        assert_eq!(people.wrong, 0);
-        let mut members = people.members;
-        members.sort_unstable();
-        members
+    let settings = [
+        ("memcached", &*cache.address()),
+        ("consistency", "ttl"),
+        ("ttl", "1000s"),
+    ];
+    let store = open("postgres+memcached", &options(&server, &settings));
+    run(async {
+        let population = small();
+        store.create(&population).await.expect("created");
+        let client = store.connect(population).await.expect("connected");
+        client.load(0..40).await.expect("loaded");
+        client.finish_load().await.expect("finished");
+        let seen = client.view_comments(3, 17).await.expect("answered");
+        client.post_comment(3, 17, 2).await.expect("posted");
+        let later = client.view_comments(3, 17).await.expect("answered");
+        assert_eq!(later, seen);
+    });
+}
+
+#[test]
+fn settings_that_are_none_are_refused() {
+    let refused = |name: &str, value: &str| {
+        let known = larder_bg::stores::find("postgres+memcached").expect("known");
+        let settings = vec![(name.to_owned(), value.to_owned())];
+        let opened = (known.open)(&Options {
+            settings,
+            ..Options::default()
+        });
+        opened.err().expect("refused")
     };
-    for member in [0, 21, 39] {
-        assert_eq!(counts(member).await, (6, 2));
-        let mut expected: Vec<u32> = population.friends_of(member).collect();
-        expected.sort_unstable();
-        assert_eq!(friends(member).await, expected);
-    }
     assert_eq!(
-        client
-            .view_profile(1, 0)
-            .await
-            .expect("answered")
-            .invitations,
-        None
+        refused("consistency", "strong"),
+        "--set consistency=strong: it may be lease or invalidate or ttl"
     );
-
-    let inviters = client.view_friend_requests(10).await.expect("answered");
-    assert_eq!((inviters.members.len(), inviters.wrong), (2, 0));
-    let (accepted, rejected) = (inviters.members[0], inviters.members[1]);
-    client
-        .accept_friend_request(10, accepted)
-        .await
-        .expect("accepted");
-    assert_eq!(counts(10).await, (7, 1));
-    assert_eq!(counts(accepted).await, (7, 2));
-    assert!(friends(10).await.contains(&accepted) && friends(accepted).await.contains(&10));
-    let again = client.accept_friend_request(10, accepted).await;
-    assert!(matches!(again, Err(Failure::Refused(_))), "{again:?}");
-    client
-        .reject_friend_request(10, rejected)
-        .await
-        .expect("rejected");
-    assert_eq!(counts(10).await, (7, 0));
-    client.invite_friend(30, 10).await.expect("invited");
-    assert_eq!(counts(10).await, (7, 1));
-    let again = client.invite_friend(30, 10).await;
-    assert!(matches!(again, Err(Failure::Refused(_))), "{again:?}");
-    assert_eq!(counts(10).await, (7, 1));
-    client.thaw_friendship(accepted, 10).await.expect("thawed");
-    assert_eq!(counts(10).await, (6, 1));
-    assert_eq!(counts(accepted).await, (6, 2));
-    let again = client.thaw_friendship(10, accepted).await;
-    assert!(matches!(again, Err(Failure::Refused(_))), "{again:?}");
-
-    let top = client.view_top_resources(0, 5, 3).await.expect("answered");
+    assert_eq!(refused("rows", "3"), "--set rows=3: it may be 2 or 1");
     assert_eq!(
-        (top.resources, top.wrong),
-        (population.top_of_wall(5, 3), 0)
-    );
-    client.post_comment(3, 17, 2).await.expect("posted");
-    client.delete_comment(3, 17, 0).await.expect("deleted");
-    let mut comments = client.view_comments(3, 17).await.expect("answered");
-    comments.comments.sort_unstable();
-    assert_eq!((comments.comments, comments.wrong), (vec![1, 2], 0));
-
-    let posts: Vec<Post> = (1..=4)
-        .map(|number: u64| Post {
-            author: 9 + (number % 2) as u32,
-            number: number.div_ceil(2),
-            time: 100 + number,
-        })
-        .collect();
-    for post in &posts {
-        client
-            .post_to_feed(post.author, *post)
-            .await
-            .expect("posted");
-    }
-    let feed = client.view_feed(11, 3).await.expect("answered");
-    let newest: Vec<Post> = posts.iter().rev().take(3).copied().collect();
-    assert_eq!((feed.posts, feed.wrong), (newest, 0));
-    assert_eq!(
-        client.view_feed(30, 3).await.expect("answered").posts,
-        vec![]
+        refused("row", "2"),
+        "--set row: postgres+memcached has no such setting"
     );
 }

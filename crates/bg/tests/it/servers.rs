@@ -1,10 +1,10 @@
 //! Servers of a test's own, each on a free port and gone with the value.
 //!
-//! As root, PostgreSQL runs as the user `postgres`: it refuses to run as root.
+//! As root, PostgreSQL runs as the user `postgres` and memcached is told that root is meant: both refuse root otherwise.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,6 +111,22 @@ pub fn ask_postgres(port: u16, text: &str) -> Result<String, tokio_postgres::Err
 }
 
 /// One that keeps nothing.
+pub fn memcached() -> Option<Server> {
+    let program = ["/usr/bin/memcached", "/usr/local/bin/memcached"];
+    let Some(program) = program.iter().find(|path| Path::new(path).exists()) else {
+        missing("memcached");
+        return None;
+    };
+    let port = free_port();
+    let mut command = Command::new(program);
+    command.args(["-l", "127.0.0.1", "-U", "0", "-p", &port.to_string()]);
+    command.args(["-m", "256", "-I", "8m", "-t", "2"]);
+    if rustix::process::geteuid().is_root() {
+        command.args(["-u", "root"]);
+    }
+    Some(start(command, port, folder("memcached")))
+}
+
 pub fn redis() -> Option<Server> {
     if Command::new("redis-server")
         .arg("--version")

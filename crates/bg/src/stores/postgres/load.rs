@@ -18,12 +18,20 @@ impl Sql {
     pub async fn load(&self, members: Range<u32>) -> Result<(), Failure> {
         let mut loader = self.loader.lock().await;
         if loader.as_ref().is_none_or(|client| client.is_closed()) {
-            *loader = Some(pool::connect(&self.config).await?);
+            *loader = Some(self.connect_to_load().await?);
         }
         let client = loader.as_mut().expect("just connected");
         self.load_as_one(client, members)
             .await
             .map_err(pool::failure)
+    }
+
+    /// Loads take as long as they take.
+    async fn connect_to_load(&self) -> Result<tokio_postgres::Client, Failure> {
+        let client = pool::connect(&self.config).await?;
+        let unlimited = client.batch_execute("SET statement_timeout = 0").await;
+        unlimited.map_err(pool::failure)?;
+        Ok(client)
     }
 
     async fn load_as_one(
@@ -121,7 +129,7 @@ impl Sql {
     }
 
     pub async fn finish_load(&self) -> Result<(), Failure> {
-        let client = pool::connect(&self.config).await?;
+        let client = self.connect_to_load().await?;
         for statement in schema::finish(self.rows) {
             client
                 .batch_execute(statement)

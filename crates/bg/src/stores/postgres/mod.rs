@@ -24,8 +24,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-pub use schema::{Layout, Rows};
-pub use sql::{Raw, Sql};
+use schema::{Layout, Rows};
+pub use sql::{ProfileRow, Raw, Sql, member, number};
 
 use super::settings::Settings;
 use super::{Opened, Options};
@@ -76,6 +76,14 @@ impl Postgres {
             rows: settings.choice("rows", &[("2", Rows::Two), ("1", Rows::One)])?,
             connections: options.connections.unwrap_or(DEFAULT_CONNECTIONS),
         })
+    }
+
+    /// The server ends a statement that takes longer.
+    pub fn limit_statements(&mut self, limit: std::time::Duration) {
+        let given = self.config.get_options().unwrap_or_default().to_owned();
+        let limit = limit.as_millis();
+        self.config
+            .options(format!("{given} -c statement_timeout={limit}"));
     }
 
     pub async fn create(&self, population: &Population) -> Result<(), Failure> {

@@ -1,0 +1,247 @@
+//! memcached's meta commands, over one connection that many calls share.
+//!
+//! | command | asks | answers |
+//! |---|---|---|
+//! | `mg key f c [v]` | flags, CAS and value | `VA size fF cC`, value; `HD fF cC`; `EN` |
+//! | `ms key size Fflags Tseconds Mmode [Ccas] c` | to store | `HD cC`; `NS`, `EX`, `NF` |
+//! | `md key [Ccas]` | to delete | `HD`; `NF`; `EX` |
+//!
+//! Needs memcached 1.6.15 or later, whose `ms` returns the CAS of what it stored.
+
+use bytes::Bytes;
+
+use super::links::Links;
+use super::pipe::{Framing, Pipe};
+use crate::store::Failure;
+
+/// What a cache with compare-and-swap does; every step of it is atomic.
+///
+/// A *cas* is the number of an entry's version; no two versions of any entry have the same.
+pub trait Cache {
+    /// The entry, its value left out.
+    fn peek(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
+
+    fn get(&self, key: &str) -> impl Future<Output = Result<Option<Found>, Failure>>;
+
+    /// The new version's cas, or None if the condition did not hold.
+    ///
+    /// # Errors
+    ///
+    /// Among others, a value that is too large.
+    fn store(
+        &self,
+        key: &str,
+        entry: &Entry<'_>,
+        only: Only,
+    ) -> impl Future<Output = Result<Option<u64>, Failure>>;
+
+    /// Deletes the entry, or only its version `cas`.
+    fn delete(&self, key: &str, cas: Option<u64>)
+    -> impl Future<Output = Result<Deleted, Failure>>;
+}
+
+/// What is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    pub value: &'a [u8],
+    pub flags: u32,
+    /// Seconds until it is gone.
+    pub seconds: u32,
+}
+
+/// What is there.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub value: Bytes,
+    pub flags: u32,
+    pub cas: u64,
+}
+
+/// When to store.
+#[derive(Clone, Copy, Debug)]
+pub enum Only {
+    Always,
+    IfAbsent,
+    /// If the entry is of this version.
+    If(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    Done,
+    WasAbsent,
+    /// It is of another version, and stays.
+    WasOther,
+}
+
+/// Connections to one memcached.
+pub struct Memcached {
+    address: String,
+    links: Links<Pipe<Meta>>,
+}
+
+impl Memcached {
+    pub async fn connect(address: &str, connections: usize) -> Result<Memcached, Failure> {
+        let memcached = Memcached {
+            address: address.to_owned(),
+            links: Links::new(connections),
+        };
+        memcached
+            .links
+            .open_all(|| Pipe::open(&memcached.address))
+            .await?;
+        Ok(memcached)
+    }
+
+    pub async fn flush(&self) -> Result<(), Failure> {
+        // Answers `OK`.
+        self.call(|out| out.extend_from_slice(b"flush_all\r\n"))
+            .await?;
+        Ok(())
+    }
+
+    async fn call(&self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Bytes, Failure> {
+        let link = self.links.enter(|| Pipe::open(&self.address)).await?;
+        link.call(encode).await
+    }
+
+    async fn find(&self, key: &str, value: &str) -> Result<Option<Found>, Failure> {
+        let request = format!("mg {key} f c{value}\r\n");
+        let reply = self
+            .call(|out| out.extend_from_slice(request.as_bytes()))
+            .await?;
+        let (line, end) = line(&reply);
+        let Some(rest) = line.strip_prefix("VA ").or(line.strip_prefix("HD")) else {
+            return match line {
+                "EN" => Ok(None),
+                _ => Err(odd(line)),
+            };
+        };
+        let value = match line.starts_with("VA") {
+            true => reply.slice(end..reply.len() - 2),
+            false => Bytes::new(),
+        };
+        let (Some(flags), Some(cas)) = (flag(rest, 'f'), flag(rest, 'c')) else {
+            return Err(odd(line));
+        };
+        Ok(Some(Found {
+            value,
+            flags: flags as u32,
+            cas,
+        }))
+    }
+}
+
+impl Cache for Memcached {
+    async fn peek(&self, key: &str) -> Result<Option<Found>, Failure> {
+        self.find(key, "").await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Found>, Failure> {
+        self.find(key, " v").await
+    }
+
+    async fn store(
+        &self,
+        key: &str,
+        entry: &Entry<'_>,
+        only: Only,
+    ) -> Result<Option<u64>, Failure> {
+        let only = match only {
+            Only::Always => String::new(),
+            Only::IfAbsent => " ME".to_owned(),
+            Only::If(cas) => format!(" C{cas}"),
+        };
+        let (size, flags, seconds) = (entry.value.len(), entry.flags, entry.seconds);
+        let request = format!("ms {key} {size} c F{flags} T{seconds}{only}\r\n");
+        let reply = self.call(|out| {
+            out.extend_from_slice(request.as_bytes());
+            out.extend_from_slice(entry.value);
+            out.extend_from_slice(b"\r\n");
+        });
+        let reply = reply.await?;
+        let (line, _) = line(&reply);
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("HD", rest) => flag(rest, 'c').map(Some).ok_or_else(|| odd(line)),
+            ("NS" | "EX" | "NF", _) => Ok(None),
+            ("SERVER_ERROR", why) => Err(Failure::Refused(format!("memcached: {why}"))),
+            _ => Err(odd(line)),
+        }
+    }
+
+    async fn delete(&self, key: &str, cas: Option<u64>) -> Result<Deleted, Failure> {
+        let request = match cas {
+            None => format!("md {key}\r\n"),
+            Some(cas) => format!("md {key} C{cas}\r\n"),
+        };
+        let reply = self
+            .call(|out| out.extend_from_slice(request.as_bytes()))
+            .await?;
+        match line(&reply).0 {
+            "HD" => Ok(Deleted::Done),
+            "NF" => Ok(Deleted::WasAbsent),
+            "EX" => Ok(Deleted::WasOther),
+            other => Err(odd(other)),
+        }
+    }
+}
+
+/// The first line of a reply, and where the rest begins.
+fn line(reply: &[u8]) -> (&str, usize) {
+    let end = memchr::memchr(b'\n', reply).map_or(reply.len(), |at| at + 1);
+    let line = std::str::from_utf8(&reply[..end]).unwrap_or_default();
+    (line.trim_end(), end)
+}
+
+/// The number behind a returned flag.
+fn flag(line: &str, name: char) -> Option<u64> {
+    let mut flags = line.split(' ');
+    flags.find_map(|flag| flag.strip_prefix(name)?.parse().ok())
+}
+
+fn odd(line: &str) -> Failure {
+    Failure::Unknown(format!("memcached answered {line:?}"))
+}
+
+struct Meta;
+
+/// Any line of an answer is shorter.
+const LINE_SIZE_MAX: usize = 2048;
+
+impl Framing for Meta {
+    fn size(bytes: &[u8]) -> Result<Option<usize>, String> {
+        let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LINE_SIZE_MAX)]) else {
+            return match bytes.len() < LINE_SIZE_MAX {
+                true => Ok(None),
+                false => Err("memcached answered no line".to_owned()),
+            };
+        };
+        let line = &bytes[..=end];
+        let Some(rest) = line.strip_prefix(b"VA ") else {
+            return Ok(Some(line.len()));
+        };
+        let size = rest.split(|byte| *byte == b' ' || *byte == b'\r').next();
+        let size = size.and_then(|size| std::str::from_utf8(size).ok()?.parse::<usize>().ok());
+        let size = size.ok_or("memcached answered a value of no size")?;
+        Ok(Some(line.len().saturating_add(size).saturating_add(2)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_ends_with_its_line_or_its_value() {
+        assert_eq!(Meta::size(b""), Ok(None));
+        assert_eq!(Meta::size(b"HD c1\r"), Ok(None));
+        assert_eq!(Meta::size(b"HD c1\r\nEN\r\n"), Ok(Some(7)));
+        assert_eq!(Meta::size(b"VA 3 f0 c7\r\nab"), Ok(Some(17)));
+        assert!(Meta::size(b"VA x\r\n").is_err());
+        assert!(Meta::size(&[b'x'; LINE_SIZE_MAX]).is_err());
+        assert_eq!(
+            Meta::size(format!("VA {}\r\n", usize::MAX).as_bytes()),
+            Ok(Some(usize::MAX))
+        );
+    }
+}
