@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp
+.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -15,3 +15,11 @@ bench-newp: ## A news site's page as one read, beside separate reads from Redis.
 	@scripts/setup bench
 	cargo build --release --locked --package larder-cli --package larder-bench
 	target/release/larder-bench newp --larder target/release/larder $(ARGS)
+
+bench-first-fill: ## What others wait for while a join computes a million rows for its first reader.
+	cargo build --release --locked --package larder-cli --package larder-bench
+	target/release/larder-bench first-fill --larder target/release/larder $(ARGS)
+
+bench-twip-bars: ## The join engine alone, in process: timelines and counts beside their bars. ARGS='--edges FILE --rounds 3'.
+	cargo build --release --locked --package larder-bench
+	target/release/larder-bench twip-bars $(ARGS)

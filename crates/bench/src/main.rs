@@ -9,6 +9,7 @@
 //! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
 //! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
 
+mod first_fill;
 mod karma;
 mod keys;
 mod load;
@@ -50,6 +51,8 @@ enum Bench {
     Twip(twip::TwipArgs),
     /// Counts of votes in process, by the join engine alone: in bulk, and one by one
     Karma(karma::KarmaArgs),
+    /// What others wait for while a join computes a million rows for its first reader
+    FirstFill(first_fill::FirstFillArgs),
     /// All in-process figures of the join engine beside their bars, each in a process of its own
     TwipBars(twip_bars::TwipBarsArgs),
     /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
         Bench::Karma(args) => karma::run(&args),
+        Bench::FirstFill(args) => first_fill::run(&args),
         Bench::TwipBars(args) => twip_bars::run(&args),
         Bench::TwipNet(args) => net::twip::run(&args),
         Bench::Newp(args) => net::newp::run(&args),

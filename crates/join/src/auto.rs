@@ -112,6 +112,7 @@ impl Engine {
 
     /// Takes the rows of a list's range out of some readers' outputs, or puts them in.
     pub(crate) fn convert_entries(&mut self, join: &mut Join, entries: &[Entry], pulled: bool) {
+        let level = join.last_level();
         for entry in entries {
             let (fill, leaf) = (entry.fill, entry.node());
             let mut run = Run::of_fill(join, fill, false, 0);
@@ -119,6 +120,7 @@ impl Engine {
             bind_leaf(join, fill, leaf, &mut binding);
             let sign = if pulled { -1 } else { 1 };
             self.take_leaf(join, &mut run, &mut binding, sign);
+            join.take_unread(fill, level, leaf);
             let leaves = &mut join.fills.get_mut(fill).pulled;
             if pulled {
                 leaves.push(leaf);
@@ -195,7 +197,7 @@ impl Engine {
 }
 
 /// Finds what was bound when a leaf was reached: what its fill fixes, its context, and its list's prefix.
-fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
+pub(crate) fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
     let (definition, level) = (&join.definition, join.last_level());
     let fill = join.fills.get(fill);
     binding.unpack(fill.fixed, &definition.slots, &fill.packed);

@@ -285,6 +285,7 @@ impl Engine {
         let Some(mut join) = self.joins[id as usize].take() else {
             return;
         };
+        self.budget = usize::MAX;
         self.finish_lists(&mut join);
         let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();
         for fill in fills {

@@ -16,6 +16,7 @@ use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{KeyRange, table_name};
 use crate::log::LogEntry;
+use crate::put_off::PutOff;
 use crate::rows::{Rows, Value};
 use crate::shard::Shard;
 use crate::supply::Supplied;
@@ -28,11 +29,19 @@ pub struct Engine {
     pub(crate) joins: Vec<Option<Box<Join>>>,
     pub(crate) ring: Ring,
     pub(crate) limit_bytes: Option<usize>,
-    /// How many updater entries the current operation may still visit.
+    /// How many updater entries and source rows the current operation may still visit.
     pub(crate) budget: usize,
     /// What a write may visit before the rest waits for [`Engine::step`].
     pub(crate) step_rows: Option<usize>,
     pub(crate) work: VecDeque<(JoinId, u8, u32)>,
+    /// What a read may visit before the rest waits for [`Engine::step`].
+    pub(crate) read_rows: Option<usize>,
+    /// Ranges that reads wait for.
+    pub(crate) put_off: PutOff,
+    /// How many source rows fills have read so far.
+    pub(crate) rows_read: u64,
+    /// The time of the last operation.
+    pub(crate) now: u64,
     pub(crate) sequence: u64,
     pub(crate) outstanding: BTreeSet<u64>,
     pub(crate) missing: Vec<KeyRange>,

@@ -194,6 +194,9 @@ impl Engine {
                 };
                 let is_reread = join.targets[number as usize].is_reread;
                 self.ring.gone(!is_reread);
+                if join.fills.get(number).unsettled.is_some() {
+                    self.give_up_reads();
+                }
                 self.discard(&mut join, number);
                 join.evicted += 1;
                 self.joins[id as usize] = Some(join);

@@ -34,6 +34,7 @@ impl Engine {
     /// Lets rows go whose time has come; every operation does so first.
     pub fn begin(&mut self, now: u64) {
         self.ticks += 1;
+        self.now = now;
         self.budget = self.step_rows.unwrap_or(usize::MAX);
         if !self.doubtful.is_empty() {
             self.reconsider_all();

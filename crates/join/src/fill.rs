@@ -1,8 +1,10 @@
 //! Fill: computes a gap of an output by nested scans of the sources, and leaves an updater on each range it read.
 //!
-//! 1. A fill leaves rows, nodes and updaters all or not at all: when a source range is missing it takes all of them
-//!    back, and the missing ranges are asked for together.
-//! 2. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
+//! 1. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
+//! 2. What cannot be done now stays with the fill, which is not read before it is done: rows of a checked source below which a
+//!    range is missing are pending (see `settle`), and rows for which the budget does not do are unread (see `unread`).
+//!    Missing ranges are asked for together.
+//! 3. What nothing keeps fresh (a snapshot, what is pulled) is computed in one go, or not at all.
 
 use crate::engine::Engine;
 use crate::gathered::Gathered;
@@ -14,6 +16,9 @@ use crate::rows::{Rows, Value};
 use crate::slab::Vacant;
 use crate::tree::{add_child, is_pulled};
 use crate::view::View;
+
+/// What it costs to look for the rows of a range and to leave a node, in rows.
+pub(crate) const NODE_ROWS: usize = 8;
 
 /// One evaluation of a join over a range of its output.
 pub struct Run {
@@ -29,7 +34,7 @@ pub struct Run {
     pub taken: Taken,
     pub effects: Effects,
     pub now: u64,
-    /// A source range was missing.
+    /// A source range could not be read.
     pub missing: bool,
     /// The value's row, where its source is not the last.
     value: Option<(Box<[u8]>, Value)>,
@@ -140,7 +145,8 @@ fn forget_rank(join: &Join, binding: &mut Binding) {
 }
 
 impl Engine {
-    /// Fills one gap. On `false` a source range is missing, and nothing is filled.
+    /// Fills one gap, as far as the budget goes. On `false` something is left: a source range is missing or being filled, or
+    /// the budget is spent.
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         let mut binding = Binding::default();
         let serial = self.next_serial();
@@ -153,31 +159,32 @@ impl Engine {
             return true;
         };
         let mut run = Run::of_fill(join, number, false, now);
-        let root = self.evaluate(join, &mut run, 0, &mut binding);
-        join.fills.get_mut(number).root = root;
-        join.filled += 1;
-        let touched = std::mem::take(&mut run.effects.touched);
-        for (_, group) in touched {
-            join.output.show(&join.definition, &group, &mut run.effects);
-        }
-        if run.missing {
+        let root = match run.leaves_nodes {
+            true => self.evaluate(join, &mut run, 0, &mut binding),
+            // Nothing would keep the first part fresh while the rest is computed.
+            false => self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding)),
+        };
+        let Some(root) = root.filter(|_| run.leaves_nodes || !run.missing) else {
             self.discard(join, number);
             return false;
-        }
+        };
+        join.fills.get_mut(number).root = root;
+        join.filled += 1;
+        self.conclude(join, std::mem::take(&mut run.effects));
         join.aim(number);
         self.remember_fill(join.id, number, join.fills.get(number).serial);
-        true
+        join.fills.get(number).unsettled.is_none()
     }
 
     /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
-    /// Returns the node it left.
+    /// Returns the node it left ([`NO_NODE`] if it leaves none); nothing if the range cannot be read now.
     pub(crate) fn evaluate(
         &mut self,
         join: &mut Join,
         run: &mut Run,
         level: usize,
         binding: &mut Binding,
-    ) -> u32 {
+    ) -> Option<u32> {
         let range = join
             .source(level)
             .pattern
@@ -186,10 +193,10 @@ impl Engine {
         let is_here = self.guests_here(table, &range);
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
-            // Nothing was computed from here, so there must be nothing to take back.
             run.missing = true;
-            return NO_NODE;
+            return None;
         };
+        self.spend(NODE_ROWS);
         let node = if run.leaves_nodes {
             self.leave_node(join, run, level, binding, &range)
         } else {
@@ -200,32 +207,59 @@ impl Engine {
             && let Some(pairs) = self.pairs(join, run, level, binding)
         {
             self.take_pairs(join, run, binding, &range, pairs);
-            return node;
+            return Some(node);
         }
         if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
             let fill = run.fill.expect("invariant: nodes belong to fills");
             join.fills.get_mut(fill).pulled.push(node);
-        } else if level == join.last_level() {
-            self.take_rows(join, run, level, binding, &range, &view);
         } else {
-            self.descend(join, run, level, binding, &range, &view, node);
+            self.read_rows(join, run, level, binding, &range, &view, node);
         }
-        node
+        Some(node)
     }
 
-    /// The last level: every row of the source completes a combination.
-    fn take_rows(
-        &self,
+    /// Reads rows of one level's source, as far as the budget goes; what of the range is left is noted with the node.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn read_rows(
+        &mut self,
         join: &mut Join,
         run: &mut Run,
         level: usize,
         binding: &mut Binding,
         range: &KeyRange,
         view: &View,
+        node: u32,
     ) {
+        let unread = if level == join.last_level() {
+            self.take_rows(join, run, level, binding, range, view)
+        } else {
+            self.descend(join, run, level, binding, range, view, node)
+        };
+        if let Some(from) = unread {
+            let fill = run.fill.expect("invariant: what is not kept has no budget");
+            join.note_unread(fill, level, node, from);
+        }
+    }
+
+    /// The last level: every row of the source completes a combination. Says from where on it has yet to be read.
+    fn take_rows(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+    ) -> Option<Box<[u8]>> {
         let is_value = join.order[level] == join.definition.value;
         let table = join.tables[level];
+        let (rows_max, mut rows, mut unread) = (self.budget, 0, None);
         self.scan(table, range, view, &mut |key, value| {
+            if rows == rows_max {
+                unread = Some(key.into());
+                return Flow::Break(());
+            }
+            rows += 1;
             let mark = binding.mark();
             if row_matches(join, level, key, value, binding) {
                 if is_value {
@@ -238,8 +272,12 @@ impl Engine {
             binding.reset(mark);
             Flow::Continue(())
         });
+        self.spend(rows);
+        self.rows_read += rows as u64;
+        unread
     }
 
+    /// Another level: below each row of the source the next level is evaluated. Says from where on it has yet to be read.
     #[allow(clippy::too_many_arguments)]
     fn descend(
         &mut self,
@@ -250,13 +288,21 @@ impl Engine {
         range: &KeyRange,
         view: &View,
         node: u32,
-    ) {
+    ) -> Option<Box<[u8]>> {
         let is_value = join.order[level] == join.definition.value;
         let fresh = join.source(level).pattern.slots & !binding.bound;
         let mut found: Vec<u8> = Vec::new();
         let mut ends: Vec<u32> = Vec::new();
         let mut values: Vec<(Box<[u8]>, Value)> = Vec::new();
+        // Those for which the budget will do, if little is found below them.
+        let rows_max = self.budget.div_ceil(NODE_ROWS + 1);
+        let (mut rows, mut unread) = (0, None);
         self.scan(join.tables[level], range, view, &mut |key, value| {
+            if rows == rows_max {
+                unread = Some(key.into());
+                return Flow::Break(());
+            }
+            rows += 1;
             let mark = binding.mark();
             if row_matches(join, level, key, value, binding) && is_possible(join, run, binding) {
                 binding.pack(fresh, &join.definition.slots, &mut found);
@@ -268,6 +314,8 @@ impl Engine {
             binding.reset(mark);
             Flow::Continue(())
         });
+        self.spend(rows);
+        self.rows_read += rows as u64;
         if run.leaves_nodes {
             join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
         }
@@ -280,12 +328,20 @@ impl Engine {
             if is_value {
                 run.value = Some(values[number].clone());
             }
-            let child = self.evaluate(join, run, level + 1, binding);
-            if run.leaves_nodes {
-                add_child(join, node, packed, child);
+            let child = match self.budget {
+                0 => None,
+                _ => self.evaluate(join, run, level + 1, binding),
+            };
+            match (run.fill, child) {
+                (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),
+                (Some(fill), None) if run.leaves_nodes => {
+                    join.note_pending(fill, node, packed, true);
+                }
+                _ => {}
             }
             binding.reset(mark);
         }
+        unread
     }
 
     /// Whether a table's rows are all here and its own.

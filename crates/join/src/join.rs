@@ -91,8 +91,16 @@ pub struct Unsettled {
     /// Rows of checked sources that came (`true`) or went, by node and the slots that they bind. A row that came and
     /// went again is not here.
     pub pending: BTreeMap<(u32, Box<[u8]>), bool>,
-    /// Groups to be read again.
+    /// Nodes whose source range has been read only below a key, by level and number, with that key (see `unread`).
+    pub unread: BTreeMap<(u8, u32), Box<[u8]>>,
+    /// Groups to be read again, once all else is done.
     pub drained: BTreeSet<Box<[u8]>>,
+}
+
+impl Unsettled {
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.unread.is_empty() && self.drained.is_empty()
+    }
 }
 
 impl Vacant for Fill {

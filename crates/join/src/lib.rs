@@ -10,7 +10,8 @@
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
 //! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
-//! read (`tree` has what a fill leaves behind; `pairs`, `gathered` and `merge` read what is pulled); `output` with
+//! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do; `pairs`, `gathered` and
+//! `merge` read what is pulled); `output` with
 //! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
@@ -41,6 +42,7 @@ mod output;
 mod pairs;
 mod pattern;
 mod plan;
+mod put_off;
 mod ranked;
 mod reads;
 mod rows;
@@ -54,6 +56,7 @@ mod supply;
 mod tables;
 mod target;
 mod tree;
+mod unread;
 mod updater;
 mod view;
 mod words;

@@ -5,6 +5,7 @@
 //!                                                  └─ queue ──► step ──────► see
 //! see:  a row of the value's source    the output rows change at once (Output::apply), and so on down the joins
 //!       a row of a checked source      a pending entry, applied when the range is read (see settle)
+//!       a row that has yet to be read  nothing: it will be read as it is (see unread)
 //! ```
 //!
 //! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
@@ -197,6 +198,9 @@ impl Engine {
 
 /// Remembers that a row of a checked source came or went. A row that came and went again is forgotten.
 fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+    if join.is_unread(seen.level, entry, seen.key) {
+        return;
+    }
     let inner = join.inner.get(entry.node());
     common.each.clear();
     common
@@ -238,6 +242,9 @@ fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut
         let target = join.targets[entry.fill as usize];
         if common.suffix_elements != Some(target.elements) {
             write_suffix(join, target.elements, common);
+        }
+        if target.unsettled && join.is_unread(seen.level, *entry, seen.key) {
+            continue;
         }
         if let (Some(group), Some(value)) = (target.group, seen.new)
             && target.holds(&common.suffix)
@@ -313,6 +320,9 @@ fn apply_to_one(
     common: &mut Common,
     effects: &mut Effects,
 ) {
+    if join.is_unread(seen.level, entry, seen.key) {
+        return;
+    }
     if entry.is_plain() && join.definition.rank.is_none() {
         let elements = join.targets[entry.fill as usize].elements;
         if common.suffix_elements != Some(elements) {

@@ -24,6 +24,9 @@ pub enum Outcome {
     /// These ranges must be supplied first (see [`Engine::supply`]), and those that [`Engine::take_foreign`] tells; no
     /// row was handed out. Ask again then.
     Missing(Vec<KeyRange>),
+    /// More is to be computed than a read may at a time (see [`Engine::set_read_rows`]), and no row was handed out.
+    /// [`Engine::step`] goes on with it; ask again when it has.
+    PutOff,
 }
 
 /// What of a range is wanted.
@@ -83,9 +86,17 @@ impl Engine {
         let range = KeyRange::new(lo, hi);
         self.missing.clear();
         self.foreign.clear();
+        if self.waits_too(table, &range) {
+            return Ok(Outcome::PutOff);
+        }
+        self.budget = self.read_rows.unwrap_or(usize::MAX);
         let Some(view) = self.view(table, &range, now) else {
-            self.make_room();
             let missing = self.take_missing();
+            if missing.is_empty() && self.foreign.is_empty() {
+                self.put_off.add(table, range);
+                return Ok(Outcome::PutOff);
+            }
+            self.make_room();
             self.wanted.extend_from_slice(&missing);
             return Ok(Outcome::Missing(missing));
         };

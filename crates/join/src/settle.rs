@@ -3,12 +3,16 @@
 //! 1. First the fill's entries see the changes that still wait (see `maintain`).
 //! 2. Then rows of checked sources that came are evaluated from their level on, and what was computed from rows that
 //!    went is taken back. The order does not matter: each node knows what it reflects.
-//! 3. Then groups that were drained are read again.
+//! 3. Then what has yet to be read of source ranges is read (see `unread`).
+//! 4. Then groups that were drained are read again.
+//!
+//! What a read may visit is bounded (see `put_off`). Where it ends, what is left stays in the fill's record, and the next read
+//! or step goes on with it.
 
 use std::ops::Bound;
 
 use crate::engine::Engine;
-use crate::fill::{Run, Taken, is_possible};
+use crate::fill::{NODE_ROWS, Run, Taken, is_possible};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::keyrange::KeyRange;
 use crate::output::Output;
@@ -19,7 +23,8 @@ use crate::tree::add_child;
 type Slot = (u32, Box<[u8]>);
 
 impl Engine {
-    /// Brings one fill up to date. On `false` a source range is missing; what could be done is done.
+    /// Brings one fill up to date, as far as the budget goes. On `false` something is left: a source range is missing or being
+    /// filled, or the budget is spent.
     pub(crate) fn settle(&mut self, join: &mut Join, fill: u32, now: u64) -> bool {
         if !join.busy.is_empty() {
             self.catch_up(join, fill);
@@ -29,28 +34,38 @@ impl Engine {
         }
         let wanted = self.is_read(join.table);
         let mut run = Run::of_fill(join, fill, wanted, now);
-        let mut kept = None;
-        while let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref()) {
-            if !self.apply_pending(join, &mut run, node, &packed, came) {
-                // It is put back at once: it goes if its node does.
-                join.held_bytes += pending_bytes(&packed);
-                let slot = (node, packed);
-                join.unsettle(fill).pending.insert(slot.clone(), came);
-                kept = Some(slot);
+        loop {
+            self.apply_all_pending(join, &mut run, fill);
+            if self.budget == 0 || !self.read_on(join, &mut run, fill) {
+                break;
             }
         }
         let effects = std::mem::take(&mut run.effects);
         self.conclude(join, effects);
-        let drained = join.unsettle(fill).drained.clone();
-        for group in drained {
-            self.read_again(join, fill, &group, wanted, now);
-        }
         let unsettled = join.unsettle(fill);
-        let is_settled = unsettled.pending.is_empty() && unsettled.drained.is_empty();
+        if unsettled.pending.is_empty() && unsettled.unread.is_empty() {
+            for group in unsettled.drained.clone() {
+                self.read_again(join, fill, &group, wanted, now);
+            }
+        }
+        let is_settled = join.unsettle(fill).is_empty();
         if is_settled {
             join.settled(fill);
         }
         is_settled
+    }
+
+    fn apply_all_pending(&mut self, join: &mut Join, run: &mut Run, fill: u32) {
+        let mut kept = None;
+        while self.budget > 0
+            && let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref())
+        {
+            if !self.apply_pending(join, run, node, &packed, came) {
+                // It is put back at once: it goes if its node does.
+                join.note_pending(fill, node, &packed, came);
+                kept = Some((node, packed));
+            }
+        }
     }
 
     fn apply_pending(
@@ -71,15 +86,13 @@ impl Engine {
             if !is_possible(join, run, &binding) {
                 return true;
             }
-            run.missing = false;
-            let child = self.evaluate(join, run, level + 1, &mut binding);
-            if run.missing {
-                self.drop_node(join, run, level + 1, child, &mut binding, true);
+            let Some(child) = self.evaluate(join, run, level + 1, &mut binding) else {
                 return false;
-            }
+            };
             add_child(join, node, packed, child);
         } else if let Some((child, freed)) = join.inner.get_mut(node).children.remove(packed) {
             join.held_bytes -= freed;
+            self.spend(NODE_ROWS);
             self.drop_node(join, run, level + 1, child, &mut binding, true);
         }
         true
@@ -97,7 +110,7 @@ impl Engine {
             return;
         };
         run.taken = Taken::Output(Output::default());
-        self.evaluate(join, &mut run, 0, &mut binding);
+        self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
         if run.missing {
             return;
         }
@@ -114,13 +127,13 @@ impl Engine {
         self.conclude(join, effects);
     }
 
-    /// Brings all that others were computed from up to date, in one join. On `false` a source range is missing.
+    /// Brings all that others were computed from up to date, in one join, as far as the budget goes. On `false` something is
+    /// left, as in [`Engine::settle`].
     pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) -> bool {
         let Some(mut join) = self.joins[id as usize].take() else {
             return true;
         };
-        let mut is_settled = true;
-        self.finish_lists(&mut join);
+        let mut is_settled = self.finish_lists(&mut join);
         let fills: Vec<u32> = join.unsettled.iter().copied().collect();
         for fill in fills {
             is_settled &= self.settle(&mut join, fill, now);

@@ -1,7 +1,7 @@
 //! Steps: what too many entries must see at once waits in their list's queue, and they see it in turn.
 //!
 //! 1. Entries see what waits in a list in the order in which it came.
-//! 2. A fill's own entries see all of it before the fill is read.
+//! 2. A fill's own entries see all of it before the fill is read, or goes on being filled.
 
 use std::rc::Rc;
 
@@ -23,8 +23,15 @@ impl Engine {
         list.enqueue(Rc::new(event), self.sequence);
     }
 
-    /// Works on waiting changes until `budget` entries have seen one; says whether any work is left.
+    /// Works on waiting changes until `budget` entries have seen one, and as long on ranges that reads wait for; says whether
+    /// any work is left.
     pub fn step(&mut self, budget: usize) -> bool {
+        self.see_waiting(budget);
+        self.go_on_with_reads(budget);
+        !self.work.is_empty() || !self.put_off.is_empty()
+    }
+
+    fn see_waiting(&mut self, budget: usize) {
         self.budget = budget;
         while self.budget > 0
             && let Some(&(id, level, number)) = self.work.front()
@@ -44,7 +51,6 @@ impl Engine {
             }
             self.joins[id as usize] = Some(join);
         }
-        !self.work.is_empty()
     }
 
     /// Lets some entries of a list see its oldest waiting change.
@@ -77,10 +83,12 @@ impl Engine {
         }
     }
 
-    /// Ends all waiting changes of a join's lists.
-    pub(crate) fn finish_lists(&mut self, join: &mut Join) {
+    /// Works on the waiting changes of a join's lists; says whether it ended them all.
+    pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
         while let Some(&(level, number)) = join.busy.first() {
-            self.budget = usize::MAX;
+            if self.budget == 0 {
+                return false;
+            }
             self.work_on(join, usize::from(level), number);
             if join.updaters[usize::from(level)]
                 .lists
@@ -91,6 +99,7 @@ impl Engine {
                 self.rest(join, level, number);
             }
         }
+        true
     }
 
     /// Lets a fill's own entries see all waiting changes.

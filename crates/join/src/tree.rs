@@ -105,6 +105,9 @@ impl Engine {
             .source(level)
             .pattern
             .range(binding, run.bounds.as_ref());
+        let unread = run
+            .fill
+            .and_then(|fill| join.take_unread(fill, level, node));
         if level == join.last_level() {
             let leaf = join.leaves.remove(node);
             if let Some(fill) = run.fill {
@@ -116,7 +119,11 @@ impl Engine {
             join.remove_updater(level, leaf.list, leaf.position);
             if take_back {
                 let view = View::default();
-                self.scan(join.tables[level], &range, &view, &mut |key, value| {
+                let read = match unread {
+                    Some(from) => KeyRange::new(&range.lo, range.hi.as_ref().min(&from)),
+                    None => range.clone(),
+                };
+                self.scan(join.tables[level], &read, &view, &mut |key, value| {
                     let mark = binding.mark();
                     if row_matches(join, level, key, value, binding) {
                         complete(join, run, binding, key, Some(value), -1);

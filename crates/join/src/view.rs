@@ -30,7 +30,8 @@ pub struct View {
 const RANGES_MAX: usize = 4;
 
 impl Engine {
-    /// Makes sure that a range of a table can be read. `None` if source ranges are missing: they are noted.
+    /// Makes sure that a range of a table can be read. `None` if source ranges are missing, which are noted, or if the budget
+    /// is spent.
     pub(crate) fn view(&mut self, table: TableId, range: &KeyRange, now: u64) -> Option<View> {
         let mut view = View::default();
         let state = &mut self.tables[table as usize];
@@ -43,7 +44,10 @@ impl Engine {
         let mut is_here = true;
         for at in 0..self.tables[table as usize].makers.len() {
             let maker = self.tables[table as usize].makers[at];
-            is_here &= self.settle_upstream(maker, now);
+            if !self.settle_upstream(maker, now) {
+                is_here = false;
+                continue;
+            }
             let mut join = self.joins[maker as usize]
                 .take()
                 .expect("invariant: joins form no cycle");
@@ -67,7 +71,7 @@ impl Engine {
     }
 
     /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
-    /// On `false` a source range of theirs is missing.
+    /// On `false` something is left to be done.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
         let upstream = |engine: &Self, at: usize| {
             engine.joins[maker as usize]
@@ -126,7 +130,7 @@ impl Engine {
         let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
             return Some(Gathered::default());
         };
-        self.evaluate(join, &mut run, 0, &mut binding);
+        self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
         if run.missing {
             return None;
         }

@@ -1,5 +1,6 @@
 //! Joins against a model that recomputes them.
 
+mod fills;
 mod model;
 mod random;
 mod shards;

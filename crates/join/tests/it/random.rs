@@ -153,6 +153,16 @@ struct World {
     log: Vec<String>,
     limited: bool,
     stepped: bool,
+    /// What a read may visit, where reads are put off.
+    read_rows: Option<usize>,
+    seen: Seen,
+}
+
+/// What came to pass at all, so that the test cannot pass by accident.
+#[derive(Default)]
+struct Seen {
+    put_off: u64,
+    changed_meanwhile: u64,
 }
 
 impl World {
@@ -164,6 +174,8 @@ impl World {
         if stepped {
             engine.set_step_rows(Some(random.below(3)));
         }
+        let read_rows = random.chance(40).then(|| random.below(24));
+        engine.set_read_rows(read_rows);
         World {
             widths: random.chance(60),
             random,
@@ -175,6 +187,8 @@ impl World {
             log: Vec::new(),
             limited,
             stepped,
+            read_rows,
+            seen: Seen::default(),
         }
     }
 
@@ -205,7 +219,7 @@ impl World {
                 self.log.push("evict all".into());
                 self.engine.evict_all();
             }
-            74..=77 if self.stepped => {
+            74..=77 if self.stepped || self.read_rows.is_some() => {
                 let budget = self.random.below(4);
                 self.log.push(format!("step {budget}"));
                 self.engine.step(budget);
@@ -387,15 +401,45 @@ impl World {
         if lo >= hi {
             return;
         }
-        // Snapshots may be old: let them expire.
-        if self.reads_snapshot(table) {
-            self.now += 10_000;
-        }
         let limits = Limits {
             limit: self.random.chance(20).then(|| self.random.below(4) as u64),
             reverse: self.random.chance(20),
             keys_only: false,
         };
+        for round in 0.. {
+            if self.is_answered(table, lo, hi, limits) {
+                break;
+            }
+            assert!(round < 10_000, "seed {}: never read", self.seed);
+            self.seen.put_off += 1;
+            if round < 60 && self.random.chance(40) {
+                self.seen.changed_meanwhile += 1;
+                match self.random.below(20) {
+                    0 => self.remove_range(),
+                    1 => self.create(),
+                    2 => self.drop_join(),
+                    3 => {
+                        self.log.push("evict all".into());
+                        self.engine.evict_all();
+                    }
+                    4 => self.engine.set_read_rows(None),
+                    5..=9 => self.remove(),
+                    _ => self.put(),
+                }
+            }
+            let budget = 1 + self.random.below(24);
+            self.log.push(format!("step {budget}"));
+            self.engine.step(budget);
+        }
+        self.engine.set_read_rows(self.read_rows);
+    }
+
+    /// Reads a range, and compares. `false` if the read was put off.
+    fn is_answered(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
+        // Snapshots may be old: let them expire.
+        if self.reads_snapshot(table) {
+            self.now += 10_000;
+        }
         self.log.push(format!("read {lo} {hi} {limits:?}"));
         let mut expected: Computed = self.model.table(table);
         expected.retain(|k, _| lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes());
@@ -429,6 +473,7 @@ impl World {
             },
         );
         let ok = match &outcome {
+            Ok(Outcome::PutOff) if got.is_empty() => return false,
             Ok(Outcome::Done) => !fails || limits.limit == Some(got.len() as u64),
             Err(Error::NotANumber { .. }) => fails || limits.limit == Some(got.len() as u64),
             _ => false,
@@ -436,6 +481,7 @@ impl World {
         if got != wanted || !ok {
             self.fail(&wanted, &got, &outcome);
         }
+        true
     }
 
     fn reads_snapshot(&self, table: &str) -> bool {
@@ -476,9 +522,22 @@ impl World {
 }
 
 fn run_seeds(seeds: std::ops::Range<u64>, steps: usize) {
+    let is_whole = seeds.end - seeds.start > 1;
+    let mut all = Seen::default();
     for seed in seeds {
-        World::new(seed).run(steps);
+        let mut world = World::new(seed);
+        world.run(steps);
+        all.put_off += world.seen.put_off;
+        all.changed_meanwhile += world.seen.changed_meanwhile;
     }
+    let Seen {
+        put_off,
+        changed_meanwhile,
+    } = all;
+    assert!(
+        !is_whole || put_off.min(changed_meanwhile) > 1000,
+        "{put_off} reads put off, {changed_meanwhile} changes meanwhile"
+    );
 }
 
 /// Reproduce one seed: `LARDER_SEED=17 cargo test -p larder-join random`.

@@ -41,6 +41,7 @@ struct Seen {
     unsubscribes: u64,
     waits: u64,
     elsewhere: u64,
+    put_off: u64,
 }
 
 /// The rows of a range, as a database would give them.
@@ -59,6 +60,7 @@ impl World {
         let mut random = Random(seed);
         let count = 2 + random.below(3) as u16;
         let stepped = random.chance(40).then(|| random.below(3));
+        let read_rows = random.chance(40).then(|| random.below(24));
         let elsewhere = random.chance(40);
         let chunk_rows = 1 + random.below(5) as u64;
         let core = |index| {
@@ -70,6 +72,7 @@ impl World {
                 engine.supply_from_elsewhere(b"r|").unwrap();
             }
             engine.set_step_rows(stepped);
+            engine.set_read_rows(read_rows);
             let mut exchange = Exchange::new(shard);
             exchange.set_chunk_rows(chunk_rows);
             Core {
@@ -376,6 +379,10 @@ impl World {
         match outcome {
             Ok(Outcome::Done) => Some(Ok(rows)),
             Err(error) => Some(Err((rows, error))),
+            Ok(Outcome::PutOff) => {
+                self.seen.put_off += 1;
+                None
+            }
             Ok(Outcome::Missing(elsewhere)) => {
                 supply(engine, &self.model, &elsewhere);
                 self.seen.elsewhere += elsewhere.len() as u64;
@@ -488,6 +495,7 @@ fn shards_answer_as_one_engine_would() {
         all.unsubscribes += world.seen.unsubscribes;
         all.waits += world.seen.waits;
         all.elsewhere += world.seen.elsewhere;
+        all.put_off += world.seen.put_off;
     }
     if is_whole {
         let Seen {
@@ -496,8 +504,10 @@ fn shards_answer_as_one_engine_would() {
             unsubscribes,
             waits,
             elsewhere,
+            put_off,
         } = all;
         assert!(elsewhere > 500, "{elsewhere}");
+        assert!(put_off > 1000, "{put_off}");
         let told = format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
         assert!(
             supplies.min(changes).min(unsubscribes).min(waits) > 1000,

@@ -21,7 +21,7 @@ pub(super) enum Job {
     Read(ReadJob),
     Scan(ScanJob),
     Range(RangeJob),
-    /// It waits for rows of other cores.
+    /// It waits for rows of other cores, or while what it reads is computed.
     Wait(WaitJob),
     /// Several cores execute it.
     Many(ManyJob),

@@ -26,12 +26,13 @@ mod snapshot;
 pub mod source;
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_join::{Engine, LogEntry};
+use larder_join::{Engine, KeyRange, LogEntry};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
 use larder_protocol::errors::Code;
 use tokio::sync::Notify;
@@ -44,8 +45,19 @@ pub use pause::Paused;
 /// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
 const STEP_ROWS: usize = 2048;
 
+/// Source rows that a read may compute from at once; one that needs more is put off, and goes on by [`STEP_ROWS`].
+const READ_ROWS: usize = 8192;
+
 /// An error reply.
 pub type Refusal = (Code, String);
+
+/// What a read waits for.
+pub enum Lacking {
+    /// Rows of other cores.
+    Rows(Vec<(u16, KeyRange)>),
+    /// What it reads is computed by [`Tables::attend`], some rows at a time. It waits for this count to change.
+    Time { ended: u64 },
+}
 
 /// An answer that is being sent from the rows of a table.
 pub trait Pending {
@@ -75,6 +87,8 @@ pub struct Tables {
     together: RefCell<Option<Vec<LogEntry>>>,
     pending: RefCell<Vec<Weak<dyn Pending>>>,
     followed: source::Followed,
+    /// Reads may be put off.
+    in_steps: Cell<bool>,
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,
@@ -102,7 +116,43 @@ impl Tables {
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
         }
+        engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
         read(&mut engine, now)
+    }
+
+    /// Does something whose reads may be put off (see [`Tables::lacking`]).
+    pub fn in_steps<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.in_steps.set(true);
+        let done = run();
+        self.in_steps.set(false);
+        done
+    }
+
+    /// What the last read waits for, if it could not be answered for want of rows of other cores or of time.
+    pub fn lacking(&self) -> Option<Lacking> {
+        if let Some(rows) = self.ask() {
+            return Some(Lacking::Rows(rows));
+        }
+        let ended = self.engine.borrow_mut().take_put_off()?;
+        self.call();
+        Some(Lacking::Time { ended })
+    }
+
+    /// Waits until the read may be tried again.
+    pub async fn supplied(&self, lacking: &Lacking) {
+        match lacking {
+            Lacking::Rows(rows) => self.rows_supplied(rows).await,
+            Lacking::Time { ended } => {
+                poll_fn(|cx| {
+                    if self.engine.borrow().ended_reads() != *ended {
+                        return Poll::Ready(());
+                    }
+                    self.waiting.borrow_mut().push(cx.waker().clone());
+                    Poll::Pending
+                })
+                .await;
+            }
+        }
     }
 
     /// Changes the table of `key`. `gate` then waits for what the answer waits for.
@@ -246,7 +296,8 @@ impl Tables {
         }
     }
 
-    /// Hands over what was written, goes on with long fan-outs, and calls those who wait for either. Runs for ever.
+    /// Hands over what was written, goes on with long fan-outs and large fills, and calls those who wait for any of it. Runs
+    /// for ever.
     pub async fn attend(self: Rc<Self>) {
         loop {
             self.called.notified().await;

@@ -152,7 +152,7 @@ impl Tables {
     }
 
     /// Asks for what the last read lacked. Nothing if it lacked nothing that other cores have.
-    pub fn ask(&self) -> Option<Vec<(u16, KeyRange)>> {
+    pub(super) fn ask(&self) -> Option<Vec<(u16, KeyRange)>> {
         let sharing = self.sharing.as_ref()?;
         let mut engine = self.engine.borrow_mut();
         let lacking = sharing.exchange.borrow_mut().ask(&mut engine);
@@ -165,7 +165,7 @@ impl Tables {
     }
 
     /// Waits until what was asked for has come.
-    pub async fn supplied(&self, lacking: &[(u16, KeyRange)]) {
+    pub(super) async fn rows_supplied(&self, lacking: &[(u16, KeyRange)]) {
         let Some(sharing) = &self.sharing else { return };
         poll_fn(|cx| {
             if !sharing.exchange.borrow().is_asked(lacking) {
@@ -177,7 +177,7 @@ impl Tables {
         .await;
     }
 
-    /// Reads what joins compute, or PostgreSQL keeps, waiting for rows as often as it takes.
+    /// Reads what joins compute, or PostgreSQL keeps, waiting for rows, and while it is computed, as often as it takes.
     pub async fn read_waiting<T>(
         &self,
         ticket: Option<u64>,
@@ -187,11 +187,14 @@ impl Tables {
         let mut before: Option<Wanted> = None;
         loop {
             Wanted::forget(self);
-            let done = self.read(&mut read);
+            let done = match ticket {
+                None => self.in_steps(|| self.read(&mut read)),
+                Some(_) => self.read(&mut read),
+            };
             if done.is_ok() {
                 return done;
             }
-            if let Some(lacking) = self.ask() {
+            if let Some(lacking) = self.lacking() {
                 self.supplied(&lacking).await;
             } else if ticket.is_none()
                 && let Some(mut wanted) = Wanted::take(self)

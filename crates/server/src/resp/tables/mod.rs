@@ -2,8 +2,8 @@
 //!
 //! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges, `joins` the
 //! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC. Where there are several cores, `route` says which one executes a
-//! request, `many` and `merge` what several do, and `wait` has commands that lack rows of other cores; `again` has those
-//! that wait for PostgreSQL.
+//! request, and `many` and `merge` what several do; `wait` has commands that lack rows of other cores, or time; `again`
+//! has those that wait for PostgreSQL.
 
 mod again;
 mod joins;
@@ -112,7 +112,7 @@ pub(super) fn execute_whole(
     try_once(state, snapshot, command, request, true)
 }
 
-/// Executes one command. If it lacks rows of other cores it waits for them.
+/// Executes one command. If it lacks rows of other cores, or would take too long at once, it waits.
 fn try_once(
     state: &mut State,
     snapshot: &Snapshot,
@@ -122,10 +122,15 @@ fn try_once(
 ) -> Option<Job> {
     let mark = state.output.mark();
     Wanted::forget(&state.core.tables);
-    match at_once(state, snapshot, command, request, whole) {
+    let tables = state.tables();
+    let done = match whole {
+        true => at_once(state, snapshot, command, request, true),
+        false => tables.in_steps(|| at_once(state, snapshot, command, request, false)),
+    };
+    match done {
         Ok(job) => job,
         Err(refusal) => {
-            if let Some(lacking) = state.core.tables.ask() {
+            if let Some(lacking) = tables.lacking() {
                 state.output.rewind(mark);
                 return Some(Job::Wait(WaitJob::new(command, request, lacking)));
             }

@@ -71,6 +71,7 @@ pub(super) fn complete(outcome: Result<Outcome, Error>) -> Result<(), Refusal> {
             Code::Io,
             "rows that come from elsewhere are not here yet".to_owned(),
         )),
+        Ok(Outcome::PutOff) => Err((Code::Io, "the rows are being computed".to_owned())),
         Err(error) => Err(refusal(error)),
     }
 }

@@ -1,8 +1,7 @@
-//! A command that lacks rows of other cores: it waits for them, and is executed again.
+//! A command that lacks rows of other cores, or reads more than can be computed at once: it waits, and is executed again.
 
 use std::time::Instant;
 
-use larder_join::KeyRange;
 use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
@@ -12,21 +11,26 @@ use super::super::finish::kept_args;
 use super::super::remote::write_request;
 use super::super::session::State;
 use crate::catalog::Snapshot;
+use crate::tables::Lacking;
 
 /// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
 const ROUNDS_MAX: u32 = 10_000;
+/// So often it is put off: what is computed for it goes before it is read only if memory is far too short, or all changes
+/// faster than it is computed. Then it is computed in one go.
+const PUT_OFFS_MAX: u32 = 16;
 
 pub(in crate::resp) struct WaitJob {
     pub command: Id,
     request: Vec<u8>,
-    pub lacking: Vec<(u16, KeyRange)>,
+    pub lacking: Lacking,
     rounds: u32,
+    put_offs: u32,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
 }
 
 impl WaitJob {
-    pub fn new(command: &Command, request: Request<'_>, lacking: Vec<(u16, KeyRange)>) -> WaitJob {
+    pub fn new(command: &Command, request: Request<'_>, lacking: Lacking) -> WaitJob {
         let mut bytes = Vec::new();
         write_request(&mut bytes, request.args());
         WaitJob {
@@ -34,6 +38,7 @@ impl WaitJob {
             request: bytes,
             lacking,
             rounds: 0,
+            put_offs: 0,
             started: Instant::now(),
             args: kept_args(&request),
         }
@@ -52,9 +57,12 @@ impl WaitJob {
         };
         let request = decoder.request(&self.request);
         let command = commands::find(request.arg(0))?;
+        let put_offs = self.put_offs + u32::from(matches!(self.lacking, Lacking::Time { .. }));
+        let whole = whole || put_offs > PUT_OFFS_MAX;
         let mut job = super::try_once(state, snapshot, command, request, whole);
         if let Some(Job::Wait(next)) = &mut job {
             next.rounds = self.rounds + 1;
+            next.put_offs = put_offs;
             next.started = self.started;
         }
         job

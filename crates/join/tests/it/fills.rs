@@ -1,0 +1,302 @@
+//! Large first fills: each call visits few rows, others read and write in between, and what comes out is as if it had been
+//! computed in one go.
+
+use std::ops::ControlFlow;
+
+use larder_join::{Engine, Limits, Outcome};
+
+/// What a read, or a step, may visit.
+const ROWS: usize = 500;
+
+fn range(engine: &mut Engine, lo: &str, hi: &str) -> (Outcome, Vec<(String, String)>) {
+    let mut rows = Vec::new();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let outcome = engine.range(
+        lo.as_bytes(),
+        hi.as_bytes(),
+        Limits::default(),
+        0,
+        &mut |key, value| {
+            rows.push((text(key), text(value)));
+            ControlFlow::Continue(())
+        },
+    );
+    (outcome.expect("the range is of one table"), rows)
+}
+
+fn put(engine: &mut Engine, key: &str, value: &str) {
+    engine
+        .put(key.as_bytes(), value.as_bytes(), 0)
+        .expect("put");
+}
+
+/// Does something, and checks that no more rows were read for it than it may.
+fn bounded<T>(engine: &mut Engine, act: impl FnOnce(&mut Engine) -> T) -> T {
+    let before = engine.rows_read();
+    let done = act(engine);
+    let rows = engine.rows_read() - before;
+    assert!(rows <= ROWS as u64, "{rows} rows in one go");
+    done
+}
+
+/// Reads a range with `meanwhile` between all steps; how many steps that took, and the rows.
+fn read_in_steps(
+    engine: &mut Engine,
+    lo: &str,
+    hi: &str,
+    mut meanwhile: impl FnMut(&mut Engine, usize),
+) -> (usize, Vec<(String, String)>) {
+    for steps in 0.. {
+        let ended = engine.ended_reads();
+        let (outcome, rows) = bounded(engine, |engine| range(engine, lo, hi));
+        match outcome {
+            Outcome::Done => return (steps, rows),
+            Outcome::PutOff => assert!(rows.is_empty()),
+            Outcome::Missing(_) => panic!("nothing is missing"),
+        }
+        while engine.ended_reads() == ended {
+            bounded(engine, |engine| engine.step(ROWS));
+            meanwhile(engine, steps);
+        }
+        assert!(steps < 1_000, "never read");
+    }
+    unreachable!()
+}
+
+fn sources(engine: &mut Engine, rows: usize) {
+    for row in 0..rows {
+        // One author has a tenth of all posts.
+        let author = if row % 10 == 0 { 0 } else { row % 997 };
+        put(engine, &format!("p|{author:04}|{row:07}"), "post");
+        put(engine, &format!("s|ann|{:04}", row % 997), "");
+        put(engine, &format!("v|{row:07}|{:04}", row % 997), "1");
+    }
+}
+
+#[test]
+fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
+    let is_slow = std::env::var_os("LARDER_SLOW_TESTS").is_some();
+    let rows = if is_slow { 1_000_000 } else { 30_000 };
+    let joins = [
+        // One source range with all rows, into many groups; one with all rows, into one; few authors, and one of many posts.
+        ("k|<author:4> = sum v|<row:7>|<author:4>", "k|", "k}"),
+        ("n|all = count v|<row:7>|<author:4>", "n|", "n}"),
+        ("m|<author:4> = max v|<row:7>|<author:4>", "m|", "m}"),
+        (
+            "t|<user>|<row:7>|<author:4> = check s|<user>|<author> copy p|<author>|<row>",
+            "t|ann|",
+            "t|ann}",
+        ),
+        (
+            "a|<user>|<row:7>|<author:4> = auto check s|<user>|<author> copy p|<author>|<row>",
+            "a|ann|",
+            "a|ann}",
+        ),
+        // A join of joins: both are filled by one read.
+        (
+            "c|<user> = count t|<user>|<row:7>|<author:4>",
+            "c|ann",
+            "c|ann}",
+        ),
+    ];
+    let mut engine = Engine::new();
+    let mut model = Engine::new();
+    for engine in [&mut engine, &mut model] {
+        sources(engine, rows);
+        for (number, (definition, ..)) in joins.iter().enumerate() {
+            engine
+                .create(&format!("j{number}"), definition, 0)
+                .expect("create");
+        }
+    }
+    engine.set_read_rows(Some(ROWS));
+    engine.set_step_rows(Some(ROWS));
+    for (definition, lo, hi) in joins {
+        engine.evict_all();
+        let mut calls = 0;
+        let (_, rows_now) = read_in_steps(&mut engine, lo, hi, |engine, _| {
+            calls += 1;
+            // What was read already changes, and what was not; a follower's choice too.
+            let row = calls * 7919 % rows;
+            for engine in [&mut *engine, &mut model] {
+                let author = format!("{:04}", row % 997);
+                put(engine, &format!("v|{row:07}|{author}"), &calls.to_string());
+                put(engine, &format!("p|{author}|{:07}", rows - row), "new");
+                put(engine, &format!("v|{:07}|{author}", rows + row), "2");
+                let gone = format!("p|0000|{:07}", calls * 70 % rows);
+                engine.remove(gone.as_bytes(), 0).expect("remove");
+                let other = format!("s|ann|{:04}", calls * 31 % 997);
+                match calls % 3 {
+                    0 => put(engine, &other, ""),
+                    _ => _ = engine.remove(other.as_bytes(), 0).expect("remove"),
+                }
+            }
+            let (outcome, found) = range(engine, "p|0001|", "p|0001}");
+            assert!(outcome == Outcome::Done && !found.is_empty());
+        });
+        assert!(calls >= rows / ROWS / 10, "{definition}: {calls} calls");
+        let (outcome, expected) = range(&mut model, lo, hi);
+        assert_eq!(outcome, Outcome::Done);
+        assert!(rows_now == expected, "{definition} differs");
+    }
+}
+
+#[test]
+fn many_who_wait_for_one_range_have_it_computed_once() {
+    let mut engine = Engine::new();
+    sources(&mut engine, 20_000);
+    engine
+        .create("n", "n|all = count v|<row:7>|<author:4>", 0)
+        .expect("create");
+    engine.set_read_rows(Some(ROWS));
+    let before = engine.rows_read();
+    for _ in 0..100 {
+        let (outcome, _) = range(&mut engine, "n|", "n}");
+        assert_eq!(outcome, Outcome::PutOff);
+    }
+    while engine.step(ROWS) {}
+    for _ in 0..100 {
+        let (outcome, rows) = range(&mut engine, "n|", "n}");
+        assert_eq!((outcome, rows.len()), (Outcome::Done, 1));
+    }
+    assert_eq!(engine.rows_read() - before, 20_000);
+}
+
+#[test]
+fn a_fill_that_is_evicted_or_dropped_midway_leaves_nothing_and_begins_anew() {
+    let mut engine = Engine::new();
+    sources(&mut engine, 20_000);
+    let definition = "t|<user>|<row:7>|<author:4> = check s|<user>|<author> copy p|<author>|<row>";
+    engine.create("t", definition, 0).expect("create");
+    let before = engine.memory_bytes();
+    engine.set_read_rows(Some(ROWS));
+    let begin = |engine: &mut Engine| {
+        let ended = engine.ended_reads();
+        let (outcome, _) = range(engine, "t|ann|", "t|ann}");
+        assert_eq!(outcome, Outcome::PutOff);
+        (0..5).for_each(|_| _ = engine.step(ROWS));
+        assert!(engine.info("t").expect("there").rows > 100 && engine.ended_reads() == ended);
+        ended
+    };
+    let ended = begin(&mut engine);
+    engine.evict_all();
+    let info = engine.info("t").expect("there");
+    assert_eq!((info.rows, info.ranges, info.updaters), (0, 0, 0));
+    assert!(engine.ended_reads() > ended, "who waits is called");
+    assert!(engine.memory_bytes() < before + 10_000);
+    begin(&mut engine);
+    engine.drop_join("t").expect("there");
+    while engine.step(ROWS) {}
+    engine.create("t", definition, 0).expect("create");
+    let (steps, rows) = read_in_steps(&mut engine, "t|ann|", "t|ann}", |_, _| ());
+    assert!(steps > 0 && rows.len() == 20_000, "{steps} {}", rows.len());
+}
+
+#[test]
+fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
+    const READERS: usize = 10_000;
+    let mut engine = Engine::new();
+    let timeline = "t|<user:5>|<row:4>|<author> = check s|<user>|<author> copy p|<author>|<row>";
+    engine.create("t", timeline, 0).expect("create");
+    engine
+        .create("c", "c|<user:5> = count t|<user>|<row:4>|<author>", 0)
+        .expect("create");
+    for user in 0..READERS {
+        put(&mut engine, &format!("s|{user:05}|cel"), "");
+        let (lo, hi) = (format!("c|{user:05}"), format!("c|{user:05}\0"));
+        assert_eq!(range(&mut engine, &lo, &hi).0, Outcome::Done);
+    }
+    engine.set_step_rows(Some(100));
+    engine.set_read_rows(Some(100));
+    let waits_for = engine.put(b"p|cel|0001", b"x", 0).expect("put").waits_for;
+    let change = waits_for.expect("too large for one step");
+    let mut put_off = 0;
+    // The reader alone: nobody else makes steps.
+    let rows = loop {
+        let (outcome, rows) = range(&mut engine, "c|09999", "c|09999\0");
+        if outcome == Outcome::Done {
+            break rows;
+        }
+        put_off += 1;
+        engine.step(100);
+    };
+    assert_eq!(rows, [("c|09999".to_owned(), "1".to_owned())]);
+    // Each call lets some hundreds see it, the reader's own and the step's.
+    assert!(put_off >= READERS / 500, "{put_off}");
+    while engine.step(100) {}
+    assert!(engine.is_done(change));
+}
+
+#[test]
+fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
+    const ROWS_ALL: usize = 3_000;
+    let (mut engine, mut model) = (Engine::new(), Engine::new());
+    for engine in [&mut engine, &mut model] {
+        engine
+            .create("m", "m|all = max v|<row:4>", 0)
+            .expect("create");
+        // The greatest of those that are read first come first, so that all that is remembered of them goes soon; the
+        // greatest of all come last.
+        for row in 0..ROWS_ALL {
+            let value = if row < 1_000 {
+                9_000 - row
+            } else {
+                10_000 + row
+            };
+            put(engine, &format!("v|{row:04}"), &value.to_string());
+        }
+    }
+    engine.set_read_rows(Some(ROWS));
+    let mut gone = 0;
+    assert_eq!(range(&mut engine, "m|", "m}").0, Outcome::PutOff);
+    // Reading a group again is not done in steps.
+    while engine.step(ROWS) {
+        for _ in 0..50 {
+            let key = format!("v|{gone:04}");
+            gone += 1;
+            for engine in [&mut engine, &mut model] {
+                engine.remove(key.as_bytes(), 0).expect("remove");
+            }
+        }
+    }
+    let rows = range(&mut engine, "m|", "m}").1;
+    assert!(gone >= 200, "{gone} of {ROWS_ALL}");
+    assert_eq!(rows, range(&mut model, "m|", "m}").1);
+    // No row was counted twice: what goes afterwards is not shown any more.
+    for row in (gone..ROWS_ALL).rev() {
+        for engine in [&mut engine, &mut model] {
+            engine
+                .remove(format!("v|{row:04}").as_bytes(), 0)
+                .expect("remove");
+        }
+        engine.set_read_rows(None);
+        assert_eq!(
+            range(&mut engine, "m|", "m}"),
+            range(&mut model, "m|", "m}")
+        );
+    }
+}
+
+#[test]
+fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
+    let definition =
+        "a|<user>|<row:7>|<author> = auto check s|<user>|<author> copy p|<author>|<row>";
+    let mut engine = Engine::new();
+    engine.create("a", definition, 0).expect("create");
+    put(&mut engine, "s|ann|cel", "");
+    (0..5_000).for_each(|row| put(&mut engine, &format!("p|cel|{row:07}"), "x"));
+    engine.set_read_rows(Some(ROWS));
+    let (outcome, _) = range(&mut engine, "a|ann|", "a|ann}");
+    assert_eq!(outcome, Outcome::PutOff);
+    engine.step(ROWS);
+    let copied = engine.info("a").expect("there").rows;
+    assert!(0 < copied && copied < 5_000, "{copied}");
+    // Far more is written than read: from now on the posts are left where they are.
+    (0..600).for_each(|time| put(&mut engine, &format!("p|cel|{time:07}"), "y"));
+    assert_eq!(engine.info("a").expect("there").rows, 0);
+    while engine.step(ROWS) {}
+    assert_eq!(engine.info("a").expect("there").rows, 0);
+    engine.remove(b"p|cel|0004999", 0).expect("remove");
+    let (outcome, rows) = range(&mut engine, "a|ann|", "a|ann}");
+    assert_eq!((outcome, rows.len()), (Outcome::Done, 4_999));
+}
