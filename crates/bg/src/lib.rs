@@ -20,6 +20,7 @@ pub mod content;
 pub mod item;
 pub mod measure;
 pub mod population;
+pub mod rate;
 mod resp;
 pub mod sla;
 pub mod store;

@@ -5,6 +5,7 @@ mod larder;
 mod measure;
 mod population;
 mod postgres;
+mod rate;
 mod redis;
 mod servers;
 mod sla;
