@@ -73,4 +73,20 @@ impl Action {
                 | Action::Share
         )
     }
+
+    /// Whether it is about a member's resources.
+    pub fn needs_resources(self) -> bool {
+        matches!(
+            self,
+            Action::ViewTopResources
+                | Action::ViewComments
+                | Action::PostComment
+                | Action::DeleteComment
+        )
+    }
+
+    /// Whether it is about posts and feeds.
+    pub fn needs_feeds(self) -> bool {
+        matches!(self, Action::PostToFeed | Action::ViewFeed | Action::Share)
+    }
 }

@@ -16,12 +16,23 @@
 //! `content` for how an answer's bytes are known to be right; `measure` says what a trial gives.
 
 pub mod action;
+pub mod clock;
+pub mod command;
 pub mod content;
+pub mod draw;
 pub mod item;
+pub mod judge;
+pub mod load;
 pub mod measure;
+pub mod mix;
 pub mod population;
+pub mod random;
 pub mod rate;
 mod resp;
+pub mod run;
+pub mod session;
 pub mod sla;
+pub mod state;
 pub mod store;
 pub mod stores;
+pub mod trace;

@@ -55,6 +55,9 @@ pub struct Measured {
     pub actions: Vec<ActionMeasured>,
     /// Sessions that ended, of mixes of sessions.
     pub sessions: u64,
+    /// Of an open loop, moments that came and went with no thread free to act.
+    #[serde(default)]
+    pub unbegun: u64,
     /// None where nothing was traced.
     pub reads: Option<Judged>,
     /// Empty where nobody kept it.
@@ -169,6 +172,7 @@ impl Measured {
             duration,
             actions: Action::ALL.map(|_| ActionMeasured::new()).into(),
             sessions: 0,
+            unbegun: 0,
             reads: None,
             series: Vec::new(),
             effort: None,
@@ -193,6 +197,7 @@ impl Measured {
     pub fn add(&mut self, other: &Measured) {
         self.duration = self.duration.max(other.duration);
         self.sessions += other.sessions;
+        self.unbegun += other.unbegun;
         for (mine, theirs) in self.actions.iter_mut().zip(&other.actions) {
             mine.add(theirs);
         }
@@ -330,7 +335,7 @@ impl ActionMeasured {
             .saturating_sub(self.failed.count_between(0, limit_ns))
     }
 
-    fn add(&mut self, other: &ActionMeasured) {
+    pub fn add(&mut self, other: &ActionMeasured) {
         self.latency
             .add(&other.latency)
             .expect("histograms that grow as needed");

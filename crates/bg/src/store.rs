@@ -46,6 +46,11 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Faults that it put into its answers on purpose, by class.
+    fn injected(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// A worker's client.
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>>;
 }

@@ -10,6 +10,7 @@
 //! 2. Two members are related in at most one way: friends, one invited the other, or not at all.
 
 pub mod graph;
+pub mod walls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -175,6 +176,14 @@ impl Population {
         match &self.friendships {
             Friendships::Lattice => self.friends,
             Friendships::Graph(graph) => graph.friends_of(member).len() as u32,
+        }
+    }
+
+    /// Each friendship once.
+    pub fn friendship_count(&self) -> u64 {
+        match &self.friendships {
+            Friendships::Lattice => u64::from(self.members) * u64::from(self.friends) / 2,
+            Friendships::Graph(graph) => graph.friendships(),
         }
     }
 

@@ -4,6 +4,7 @@ mod casql;
 mod larder;
 mod links;
 mod memcached;
+mod memory;
 mod null;
 mod pipe;
 mod postgres;
@@ -57,6 +58,11 @@ pub const KNOWN: &[Known] = &[
         open: redis::open,
     },
     Known {
+        name: "memory",
+        about: "in this process, the reference; bg run loads it by itself",
+        open: memory::open,
+    },
+    Known {
         name: "null",
         about: "does nothing and answers as if: rates bg itself",
         open: null::open,
@@ -65,4 +71,22 @@ pub const KNOWN: &[Known] = &[
 
 pub fn find(name: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| known.name == name)
+}
+
+/// Opens a data store by its name.
+///
+/// # Errors
+///
+/// A name nobody knows, or what the data store says of its options.
+pub fn open(name: &str, options: &Options) -> Opened {
+    match find(name) {
+        Some(known) => (known.open)(options),
+        None => {
+            let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+            Err(format!(
+                "--store {name}: no data store of that name; there are {}",
+                names.join(", ")
+            ))
+        }
+    }
 }

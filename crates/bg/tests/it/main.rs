@@ -3,9 +3,11 @@
 mod conformance;
 mod larder;
 mod measure;
+mod mixes;
 mod population;
 mod postgres;
 mod rate;
 mod redis;
 mod servers;
 mod sla;
+mod trial;

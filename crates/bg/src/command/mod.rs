@@ -1,0 +1,72 @@
+//! The command line: what a user may say, and what they are told.
+//!
+//! One file a command; `options` has what several take, `table` what a trial's result looks like.
+
+mod load;
+pub mod options;
+mod run;
+mod table;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::mix;
+use crate::stores;
+
+/// Rates a data store by social actions under an agreement, and proves what it read.
+#[derive(Parser)]
+#[command(name = "bg", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
+  bg load --store postgres --at 'host=/run/postgresql user=me' --members 10000
+  bg run --store postgres --threads 16 --mix high-write --duration 30s --json";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fill a data store with members, friendships and resources
+    Load(load::Arguments),
+    /// Act on a data store for a while: throughput, latencies, and what was read judged
+    Run(run::Arguments),
+    /// Judge the reads of a trace
+    Validate(validate::Arguments),
+    /// List the data stores that bg knows
+    Stores,
+    /// List the mixes that have names
+    Mixes,
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Load(arguments) => load::load(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Validate(arguments) => validate::validate(arguments),
+        Command::Stores => {
+            for known in stores::KNOWN {
+                println!("{:<20} {}", known.name, known.about);
+            }
+            Ok(())
+        }
+        Command::Mixes => {
+            for named in mix::NAMED {
+                println!("{:<26} {}", named.name, named.about);
+            }
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bg: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

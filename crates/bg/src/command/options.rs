@@ -1,0 +1,220 @@
+//! Options that several commands take: which data store, which population, how members behave.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::draw::{self, Distribution, Drawing};
+use crate::mix::{self, Mix};
+use crate::population::{Friendships, Population};
+use crate::run::{Conduct, Setup, Tracing};
+use crate::store::Store;
+use crate::stores;
+
+/// Which data store.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Data store")]
+pub struct StoreOptions {
+    /// Its name, as `bg stores` lists it; faulty:NAME wraps another
+    #[arg(long, value_name = "NAME")]
+    pub store: String,
+    /// Where it is; its usual address if not said
+    #[arg(long = "at", value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Connections of each worker, where the data store lets one choose
+    #[arg(long)]
+    pub connections: Option<usize>,
+    /// A setting of this data store; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    pub settings: Vec<(String, String)>,
+    /// Threads of this machine that act, each with its own client [default: one a processor]
+    #[arg(long)]
+    pub workers: Option<usize>,
+}
+
+/// Whom and what there is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Population (the same for load and run)")]
+pub struct PopulationOptions {
+    #[arg(long, default_value_t = 10_000)]
+    pub members: u32,
+    /// Confirmed friends of each member; even
+    #[arg(long, default_value_t = 100)]
+    pub friends: u32,
+    /// Invitations that each member has not answered
+    #[arg(long, default_value_t = 0)]
+    pub invitations: u32,
+    /// Resources that each member created
+    #[arg(long, default_value_t = 100)]
+    pub resources: u32,
+    /// Comments on each resource
+    #[arg(long, default_value_t = 0)]
+    pub comments: u32,
+    /// Bytes of a profile image (12K); without it there are neither images nor thumbnails
+    #[arg(long, value_parser = size)]
+    pub image_size: Option<usize>,
+    /// Of all that is made up
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// How members are drawn and behave.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Members' behaviour")]
+pub struct ConductOptions {
+    /// A name that `bg mixes` lists, or a file
+    #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|FILE")]
+    pub mix: String,
+    /// uniform, zipf:theta=0.27 (as BG spells it), zipf:exponent=0.73, zipf:80/20, latest
+    #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
+    pub draw: Distribution,
+    /// Between the actions of a session
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub think: Duration,
+    /// Before each session, or each action by itself
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub between: Duration,
+    /// After so long nobody waits for an answer any more
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub timeout: Duration,
+    /// How many resources of a wall, or posts of a feed, are looked at
+    #[arg(long, default_value_t = 5)]
+    pub top: u32,
+    /// Let one member look around for several threads at once
+    #[arg(long)]
+    pub shared_reads: bool,
+    /// Draws of a member for an action that the first one drawn cannot do
+    #[arg(long, default_value_t = 1)]
+    pub tries: u32,
+    /// In an open loop, how many actions may be under way
+    #[arg(long, default_value_t = 1000)]
+    pub threads_max: u32,
+    /// Of what is drawn
+    #[arg(long, default_value_t = 1)]
+    pub draw_seed: u64,
+}
+
+impl StoreOptions {
+    /// # Errors
+    ///
+    /// A name nobody knows, or what the data store says of its options.
+    pub fn open(&self) -> Result<Arc<dyn Store>, String> {
+        let options = stores::Options {
+            address: self.address.clone(),
+            connections: self.connections,
+            settings: self.settings.clone(),
+        };
+        stores::open(&self.store, &options).map(Arc::from)
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers
+            .unwrap_or_else(|| available_parallelism().map_or(1, |count| count.get()))
+    }
+}
+
+impl PopulationOptions {
+    /// # Errors
+    ///
+    /// Numbers that cannot be, by name.
+    pub fn population(&self) -> Result<Arc<Population>, String> {
+        let population = Population {
+            members: self.members,
+            friends: self.friends,
+            friendships: Friendships::Lattice,
+            invitations: self.invitations,
+            resources: self.resources,
+            comments: self.comments,
+            image_size: self.image_size,
+            seed: self.seed,
+        };
+        population.check().map_err(|why| why.to_string())?;
+        Ok(Arc::new(population))
+    }
+}
+
+impl ConductOptions {
+    pub fn conduct(&self) -> Conduct {
+        Conduct {
+            think: self.think,
+            between: self.between,
+            timeout: self.timeout,
+            top: self.top,
+            unique_reads: !self.shared_reads,
+            tries: self.tries,
+            threads_max: self.threads_max,
+        }
+    }
+
+    /// All that a trial needs but its load.
+    ///
+    /// # Errors
+    ///
+    /// A mix or a data store that is none.
+    pub fn setup(
+        &self,
+        store: &StoreOptions,
+        population: &PopulationOptions,
+        trace: Option<PathBuf>,
+    ) -> Result<Setup, String> {
+        let population = population.population()?;
+        let mix = Mix::open(&self.mix).map_err(|why| why.to_string())?;
+        Ok(Setup {
+            store: store.open()?,
+            mix,
+            drawing: Drawing::of_all(self.draw, population.members),
+            conduct: self.conduct(),
+            workers: store.workers(),
+            tracing: trace.map_or(Tracing::None, Tracing::Keep),
+            seed: self.draw_seed,
+            population,
+        })
+    }
+}
+
+/// 250ms, 10s, 2m, 1.5s.
+///
+/// # Errors
+///
+/// What is no duration.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let unit = text.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.');
+    let number = &text[..text.len() - unit.len()];
+    let seconds = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err("a duration has a unit: 250ms, 10s, 2m".to_owned()),
+    };
+    let count: f64 = number
+        .parse()
+        .map_err(|_| format!("{number:?} is no number"))?;
+    Duration::try_from_secs_f64(count * seconds).map_err(|why| why.to_string())
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(['K', 'M']);
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return Err("a size is a number, or one with K or M".to_owned()),
+    };
+    let count: usize = digits.parse().map_err(|_| "no number".to_owned())?;
+    match count.checked_mul(unit) {
+        Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
+        _ => Err("must be 1 byte to 64M".to_owned()),
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE".to_owned()),
+    }
+}

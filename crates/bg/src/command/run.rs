@@ -1,0 +1,117 @@
+//! `bg run`: one trial.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
+use super::{load, table};
+use crate::measure::{Laboratory, Load, Trial};
+use crate::run::Process;
+use crate::run::live::Live;
+
+const EXAMPLES: &str = "\
+Examples:
+  bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
+  bg run --store null --threads 100 --mix symmetric-high-write --duration 10s
+  bg run --store postgres --rate 2000 --mix low-write --warmup 5s --duration 60s --json";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    #[command(flatten)]
+    conduct: ConductOptions,
+    /// Closed loop: so many emulated threads, each with one action at a time
+    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
+    threads: u32,
+    /// Open loop: so many actions a second, whatever the data store does
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long is measured
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Before it, not measured
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    warmup: Duration,
+    /// Keep what was seen in this empty folder, and judge it
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    load: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// No line each second
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), String> {
+    let setup =
+        arguments
+            .conduct
+            .setup(&arguments.store, &arguments.population, arguments.trace)?;
+    let trial = Trial {
+        load: match arguments.rate {
+            Some(rate) => Load::Rate(rate),
+            None => Load::Threads(arguments.threads),
+        },
+        warmup: arguments.warmup,
+        duration: arguments.duration,
+    };
+    let mut process = Process::new(setup)?;
+    process.check(&trial)?;
+    if arguments.load || process.setup().store.is_volatile() {
+        process.load(&mut load::progress(Instant::now()))?;
+    }
+    interrupt(process.live())?;
+    if !arguments.quiet {
+        process.on_second(|live| live.seen(|seen| eprintln!("{}", table::second(seen))));
+    }
+    let measured = process.run(&trial)?;
+    if arguments.json {
+        let text = serde_json::to_string(&measured).map_err(|why| why.to_string())?;
+        println!("{text}");
+    } else {
+        print!("{}", table::result(&measured));
+        for (why, count) in process.live().seen(|seen| seen.failures.clone()) {
+            println!("{count} calls failed: {why}");
+        }
+        for (class, count) in process.setup().store.injected() {
+            println!("{count} injected: {class}");
+        }
+    }
+    Ok(())
+}
+
+/// Ctrl-C ends the trial with what it has; a second one ends everything.
+fn interrupt(live: &Arc<Live>) -> Result<(), String> {
+    let live = live.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|why| why.to_string())?;
+    thread::spawn(move || {
+        runtime.block_on(async {
+            for count in 0.. {
+                if tokio::signal::ctrl_c().await.is_err() {
+                    return;
+                }
+                if count > 0 {
+                    std::process::exit(130);
+                }
+                eprintln!("ending; once more to give up");
+                live.stop();
+            }
+        });
+    });
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Whom and what an action takes: members drawn and held, partners, resources. What cannot be done is skipped, and counted.
+
+use super::call::Turn;
+use super::worker::Worker;
+use crate::action::Action;
+use crate::session::Session;
+use crate::state::{Hold, Relation};
+
+/// Draws until one is found that nobody holds.
+const FREE_TRIES: u32 = 100;
+
+/// Draws of somebody to invite, or of a partner whom nobody holds.
+const PARTNER_TRIES: u32 = 32;
+
+/// Besides the member whose session it is.
+pub struct Others {
+    pub member: u32,
+    pub resource: u64,
+}
+
+impl Worker {
+    /// One action by itself, of members drawn for it.
+    pub async fn act(&self, action: Action, turn: Turn) {
+        if !action.is_write() {
+            return self.look(action, turn).await;
+        }
+        for _ in 0..self.conduct().tries.max(1) {
+            let Some(own) = self.hold_drawn() else { break };
+            match action {
+                Action::InviteFriend => {
+                    if let Some(other) = self.stranger(&own) {
+                        return self.invite(turn, &own, &other).await;
+                    }
+                }
+                Action::AcceptFriendRequest | Action::RejectFriendRequest => {
+                    if let Some(other) = self.partner(&own, Relation::Inviter) {
+                        return self.answer(turn, action, &own, &other).await;
+                    }
+                }
+                Action::ThawFriendship => {
+                    if let Some(other) = self.partner(&own, Relation::Friend) {
+                        return self.thaw(turn, &own, &other).await;
+                    }
+                }
+                Action::PostComment => {
+                    let resource = self.resource_of(own.member());
+                    return self.post_comment(turn, own.member(), resource).await;
+                }
+                Action::DeleteComment => {
+                    let resource = self.resource_of(own.member());
+                    if let Some(comment) = self.take_comment(resource) {
+                        return self
+                            .delete_comment(turn, own.member(), resource, comment)
+                            .await;
+                    }
+                }
+                _ => unreachable!("a trial refuses what is not acted here"),
+            }
+        }
+        self.skip(action);
+    }
+
+    /// A read; the member who looks is held if members act for one thread at a time.
+    async fn look(&self, action: Action, turn: Turn) {
+        let held = match self.conduct().unique_reads {
+            true => match self.hold_drawn() {
+                Some(held) => Some(held),
+                None => return self.skip(action),
+            },
+            false => None,
+        };
+        let own = held.as_ref().map_or_else(|| self.drawn(), Hold::member);
+        match action {
+            Action::ViewProfile => self.view_profile(turn, own, self.drawn()).await,
+            Action::ListFriends => self.list_friends(turn, own, self.drawn()).await,
+            Action::ViewFriendRequests => self.view_friend_requests(turn, own).await,
+            Action::ViewTopResources => self.view_top_resources(turn, own, self.drawn()).await,
+            Action::ViewComments => {
+                let resource = self.resource_of(self.drawn());
+                self.view_comments(turn, own, resource).await;
+            }
+            _ => unreachable!("a trial refuses what is not acted here"),
+        }
+    }
+
+    pub fn skip(&self, action: Action) {
+        let now = self.schedule.clock.now();
+        if self.schedule.covers(now) || now < self.schedule.measured_from {
+            let mut interval = self.interval.borrow_mut();
+            interval.measured.actions[action as usize].skipped += 1;
+        }
+    }
+
+    fn drawn(&self) -> u32 {
+        self.setup.drawing.draw(&mut self.random.borrow_mut())
+    }
+
+    /// None if all that were drawn are held by others.
+    pub fn hold_drawn(&self) -> Option<Hold<'_>> {
+        (0..FREE_TRIES).find_map(|_| self.state.hold(self.drawn()))
+    }
+
+    /// A member who can do what the session is about.
+    pub fn hold_for(&self, session: Session) -> Option<Hold<'_>> {
+        let can = |own: &Hold| match session {
+            Session::ViewFriend | Session::Thaw => own.has(Relation::Friend),
+            Session::Accept | Session::Reject => own.has(Relation::Inviter),
+            _ => true,
+        };
+        (0..self.conduct().tries.max(1))
+            .map_while(|_| self.hold_drawn())
+            .find(can)
+    }
+
+    /// Somebody with this relation to a member, held; whoever it is among those that are this client's and that nobody else holds.
+    pub fn partner(&self, own: &Hold, relation: Relation) -> Option<Hold<'_>> {
+        if !own.has(relation) {
+            return None;
+        }
+        let known = own.relations();
+        let list = known.with(relation);
+        let mut random = self.random.borrow_mut();
+        (0..PARTNER_TRIES)
+            .map(|_| list[random.index(list.len())])
+            .filter(|other| self.setup.drawing.owns(*other))
+            .find_map(|other| self.state.hold(other))
+    }
+
+    /// Somebody who has nothing to do with a member, held.
+    pub fn stranger(&self, own: &Hold) -> Option<Hold<'_>> {
+        let known = own.relations();
+        let mut random = self.random.borrow_mut();
+        (0..PARTNER_TRIES)
+            .map(|_| self.setup.drawing.any(&mut random))
+            .filter(|other| *other != own.member() && !known.knows(*other))
+            .find_map(|other| self.state.hold(other))
+    }
+
+    /// One of the resources that a member created.
+    pub fn resource_of(&self, member: u32) -> u64 {
+        let all = self.setup.population.resources_of(member);
+        let size = (all.end - all.start) as usize;
+        all.start + self.random.borrow_mut().index(size) as u64
+    }
+
+    /// One of the resources at the top of a member's wall, whose creator is this client's; else one of the member's own.
+    pub fn resource_on_wall(&self, member: u32) -> u64 {
+        let owned: Vec<u64> = self
+            .state
+            .walls()
+            .descending(member)
+            .take(self.conduct().top as usize)
+            .filter(|resource| {
+                let creator = self.setup.population.creator(*resource);
+                self.setup.drawing.owns(creator)
+            })
+            .collect();
+        match owned.len() {
+            0 => self.resource_of(member),
+            size => owned[self.random.borrow_mut().index(size)],
+        }
+    }
+
+    /// Whom else and what a session is about; None if there is no such.
+    pub fn others_for(&self, session: Session, own: &Hold) -> Option<Others> {
+        let member = match session {
+            Session::ViewFriend => self.friend_of(own)?,
+            _ => self.drawn(),
+        };
+        let resource = match session {
+            Session::CommentOnResource => self.resource_on_wall(member),
+            Session::DeleteOwnComment => {
+                let tried = (0..PARTNER_TRIES).map(|_| self.resource_of(own.member()));
+                tried
+                    .into_iter()
+                    .find(|resource| self.state.comments().has(*resource))?
+            }
+            _ => 0,
+        };
+        Some(Others { member, resource })
+    }
+
+    /// One of a member's friends who is this client's.
+    fn friend_of(&self, own: &Hold) -> Option<u32> {
+        let known = own.relations();
+        let list = known.with(Relation::Friend);
+        let mut random = self.random.borrow_mut();
+        (0..PARTNER_TRIES)
+            .filter(|_| !list.is_empty())
+            .map(|_| list[random.index(list.len())])
+            .find(|other| self.setup.drawing.owns(*other))
+    }
+
+    pub fn take_comment(&self, resource: u64) -> Option<u64> {
+        let mut random = self.random.borrow_mut();
+        self.state.comments().take(resource, &mut random)
+    }
+}

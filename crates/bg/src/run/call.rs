@@ -1,0 +1,350 @@
+//! Calls of a data store: stamped, given up in time, measured, recorded, and followed by what is known of the members.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use larder_validate::Span;
+use larder_validate::record::{Outcome, Record, What};
+use larder_validate::set::Sketch;
+
+use super::worker::Worker;
+use crate::action::Action;
+use crate::item::Kind;
+use crate::population::walls;
+use crate::state::{Change, Hold, Relation};
+use crate::store::{Client, Failure, People, Reply};
+use crate::trace;
+
+/// Which session a call belongs to, and when it was meant to begin; None: when it did.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    session: u32,
+    moment: Option<u64>,
+}
+
+impl Turn {
+    /// The next call of the same session begins when the one before has ended.
+    pub fn next(self) -> Turn {
+        Turn {
+            moment: None,
+            ..self
+        }
+    }
+}
+
+/// Bits of a session's number that count; those above are the worker.
+const SESSION_BITS: u32 = 26;
+
+impl Worker {
+    pub fn turn(&self, moment: Option<u64>) -> Turn {
+        let count = self.sessions.get();
+        self.sessions.set(count.wrapping_add(1));
+        Turn {
+            session: (self.index as u32) << SESSION_BITS | count & ((1 << SESSION_BITS) - 1),
+            moment,
+        }
+    }
+
+    pub async fn view_profile(&self, turn: Turn, requester: u32, owner: u32) {
+        let action = Action::ViewProfile;
+        let call = self.call(action, turn, |client| client.view_profile(requester, owner));
+        let (span, result) = call.await;
+        let (read, friends, invitations) = match &result {
+            Ok(profile) => {
+                let resources = profile.resources == u64::from(self.setup.population.resources);
+                self.wrong(action, turn, span, profile.wrong > 0 || !resources);
+                (Outcome::Done, profile.friends, profile.invitations)
+            }
+            Err(failure) => (outcome(failure), 0, None),
+        };
+        let own = (requester == owner).then_some(Kind::Invitations);
+        let counts = [(Some(Kind::Friends), Some(friends)), (own, invitations)];
+        for (kind, count) in counts {
+            let (Some(kind), Some(count)) = (kind, count) else {
+                continue;
+            };
+            let what = What::ReadCount(count as i64);
+            self.record(kind.of(owner.into()), span, turn, action, read, what);
+        }
+    }
+
+    pub async fn list_friends(&self, turn: Turn, requester: u32, owner: u32) {
+        let action = Action::ListFriends;
+        let call = self.call(action, turn, |client| client.list_friends(requester, owner));
+        let (span, result) = call.await;
+        self.people(action, turn, Kind::Friends.of(owner.into()), span, result);
+    }
+
+    pub async fn view_friend_requests(&self, turn: Turn, member: u32) {
+        let action = Action::ViewFriendRequests;
+        let call = self.call(action, turn, |client| client.view_friend_requests(member));
+        let (span, result) = call.await;
+        let item = Kind::Invitations.of(member.into());
+        self.people(action, turn, item, span, result);
+    }
+
+    fn people(
+        &self,
+        action: Action,
+        turn: Turn,
+        item: u64,
+        span: Span,
+        result: Result<People, Failure>,
+    ) {
+        let wrong = result.as_ref().is_ok_and(|people| people.wrong > 0);
+        self.wrong(action, turn, span, wrong);
+        let elements = result.map(|people| people.members.into_iter().map(u64::from));
+        self.list(action, turn, item, span, elements);
+    }
+
+    pub async fn view_top_resources(&self, turn: Turn, requester: u32, owner: u32) {
+        let action = Action::ViewTopResources;
+        let top = self.conduct().top;
+        let call = self.call(action, turn, |client| {
+            client.view_top_resources(requester, owner, top)
+        });
+        let (span, result) = call.await;
+        let (read, content) = match result {
+            Ok(found) => {
+                self.wrong(action, turn, span, found.wrong > 0);
+                (
+                    Outcome::Done,
+                    walls::content_of(found.resources.into_iter()),
+                )
+            }
+            Err(failure) => (outcome(&failure), 0),
+        };
+        let item = Kind::Wall.of(owner.into());
+        self.record(item, span, turn, action, read, What::ReadContent(content));
+    }
+
+    pub async fn view_comments(&self, turn: Turn, requester: u32, resource: u64) {
+        let action = Action::ViewComments;
+        let call = self.call(action, turn, |client| {
+            client.view_comments(requester, resource)
+        });
+        let (span, result) = call.await;
+        let wrong = result.as_ref().is_ok_and(|found| found.wrong > 0);
+        self.wrong(action, turn, span, wrong);
+        let elements = result.map(|found| found.comments.into_iter());
+        self.list(action, turn, Kind::Comments.of(resource), span, elements);
+    }
+
+    pub async fn post_comment(&self, turn: Turn, member: u32, resource: u64) {
+        let action = Action::PostComment;
+        let comment = self.state.comments().number(resource);
+        let call = self.call(action, turn, |client| {
+            client.post_comment(member, resource, comment)
+        });
+        let (span, result) = call.await;
+        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        match written {
+            Outcome::Done => self.state.comments().posted(resource, comment),
+            Outcome::NotDone => {}
+            Outcome::Unknown => self.state.comments().retire(resource, comment, true),
+        }
+        let item = Kind::Comments.of(resource);
+        let what = What::PutElement(comment);
+        self.record(item, span, turn, action, written, what);
+    }
+
+    /// The comment was taken before.
+    pub async fn delete_comment(&self, turn: Turn, member: u32, resource: u64, comment: u64) {
+        let action = Action::DeleteComment;
+        let call = self.call(action, turn, |client| {
+            client.delete_comment(member, resource, comment)
+        });
+        let (span, result) = call.await;
+        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        match written {
+            Outcome::Done => {}
+            Outcome::NotDone => self.state.comments().posted(resource, comment),
+            Outcome::Unknown => self.state.comments().retire(resource, comment, false),
+        }
+        let item = Kind::Comments.of(resource);
+        let what = What::RemoveElement(comment);
+        self.record(item, span, turn, action, written, what);
+    }
+
+    pub async fn invite(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) {
+        let (member, invitee) = (own.member(), other.member());
+        let call = self.call(Action::InviteFriend, turn, |client| {
+            client.invite_friend(member, invitee)
+        });
+        let (span, result) = call.await;
+        let change = (Relation::None, Relation::Invited);
+        self.related(Action::InviteFriend, turn, span, result, own, other, change);
+    }
+
+    /// Accepts or rejects.
+    pub async fn answer(&self, turn: Turn, action: Action, own: &Hold<'_>, other: &Hold<'_>) {
+        let (member, inviter) = (own.member(), other.member());
+        let accepts = action == Action::AcceptFriendRequest;
+        let call = self.call(action, turn, |client| match accepts {
+            true => client.accept_friend_request(member, inviter),
+            false => client.reject_friend_request(member, inviter),
+        });
+        let (span, result) = call.await;
+        let after = match accepts {
+            true => Relation::Friend,
+            false => Relation::None,
+        };
+        let change = (Relation::Inviter, after);
+        self.related(action, turn, span, result, own, other, change);
+    }
+
+    pub async fn thaw(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) {
+        let (member, friend) = (own.member(), other.member());
+        let call = self.call(Action::ThawFriendship, turn, |client| {
+            client.thaw_friendship(member, friend)
+        });
+        let (span, result) = call.await;
+        let change = (Relation::Friend, Relation::None);
+        self.related(
+            Action::ThawFriendship,
+            turn,
+            span,
+            result,
+            own,
+            other,
+            change,
+        );
+    }
+
+    /// The pair was one thing to each other and should be another: recorded for both.
+    #[expect(clippy::too_many_arguments)]
+    fn related(
+        &self,
+        action: Action,
+        turn: Turn,
+        span: Span,
+        result: Result<(), Failure>,
+        own: &Hold<'_>,
+        other: &Hold<'_>,
+        (before, after): (Relation, Relation),
+    ) {
+        let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
+        let ends = [
+            (own, other.member(), before, after),
+            (other, own.member(), before.mirrored(), after.mirrored()),
+        ];
+        for (hold, other, before, after) in ends {
+            for change in Change::of(hold.member(), other, before, after) {
+                let what = trace::what(change);
+                self.record(change.item, span, turn, action, written, what);
+            }
+            match written {
+                Outcome::Done => hold.relations().set(other, before, after),
+                Outcome::NotDone => {}
+                Outcome::Unknown => hold.relations().retire(other, before, after),
+            }
+        }
+    }
+
+    /// Makes a call: its answer or its failure, and from when to when it took.
+    async fn call<'a, T>(
+        &'a self,
+        action: Action,
+        turn: Turn,
+        make: impl FnOnce(&'a dyn Client) -> Reply<'a, T>,
+    ) -> (Span, Result<T, Failure>) {
+        self.calls.set(self.calls.get() + 1);
+        let limit = self.conduct().timeout;
+        let clock = self.schedule.clock;
+        let start = clock.now();
+        let mut reply = make(&*self.client);
+        // An answer that is there at once needs no timer.
+        let result = match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
+            Poll::Ready(result) => result,
+            Poll::Pending => {
+                self.instant.set(0);
+                match tokio::time::timeout(limit, &mut reply).await {
+                    Ok(result) => result,
+                    Err(_) => Err(Failure::Unknown(format!("no answer in {limit:?}"))),
+                }
+            }
+        };
+        let end = clock.now();
+        drop(reply);
+        self.calls.set(self.calls.get() - 1);
+        if self.stopped.get() && self.calls.get() == 0 {
+            self.idle.notify_one();
+        }
+        self.measure(
+            action,
+            turn.moment.unwrap_or(start),
+            end,
+            result.as_ref().err(),
+        );
+        let span = Span::new(start, end).expect("the clock never goes back");
+        (span, result)
+    }
+
+    fn measure(&self, action: Action, begun: u64, end: u64, failure: Option<&Failure>) {
+        let mut interval = self.interval.borrow_mut();
+        if let Some(failure) = failure {
+            interval.failed(&failure.to_string());
+        }
+        // What began in the warm-up and ends in the measured time is of neither.
+        if self.schedule.covers(begun) || end < self.schedule.measured_from {
+            interval.measured.actions[action as usize].record(end.saturating_sub(begun), failure);
+        }
+    }
+
+    /// Counts an answer whose bytes were not those stored.
+    fn wrong(&self, action: Action, turn: Turn, span: Span, wrong: bool) {
+        let begun = turn.moment.unwrap_or(span.start());
+        if wrong && self.schedule.covers(begun) && !self.setup.store.is_hollow() {
+            let mut interval = self.interval.borrow_mut();
+            interval.measured.actions[action as usize].wrong += 1;
+        }
+    }
+
+    /// A list that was read, by its sketch.
+    fn list(
+        &self,
+        action: Action,
+        turn: Turn,
+        item: u64,
+        span: Span,
+        elements: Result<impl Iterator<Item = u64>, Failure>,
+    ) {
+        if self.recorder.borrow().is_none() {
+            return;
+        }
+        let seed = self.setup.population.seed;
+        let (read, sketch) = match elements {
+            Ok(elements) => (Outcome::Done, Sketch::of(seed, item, elements)),
+            Err(failure) => (outcome(&failure), Sketch::default()),
+        };
+        self.record(item, span, turn, action, read, What::ReadSet(sketch));
+    }
+
+    fn record(
+        &self,
+        item: u64,
+        span: Span,
+        turn: Turn,
+        action: Action,
+        outcome: Outcome,
+        what: What,
+    ) {
+        if let Some(recorder) = &mut *self.recorder.borrow_mut() {
+            recorder.push(Record {
+                item,
+                span,
+                session: turn.session,
+                action: action as u8,
+                outcome,
+                what,
+            });
+        }
+    }
+}
+
+fn outcome(failure: &Failure) -> Outcome {
+    match failure {
+        Failure::Refused(_) => Outcome::NotDone,
+        Failure::Unknown(_) => Outcome::Unknown,
+    }
+}

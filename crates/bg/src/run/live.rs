@@ -1,0 +1,198 @@
+//! What can be seen of a trial while it runs, and changed: threads, an early end.
+//!
+//! Workers keep their counts to themselves and hand them over every second ([`Interval`]), so that watching costs them nothing.
+
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::Schedule;
+use crate::measure::{Load, Measured, Moment, Trial};
+
+/// Shared between a process, those who watch it, and those who press its buttons.
+pub struct Live {
+    control: watch::Sender<Control>,
+    seen: Mutex<Seen>,
+}
+
+/// What workers obey.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Control {
+    /// None before the start.
+    pub schedule: Option<Schedule>,
+    /// Emulated threads of all workers together.
+    pub threads: u32,
+    pub stop: bool,
+}
+
+/// The trial so far.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub trial: Trial,
+    /// Emulated threads at present, or at most in an open loop.
+    pub threads: u32,
+    /// Nanoseconds since the trial's start; zero before it.
+    pub now_ns: u64,
+    /// All that was measured, up to the last second.
+    pub total: Measured,
+    /// Of the second that ended last, the warm-up's too.
+    pub second: Measured,
+    /// Why calls failed, with how many did so; the first few reasons.
+    pub failures: Vec<(String, u64)>,
+    next: Measured,
+    fatal: Option<String>,
+}
+
+/// What one worker saw since it last told.
+#[derive(Clone, Debug)]
+pub(super) struct Interval {
+    /// As the schedule numbers intervals.
+    pub index: u64,
+    pub measured: Measured,
+    pub failures: Vec<(String, u64)>,
+}
+
+/// Reasons for failures that are told apart.
+const REASONS_MAX: usize = 16;
+
+impl Interval {
+    pub fn new(index: u64) -> Interval {
+        Interval {
+            index,
+            measured: Measured::new(Duration::ZERO),
+            failures: Vec::new(),
+        }
+    }
+
+    pub fn failed(&mut self, why: &str) {
+        count_reason(&mut self.failures, why, 1);
+    }
+}
+
+fn count_reason(reasons: &mut Vec<(String, u64)>, why: &str, count: u64) {
+    match reasons.iter().position(|(known, _)| known == why) {
+        Some(place) => reasons[place].1 += count,
+        None if reasons.len() < REASONS_MAX => reasons.push((why.to_owned(), count)),
+        None => {}
+    }
+}
+
+impl Live {
+    pub fn new() -> Live {
+        let trial = Trial {
+            load: Load::Threads(0),
+            warmup: Duration::ZERO,
+            duration: Duration::ZERO,
+        };
+        Live {
+            control: watch::Sender::new(Control {
+                schedule: None,
+                threads: 0,
+                stop: true,
+            }),
+            seen: Mutex::new(Seen::new(trial, 0)),
+        }
+    }
+
+    /// Looks at the trial; workers do not wait for whoever looks.
+    pub fn seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        look(&self.lock())
+    }
+
+    /// Changes the number of emulated threads of a closed loop that runs.
+    pub fn set_threads(&self, threads: u32) {
+        self.control
+            .send_modify(|control| control.threads = threads);
+        self.lock().threads = threads;
+    }
+
+    /// Ends the trial now: calls under way get their answers, what was measured is the result.
+    pub fn stop(&self) {
+        self.control.send_modify(|control| control.stop = true);
+    }
+
+    /// Ends the trial without a result.
+    pub(crate) fn fail(&self, why: String) {
+        self.lock().fatal.get_or_insert(why);
+        self.stop();
+    }
+
+    pub(super) fn failed(&self) -> Option<String> {
+        self.lock().fatal.clone()
+    }
+
+    pub(super) fn begin(&self, trial: &Trial, threads: u32) {
+        *self.lock() = Seen::new(*trial, threads);
+        self.control.send_replace(Control {
+            schedule: None,
+            threads,
+            stop: false,
+        });
+    }
+
+    pub(super) fn go(&self, schedule: Schedule) {
+        self.control
+            .send_modify(|control| control.schedule = Some(schedule));
+    }
+
+    pub(super) fn watch(&self) -> watch::Receiver<Control> {
+        self.control.subscribe()
+    }
+
+    pub(super) fn add(&self, interval: &Interval, counts: bool) {
+        let mut seen = self.lock();
+        if counts {
+            seen.total.add(&interval.measured);
+        }
+        seen.next.add(&interval.measured);
+        for (why, count) in &interval.failures {
+            count_reason(&mut seen.failures, why, *count);
+        }
+    }
+
+    /// A second is over, and all workers told.
+    pub(super) fn second_ended(&self, now_ns: u64, counts: bool) {
+        let mut seen = self.lock();
+        seen.now_ns = now_ns;
+        let fresh = Measured::new(Duration::from_secs(1));
+        seen.second = std::mem::replace(&mut seen.next, fresh);
+        if counts {
+            let mut moment = Moment::new();
+            for action in &seen.second.actions {
+                moment
+                    .latency
+                    .add(&action.latency)
+                    .expect("histograms that grow as needed");
+                moment.failed += action.failed.len();
+            }
+            seen.total.series.push(moment);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("nobody panics while they look")
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Live::new()
+    }
+}
+
+impl Seen {
+    fn new(trial: Trial, threads: u32) -> Seen {
+        let nothing = || Measured::new(Duration::from_secs(1));
+        Seen {
+            trial,
+            threads,
+            now_ns: 0,
+            total: nothing(),
+            second: nothing(),
+            failures: Vec::new(),
+            next: nothing(),
+            fatal: None,
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! A trial in this process: workers with their emulated threads, their results collected, their reads judged.
+//!
+//! ```text
+//!   Process::run ──spawns──► worker threads: connect ──► wait for the start ──► emulated threads (emulate, act, call)
+//!        ▲                         │ every second                                      │ each call
+//!        └── Interval ─────────────┘                                    records ───────┴──► trace/writer ──► judge
+//! ```
+//!
+//! `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
+//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `live` what others see meanwhile.
+//!
+//! Invariants:
+//!
+//! 1. Between the two stamps of a call there is nothing but the call.
+//! 2. A call is measured if it was meant to begin within the measured time; all calls are traced.
+//! 3. A trial ends when every call has its answer or its timeout: no outcome is lost.
+
+mod act;
+mod call;
+mod effort;
+mod emulate;
+pub mod live;
+mod pace;
+mod worker;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::draw::Drawing;
+use crate::judge;
+use crate::load;
+use crate::measure::{Effort, Laboratory, Load, Measured, Trial};
+use crate::mix::Mix;
+use crate::population::Population;
+use crate::state::State;
+use crate::store::Store;
+use crate::trace;
+use live::{Interval, Live};
+
+/// All of a trial but its load.
+pub struct Setup {
+    pub store: Arc<dyn Store>,
+    pub population: Arc<Population>,
+    pub mix: Mix,
+    pub drawing: Drawing,
+    pub conduct: Conduct,
+    /// Threads of the machine, each with a connection of its own (or more).
+    pub workers: usize,
+    pub tracing: Tracing,
+    /// Of what is drawn; the population has its own.
+    pub seed: u64,
+}
+
+/// How members and their emulated threads behave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conduct {
+    /// Between the actions of a session.
+    pub think: Duration,
+    /// Before each session, or each action that is none's.
+    pub between: Duration,
+    /// After so long an outcome is unknown.
+    pub timeout: Duration,
+    /// How many resources of a wall, or posts of a feed, are looked at.
+    pub top: u32,
+    /// Whether a member who only reads is held, too: one member acts for one thread at a time.
+    pub unique_reads: bool,
+    /// Draws of a member for an action that the one drawn cannot do.
+    pub tries: u32,
+    /// In an open loop, how many actions may be under way.
+    pub threads_max: u32,
+}
+
+impl Default for Conduct {
+    fn default() -> Conduct {
+        Conduct {
+            think: Duration::ZERO,
+            between: Duration::ZERO,
+            timeout: Duration::from_secs(5),
+            top: 5,
+            unique_reads: true,
+            tries: 1,
+            threads_max: 1000,
+        }
+    }
+}
+
+/// What becomes of the trace.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tracing {
+    None,
+    /// Judged, then removed.
+    Scratch,
+    /// Judged and kept in this folder, which is empty or not there; that of a later trial in a folder within.
+    Keep(PathBuf),
+}
+
+/// Runs trials in this process.
+pub struct Process {
+    setup: Arc<Setup>,
+    state: Arc<State>,
+    live: Arc<Live>,
+    trials: u32,
+    loaded: bool,
+    on_second: Option<Tell>,
+}
+
+/// Whom to tell after each second.
+type Tell = Box<dyn FnMut(&Live)>;
+
+/// What workers share.
+struct Shared<'a> {
+    setup: &'a Arc<Setup>,
+    state: &'a Arc<State>,
+    live: &'a Live,
+    load: Load,
+}
+
+/// When the parts of a trial are, on its clock.
+#[derive(Clone, Copy, Debug)]
+struct Schedule {
+    clock: Clock,
+    measured_from: u64,
+    end: u64,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Schedule {
+    /// How many intervals there are before the measured time.
+    fn warmup_intervals(&self) -> u64 {
+        self.measured_from.div_ceil(SECOND)
+    }
+
+    /// When an interval ends: each a second, but for the last before the measured time and the last of it.
+    fn interval_end(&self, index: u64) -> u64 {
+        match index.checked_sub(self.warmup_intervals()) {
+            None => self.measured_from.min((index + 1) * SECOND),
+            Some(index) => self.end.min(self.measured_from + (index + 1) * SECOND),
+        }
+    }
+
+    fn is_measured(&self, interval: u64) -> bool {
+        interval >= self.warmup_intervals()
+    }
+
+    /// Whether a call that was meant to begin then counts.
+    fn covers(&self, instant: u64) -> bool {
+        (self.measured_from..self.end).contains(&instant)
+    }
+}
+
+/// From a worker to its process.
+enum Message {
+    Connected(Result<(), String>),
+    /// Each worker tells of each interval once, in order, unless it stops early.
+    Interval(Box<Interval>),
+    /// Processor time of the worker's thread in the measured time.
+    Ended(Duration),
+}
+
+/// Scratch folders of this process so far.
+static SCRATCHES: AtomicU32 = AtomicU32::new(0);
+
+/// How long a data store may take to accept a worker.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Process {
+    /// # Errors
+    ///
+    /// Parameters with which nothing can be run, by name.
+    pub fn new(setup: Setup) -> Result<Process, String> {
+        setup.population.check().map_err(|why| why.to_string())?;
+        if setup.workers == 0 {
+            return Err("--workers 0: there must be one at least".to_owned());
+        }
+        if setup.drawing.size() < 2 {
+            return Err("members: two at least are needed to act on each other".to_owned());
+        }
+        if setup.conduct.timeout.is_zero() {
+            return Err("--timeout 0: every action would be of unknown outcome".to_owned());
+        }
+        if let Some(action) = setup.mix.actions().find(|action| action.needs_feeds()) {
+            return Err(format!(
+                "the mix {} has {}: feeds are not acted on yet",
+                setup.mix.name(),
+                action.name()
+            ));
+        }
+        let resources = setup.mix.actions().any(|action| action.needs_resources());
+        if resources && setup.population.resources == 0 {
+            return Err(format!(
+                "--resources 0: the mix {} looks at resources",
+                setup.mix.name()
+            ));
+        }
+        Ok(Process {
+            state: Arc::new(State::new(setup.population.clone())),
+            live: Arc::new(Live::new()),
+            trials: 0,
+            loaded: false,
+            on_second: None,
+            setup: Arc::new(setup),
+        })
+    }
+
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// What others may watch and change while a trial runs.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Called after each second of a trial.
+    pub fn on_second(&mut self, tell: impl FnMut(&Live) + 'static) {
+        self.on_second = Some(Box::new(tell));
+    }
+
+    /// Loads the population into an emptied data store; members are as the population has them again.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be loaded.
+    pub fn load(&mut self, tell: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
+        load::load(
+            &self.setup.store,
+            &self.setup.population,
+            self.setup.workers,
+            tell,
+        )?;
+        self.state = Arc::new(State::new(self.setup.population.clone()));
+        self.loaded = true;
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// A load that these members cannot make.
+    pub fn check(&self, trial: &Trial) -> Result<(), String> {
+        let threads = match trial.load {
+            Load::Threads(0) => return Err("--threads 0: there must be one at least".to_owned()),
+            Load::Threads(threads) => threads,
+            Load::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
+                return Err(format!(
+                    "--rate {rate}: must be more than 0 and at most 10^9"
+                ));
+            }
+            Load::Rate(_) => self.setup.conduct.threads_max,
+        };
+        let members = self.setup.drawing.size();
+        if self.setup.conduct.unique_reads && threads > members {
+            return Err(format!(
+                "{threads} threads are more than the {members} members they act as; allow several threads a member with --shared-reads, or take more members"
+            ));
+        }
+        if trial.duration.is_zero() {
+            return Err("--duration 0: nothing would be measured".to_owned());
+        }
+        Ok(())
+    }
+
+    fn start(&self, trial: &Trial) -> Schedule {
+        let clock = Clock::start();
+        let measured_from = trial.warmup.as_nanos() as u64;
+        Schedule {
+            clock,
+            measured_from,
+            end: measured_from + trial.duration.as_nanos() as u64,
+        }
+    }
+
+    fn trace_folder(&self) -> Option<PathBuf> {
+        match &self.setup.tracing {
+            Tracing::None => None,
+            Tracing::Scratch => Some(std::env::temp_dir().join(format!(
+                "bg-trace-{}-{}",
+                std::process::id(),
+                SCRATCHES.fetch_add(1, Ordering::Relaxed)
+            ))),
+            Tracing::Keep(folder) if self.trials == 1 => Some(folder.clone()),
+            Tracing::Keep(folder) => Some(folder.join(format!("trial-{}", self.trials))),
+        }
+    }
+}
+
+impl Laboratory for Process {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.check(trial)?;
+        if self.setup.store.is_volatile() && !self.loaded {
+            self.load(&mut |_| {})?;
+        }
+        self.trials += 1;
+        let folder = self.trace_folder();
+        let writer = folder
+            .as_deref()
+            .map(|folder| {
+                trace::Writer::create(folder, &self.setup, &self.state, self.live.clone())
+            })
+            .transpose()?;
+        let threads = match trial.load {
+            Load::Threads(threads) => threads,
+            Load::Rate(_) => self.setup.conduct.threads_max,
+        };
+        self.live.begin(trial, threads);
+        let (sender, receiver) = channel();
+        let shared = Shared {
+            setup: &self.setup,
+            state: &self.state,
+            live: &self.live,
+            load: trial.load,
+        };
+        let mut on_second = self.on_second.take();
+        let mut measured = thread::scope(|scope| {
+            for index in 0..self.setup.workers {
+                let (sender, shared) = (sender.clone(), &shared);
+                let recorder = writer.as_ref().map(|writer| writer.recorder(index));
+                thread::Builder::new()
+                    .name(format!("worker {index}"))
+                    .spawn_scoped(scope, move || {
+                        worker::work(shared, index, recorder, &sender);
+                    })
+                    .expect("threads can be made");
+            }
+            drop(sender);
+            let collected = self
+                .wait_for_connections(&receiver)
+                .map(|()| self.start(trial))
+                .inspect(|schedule| self.live.go(*schedule))
+                .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut on_second));
+            self.live.stop();
+            collected
+        })?;
+        self.on_second = on_second;
+        if let (Some(writer), Some(folder)) = (writer, folder) {
+            writer.finish()?;
+            if !self.setup.store.is_hollow() {
+                measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
+            }
+            if self.setup.tracing == Tracing::Scratch {
+                std::fs::remove_dir_all(&folder)
+                    .map_err(|why| format!("cannot remove {}: {why}", folder.display()))?;
+            }
+        }
+        Ok(measured)
+    }
+}
+
+impl Process {
+    fn wait_for_connections(&self, receiver: &Receiver<Message>) -> Result<(), String> {
+        for _ in 0..self.setup.workers {
+            match receiver.recv() {
+                Ok(Message::Connected(Ok(()))) => {}
+                Ok(Message::Connected(Err(why))) => {
+                    return Err(format!(
+                        "cannot connect to the data store {}: {why}",
+                        self.setup.store.name()
+                    ));
+                }
+                Ok(_) => unreachable!("a worker connects before anything else"),
+                Err(_) => return Err("a worker ended before it connected".to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up what the workers send until all have ended.
+    fn collect(
+        &self,
+        schedule: Schedule,
+        trial: &Trial,
+        receiver: &Receiver<Message>,
+        on_second: &mut Option<Tell>,
+    ) -> Result<Measured, String> {
+        let mut cpu = effort::process_cpu();
+        let (mut ended, mut busiest) = (0, Duration::ZERO);
+        // How many workers told of the interval that is next to be complete, and of those behind it.
+        let (mut complete, mut told) = (0u64, VecDeque::new());
+        while ended < self.setup.workers {
+            let interval = match receiver.recv() {
+                Ok(Message::Interval(interval)) => interval,
+                Ok(Message::Ended(worker)) => {
+                    ended += 1;
+                    busiest = busiest.max(worker);
+                    continue;
+                }
+                Ok(Message::Connected(_)) => unreachable!("all workers are connected"),
+                Err(_) => return Err("a worker ended before its time".to_owned()),
+            };
+            let place = (interval.index - complete) as usize;
+            if told.len() <= place {
+                told.resize(place + 1, 0);
+            }
+            told[place] += 1;
+            self.live
+                .add(&interval, schedule.is_measured(interval.index));
+            while told.front() == Some(&self.setup.workers) {
+                told.pop_front();
+                let end = schedule.interval_end(complete);
+                self.live.second_ended(end, schedule.is_measured(complete));
+                complete += 1;
+                if end == schedule.measured_from {
+                    cpu = effort::process_cpu();
+                }
+                if let Some(tell) = on_second {
+                    tell(&self.live);
+                }
+            }
+        }
+        if !told.is_empty() {
+            let now = schedule.clock.now();
+            self.live.second_ended(now, schedule.is_measured(complete));
+        }
+        let cpu = effort::process_cpu().saturating_sub(cpu);
+        let stopped = schedule.clock.now().min(schedule.end);
+        let duration = Duration::from_nanos(stopped.saturating_sub(schedule.measured_from));
+        if let Some(why) = self.live.failed() {
+            return Err(why);
+        }
+        let mut measured = self.live.seen(|seen| seen.total.clone());
+        measured.duration = duration.min(trial.duration);
+        measured.effort = Some(Effort {
+            cpu,
+            processors: thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            busiest_worker: busiest.as_secs_f64() / duration.as_secs_f64().max(1e-9),
+        });
+        Ok(measured)
+    }
+}

@@ -1,0 +1,125 @@
+//! When actions begin: as soon as a thread is free (closed loop), or when a Poisson process says so (open loop).
+//!
+//! In an open loop the emulated threads take turns at waiting for the next moment, so that one timer serves all of them. If all are
+//! busy when a moment comes, the action begins late, and its latency says so. Runtimes' timers tick in milliseconds; this one
+//! waits on a timer of the kernel until shortly before the moment, and yields until then.
+
+use std::cell::RefCell;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Mutex;
+
+use super::worker::Worker;
+use crate::clock::Clock;
+use crate::random::Random;
+
+/// How long before a moment the kernel's timer fires: what it and the runtime take to wake a task.
+const AHEAD_NS: u64 = 60_000;
+
+pub struct Pace {
+    arrivals: Option<Arrivals>,
+}
+
+struct Arrivals {
+    turn: Mutex<Option<AsyncFd<std::os::fd::OwnedFd>>>,
+    process: RefCell<Process>,
+}
+
+/// Moments whose gaps are exponentially distributed.
+struct Process {
+    random: Random,
+    gap_ns: f64,
+    next: f64,
+}
+
+impl Pace {
+    pub fn closed() -> Pace {
+        Pace { arrivals: None }
+    }
+
+    /// So many moments a second.
+    pub fn open(rate: f64, random: Random) -> Pace {
+        let mut process = Process {
+            random,
+            gap_ns: 1e9 / rate,
+            next: 0.0,
+        };
+        process.step();
+        Pace {
+            arrivals: Some(Arrivals {
+                turn: Mutex::new(None),
+                process: RefCell::new(process),
+            }),
+        }
+    }
+
+    /// Waits for the moment to begin an action and returns it; None in a closed loop, at once.
+    pub async fn moment(&self, clock: Clock) -> Option<u64> {
+        let arrivals = self.arrivals.as_ref()?;
+        let mut timer = arrivals.turn.lock().await;
+        let moment = arrivals.process.borrow().next as u64;
+        loop {
+            let now = clock.now();
+            match moment.checked_sub(now) {
+                None | Some(0) => break,
+                Some(left) if left <= AHEAD_NS => tokio::task::yield_now().await,
+                Some(left) => wait(&mut timer, left - AHEAD_NS).await,
+            }
+        }
+        arrivals.process.borrow_mut().step();
+        Some(moment)
+    }
+
+    /// Counts the moments of the measured time that came while no thread was free for them until the end.
+    pub fn tell_unbegun(&self, worker: &Worker) {
+        let Some(arrivals) = &self.arrivals else {
+            return;
+        };
+        let mut process = arrivals.process.borrow_mut();
+        let now = worker.schedule.clock.now().min(worker.schedule.end);
+        let mut unbegun = 0;
+        while (process.next as u64) < now {
+            unbegun += u64::from(worker.schedule.covers(process.next as u64));
+            process.step();
+        }
+        worker.interval.borrow_mut().measured.unbegun += unbegun;
+    }
+}
+
+impl Process {
+    fn step(&mut self) {
+        self.next += self.random.exponential() * self.gap_ns;
+    }
+}
+
+/// Waits so long by the kernel's timer, or a little longer.
+async fn wait(timer: &mut Option<AsyncFd<std::os::fd::OwnedFd>>, nanoseconds: u64) {
+    let fd = timer.get_or_insert_with(|| {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags).expect("a timer");
+        // SAFETY: an owned descriptor is the same all its life, and is closed only when the AsyncFd that it moves into is dropped.
+        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        fd.expect("a timer can be waited for")
+    });
+    let spec = Itimerspec {
+        it_interval: Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        },
+        it_value: Timespec {
+            tv_sec: (nanoseconds / 1_000_000_000) as i64,
+            tv_nsec: (nanoseconds % 1_000_000_000).max(1) as i64,
+        },
+    };
+    timerfd_settime(fd.get_ref(), TimerfdTimerFlags::empty(), &spec).expect("a time to come");
+    if let Ok(mut ready) = fd.readable().await {
+        let mut count = [0; 8];
+        // Reading takes the expiry away; that there was none yet is a spurious wake, and the caller looks at the clock.
+        let _ = ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut count)?));
+    }
+}

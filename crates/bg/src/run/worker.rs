@@ -1,0 +1,179 @@
+//! A worker: a thread with its own runtime and its own client, on which its share of the emulated threads are tasks.
+//!
+//! The worker's own task spawns them, hands over what was measured every second, and at the end waits for the calls under way. Emulated
+//! threads that sleep then are dropped as they are.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep_until, timeout};
+
+use super::live::{Control, Interval};
+use super::pace::Pace;
+use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate};
+use crate::measure::Load;
+use crate::random::Random;
+use crate::state::State;
+use crate::store::Client;
+use crate::trace::Recorder;
+
+/// What the emulated threads of one worker share.
+pub(super) struct Worker {
+    pub index: usize,
+    pub setup: Arc<Setup>,
+    pub state: Arc<State>,
+    pub schedule: Schedule,
+    pub client: Rc<dyn Client>,
+    pub random: RefCell<Random>,
+    pub interval: RefCell<Box<Interval>>,
+    pub recorder: RefCell<Option<Recorder>>,
+    pub pace: Pace,
+    /// How many emulated threads this worker should have.
+    pub threads: Cell<u32>,
+    pub stopped: Cell<bool>,
+    /// Calls under way.
+    pub calls: Cell<u32>,
+    /// Told when the last call under way has ended.
+    pub idle: Notify,
+    pub sessions: Cell<u32>,
+    /// Calls in a row that were answered at once.
+    pub instant: Cell<u32>,
+}
+
+impl Worker {
+    pub fn conduct(&self) -> &Conduct {
+        &self.setup.conduct
+    }
+}
+
+/// The life of a worker, from connecting to telling what it took.
+pub(super) fn work(
+    shared: &Shared<'_>,
+    index: usize,
+    recorder: Option<Recorder>,
+    sender: &Sender<Message>,
+) {
+    // Whoever listened has given up if nothing can be sent.
+    let tell = |message| drop(sender.send(message));
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+    {
+        Ok(runtime) => runtime,
+        Err(why) => return tell(Message::Connected(Err(why.to_string()))),
+    };
+    let connected = runtime.block_on(async {
+        let population = shared.setup.population.clone();
+        match timeout(CONNECT_TIMEOUT, shared.setup.store.connect(population)).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(why)) => Err(why.to_string()),
+            Err(_) => Err(format!("no answer in {} s", CONNECT_TIMEOUT.as_secs())),
+        }
+    });
+    let client = match connected {
+        Ok(client) => client,
+        Err(why) => return tell(Message::Connected(Err(why))),
+    };
+    let control = shared.live.watch();
+    tell(Message::Connected(Ok(())));
+    runtime.block_on(supervise(shared, index, client, recorder, control, &tell));
+    drop(runtime);
+}
+
+async fn supervise(
+    shared: &Shared<'_>,
+    index: usize,
+    client: Rc<dyn Client>,
+    recorder: Option<Recorder>,
+    mut control: watch::Receiver<Control>,
+    tell: &dyn Fn(Message),
+) {
+    let started = control.wait_for(|control| control.schedule.is_some() || control.stop);
+    let Some(schedule) = started.await.ok().and_then(|control| control.schedule) else {
+        return;
+    };
+    let setup = shared.setup;
+    let workers = setup.workers as u32;
+    let worker = Rc::new(Worker {
+        index,
+        setup: setup.clone(),
+        state: shared.state.clone(),
+        schedule,
+        client,
+        random: RefCell::new(Random::new(setup.seed, index as u64)),
+        interval: RefCell::new(Box::new(Interval::new(0))),
+        recorder: RefCell::new(recorder),
+        pace: match shared.load {
+            Load::Threads(_) => Pace::closed(),
+            Load::Rate(rate) => Pace::open(
+                rate / f64::from(workers),
+                Random::new(!setup.seed, index as u64),
+            ),
+        },
+        threads: Cell::new(0),
+        stopped: Cell::new(false),
+        calls: Cell::new(0),
+        idle: Notify::new(),
+        sessions: Cell::new(0),
+        instant: Cell::new(0),
+    });
+    let mut cpu = effort::thread_cpu();
+    let mut tasks = Vec::new();
+    let mut interval = 0;
+    loop {
+        let now = *control.borrow_and_update();
+        worker.stopped.set(now.stop);
+        if now.stop {
+            break;
+        }
+        let share = now.threads / workers + u32::from((index as u32) < now.threads % workers);
+        staff(&worker, share, &mut tasks);
+        let end = schedule.interval_end(interval);
+        tokio::select! {
+            biased;
+            _ = control.changed() => {}
+            () = sleep_until(schedule.clock.instant(end).into()) => {
+                if end >= schedule.end {
+                    break;
+                }
+                if end == schedule.measured_from {
+                    cpu = effort::thread_cpu();
+                }
+                interval += 1;
+                let fresh = Box::new(Interval::new(interval));
+                tell(Message::Interval(worker.interval.replace(fresh)));
+            }
+        }
+    }
+    let cpu = effort::thread_cpu().saturating_sub(cpu);
+    worker.stopped.set(true);
+    while worker.calls.get() > 0 {
+        worker.idle.notified().await;
+    }
+    worker.pace.tell_unbegun(&worker);
+    let last = Box::new(Interval::new(interval + 1));
+    tell(Message::Interval(worker.interval.replace(last)));
+    tell(Message::Ended(cpu));
+}
+
+/// Makes up for emulated threads that are missing; those that are too many end by themselves.
+fn staff(worker: &Rc<Worker>, share: u32, tasks: &mut Vec<JoinHandle<()>>) {
+    worker.threads.set(share);
+    for place in 0..share {
+        let missing = match tasks.get(place as usize) {
+            Some(task) => task.is_finished(),
+            None => true,
+        };
+        if missing {
+            let task = tokio::task::spawn_local(emulate::emulate(worker.clone(), place));
+            match tasks.get_mut(place as usize) {
+                Some(old) => *old = task,
+                None => tasks.push(task),
+            }
+        }
+    }
+}

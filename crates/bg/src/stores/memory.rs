@@ -1,0 +1,411 @@
+//! In this process, right under concurrency: the reference that other data stores are compared with, and what tests run on.
+//!
+//! It keeps the bytes that it is given and answers from them. Each member has a lock of its own; what changes two members takes both, the
+//! lower number first. A list is read under one lock, so it is as it was at one instant.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+
+use super::{Opened, Options};
+use crate::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::population::Population;
+use crate::store::{
+    Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
+};
+
+const SHARDS: usize = 1024;
+
+#[derive(Default)]
+struct Memory {
+    world: RwLock<Arc<World>>,
+}
+
+pub fn open(options: &Options) -> Opened {
+    if let Some((name, _)) = options.settings.first() {
+        return Err(format!("--set {name}: memory has no settings"));
+    }
+    if let Some(address) = &options.address {
+        return Err(format!("--at {address}: memory is in this process"));
+    }
+    Ok(Box::new(Memory::default()))
+}
+
+impl Store for Memory {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    fn is_volatile(&self) -> bool {
+        true
+    }
+
+    fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
+        Box::pin(async {
+            let world = Arc::new(World::new(population));
+            *self.world.write().expect("nobody panics within") = world;
+            Ok(())
+        })
+    }
+
+    fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
+        let world = self.world.read().expect("nobody panics within").clone();
+        Box::pin(async { Ok(Rc::new(Connected { world, population }) as Rc<dyn Client>) })
+    }
+}
+
+/// All that is stored.
+#[derive(Default)]
+struct World {
+    members: Box<[Member]>,
+    /// By resource; those without comments are not there.
+    comments: Box<[Mutex<HashMap<u64, Thread>>]>,
+}
+
+/// The comments on a resource.
+type Thread = BTreeMap<u64, Box<[u8]>>;
+
+#[derive(Default)]
+struct Member {
+    stored: OnceLock<Stored>,
+    changing: Mutex<Changing>,
+}
+
+/// What does not change once it is loaded.
+struct Stored {
+    profile: Box<[u8]>,
+    thumbnail: Option<Box<[u8]>>,
+    image: Option<Box<[u8]>>,
+    /// The bodies of the resources that the member created, one behind the other.
+    resources: Box<[u8]>,
+}
+
+#[derive(Default)]
+struct Changing {
+    friends: Vec<u32>,
+    inviters: Vec<u32>,
+    /// Descending.
+    wall: Vec<u64>,
+    /// In the order of their numbers.
+    posts: Vec<(Post, Box<[u8]>)>,
+}
+
+impl World {
+    fn new(population: &Population) -> World {
+        World {
+            members: (0..population.members).map(|_| Member::default()).collect(),
+            comments: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    fn member(&self, member: u32) -> Result<(&Stored, MutexGuard<'_, Changing>), Failure> {
+        let found = self.members.get(member as usize);
+        match found.and_then(|it| Some((it, it.stored.get()?))) {
+            Some((it, stored)) => Ok((stored, lock(&it.changing))),
+            None => refuse("no such member"),
+        }
+    }
+
+    /// Changes what two members are to each other, as one.
+    fn both<T>(
+        &self,
+        one: u32,
+        other: u32,
+        change: impl FnOnce(&mut Changing, &mut Changing) -> T,
+    ) -> T {
+        let lock = |member: u32| lock(&self.members[member as usize].changing);
+        let (mut first, mut second);
+        if one < other {
+            first = lock(one);
+            second = lock(other);
+        } else {
+            second = lock(other);
+            first = lock(one);
+        }
+        change(&mut first, &mut second)
+    }
+
+    fn thread(&self, resource: u64) -> MutexGuard<'_, HashMap<u64, Thread>> {
+        lock(&self.comments[resource as usize % SHARDS])
+    }
+
+    fn load(&self, population: &Population, member: u32) {
+        let contents = population.contents();
+        let boxed = |owner, size| contents.make(owner, size).into_boxed_slice();
+        let resources = population.resources_of(member);
+        let mut bodies = vec![0; population.resources as usize * RESOURCE_SIZE];
+        for (resource, body) in resources.clone().zip(bodies.chunks_mut(RESOURCE_SIZE)) {
+            contents.fill(Owner::Resource(resource), body);
+        }
+        // What is there already is the same.
+        let _ = self.members[member as usize].stored.set(Stored {
+            profile: boxed(Owner::Profile(member), PROFILE_SIZE),
+            thumbnail: population
+                .image_size
+                .map(|_| boxed(Owner::Thumbnail(member), THUMBNAIL_SIZE)),
+            image: population
+                .image_size
+                .map(|size| boxed(Owner::Image(member), size)),
+            resources: bodies.into(),
+        });
+        {
+            let mut changing = lock(&self.members[member as usize].changing);
+            changing.friends = population.friends_of(member).collect();
+            changing.inviters = population.inviters_of(member).collect();
+        }
+        for resource in resources {
+            let wall = population.wall(resource);
+            let wall = &mut lock(&self.members[wall as usize].changing).wall;
+            if let Err(place) = wall.binary_search_by(|other| resource.cmp(other)) {
+                wall.insert(place, resource);
+            }
+            for comment in 0..population.comments.into() {
+                let text = boxed(Owner::Comment(resource, comment), COMMENT_SIZE);
+                let mut threads = self.thread(resource);
+                threads.entry(resource).or_default().insert(comment, text);
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics within")
+}
+
+fn refuse<T>(why: &str) -> Result<T, Failure> {
+    Err(Failure::Refused(why.to_owned()))
+}
+
+/// Takes an element out of a list without order.
+fn take<T: PartialEq>(list: &mut Vec<T>, element: T) -> bool {
+    match list.iter().position(|other| *other == element) {
+        Some(place) => {
+            list.swap_remove(place);
+            true
+        }
+        None => false,
+    }
+}
+
+struct Connected {
+    world: Arc<World>,
+    population: Arc<Population>,
+}
+
+impl Connected {
+    /// The members of a list with their profiles.
+    fn people(&self, members: Vec<u32>) -> Result<People, Failure> {
+        let mut people = People::default();
+        people.members.reserve(members.len());
+        for member in members {
+            let Some(stored) = self.world.members[member as usize].stored.get() else {
+                return refuse("no such member");
+            };
+            let thumbnail = stored.thumbnail.as_deref();
+            people.push(&self.population, member, &stored.profile, thumbnail);
+        }
+        Ok(people)
+    }
+
+    fn profile(&self, requester: u32, owner: u32) -> Result<Profile, Failure> {
+        let (stored, changing) = self.world.member(owner)?;
+        let mut profile = Profile {
+            friends: changing.friends.len() as u64,
+            invitations: (requester == owner).then_some(changing.inviters.len() as u64),
+            resources: (stored.resources.len() / RESOURCE_SIZE) as u64,
+            wrong: 0,
+        };
+        drop(changing);
+        let image = stored.image.as_deref();
+        profile.check(&self.population, owner, &stored.profile, image);
+        Ok(profile)
+    }
+
+    fn top(&self, owner: u32, top: u32) -> Result<Resources, Failure> {
+        let (_, changing) = self.world.member(owner)?;
+        let wall: Vec<u64> = changing.wall.iter().copied().take(top as usize).collect();
+        drop(changing);
+        let mut found = Resources::default();
+        for resource in wall {
+            let creator = self.population.creator(resource);
+            let Some(stored) = self.world.members[creator as usize].stored.get() else {
+                return refuse("no such resource");
+            };
+            let place = (resource % u64::from(self.population.resources)) as usize * RESOURCE_SIZE;
+            let body = &stored.resources[place..place + RESOURCE_SIZE];
+            found.push(&self.population, resource, body);
+        }
+        Ok(found)
+    }
+
+    fn comments(&self, resource: u64) -> Comments {
+        let mut found = Comments::default();
+        if let Some(thread) = self.world.thread(resource).get(&resource) {
+            for (comment, text) in thread {
+                found.push(&self.population, resource, *comment, text);
+            }
+        }
+        found
+    }
+
+    fn change(
+        &self,
+        one: u32,
+        other: u32,
+        change: impl FnOnce(&mut Changing, &mut Changing) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let members = self.world.members.len();
+        match one != other && (one.max(other) as usize) < members {
+            true => self.world.both(one, other, change),
+            false => refuse("no such two members"),
+        }
+    }
+}
+
+/// Done at once, when it is first polled.
+fn at_once<'a, T: 'a>(act: impl FnOnce() -> Result<T, Failure> + 'a) -> Reply<'a, T> {
+    Box::pin(async { act() })
+}
+
+impl Client for Connected {
+    fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
+        at_once(move || {
+            members.for_each(|member| self.world.load(&self.population, member));
+            Ok(())
+        })
+    }
+
+    fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile> {
+        at_once(move || self.profile(requester, owner))
+    }
+
+    fn list_friends(&self, _: u32, owner: u32) -> Reply<'_, People> {
+        at_once(move || {
+            let friends = self.world.member(owner)?.1.friends.clone();
+            self.people(friends)
+        })
+    }
+
+    fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
+        at_once(move || {
+            let inviters = self.world.member(member)?.1.inviters.clone();
+            self.people(inviters)
+        })
+    }
+
+    fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()> {
+        at_once(move || {
+            self.change(inviter, invitee, |one, other| {
+                let related = other.inviters.contains(&inviter)
+                    || one.inviters.contains(&invitee)
+                    || one.friends.contains(&invitee);
+                if related {
+                    return refuse("they are related already");
+                }
+                other.inviters.push(inviter);
+                Ok(())
+            })
+        })
+    }
+
+    fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        at_once(move || {
+            self.change(invitee, inviter, |one, other| {
+                if !take(&mut one.inviters, inviter) {
+                    return refuse("no such invitation");
+                }
+                one.friends.push(inviter);
+                other.friends.push(invitee);
+                Ok(())
+            })
+        })
+    }
+
+    fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        at_once(move || {
+            let (_, mut changing) = self.world.member(invitee)?;
+            match take(&mut changing.inviters, inviter) {
+                true => Ok(()),
+                false => refuse("no such invitation"),
+            }
+        })
+    }
+
+    fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()> {
+        at_once(move || {
+            self.change(member, friend, |one, other| {
+                let were = take(&mut one.friends, friend) && take(&mut other.friends, member);
+                match were {
+                    true => Ok(()),
+                    false => refuse("they are no friends"),
+                }
+            })
+        })
+    }
+
+    fn view_top_resources(&self, _: u32, owner: u32, top: u32) -> Reply<'_, Resources> {
+        at_once(move || self.top(owner, top))
+    }
+
+    fn view_comments(&self, _: u32, resource: u64) -> Reply<'_, Comments> {
+        at_once(move || Ok(self.comments(resource)))
+    }
+
+    fn post_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        at_once(move || {
+            let owner = Owner::Comment(resource, comment);
+            let text = self.population.contents().make(owner, COMMENT_SIZE);
+            let mut threads = self.world.thread(resource);
+            let thread = threads.entry(resource).or_default();
+            match thread.insert(comment, text.into()) {
+                None => Ok(()),
+                Some(_) => refuse("a comment of that number is there"),
+            }
+        })
+    }
+
+    fn delete_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        at_once(move || {
+            let mut threads = self.world.thread(resource);
+            match threads
+                .get_mut(&resource)
+                .and_then(|it| it.remove(&comment))
+            {
+                Some(_) => Ok(()),
+                None => refuse("no such comment"),
+            }
+        })
+    }
+
+    fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {
+        at_once(move || {
+            let owner = Owner::Post(post.author, post.number);
+            let text = self
+                .population
+                .contents()
+                .make(owner, crate::content::POST_SIZE);
+            let (_, mut changing) = self.world.member(member)?;
+            changing.posts.push((post, text.into()));
+            Ok(())
+        })
+    }
+
+    fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed> {
+        at_once(move || {
+            let friends = self.world.member(member)?.1.friends.clone();
+            let mut posts = Vec::new();
+            for friend in friends {
+                let (_, changing) = self.world.member(friend)?;
+                posts.extend(changing.posts.iter().rev().take(top as usize).cloned());
+            }
+            posts.sort_unstable_by_key(|(post, _)| std::cmp::Reverse(post.time));
+            posts.truncate(top as usize);
+            let mut feed = Feed::default();
+            for (post, text) in &posts {
+                feed.push(&self.population, *post, text);
+            }
+            Ok(feed)
+        })
+    }
+}

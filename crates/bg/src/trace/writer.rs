@@ -1,0 +1,211 @@
+//! Writes the records of all workers, on a thread of its own.
+//!
+//! ```text
+//!   Recorder (one a worker) ── full buffers ──► thread ──► worker-NNN.trace
+//!            ▲── empty buffers ─────────────────┘
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. A worker hands over whole buffers of 1 MB; it waits only when the disk is 16 of them behind.
+//! 2. What cannot be written ends the trial: [`Live::fail`] at once, and an error from [`Writer::finish`]. A trace lacks nothing, or
+//!    has no footer.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use larder_validate::record::{Encoder, RECORD_SIZE, Record};
+
+use super::{BEFORE, Parameters};
+use crate::run::Setup;
+use crate::run::live::Live;
+use crate::state::State;
+
+/// Records in a buffer.
+const BUFFER_RECORDS: usize = (1 << 20) / RECORD_SIZE;
+
+/// Full buffers that may wait.
+const BUFFERS_MAX: usize = 16;
+
+/// A trace being written.
+pub struct Writer {
+    sender: SyncSender<Full>,
+    empty: Pool,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+/// A worker's way to its file; the rest is written when it is dropped.
+pub struct Recorder {
+    worker: usize,
+    buffer: Vec<Record>,
+    sender: SyncSender<Full>,
+    empty: Pool,
+}
+
+struct Full {
+    worker: usize,
+    records: Vec<Record>,
+}
+
+type Pool = Arc<Mutex<Vec<Vec<Record>>>>;
+
+impl Writer {
+    /// # Errors
+    ///
+    /// A folder that holds something already, or that cannot be made.
+    pub fn create(
+        folder: &Path,
+        setup: &Setup,
+        state: &State,
+        live: Arc<Live>,
+    ) -> Result<Writer, String> {
+        let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
+        fs::create_dir_all(folder).map_err(fail)?;
+        let mut files = fs::read_dir(folder).map_err(fail)?;
+        if files.any(|file| file.is_ok_and(|file| file.path().is_file())) {
+            return Err(format!(
+                "trace folder {}: holds files already; name an empty one",
+                folder.display()
+            ));
+        }
+        let parameters = Parameters::new(setup.store.name(), &setup.population, setup.conduct.top);
+        parameters.save(folder, &setup.population)?;
+        let mut first = Trace::create(folder.join(BEFORE))?;
+        let mut records = Vec::new();
+        super::before(state, &mut |record| records.push(record));
+        first.append(&records)?;
+        first.finish()?;
+        let traces = (0..setup.workers)
+            .map(|worker| Trace::create(folder.join(format!("worker-{worker:03}.trace"))))
+            .collect::<Result<Vec<Trace>, String>>()?;
+        let (sender, receiver) = sync_channel(BUFFERS_MAX);
+        let empty = Pool::default();
+        let thread = thread::Builder::new()
+            .name("trace".to_owned())
+            .spawn({
+                let empty = empty.clone();
+                move || {
+                    write_all(traces, &receiver, &empty).inspect_err(|why| {
+                        live.fail(why.clone());
+                        // Workers must not wait for a writer that is gone.
+                        receiver.iter().for_each(drop);
+                    })
+                }
+            })
+            .map_err(|why| format!("no thread for the trace: {why}"))?;
+        Ok(Writer {
+            sender,
+            empty,
+            thread,
+        })
+    }
+
+    pub fn recorder(&self, worker: usize) -> Recorder {
+        Recorder {
+            worker,
+            buffer: Vec::with_capacity(BUFFER_RECORDS),
+            sender: self.sender.clone(),
+            empty: self.empty.clone(),
+        }
+    }
+
+    /// After all recorders are gone: writes what is left, and the footers.
+    ///
+    /// # Errors
+    ///
+    /// Why the trace is not whole.
+    pub fn finish(self) -> Result<(), String> {
+        drop(self.sender);
+        self.thread.join().expect("the trace's thread panicked")
+    }
+}
+
+impl Recorder {
+    pub fn push(&mut self, record: Record) {
+        self.buffer.push(record);
+        if self.buffer.len() >= BUFFER_RECORDS {
+            self.hand_over();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let next = self.empty.lock().expect("nobody panics within").pop();
+        let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_RECORDS));
+        let records = std::mem::replace(&mut self.buffer, next);
+        // The thread takes until all recorders are gone.
+        let _ = self.sender.send(Full {
+            worker: self.worker,
+            records,
+        });
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.hand_over();
+    }
+}
+
+fn write_all(
+    mut traces: Vec<Trace>,
+    receiver: &Receiver<Full>,
+    empty: &Pool,
+) -> Result<(), String> {
+    while let Ok(mut full) = receiver.recv() {
+        traces[full.worker].append(&full.records)?;
+        full.records.clear();
+        empty
+            .lock()
+            .expect("nobody panics within")
+            .push(full.records);
+    }
+    traces.into_iter().try_for_each(Trace::finish)
+}
+
+/// One file.
+struct Trace {
+    path: PathBuf,
+    file: File,
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Trace {
+    fn create(path: PathBuf) -> Result<Trace, String> {
+        let file = File::create_new(&path)
+            .map_err(|why| format!("cannot write {}: {why}", path.display()))?;
+        let mut trace = Trace {
+            path,
+            file,
+            encoder: Encoder::default(),
+            bytes: Encoder::header().to_vec(),
+        };
+        trace.flush()?;
+        Ok(trace)
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), String> {
+        for record in records {
+            self.bytes.extend_from_slice(&self.encoder.record(record));
+        }
+        self.flush()
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        let encoder = std::mem::take(&mut self.encoder);
+        self.bytes.extend_from_slice(&encoder.footer());
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.file
+            .write_all(&self.bytes)
+            .map_err(|why| format!("cannot write {}: {why}", self.path.display()))?;
+        self.bytes.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Mixes: the named ones, and files.
+
+use larder_bg::mix::{Doing, Mix, NAMED};
+use larder_bg::random::Random;
+
+#[test]
+fn every_named_mix_adds_up_and_draws_what_it_says() {
+    for named in NAMED {
+        let mix = Mix::open(named.name).unwrap();
+        let mut random = Random::new(7, 0);
+        let draws = 200_000;
+        let mut drawn: Vec<u32> = vec![0; mix.parts().len()];
+        for _ in 0..draws {
+            let doing = mix.draw(&mut random);
+            let place = mix.parts().iter().position(|(it, _)| *it == doing);
+            drawn[place.unwrap()] += 1;
+        }
+        for ((doing, percent), drawn) in mix.parts().iter().zip(drawn) {
+            let expected = percent / 100.0 * f64::from(draws);
+            let apart = (f64::from(drawn) - expected).abs() / expected.sqrt();
+            assert!(
+                apart < 5.0,
+                "{} {doing:?}: {drawn}, not {expected}",
+                named.name
+            );
+        }
+    }
+}
+
+#[test]
+fn a_mix_file_may_have_comments_sessions_and_percent_signs() {
+    let mix = Mix::parse(
+        "m",
+        "# all\n view-profile 99.5% # most\n\nview-self .5\nthaw 0\n",
+    )
+    .unwrap();
+    let names: Vec<&str> = mix.parts().iter().map(|(doing, _)| doing.name()).collect();
+    assert_eq!(names, ["view-profile", "view-self"]);
+    assert_eq!(Doing::find("thaw").unwrap().name(), "thaw");
+    assert_eq!(mix.actions().count(), 2, "a profile and the top of a wall");
+}
+
+#[test]
+fn a_wrong_mix_is_refused_by_name_and_line() {
+    let check = |text: &str, expected: &str| {
+        let refused = Mix::parse("my.mix", text).unwrap_err().to_string();
+        assert_eq!(refused, format!("mix my.mix{expected}"));
+    };
+    check(
+        "view-profile 50\nlook 50",
+        ", line 2: look is neither an action nor a session",
+    );
+    check(
+        "view-profile",
+        ", line 1: view-profile has no part in percent",
+    );
+    check("view-profile x", ", line 1: x is no part in percent");
+    check("view-profile -3", ", line 1: -3 is no part in percent");
+    check("view-profile 100 %", ", line 1: % is one word too many");
+    check("thaw 50\n\nthaw 50", ", line 3: thaw is there twice");
+    check(
+        "view-profile 60\nthaw 39",
+        ": the parts add up to 99, not to 100",
+    );
+    check("", ": the parts add up to 0, not to 100");
+    let missing = Mix::open("nosuch.mix").unwrap_err().to_string();
+    assert!(
+        missing.starts_with("--mix nosuch.mix: no mix of that name (symmetric-"),
+        "{missing}"
+    );
+}

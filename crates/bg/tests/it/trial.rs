@@ -1,0 +1,189 @@
+//! Trials against data stores of this process, from drawing to judging.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_bg::action::Action;
+use larder_bg::draw::{self, Drawing};
+use larder_bg::judge;
+use larder_bg::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::mix::Mix;
+use larder_bg::population::Population;
+use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::stores;
+
+pub fn setup(store: &str, mix: &str, settings: &[(&str, &str)]) -> Setup {
+    let options = stores::Options {
+        settings: settings
+            .iter()
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+        ..Default::default()
+    };
+    let population = Population {
+        members: 200,
+        friends: 10,
+        invitations: 2,
+        resources: 6,
+        comments: 1,
+        ..Population::default()
+    };
+    Setup {
+        store: Arc::from(stores::open(store, &options).unwrap()),
+        mix: Mix::open(mix).unwrap(),
+        drawing: Drawing::of_all(draw::DEFAULT, population.members),
+        population: Arc::new(population),
+        conduct: Conduct::default(),
+        workers: 2,
+        tracing: Tracing::Scratch,
+        seed: 1,
+    }
+}
+
+pub fn trial(threads: u32, milliseconds: u64) -> Trial {
+    Trial {
+        load: Load::Threads(threads),
+        warmup: Duration::ZERO,
+        duration: Duration::from_millis(milliseconds),
+    }
+}
+
+fn check_all_explained(measured: &Measured) {
+    let reads = measured.reads.as_ref().expect("it was traced");
+    assert!(reads.reads > 100, "{reads:?}");
+    assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+    for action in Action::ALL {
+        let one = measured.of(action);
+        assert_eq!(
+            (one.refused, one.unknown, one.wrong),
+            (0, 0, 0),
+            "{action:?}"
+        );
+    }
+}
+
+#[test]
+fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
+    for mix in [
+        "symmetric-high-write",
+        "high-write",
+        "comments",
+        "sessions",
+        "write-only",
+    ] {
+        for unique_reads in [true, false] {
+            let mut setup = setup("memory", mix, &[]);
+            setup.conduct.unique_reads = unique_reads;
+            if mix == "write-only" {
+                setup.mix = Mix::parse(
+                    mix,
+                    "invite-friend 30\naccept-friend-request 15\nreject-friend-request 10\nthaw-friendship 15\n\
+                     view-profile 15\nlist-friends 10\nview-friend-requests 5",
+                )
+                .unwrap();
+            }
+            let expected: Vec<Action> = setup.mix.actions().collect();
+            let measured = Process::new(setup).unwrap().run(&trial(20, 100)).unwrap();
+            check_all_explained(&measured);
+            for action in expected {
+                assert!(measured.of(action).done() > 0, "{mix}: no {action:?}");
+            }
+            assert_eq!(measured.sessions > 0, mix == "sessions");
+        }
+    }
+}
+
+#[test]
+fn a_second_trial_is_judged_from_where_the_first_ended() {
+    let mut process = Process::new(setup("memory", "comments", &[])).unwrap();
+    for _ in 0..3 {
+        check_all_explained(&process.run(&trial(5, 50)).unwrap());
+    }
+}
+
+#[test]
+fn a_kept_trace_is_judged_again_and_a_torn_one_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = setup("memory", "comments", &[]);
+    setup.tracing = Tracing::Keep(folder.path().to_owned());
+    let measured = Process::new(setup).unwrap().run(&trial(5, 50)).unwrap();
+    let judged = |folder: &Path| judge::judge_folder(folder, 1);
+    assert_eq!(judged(folder.path()).ok(), measured.reads);
+    let file = folder.path().join("worker-001.trace");
+    let bytes = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &bytes[..bytes.len() - 64]).unwrap();
+    let refused = judged(folder.path()).unwrap_err();
+    assert!(
+        refused.contains("worker-001.trace: the trace has no footer"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name_before_anything_runs() {
+    let refused = |setup: Setup, trial: Trial| {
+        Process::new(setup)
+            .and_then(|mut process| process.run(&trial))
+            .unwrap_err()
+    };
+    let memory = || setup("memory", "comments", &[]);
+    assert!(refused(memory(), trial(0, 50)).contains("--threads 0"));
+    assert!(refused(memory(), trial(5, 0)).contains("--duration 0"));
+    assert!(
+        refused(memory(), trial(201, 50)).contains("201 threads are more than the 200 members")
+    );
+    let mut none = memory();
+    Arc::make_mut(&mut none.population).resources = 0;
+    assert!(refused(none, trial(5, 50)).contains("--resources 0: the mix comments"));
+    let mut odd = memory();
+    Arc::make_mut(&mut odd.population).friends = 9;
+    assert!(refused(odd, trial(5, 50)).contains("--friends 9: must be even"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes"), "mine").unwrap();
+    let mut full = memory();
+    full.tracing = Tracing::Keep(folder.path().to_owned());
+    assert!(refused(full, trial(5, 50)).contains("holds files already"));
+    assert!(
+        stores::open("nosuch", &Default::default())
+            .err()
+            .unwrap()
+            .contains("--store nosuch")
+    );
+}
+
+#[test]
+fn threads_may_change_and_a_trial_may_end_early() {
+    let mut setup = setup("memory", "read-only", &[]);
+    setup.tracing = Tracing::None;
+    let mut process = Process::new(setup).unwrap();
+    let live = process.live().clone();
+    process.on_second(
+        move |live| match live.seen(|seen| (seen.threads, seen.now_ns)) {
+            (4, _) => live.set_threads(2),
+            _ => live.stop(),
+        },
+    );
+    let measured = process.run(&trial(4, 60_000)).unwrap();
+    assert!(
+        measured.duration < Duration::from_secs(30),
+        "{:?}",
+        measured.duration
+    );
+    assert!(measured.done() > 0 && measured.series.len() >= 2);
+    assert_eq!(live.seen(|seen| seen.threads), 2);
+}
+
+#[test]
+fn warm_up_is_not_measured() {
+    let mut process = Process::new(setup("memory", "read-only", &[])).unwrap();
+    let trial = Trial {
+        warmup: Duration::from_millis(150),
+        ..trial(4, 50)
+    };
+    let measured = process.run(&trial).unwrap();
+    assert_eq!(measured.duration, Duration::from_millis(50));
+    let traced = measured.reads.unwrap().reads;
+    assert!(measured.actions.iter().map(|it| it.calls()).sum::<u64>() < traced * 3 / 4);
+    assert_eq!(measured.series.len(), 1);
+}
