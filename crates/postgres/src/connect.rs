@@ -1,23 +1,45 @@
 //! Connections: what the address says, and a few that loads and writes share.
 
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pgwire_replication::ReplicationConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::error::{Error, said};
+use crate::relay;
 use crate::sql::PRINTING;
+use crate::tls::{self, Tls};
 
 /// How long a connection may take to come about.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks a server for TLS: it answers with one byte, `S` or `N`.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
+
+/// A connection on which PostgreSQL's protocol is spoken.
+pub(crate) type Wire = Box<dyn ReadWrite>;
+
+pub(crate) trait ReadWrite: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> ReadWrite for T {}
 
 /// Where PostgreSQL is.
 #[derive(Debug, Clone)]
 pub struct Address {
     config: Config,
+    /// `None` without it.
+    tls: Option<Tls>,
+    /// When a server was asked last, it had none.
+    was_plain: Arc<AtomicBool>,
+    /// A name, or the folder of a Unix socket.
     host: String,
     port: u16,
     user: String,
@@ -26,24 +48,27 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `postgres://user:password@host:port/database`.
+    /// Reads `postgres://user:password@host:port/database?sslmode=...`, and the certificates that it names.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse(url: &str, statement_timeout: Duration) -> Result<Address, String> {
+        let (url, mut tls) = tls::take_from(url)?;
         let mut config: Config = url
             .parse()
             .map_err(|error| format!("postgres.url cannot be read: {error}"))?;
-        if !matches!(config.get_ssl_mode(), SslMode::Disable | SslMode::Prefer) {
-            return Err(
-                "postgres.url asks for TLS, which larder does not speak to PostgreSQL yet; connect through a tunnel on this machine, with sslmode=disable"
-                    .to_owned(),
-            );
+        match config.get_ssl_mode() {
+            SslMode::Prefer => {}
+            SslMode::Disable => tls = None,
+            _ => return Err("postgres.url must begin with postgres:// to ask for TLS".to_owned()),
         }
         let host = match config.get_hosts() {
             [Host::Tcp(host)] => host.clone(),
             #[cfg(unix)]
-            [Host::Unix(path)] => path.display().to_string(),
+            [Host::Unix(path)] => {
+                tls = None;
+                path.display().to_string()
+            }
             _ => return Err("postgres.url must name one host".to_owned()),
         };
         let user = config.get_user().unwrap_or("postgres").to_owned();
@@ -63,6 +88,8 @@ impl Address {
         ));
         Ok(Address {
             config,
+            tls,
+            was_plain: Arc::default(),
             host,
             port,
             user,
@@ -76,38 +103,97 @@ impl Address {
         format!("{}:{}/{}", self.host, self.port, self.database)
     }
 
-    pub fn replication(&self, slot: &str, publication: &str) -> ReplicationConfig {
-        ReplicationConfig::new(
-            self.host.clone(),
+    /// What a replication client connects with: to PostgreSQL itself, or to a relay where there is TLS.
+    pub async fn replication(
+        &self,
+        slot: &str,
+        publication: &str,
+    ) -> Result<ReplicationConfig, Error> {
+        let is_direct = self.tls.is_none() || self.was_plain.load(Relaxed);
+        let host = if is_direct {
+            self.host.clone()
+        } else {
+            let wire = self.within_time(self.dial()).await?;
+            let folder = relay::to(wire, self.port, CONNECT_TIMEOUT);
+            let folder = folder.map_err(|error| {
+                self.unreachable(&format!(
+                    "no socket for its replication can be made in the folder for temporary files: {error}"
+                ))
+            })?;
+            folder.display().to_string()
+        };
+        let config = ReplicationConfig::new(
+            host,
             self.user.clone(),
             self.password.clone(),
             self.database.clone(),
             slot,
             publication,
-        )
-        .with_port(self.port)
-        .with_status_interval(Duration::from_secs(1))
-        .with_options(PRINTING)
-        .with_application_name("larder")
+        );
+        Ok(config
+            .with_port(self.port)
+            .with_status_interval(Duration::from_secs(1))
+            .with_options(PRINTING)
+            .with_application_name("larder"))
     }
 
     pub async fn connect(&self) -> Result<Client, Error> {
-        let unreachable = |why: String| {
-            Error::Unreachable(format!(
-                "PostgreSQL at {} cannot be reached: {why}",
-                self.shown()
-            ))
+        let connecting = async {
+            let wire = self.dial().await?;
+            let connecting = self.config.connect_raw(wire, NoTls).await;
+            connecting.map_err(|error| said(&error))
         };
-        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, self.config.connect(NoTls));
-        let (client, connection) = connecting
-            .await
-            .map_err(|_| unreachable("it does not answer".to_owned()))?
-            .map_err(|error| unreachable(said(&error)))?;
+        let (client, connection) = self.within_time(connecting).await?;
         tokio::spawn(async move {
             // Whoever uses the client is told too.
             let _ = connection.await;
         });
         Ok(client)
+    }
+
+    async fn within_time<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, String>>,
+    ) -> Result<T, Error> {
+        let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
+        let connected = connected.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+        connected.map_err(|why| self.unreachable(&why))
+    }
+
+    fn unreachable(&self, why: &str) -> Error {
+        let shown = self.shown();
+        Error::Unreachable(format!("PostgreSQL at {shown} cannot be reached: {why}"))
+    }
+
+    /// Makes a connection, with TLS as the address asks for.
+    async fn dial(&self) -> Result<Wire, String> {
+        let said = |error: io::Error| error.to_string();
+        if self.host.starts_with('/') {
+            let path = format!("{}/.s.PGSQL.{}", self.host, self.port);
+            return Ok(Box::new(UnixStream::connect(path).await.map_err(said)?));
+        }
+        let mut stream = TcpStream::connect((&*self.host, self.port))
+            .await
+            .map_err(said)?;
+        stream.set_nodelay(true).map_err(said)?;
+        let socket = socket2::SockRef::from(&stream);
+        socket.set_keepalive(true).map_err(said)?;
+        let Some(tls) = &self.tls else {
+            return Ok(Box::new(stream));
+        };
+        stream.write_all(&SSL_REQUEST).await.map_err(said)?;
+        let answer = stream.read_u8().await.map_err(said)?;
+        self.was_plain.store(answer == b'N', Relaxed);
+        match answer {
+            b'S' => {}
+            b'N' if tls.may_be_plain => return Ok(Box::new(stream)),
+            b'N' => return Err("it speaks no TLS, which sslmode asks for".to_owned()),
+            _ => return Err("it does not answer as PostgreSQL does".to_owned()),
+        }
+        let name = ServerName::try_from(self.host.clone())
+            .map_err(|_| format!("{} cannot be the name in a certificate", self.host))?;
+        let connecting = tls.connector.connect(name, stream).await;
+        Ok(Box::new(connecting.map_err(|e| format!("TLS: {e}"))?))
     }
 }
 

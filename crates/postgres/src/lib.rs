@@ -27,12 +27,14 @@ mod merge;
 mod merge_tests;
 mod pgoutput;
 mod range;
+mod relay;
 mod session;
 mod slot;
 mod snapshot;
 mod source;
 mod sql;
 mod stats;
+mod tls;
 mod verify;
 mod work;
 

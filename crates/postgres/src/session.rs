@@ -475,7 +475,8 @@ async fn begin_stream(
 ) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
     let name = options.permanent_slot.clone();
     let slot = name.clone().unwrap_or_else(slot::temporary_name);
-    let mut config = options.address.replication(&slot, &options.publication);
+    let address = &options.address;
+    let mut config = address.replication(&slot, &options.publication).await?;
     if let Some(kept) = &kept {
         config = config.with_start_lsn(WireLsn::from_u64(kept.position));
     }
@@ -491,7 +492,7 @@ async fn begin_stream(
         } else {
             // It begins somewhere else: on a connection that is not told to begin where the lost one ended.
             drop(client);
-            let config = options.address.replication(&slot, &options.publication);
+            let config = address.replication(&slot, &options.publication).await?;
             client = ReplicationClient::connect_gated(config)
                 .await
                 .map_err(|e| broken(&e))?;

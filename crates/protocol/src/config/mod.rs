@@ -182,7 +182,7 @@ sections! {
     }
     /// The PostgreSQL database that keeps the rows of the tables declared by `[tables.<name>]`.
     postgres: PostgresSection {
-        /// Where it is: `postgres://user:password@host:port/database`. The role needs REPLICATION, and SELECT on the tables. In the environment a password is hidden from those who read the file. Empty: no tables are kept there.
+        /// Where it is: `postgres://user:password@host:port/database?sslmode=verify-full`. The role needs REPLICATION, and SELECT on the tables. In the environment a password is hidden from those who read the file. Empty: no tables are kept there.
         url: String = String::new(), "";
         /// The publication that tells of changes. It must publish inserts, updates, deletes and truncates of every mapped table.
         publication: String = "larder".to_owned(), "";

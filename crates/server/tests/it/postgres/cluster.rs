@@ -126,6 +126,19 @@ impl Cluster {
         self.port
     }
 
+    /// Writes a file of its data folder.
+    pub fn put(&self, name: &str, text: &str) {
+        use std::os::unix::fs::{PermissionsExt, chown};
+
+        let path = self.folder.join("data").join(name);
+        std::fs::write(&path, text).expect("written");
+        let owner_alone = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&path, owner_alone).expect("set");
+        if let Some((user, group)) = other_user() {
+            chown(&path, Some(user), Some(group)).expect("given away");
+        }
+    }
+
     /// Starts it, or starts it again.
     pub fn begin(&self) {
         let programs = programs().expect("seen before");

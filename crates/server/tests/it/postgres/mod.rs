@@ -19,6 +19,7 @@ mod outages;
 mod proxy;
 mod random;
 mod setup;
+mod tls;
 mod writing;
 
 use std::cell::Cell;

@@ -1,0 +1,314 @@
+//! TLS to PostgreSQL: what `sslmode` and its kin in the address ask for, with the meaning that libpq gives them.
+//!
+//! | `sslmode` | encrypted | the certificate is signed by a known authority | and is of this host |
+//! |---|---|---|---|
+//! | `disable` | no | | |
+//! | `prefer` | if the server can | | |
+//! | `require` | yes | if `sslrootcert` names one | |
+//! | `verify-ca` | yes | yes | |
+//! | `verify-full` | yes | yes | yes |
+//!
+//! A certificate that is itself in `sslrootcert` needs no other authority: so one that signed itself can be trusted.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+use tokio_rustls::TlsConnector;
+use url::form_urlencoded;
+
+/// How a connection is to be made.
+#[derive(Clone)]
+pub struct Tls {
+    /// Without TLS if the server cannot.
+    pub may_be_plain: bool,
+    pub connector: TlsConnector,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// What the address says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    mode: Option<String>,
+    root: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+}
+
+/// Takes what is about TLS out of an address; `None` if there is to be none.
+///
+/// # Errors
+/// What is wrong with it, or with a file that it names.
+pub fn take_from(url: &str) -> Result<(String, Option<Tls>), String> {
+    let (rest, asked) = split(url);
+    let tls = asked.tls().map_err(|why| format!("postgres.url: {why}"))?;
+    Ok((rest, tls))
+}
+
+fn split(url: &str) -> (String, Asked) {
+    let mut asked = Asked::default();
+    let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    let Some((base, query)) = url.split_once('?').filter(|_| is_url) else {
+        return (url.to_owned(), asked);
+    };
+    let mut others: Vec<&str> = Vec::new();
+    for pair in query.split('&') {
+        let Some((name, value)) = form_urlencoded::parse(pair.as_bytes()).next() else {
+            continue;
+        };
+        match &*name {
+            "sslmode" => asked.mode = Some(value.into_owned()),
+            "sslrootcert" => asked.root = Some(PathBuf::from(&*value)),
+            "sslcert" => asked.certificate = Some(PathBuf::from(&*value)),
+            "sslkey" => asked.key = Some(PathBuf::from(&*value)),
+            _ => others.push(pair),
+        }
+    }
+    let rest = match others.is_empty() {
+        true => base.to_owned(),
+        false => format!("{base}?{}", others.join("&")),
+    };
+    (rest, asked)
+}
+
+impl Asked {
+    fn tls(&self) -> Result<Option<Tls>, String> {
+        let mode = self.mode.as_deref().unwrap_or("prefer");
+        // As libpq reads it, for the sake of old addresses.
+        let is_signed = mode == "require" && self.root.is_some();
+        let (checks_signature, checks_name) = match mode {
+            "disable" => return Ok(None),
+            "prefer" | "require" => (is_signed, false),
+            "verify-ca" => (true, false),
+            "verify-full" => (true, true),
+            _ => {
+                return Err(format!(
+                    "sslmode is {mode}; it may be disable, prefer, require, verify-ca or verify-full"
+                ));
+            }
+        };
+        let provider = Arc::new(ring::default_provider());
+        let verifier = Verifier {
+            trusted: checks_signature
+                .then(|| trusted(self.root.as_deref()))
+                .transpose()?,
+            checks_name,
+            provider: provider.clone(),
+        };
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = match (&self.certificate, &self.key) {
+            (None, None) => config.with_no_client_auth(),
+            (Some(certificate), Some(key)) => {
+                let chain = certificates(certificate, "sslcert")?;
+                let private = PrivateKeyDer::from_pem_file(key)
+                    .map_err(|error| unreadable("sslkey", key, &error))?;
+                config
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| format!("sslcert and sslkey cannot be used: {error}"))?
+            }
+            _ => return Err("sslcert and sslkey need each other".to_owned()),
+        };
+        Ok(Some(Tls {
+            may_be_plain: mode == "prefer",
+            connector: TlsConnector::from(Arc::new(config)),
+        }))
+    }
+}
+
+fn unreadable(name: &str, path: &Path, error: &dyn fmt::Display) -> String {
+    format!("{name} {} cannot be read: {error}", path.display())
+}
+
+fn certificates(path: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = |error| unreadable(name, path, &error);
+    let all = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let all: Result<Vec<_>, _> = all.collect();
+    match all.map_err(unreadable)? {
+        none if none.is_empty() => Err(format!("{name} {} holds no certificate", path.display())),
+        all => Ok(all),
+    }
+}
+
+/// Whom a certificate may be signed by.
+#[derive(Debug)]
+struct Trusted {
+    authorities: RootCertStore,
+    /// Those that are trusted as they are.
+    themselves: Vec<CertificateDer<'static>>,
+}
+
+/// The certificates of a file, or those that this system trusts.
+fn trusted(root: Option<&Path>) -> Result<Trusted, String> {
+    let named = root.filter(|path| *path != Path::new("system"));
+    let all = match named {
+        Some(path) => certificates(path, "sslrootcert")?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
+    let mut authorities = RootCertStore::empty();
+    authorities.add_parsable_certificates(all.iter().cloned());
+    if named.is_none() && authorities.is_empty() {
+        return Err(
+            "this system names no authorities that certificates can be verified by; say sslrootcert=FILE"
+                .to_owned(),
+        );
+    }
+    let themselves = if named.is_some() { all } else { Vec::new() };
+    Ok(Trusted {
+        authorities,
+        themselves,
+    })
+}
+
+/// What is looked at in a server's certificate.
+#[derive(Debug)]
+struct Verifier {
+    /// By whom it must be signed, if by anybody.
+    trusted: Option<Trusted>,
+    checks_name: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Trusted {
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+        provider: &CryptoProvider,
+    ) -> Result<(), rustls::Error> {
+        let verified = verify_server_cert_signed_by_trust_anchor(
+            &ParsedCertificate::try_from(certificate)?,
+            &self.authorities,
+            intermediates,
+            now,
+            provider.signature_verification_algorithms.all,
+        );
+        match verified {
+            // Whether it is valid now is looked at first; what else is said of it is that it was not signed by another.
+            Err(rustls::Error::InvalidCertificate(why))
+                if !is_of_time(&why) && self.themselves.iter().any(|own| own == certificate) =>
+            {
+                Ok(())
+            }
+            verified => verified,
+        }
+    }
+}
+
+fn is_of_time(why: &CertificateError) -> bool {
+    matches!(
+        why,
+        CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. }
+    )
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Some(trusted) = &self.trusted {
+            trusted.verify(certificate, intermediates, now, &self.provider)?;
+        }
+        if self.checks_name {
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_about_tls_is_taken_out_of_an_address() {
+        let url = "postgres://u:p@h/d?sslmode=verify-full&connect_timeout=3&sslrootcert=%2Fa%20b&options=-c%20x%3D1";
+        let (rest, asked) = split(url);
+        assert_eq!(
+            rest,
+            "postgres://u:p@h/d?connect_timeout=3&options=-c%20x%3D1"
+        );
+        assert_eq!(asked.mode.as_deref(), Some("verify-full"));
+        assert_eq!(asked.root, Some(PathBuf::from("/a b")));
+        for untouched in ["postgres://u:p@h/d", "host=h sslmode=disable"] {
+            assert_eq!(split(untouched), (untouched.to_owned(), Asked::default()));
+        }
+        assert_eq!(split("postgresql://h?sslmode=require").0, "postgresql://h");
+    }
+
+    #[test]
+    fn what_cannot_be_asked_for_is_refused() {
+        let refused = |url: &str| take_from(url).expect_err("refused");
+        assert_eq!(
+            refused("postgres://h?sslmode=allow"),
+            "postgres.url: sslmode is allow; it may be disable, prefer, require, verify-ca or verify-full"
+        );
+        let missing = refused("postgres://h?sslmode=require&sslrootcert=/no/such");
+        assert!(
+            missing.starts_with("postgres.url: sslrootcert /no/such cannot be read"),
+            "{missing}"
+        );
+        assert_eq!(
+            refused("postgres://h?sslcert=/a"),
+            "postgres.url: sslcert and sslkey need each other"
+        );
+        assert!(
+            take_from("postgres://h?sslmode=disable")
+                .unwrap()
+                .1
+                .is_none()
+        );
+        assert!(take_from("postgres://h").unwrap().1.unwrap().may_be_plain);
+    }
+}

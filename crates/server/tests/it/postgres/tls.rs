@@ -1,0 +1,222 @@
+//! TLS to PostgreSQL, with certificates of the tests' own.
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+use super::cluster::{Cluster, Sql};
+use super::{SCHEMA, TABLES, server};
+use crate::resp::Client;
+
+/// Who signs certificates.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
+        let folder = tempfile::tempdir().expect("a folder");
+        Authority { issuer, folder }
+    }
+
+    /// A file, as it is named in an address.
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path.display().to_string()
+    }
+
+    fn root(&self) -> String {
+        self.file("root.crt", &self.issuer.pem())
+    }
+
+    /// Certificate and key for a name.
+    fn sign(&self, change: impl FnOnce(&mut CertificateParams), name: &str) -> (String, String) {
+        let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
+        params
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, name);
+        change(&mut params);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("signed");
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// Certificate and key of nobody but itself.
+fn self_signed(name: &str) -> (String, String) {
+    let mut params = CertificateParams::new([name.to_owned()]).expect("a name");
+    // As `openssl req -x509` makes them.
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("signed");
+    (certificate.pem(), key.serialize_pem())
+}
+
+/// A PostgreSQL that lets the role larder in with TLS and its password alone, and the role certified with a certificate.
+fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
+    let cluster = Cluster::start("")?;
+    let mut sql = cluster.database("blog");
+    sql.run(SCHEMA);
+    sql.run(
+        "CREATE ROLE larder LOGIN REPLICATION PASSWORD 'secret'; CREATE ROLE certified LOGIN REPLICATION;
+        GRANT SELECT ON posts, subs TO larder, certified;
+        INSERT INTO posts SELECT 'a' || n, 1, 'one' FROM generate_series(1, 100) n",
+    );
+    let rules = "hostnossl all postgres 127.0.0.1/32 trust
+        hostssl all larder 127.0.0.1/32 scram-sha-256
+        hostssl all certified 127.0.0.1/32 cert";
+    cluster.put("pg_hba.conf", rules);
+    cluster.put("root.crt", root);
+    Some((cluster, sql))
+}
+
+/// Has PostgreSQL show this certificate from now on.
+fn show(cluster: &Cluster, sql: &mut Sql, (certificate, key): &(String, String)) {
+    cluster.put("server.crt", certificate);
+    cluster.put("server.key", key);
+    // Each by itself: ALTER SYSTEM runs in no transaction.
+    sql.run("ALTER SYSTEM SET ssl = on");
+    sql.run("ALTER SYSTEM SET ssl_ca_file = 'root.crt'");
+    reload(cluster, sql);
+}
+
+/// Until connections that are made are of the new settings.
+fn reload(cluster: &Cluster, sql: &mut Sql) {
+    let since = sql.one("SELECT pg_conf_load_time()");
+    sql.run("SELECT pg_reload_conf()");
+    let began = std::time::Instant::now();
+    while Sql::to(cluster.port(), "blog").one("SELECT pg_conf_load_time()") == since {
+        assert!(began.elapsed().as_secs() < 20, "never loaded");
+    }
+}
+
+/// Reads through larder with such an address, and follows a change.
+#[track_caller]
+fn reads(sql: &mut Sql, url: &str) {
+    let server = server(url, TABLES);
+    let mut client = Client::connect(&server);
+    sql.run("UPDATE posts SET body = 'one'");
+    client.check("GET post|a1|0000000001", "$3|one");
+    sql.run("UPDATE posts SET body = 'two'");
+    client.catch_up(sql);
+    client.check("GET post|a1|0000000001", "$3|two");
+    let connections = |which: &str| {
+        format!(
+            "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'larder' AND {which}"
+        )
+    };
+    assert_eq!(sql.one(&connections("NOT ssl")), "0");
+    // That of the server before may end a moment later.
+    let streams = connections("ssl AND backend_type = 'walsender'");
+    client.until("one stream", |_| sql.one(&streams) == "1");
+}
+
+#[track_caller]
+fn is_refused(url: &str, why: &str) {
+    let server = server(url, TABLES);
+    let mut client = Client::connect(&server);
+    let answer = client.ask("GET post|a1|0000000001");
+    assert!(
+        answer.starts_with("-SOURCE ") && answer.contains(why),
+        "{answer}"
+    );
+}
+
+#[test]
+fn connections_are_as_safe_as_the_address_asks_for() {
+    let authority = Authority::new();
+    let root = authority.root();
+    let Some((cluster, mut sql)) = encrypted(&authority.issuer.pem()) else {
+        return;
+    };
+    let url = |rest: &str| {
+        let port = cluster.port();
+        format!("postgres://larder:secret@127.0.0.1:{port}/blog{rest}")
+    };
+    reload(&cluster, &mut sql);
+    // The server cannot.
+    is_refused(&url("?sslmode=require"), "it speaks no TLS");
+    is_refused(&url(""), "no pg_hba.conf entry");
+
+    let here = authority.sign(|_| {}, "127.0.0.1");
+    show(&cluster, &mut sql, &here);
+    is_refused(&url("?sslmode=disable"), "no encryption");
+    for mode in ["", "?sslmode=prefer", "?sslmode=require"] {
+        reads(&mut sql, &url(mode));
+    }
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let url = url(&format!("?sslmode={mode}&sslrootcert={root}"));
+        reads(&mut sql, &url);
+    }
+    // The system knows nothing of our authority, and neither does another one.
+    is_refused(&url("?sslmode=verify-full"), "UnknownIssuer");
+    let other = Authority::new().issuer.pem();
+    let other = authority.file("other.crt", &other);
+    for mode in ["require", "verify-ca", "verify-full"] {
+        let url = url(&format!("?sslmode={mode}&sslrootcert={other}"));
+        is_refused(&url, "invalid peer certificate");
+    }
+
+    // A certificate of another host.
+    show(&cluster, &mut sql, &authority.sign(|_| {}, "db.example"));
+    let full = url(&format!("?sslmode=verify-full&sslrootcert={root}"));
+    reads(
+        &mut sql,
+        &url(&format!("?sslmode=verify-ca&sslrootcert={root}")),
+    );
+    is_refused(&full, "not valid for name");
+    // It is found mended without a restart.
+    let larder = server(&full, TABLES);
+    let mut client = Client::connect(&larder);
+    assert!(client.ask("GET post|a2|0000000001").starts_with("-SOURCE "));
+    show(&cluster, &mut sql, &here);
+    client.until("mended", |client| {
+        client.ask("GET post|a2|0000000001") == "$3|two"
+    });
+    drop(larder);
+
+    // One that is too old.
+    let old = authority.sign(
+        |params| params.not_after = rcgen::date_time_ymd(2001, 1, 1),
+        "127.0.0.1",
+    );
+    show(&cluster, &mut sql, &old);
+    reads(&mut sql, &url("?sslmode=require"));
+    is_refused(&full, "expired");
+
+    // One that signed itself, and is trusted as it is.
+    let own = self_signed("127.0.0.1");
+    show(&cluster, &mut sql, &own);
+    is_refused(&full, "invalid peer certificate");
+    let itself = authority.file("itself.crt", &own.0);
+    for mode in ["verify-ca", "verify-full"] {
+        let url = url(&format!("?sslmode={mode}&sslrootcert={itself}"));
+        reads(&mut sql, &url);
+    }
+}
+
+#[test]
+fn larder_shows_a_certificate_of_its_own() {
+    let authority = Authority::new();
+    let Some((cluster, mut sql)) = encrypted(&authority.issuer.pem()) else {
+        return;
+    };
+    show(&cluster, &mut sql, &authority.sign(|_| {}, "127.0.0.1"));
+    let url = format!(
+        "postgres://certified@127.0.0.1:{}/blog?sslmode=verify-full&sslrootcert={}",
+        cluster.port(),
+        authority.root()
+    );
+    is_refused(&url, "certificate");
+    let (certificate, key) = authority.sign(|_| {}, "certified");
+    let certificate = authority.file("larder.crt", &certificate);
+    let key = authority.file("larder.key", &key);
+    reads(
+        &mut sql,
+        &format!("{url}&sslcert={certificate}&sslkey={key}"),
+    );
+}
