@@ -34,7 +34,8 @@
 //! 3. No history makes a checker panic.
 //!
 //! Read `time` first, then `count` for numbers, `register` for contents, `set` for lists; `record` is how a call is
-//! written down, `trace` judges all of them, `report` says what came of it; `bg_text` reads what the released BG logged.
+//! written down, `trace` judges all of them, afterwards or while the run goes on, `report` says what came of it; `bg_text` reads what
+//! the released BG logged.
 
 pub mod bg_text;
 pub mod count;

@@ -10,30 +10,31 @@ const FLIGHTS_MAX: usize = 64;
 /// All deltas of one item.
 pub(crate) struct Flights {
     initial: i64,
+    absolute: Option<u64>,
     deltas: Intervals,
     ended: Vec<(u64, i64)>,
 }
 
 impl Flights {
-    /// None if any write is absolute.
-    pub fn new(initial: i64, writes: &[Write]) -> Option<Flights> {
+    /// `absolute`: the first instant at which an absolute write began. From then on nothing can be told.
+    pub fn new(initial: i64, writes: &[Write], absolute: Option<u64>) -> Flights {
         let mut deltas = Vec::with_capacity(writes.len());
         for (index, write) in writes.iter().enumerate() {
             match write.effect {
-                Effect::Add(0) => {}
+                Effect::Add(0) | Effect::Set(_) => {}
                 Effect::Add(value) => deltas.push(Flight {
                     span: write.span,
                     value,
                     index: index as u32,
                 }),
-                Effect::Set(_) => return None,
             }
         }
-        Some(Flights {
+        Flights {
             initial,
+            absolute,
             ended: ended_sums(&deltas),
             deltas: Intervals::new(deltas),
-        })
+        }
     }
 
     /// Each different instant after a read's start, by its end, at which a delta begins.
@@ -51,6 +52,9 @@ impl Flights {
 
     /// What is certain from a read's start, and what is in flight during it; None if that is too much.
     pub fn during(&self, read: Span) -> Option<(i64, Vec<Flight>)> {
+        if self.absolute.is_some_and(|begun| begun <= read.end) {
+            return None;
+        }
         let flights = self.deltas.holding_few(read.end, read.start, FLIGHTS_MAX);
         let ended = self.ended.partition_point(|(end, _)| *end < read.start);
         let ended = ended.checked_sub(1).map_or(0, |last| self.ended[last].1);

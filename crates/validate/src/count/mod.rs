@@ -141,7 +141,11 @@ impl Counts {
             self.at.over(window.clone())
         };
         let verdict = self.judge_within(read, value, window, extent);
-        (verdict, extent.lo != extent.hi)
+        let moving = match extent {
+            Extent::ANY => self.acceptable(read, 1).is_none(),
+            _ => extent.lo != extent.hi,
+        };
+        (verdict, moving)
     }
 
     fn judge_within(

@@ -19,6 +19,7 @@ mod order;
 
 use crate::{Span, Verdict};
 pub use order::judge_together;
+pub(crate) use order::{Before, Shown, judge_after};
 
 /// One write, or one read, of a whole content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +152,7 @@ impl Registers {
     }
 
     /// `M(instant)`; None while no write has ended.
-    fn replaced(&self, instant: u64) -> Option<u64> {
+    pub(crate) fn replaced(&self, instant: u64) -> Option<u64> {
         let ended = self.ended.partition_point(|(end, _)| *end < instant);
         ended.checked_sub(1).map(|last| self.ended[last].1)
     }

@@ -5,7 +5,7 @@
 //! So there is no order exactly if two clusters each come before the other (Gibbons and Korach, "Testing shared
 //! memories", 1997, for histories in which all writes differ).
 //!
-//! Reads are taken by their start; one that would make two clusters come before each other *goes back* and is left out of
+//! Reads are taken by their end; one that would make two clusters come before each other *goes back* and is left out of
 //! its cluster, so what is counted is how many reads must be left out, one by one, for the rest to have an order.
 //!
 //! Only reads during which more than one content was possible matter: else the content's write ended before the read, and all others
@@ -14,12 +14,22 @@
 use super::{Content, Registers, Writer};
 use crate::Verdict;
 
-/// The content at the start, and the write of each index.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Cluster {
-    /// None before the first of its calls ended.
-    first: Option<i128>,
-    last: i128,
+/// What the reads accepted so far add to a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub first_end: Option<u64>,
+    pub last_start: Option<u64>,
+}
+
+/// What is known from reads judged before.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// Of what was there at the start.
+    pub initial: Shown,
+    /// Of each write.
+    pub writes: Vec<Shown>,
+    /// The latest `last` of clusters that no read can belong to any more.
+    pub late: Option<u64>,
 }
 
 /// A verdict for each read, in their order: [`Verdict::Unacceptable`] if it goes back, undecided if nobody can tell which of several writes of the
@@ -29,6 +39,20 @@ pub fn judge_together(
     writes: &[Content],
     reads: &[Content],
 ) -> Vec<Verdict> {
+    let mut before = Before {
+        writes: vec![Shown::default(); writes.len()],
+        ..Before::default()
+    };
+    judge_after(registers, writes, reads, &mut before)
+}
+
+/// As [`judge_together`], of reads that all end later than those judged before.
+pub(crate) fn judge_after(
+    registers: &Registers,
+    writes: &[Content],
+    reads: &[Content],
+    before: &mut Before,
+) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Acceptable; reads.len()];
     let mut order: Vec<usize> = (0..reads.len())
         .filter(|index| registers.is_contested(reads[*index].span))
@@ -36,105 +60,148 @@ pub fn judge_together(
     if order.is_empty() {
         return verdicts;
     }
-    order.sort_unstable_by_key(|index| (reads[*index].span, reads[*index].value));
-    let mut events: Vec<(u64, bool, Call)> = Vec::with_capacity(writes.len() * 2);
-    for (index, write) in writes.iter().enumerate() {
-        events.push((write.span.start, false, Call::Write(index + 1)));
-        events.push((write.span.end, true, Call::Write(index + 1)));
-    }
-    for (rank, index) in order.iter().enumerate() {
-        let cluster = match registers.writer(reads[*index]) {
+    order.sort_unstable_by_key(|index| {
+        let read = reads[*index];
+        (read.span.end, read.span.start, read.value)
+    });
+    let mut clusters = Clusters::new(writes, before);
+    for index in order {
+        let read = reads[index];
+        let cluster = match registers.writer(read) {
             Writer::Initial => 0,
             Writer::Write(write) => write + 1,
             Writer::OneOf => {
-                verdicts[*index] = Verdict::Undecided;
+                verdicts[index] = Verdict::Undecided;
                 continue;
             }
         };
-        events.push((reads[*index].span.start, false, Call::Read(rank, cluster)));
-        events.push((reads[*index].span.end, true, Call::Read(rank, cluster)));
-    }
-    // Calls that touch are concurrent: at one instant they begin before they end.
-    events.sort_unstable();
-    let mut clusters = Clusters::new(writes.len() + 1);
-    for (time, ends, call) in events {
-        match (call, ends) {
-            (Call::Write(_), true) if time == u64::MAX => {}
-            (Call::Write(cluster), true) => clusters.end(cluster, time),
-            (Call::Write(cluster), false) => clusters.begin(cluster, time),
-            (Call::Read(rank, cluster), true) if verdicts[order[rank]] == Verdict::Acceptable => {
-                clusters.end(cluster, time);
-            }
-            (Call::Read(..), true) => {}
-            (Call::Read(rank, cluster), false) if clusters.goes_back(cluster) => {
-                verdicts[order[rank]] = Verdict::Unacceptable;
-            }
-            (Call::Read(_, cluster), false) => clusters.begin(cluster, time),
+        clusters.begin_until(read.span.end.into());
+        if clusters.goes_back(cluster, read.span.start.into()) {
+            verdicts[index] = Verdict::Unacceptable;
+            continue;
         }
+        clusters.take(cluster, read);
+        let shown = match cluster {
+            0 => &mut before.initial,
+            _ => &mut before.writes[cluster - 1],
+        };
+        let earliest = shown.first_end.unwrap_or(u64::MAX).min(read.span.end);
+        shown.first_end = Some(earliest);
+        shown.last_start = shown.last_start.max(Some(read.span.start));
     }
     verdicts
 }
 
-/// In the order in which calls of one instant are taken.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Call {
-    /// Of a cluster.
-    Write(usize),
-    /// By rank, of a cluster.
-    Read(usize, usize),
-}
+/// Instants, and -1 for before all.
+type Instant = i128;
+
+const NEVER: Instant = i128::MAX;
 
 struct Clusters {
-    all: Vec<Cluster>,
-    /// The two latest `last` among the clusters of which a call has ended, with the cluster.
-    latest: [(i128, usize); 2],
+    first: Vec<Instant>,
+    last: Vec<Instant>,
+    late: Instant,
+    /// Those with a `first`, by it; the rest of `coming` is to follow.
+    begun: Vec<Instant>,
+    place: Vec<Option<usize>>,
+    /// The greatest `last` below each node, by place: a complete binary tree as in `count`.
+    tree: Vec<Instant>,
+    coming: Vec<(Instant, usize)>,
+    next: usize,
 }
 
 impl Clusters {
-    fn new(count: usize) -> Clusters {
-        let mut all = vec![
-            Cluster {
-                first: None,
-                last: -1,
-            };
-            count
-        ];
-        // What was there at the start was written before everything.
-        all[0].first = Some(-1);
+    fn new(writes: &[Content], before: &Before) -> Clusters {
+        let count = writes.len() + 1;
+        let known =
+            |instant: Option<u64>, otherwise: Instant| instant.map_or(otherwise, Into::into);
+        let mut first = vec![-1];
+        let mut last = vec![known(before.initial.last_start, -1)];
+        for (write, shown) in writes.iter().zip(&before.writes) {
+            let answered = (write.span.end < u64::MAX).then_some(write.span.end);
+            first.push(known(answered, NEVER).min(known(shown.first_end, NEVER)));
+            last.push(known(shown.last_start, -1).max(write.span.start.into()));
+        }
+        let mut coming: Vec<(Instant, usize)> = first.iter().copied().zip(0..).collect();
+        coming.retain(|(first, _)| *first < NEVER);
+        coming.sort_unstable();
         Clusters {
-            all,
-            latest: [(-1, 0), (-2, usize::MAX)],
+            first,
+            last,
+            late: known(before.late, -1),
+            begun: Vec::with_capacity(count),
+            place: vec![None; count],
+            tree: vec![-1; count.next_power_of_two() * 2],
+            coming,
+            next: 0,
         }
     }
 
-    /// Whether another cluster, of which a call has ended, must come after this one.
-    fn goes_back(&self, cluster: usize) -> bool {
-        let [best, next] = self.latest;
-        let (last, _) = if best.1 == cluster { next } else { best };
-        self.all[cluster].first.is_some_and(|first| first < last)
+    /// Whether this cluster, with one more read that starts then, must come after another one that must come after it.
+    fn goes_back(&self, cluster: usize, start: Instant) -> bool {
+        let before = self.begun.partition_point(|first| *first < start);
+        let others = match self.place[cluster] {
+            Some(place) if place < before => {
+                self.latest(0, place).max(self.latest(place + 1, before))
+            }
+            _ => self.latest(0, before),
+        };
+        self.first[cluster] < others.max(self.late)
     }
 
-    fn begin(&mut self, cluster: usize, time: u64) {
-        self.all[cluster].last = i128::from(time);
-        if self.all[cluster].first.is_some() {
-            self.note(cluster);
+    fn begin_until(&mut self, instant: Instant) {
+        while let Some((first, cluster)) = self.coming.get(self.next).copied()
+            && first <= instant
+        {
+            self.next += 1;
+            if self.place[cluster].is_none() {
+                self.begin(cluster);
+            }
         }
     }
 
-    fn end(&mut self, cluster: usize, time: u64) {
-        if self.all[cluster].first.is_none() {
-            self.all[cluster].first = Some(i128::from(time));
-            self.note(cluster);
+    fn take(&mut self, cluster: usize, read: Content) {
+        self.last[cluster] = self.last[cluster].max(read.span.start.into());
+        match self.place[cluster] {
+            Some(place) => self.note(place, self.last[cluster]),
+            None => {
+                self.first[cluster] = read.span.end.into();
+                self.begin(cluster);
+            }
         }
     }
 
-    fn note(&mut self, cluster: usize) {
-        let new = (self.all[cluster].last, cluster);
-        let [best, next] = self.latest;
-        let others = [best, next].into_iter().filter(|old| old.1 != cluster);
-        let mut three: Vec<(i128, usize)> = others.chain([new]).collect();
-        three.sort_unstable_by_key(|(last, _)| std::cmp::Reverse(*last));
-        three.resize(2, (-2, usize::MAX));
-        self.latest = [three[0], three[1]];
+    fn begin(&mut self, cluster: usize) {
+        let place = self.begun.len();
+        self.place[cluster] = Some(place);
+        self.begun.push(self.first[cluster]);
+        self.note(place, self.last[cluster]);
+    }
+
+    fn note(&mut self, place: usize, last: Instant) {
+        let mut node = self.tree.len() / 2 + place;
+        while node > 0 {
+            self.tree[node] = self.tree[node].max(last);
+            node /= 2;
+        }
+    }
+
+    fn latest(&self, from: usize, to: usize) -> Instant {
+        let leaves = self.tree.len() / 2;
+        let (mut left, mut right) = (leaves + from, leaves + to);
+        let mut latest = -1;
+        while left < right {
+            if left % 2 == 1 {
+                latest = latest.max(self.tree[left]);
+                left += 1;
+            }
+            if right % 2 == 1 {
+                right -= 1;
+                latest = latest.max(self.tree[right]);
+            }
+            left /= 2;
+            right /= 2;
+        }
+        latest
     }
 }

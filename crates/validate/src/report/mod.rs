@@ -9,6 +9,7 @@
 //! | future | becomes acceptable only after the read: a clock or the tool is wrong |
 //! | phantom | is a content, or a list with an element, that nobody ever wrote |
 //! | never | is of writes that were, as they never were together |
+//! | untold | is of one of the last three, or of a time that is forgotten: said while the run goes on |
 //!
 //! Beside the classes stand the levels, each by itself:
 //!
@@ -76,6 +77,7 @@ pub struct Tally {
     pub future: u64,
     pub phantom: u64,
     pub never: u64,
+    pub untold: u64,
 }
 
 /// Of one level.
@@ -102,6 +104,7 @@ pub enum Class {
     Future,
     Phantom,
     Never,
+    Untold,
 }
 
 /// How sure a read is to see all acknowledged writes, by the time since the last of them: at index i the reads that began so many nanoseconds
@@ -152,7 +155,7 @@ impl Report {
 impl Tally {
     /// Reads that no order of the writes explains.
     pub fn unpredictable(&self) -> u64 {
-        self.stale + self.fractured + self.future + self.phantom + self.never
+        self.stale + self.fractured + self.future + self.phantom + self.never + self.untold
     }
 
     pub(crate) fn add(&mut self, other: &Tally) {
@@ -164,6 +167,7 @@ impl Tally {
         self.future += other.future;
         self.phantom += other.phantom;
         self.never += other.never;
+        self.untold += other.untold;
     }
 
     pub(crate) fn count(&mut self, found: Found) {
@@ -176,6 +180,7 @@ impl Tally {
             Found::Failed(Class::Future) => &mut self.future,
             Found::Failed(Class::Phantom) => &mut self.phantom,
             Found::Failed(Class::Never) => &mut self.never,
+            Found::Failed(Class::Untold) => &mut self.untold,
         } += 1;
     }
 }

@@ -138,6 +138,7 @@ impl Witness {
             Failure::Class(Class::Future) => out.push_str("so only after the read"),
             Failure::Class(Class::Phantom) => out.push_str("nobody wrote that"),
             Failure::Class(Class::Never) => out.push_str("never so"),
+            Failure::Class(Class::Untold) => out.push_str("not so at any time remembered"),
             Failure::WentBack => {
                 out.push_str("acceptable by itself, but an earlier read had seen what came later")
             }

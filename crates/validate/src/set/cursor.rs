@@ -8,7 +8,9 @@ use crate::{Span, Verdict};
 
 pub(crate) struct Cursor<'a> {
     pub(super) history: &'a History,
-    /// The position of the last read's start.
+    /// When the last read ended.
+    end: u64,
+    /// The position of its start.
     pub(super) at: usize,
     /// The position of its end.
     pub(super) until: usize,
@@ -49,6 +51,7 @@ impl<'a> Cursor<'a> {
     pub fn new(history: &'a History) -> Cursor<'a> {
         Cursor {
             history,
+            end: 0,
             at: 0,
             until: 0,
             active: Vec::new(),
@@ -118,14 +121,20 @@ impl<'a> Cursor<'a> {
         open.filter_map(move |(bit, open)| {
             let freedom = &self.history.freedoms[open.freedom as usize];
             let member = members? >> bit & 1 == 1;
-            (freedom.alone && open.once)
+            self.decides(open)
                 .then_some((freedom.write as usize, member == freedom.member))
         })
+    }
+
+    /// Whether one write alone decides of an element throughout the read.
+    fn decides(&self, open: &Open) -> bool {
+        open.once && self.end < self.history.freedoms[open.freedom as usize].alone_until
     }
 
     /// Moves to a read: `at`, `until`, `open` and `keys` are then its own.
     fn seek(&mut self, span: Span) {
         let log = &self.history.log;
+        self.end = span.end;
         while let Some(step) = log.get(self.at)
             && (step.time, step.ends) < (span.start, true)
         {
@@ -224,7 +233,7 @@ impl<'a> Cursor<'a> {
             match known {
                 Known::In => certain += 1,
                 Known::Out => {}
-                Known::Free if !(freedom.alone && open.once) => free.push((None, 1)),
+                Known::Free if !self.decides(open) => free.push((None, 1)),
                 Known::Free if freedom.member => free.push((Some(freedom.write as usize), 1)),
                 Known::Free => {
                     certain += 1;
@@ -233,6 +242,11 @@ impl<'a> Cursor<'a> {
             }
         }
         Some((certain, free))
+    }
+
+    /// Whether the last list's elements may each be so, at instants of their own.
+    pub fn is_apart(&self) -> bool {
+        self.decoded.is_some()
     }
 
     /// Whether nothing changed during the last read.

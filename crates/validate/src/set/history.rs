@@ -50,8 +50,8 @@ pub(crate) struct Freedom {
     pub write: u32,
     /// Whether it puts the element in.
     pub member: bool,
-    /// Nothing but that write decides.
-    pub alone: bool,
+    /// Nothing but that write decides, for reads that end before this instant.
+    pub alone_until: u64,
 }
 
 /// All writes of one list, ready to judge its reads. *Position* p is what holds after the first p steps.
@@ -216,7 +216,8 @@ impl Builder<'_> {
             .iter()
             .all(|other| writes[*other as usize].span.end < time);
         if element.known == Known::Free {
-            self.history.freedoms[element.freedom as usize].alone = false;
+            let freedom = &mut self.history.freedoms[element.freedom as usize];
+            freedom.alone_until = freedom.alone_until.min(time);
         }
         element.live.push(number);
         self.history.put[index] |= write.member;
@@ -273,7 +274,7 @@ impl Builder<'_> {
                 element: index as u32,
                 write,
                 member: writes[write as usize].member,
-                alone,
+                alone_until: if alone { u64::MAX } else { 0 },
             });
         }
         self.history.log.push(Step {

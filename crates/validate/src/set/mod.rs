@@ -29,7 +29,7 @@ mod search;
 mod subset;
 
 use crate::{Span, Verdict};
-pub(crate) use cursor::Cursor;
+pub(crate) use cursor::{Answer, Cursor};
 pub(crate) use history::History;
 
 /// A set's elements, summed up.
@@ -54,14 +54,14 @@ impl Sketch {
         sketch
     }
 
-    fn without(self, key: u128) -> Sketch {
+    pub(crate) fn without(self, key: u128) -> Sketch {
         Sketch {
             count: self.count.wrapping_sub(1),
             keys: self.keys ^ key,
         }
     }
 
-    fn with(self, key: u128) -> Sketch {
+    pub(crate) fn with(self, key: u128) -> Sketch {
         Sketch {
             count: self.count.wrapping_add(1),
             keys: self.keys ^ key,

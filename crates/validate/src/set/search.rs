@@ -36,18 +36,13 @@ enum Stranger {
 
 impl Cursor<'_> {
     /// Why the last read, which was judged unacceptable, may have been answered so, and until when it was acceptable if it is stale.
-    /// `apart`: its elements were so one by one. `holds`: whether an element was in at the start.
-    pub fn class(
-        &self,
-        read: Read,
-        apart: bool,
-        holds: &dyn Fn(u64) -> bool,
-    ) -> (Class, Option<u64>) {
+    /// `holds`: whether an element was in at the start.
+    pub fn class(&self, read: Read, holds: &dyn Fn(u64) -> bool) -> (Class, Option<u64>) {
         if let Some(last) = self.last_before(read.sketch) {
             let age_ns = read.span.start.saturating_sub(last);
             return (Class::Stale { age_ns, behind: 0 }, Some(last));
         }
-        let class = if apart {
+        let class = if self.is_apart() {
             Class::Fractured
         } else if self.is_so_after(read.sketch) {
             Class::Future

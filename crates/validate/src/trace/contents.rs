@@ -4,14 +4,16 @@ use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
 use crate::Verdict;
 use crate::record::{Record, What};
-use crate::register::{Content, Registers, judge_together};
+use crate::register::{Before, Content, Registers, Shown, judge_after};
 use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ContentLane {
     initial: u64,
     writes: Vec<Content>,
     notes: Vec<Note>,
+    /// What the reads judged so far showed.
+    shown: Before,
     ends: Ends,
 }
 
@@ -20,12 +22,21 @@ impl ContentLane {
         self.writes.len()
     }
 
-    pub fn clear(&mut self) {
-        self.writes.clear();
-        self.notes.clear();
+    pub fn any_ended(&self, before: u64) -> bool {
+        self.writes.iter().any(|write| write.span.end < before)
     }
 
+    /// As before any write.
     pub fn start(&mut self, initial: u64) {
+        self.initial = initial;
+        self.writes.clear();
+        self.notes.clear();
+        self.shown.writes.clear();
+        (self.shown.initial, self.shown.late) = (Shown::default(), None);
+        self.ends.clear();
+    }
+
+    pub fn begin(&mut self, initial: u64) {
         self.initial = initial;
     }
 
@@ -36,27 +47,38 @@ impl ContentLane {
                 value,
             });
             self.notes.push(Note::of(write));
+            self.shown.writes.push(Shown::default());
         }
     }
 
-    pub fn judge(&mut self, reads: &[&Record], sink: &mut Sink<'_>) {
+    /// `past`: the same item with its older writes, to tell when a content was acceptable; None if they are all here.
+    pub fn judge(&mut self, reads: &[&Record], past: Option<&mut ContentLane>, sink: &mut Sink) {
         let registers = Registers::new(self.initial, &self.writes);
         self.ends.of(self.writes.iter().map(|write| write.span));
         let mut explained = Vec::with_capacity(reads.len());
+        let mut refused = Vec::new();
         for read in reads {
             let verdict = registers.judge(content(read));
             sink.level(read, Level::Members, verdict);
             sink.level(read, Level::Snapshot, verdict);
-            let found = if verdict == Verdict::Acceptable {
+            if verdict == Verdict::Acceptable {
                 explained.push(*read);
-                Found::Acceptable
+                sink.judged(read, Found::Acceptable, self.ends.since(read.span));
             } else {
-                self.refused(&registers, read, sink)
-            };
-            sink.judged(read, found, self.ends.since(read.span));
+                refused.push(*read);
+            }
+        }
+        match past {
+            _ if refused.is_empty() => {}
+            None => self.refuse(&registers, &refused, &self.ends, sink),
+            Some(past) => {
+                past.ends.of(past.writes.iter().map(|write| write.span));
+                let registers = Registers::new(past.initial, &past.writes);
+                past.refuse(&registers, &refused, &self.ends, sink);
+            }
         }
         let contents: Vec<Content> = explained.iter().map(|read| content(read)).collect();
-        let verdicts = judge_together(&registers, &self.writes, &contents);
+        let verdicts = judge_after(&registers, &self.writes, &contents, &mut self.shown);
         for (read, verdict) in explained.iter().zip(verdicts) {
             sink.level(read, Level::Atomic, verdict);
             if verdict == Verdict::Unacceptable {
@@ -67,21 +89,48 @@ impl ContentLane {
         }
     }
 
-    fn refused(&self, registers: &Registers, read: &Record, sink: &mut Sink<'_>) -> Found {
-        let value = content(read).value;
-        let last = registers.last_acceptable_before(read.span.start, value);
-        let class = match last {
-            Some(last) => Class::Stale {
-                age_ns: read.span.start - last,
-                behind: self.ends.between(last, read.span),
-            },
-            None if registers.knows(value) => Class::Future,
-            None => Class::Phantom,
+    fn refuse(&self, registers: &Registers, reads: &[&Record], ends: &Ends, sink: &mut Sink) {
+        for read in reads {
+            let value = content(read).value;
+            let last = registers.last_acceptable_before(read.span.start, value);
+            let class = match last {
+                Some(last) => Class::Stale {
+                    age_ns: read.span.start - last,
+                    behind: self.ends.between(last, read.span),
+                },
+                None if registers.knows(value) => sink.told(Class::Future),
+                None => sink.told(Class::Phantom),
+            };
+            sink.failed(read, Failure::Class(class), |failure| {
+                self.witness(read, failure, last)
+            });
+            sink.judged(read, Found::Failed(class), ends.since(read.span));
+        }
+    }
+
+    /// Forgets writes that were certainly replaced before this instant: no read that begins earlier is to come.
+    pub fn settle(&mut self, before: u64) {
+        let ended = self.writes.iter().filter(|write| write.span.end < before);
+        let Some(replaced) = ended.map(|write| write.span.start).max() else {
+            return;
         };
-        sink.failed(read, Failure::Class(class), |failure| {
-            self.witness(read, failure, last)
-        });
-        Found::Failed(class)
+        let mut kept = 0;
+        for index in 0..self.writes.len() {
+            let (write, shown) = (self.writes[index], self.shown.writes[index]);
+            if write.span.end < replaced {
+                let last = shown.last_start.max(Some(write.span.start));
+                self.shown.late = self.shown.late.max(last);
+                self.ends.settled(write.span);
+                continue;
+            }
+            self.writes[kept] = write;
+            self.notes[kept] = self.notes[index];
+            self.shown.writes[kept] = shown;
+            kept += 1;
+        }
+        self.writes.truncate(kept);
+        self.notes.truncate(kept);
+        self.shown.writes.truncate(kept);
     }
 
     fn witness(&self, read: &Record, failure: Failure, since: Option<u64>) -> Witness {

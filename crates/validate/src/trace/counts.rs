@@ -1,5 +1,6 @@
 //! Reads of one number.
 
+use super::joint::Call;
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
 use crate::Verdict;
@@ -10,11 +11,13 @@ use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
 /// Values that a witness names.
 const COULD_MAX: usize = 12;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct CountLane {
     initial: i64,
     writes: Vec<count::Write>,
     notes: Vec<Note>,
+    /// When the first absolute write began.
+    absolute: Option<u64>,
     ends: Ends,
 }
 
@@ -27,35 +30,58 @@ impl CountLane {
         self.writes.len()
     }
 
-    pub fn clear(&mut self) {
-        self.writes.clear();
-        self.notes.clear();
+    pub fn any_ended(&self, before: u64) -> bool {
+        self.writes.iter().any(|write| write.span.end < before)
     }
 
+    /// As before any write.
     pub fn start(&mut self, initial: i64) {
+        self.initial = initial;
+        self.writes.clear();
+        self.notes.clear();
+        self.absolute = None;
+        self.ends.clear();
+    }
+
+    pub fn begin(&mut self, initial: i64) {
         self.initial = initial;
     }
 
     pub fn push(&mut self, write: &Record) {
+        let span = written(write);
         let effect = match write.what {
             What::AddCount(delta) => count::Effect::Add(delta),
-            What::SetCount(value) => count::Effect::Set(value),
+            What::SetCount(value) => {
+                let earlier = self.absolute.unwrap_or(u64::MAX);
+                self.absolute = Some(earlier.min(span.start));
+                count::Effect::Set(value)
+            }
             _ => return,
         };
-        self.writes.push(count::Write {
-            span: written(write),
-            effect,
-        });
+        self.writes.push(count::Write { span, effect });
         self.notes.push(Note::of(write));
     }
 
-    pub fn judge(&mut self, reads: &[&Record], sink: &mut Sink<'_>) {
-        let counts = Counts::new(self.initial, &self.writes);
+    pub fn counts(&self) -> Counts {
+        Counts::new(self.initial, &self.writes)
+    }
+
+    pub fn flights(&self) -> Flights {
+        Flights::new(self.initial, &self.writes, self.absolute)
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        let all = self.writes.iter().zip(&self.notes);
+        all.map(|(write, note)| note.call(write.span)).collect()
+    }
+
+    /// `past`: the same item with its older writes, to tell when a value was acceptable; None if they are all here.
+    pub fn judge(&mut self, reads: &[&Record], past: Option<&mut CountLane>, sink: &mut Sink) {
+        let counts = self.counts();
         self.ends.of(self.writes.iter().map(|write| write.span));
-        let mut moving = Vec::new();
+        let (mut moving, mut refused) = (Vec::new(), Vec::new());
         for read in reads {
-            let value = value(read);
-            let (verdict, moves) = counts.judge_moving(read.span, value);
+            let (verdict, moves) = counts.judge_moving(read.span, value(read));
             sink.level(read, Level::Bg, verdict);
             let found = match verdict {
                 Verdict::Acceptable if moves => {
@@ -67,46 +93,131 @@ impl CountLane {
                     Found::Acceptable
                 }
                 Verdict::Undecided => Found::Undecided,
-                Verdict::Unacceptable => self.refused(&counts, read, sink),
+                Verdict::Unacceptable => {
+                    refused.push(*read);
+                    continue;
+                }
             };
             sink.judged(read, found, self.ends.since(read.span));
+        }
+        match past {
+            _ if refused.is_empty() => {}
+            None => self.refuse(&counts, &refused, &self.ends, sink),
+            Some(past) => {
+                past.ends.of(past.writes.iter().map(|write| write.span));
+                past.refuse(&past.counts(), &refused, &self.ends, sink);
+            }
         }
         if !moving.is_empty() {
             self.judge_together(&counts, moving, sink);
         }
     }
 
-    fn refused(&self, counts: &Counts, read: &Record, sink: &mut Sink<'_>) -> Found {
-        let value = value(read);
-        let last = counts.last_acceptable_before(read.span.start, value);
-        let class = match last {
-            Some(last) => Class::Stale {
-                age_ns: read.span.start - last,
-                behind: self.ends.between(last, read.span),
-            },
-            None if counts
-                .first_acceptable_after(read.span.end, value)
-                .is_some() =>
-            {
-                Class::Future
+    fn refuse(&self, counts: &Counts, reads: &[&Record], ends: &Ends, sink: &mut Sink) {
+        for read in reads {
+            let value = value(read);
+            let last = counts.last_acceptable_before(read.span.start, value);
+            let class = match last {
+                Some(last) => Class::Stale {
+                    age_ns: read.span.start - last,
+                    behind: self.ends.between(last, read.span),
+                },
+                None if counts
+                    .first_acceptable_after(read.span.end, value)
+                    .is_some() =>
+                {
+                    sink.told(Class::Future)
+                }
+                None => sink.told(Class::Never),
+            };
+            sink.failed(read, Failure::Class(class), |failure| {
+                self.witness(counts, read, failure, last)
+            });
+            sink.judged(read, Found::Failed(class), ends.since(read.span));
+        }
+    }
+
+    /// Forgets writes that ended before this instant: no read that begins earlier is to come.
+    pub fn settle(&mut self, before: u64) {
+        let absolute = |write: &count::Write| matches!(write.effect, count::Effect::Set(_));
+        if self.writes.iter().any(absolute) {
+            return self.settle_absolute(before);
+        }
+        let mut kept = 0;
+        for index in 0..self.writes.len() {
+            let write = self.writes[index];
+            match write.effect {
+                count::Effect::Add(delta) if write.span.end < before => {
+                    self.initial += i64::from(delta);
+                    self.ends.settled(write.span);
+                }
+                _ => {
+                    self.writes[kept] = write;
+                    self.notes[kept] = self.notes[index];
+                    kept += 1;
+                }
             }
-            None => Class::Never,
+        }
+        self.writes.truncate(kept);
+        self.notes.truncate(kept);
+    }
+
+    /// With absolute writes: what the last of them certainly cut off is forgotten, what certainly came after it is added to it.
+    fn settle_absolute(&mut self, before: u64) {
+        let sets = |write: &&count::Write| matches!(write.effect, count::Effect::Set(_));
+        let ended = self.writes.iter().filter(sets);
+        let ended = ended.filter(|write| write.span.end < before);
+        let Some(replaced) = ended.map(|write| write.span.start).max() else {
+            return;
         };
-        sink.failed(read, Failure::Class(class), |failure| {
-            self.witness(counts, read, failure, last)
+        let live = self
+            .writes
+            .iter()
+            .filter(sets)
+            .filter(|write| write.span.end >= replaced);
+        let last = live.map(|write| write.span.end).max().unwrap_or(u64::MAX);
+        let is_after = |write: &count::Write| {
+            last < write.span.start && write.span.end < before && !sets(&write)
+        };
+        let after = self.writes.iter().filter(|write| is_after(write));
+        let added: i64 = after
+            .map(|write| match write.effect {
+                count::Effect::Add(delta) => i64::from(delta),
+                count::Effect::Set(_) => 0,
+            })
+            .sum();
+        let sum = |value: i32| i32::try_from(i64::from(value) + added);
+        let fits = self.writes.iter().all(|write| match write.effect {
+            count::Effect::Set(value) => sum(value).is_ok(),
+            count::Effect::Add(_) => true,
         });
-        Found::Failed(class)
+        let mut kept = 0;
+        for index in 0..self.writes.len() {
+            let mut write = self.writes[index];
+            if write.span.end < replaced || fits && is_after(&write) {
+                self.ends.settled(write.span);
+                continue;
+            }
+            if let count::Effect::Set(value) = &mut write.effect
+                && let Ok(sum) = sum(*value)
+                && fits
+            {
+                *value = sum;
+            }
+            self.writes[kept] = write;
+            self.notes[kept] = self.notes[index];
+            kept += 1;
+        }
+        self.writes.truncate(kept);
+        self.notes.truncate(kept);
     }
 
     /// The level `Atomic`, of reads that were acceptable while something was in flight.
-    fn judge_together(&mut self, counts: &Counts, mut reads: Vec<&Record>, sink: &mut Sink<'_>) {
+    fn judge_together(&mut self, counts: &Counts, mut reads: Vec<&Record>, sink: &mut Sink) {
         reads.sort_unstable_by_key(|read| read.span);
-        let flights = Flights::new(self.initial, &self.writes);
+        let flights = self.flights();
         for read in reads {
-            let told = flights
-                .as_ref()
-                .and_then(|flights| flights.told(read.span, value(read)));
-            let Some(told) = told else {
+            let Some(told) = flights.told(read.span, value(read)) else {
                 sink.level(read, Level::Atomic, Verdict::Undecided);
                 continue;
             };

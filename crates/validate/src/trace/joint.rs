@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use super::counts::CountLane;
+use super::lists::{Initially, ListLane};
 use super::sink::Sink;
-use super::{Initial, written};
-use crate::count::{self, Counts, Flights};
+use crate::count::{Counts, Flights};
 use crate::record::{Outcome, Record, What};
 use crate::report::{Failure, Level, Saw, Witness};
-use crate::set::{self, Before, Cursor, History, Sketch};
+use crate::set::{Cursor, History};
 use crate::{Span, Verdict};
 
 /// Counts that one call reads; of more the first are judged.
@@ -22,23 +23,18 @@ const REACH_MAX: usize = 4096;
 
 type Vector = [i64; READS_MAX];
 
-/// What tells calls apart.
-type Call = (u32, u8, Span);
+/// What tells calls apart: session, action, and when it wrote.
+pub(super) type Call = (u32, u8, Span);
 
 /// The call that may add so much to one count; none if it cannot be told.
 type Swing = (Option<Call>, i64);
 
-/// Judges the calls of one identity that read several of its counts. `indices`: its records.
+/// Judges calls of one identity that read several of its counts. `history` gives the writes of an item.
 pub(super) fn judge(
-    records: &[Record],
-    indices: impl Iterator<Item = usize> + Clone,
-    initial: &dyn Initial,
-    sink: &mut Sink<'_>,
+    mut calls: Vec<Vec<&Record>>,
+    history: &mut dyn FnMut(u64) -> ItemHistory,
+    sink: &mut Sink,
 ) {
-    let mut calls: Vec<Vec<&Record>> = indices
-        .clone()
-        .filter_map(|index| together(records, index))
-        .collect();
     if calls.is_empty() {
         return;
     }
@@ -46,24 +42,18 @@ pub(super) fn judge(
     let mut items: Vec<u64> = calls.iter().flatten().map(|read| read.item).collect();
     items.sort_unstable();
     items.dedup();
-    let mut histories: Vec<ItemHistory> = items
-        .iter()
-        .map(|item| {
-            let own = indices.clone().map(|index| &records[index]);
-            let own = own.filter(|record| record.item == *item);
-            ItemHistory::new(own, *item, initial, sink.options.seed)
-        })
-        .collect();
-    let mut cursors: Vec<ItemCursor<'_>> = histories.iter_mut().map(ItemHistory::cursor).collect();
+    let histories: Vec<ItemHistory> = items.iter().map(|item| history(*item)).collect();
+    let mut cursors: Vec<ItemCursor<'_>> = histories.iter().map(ItemHistory::cursor).collect();
     for reads in calls {
         let places: Vec<usize> = reads
             .iter()
             .map(|read| items.partition_point(|item| *item < read.item))
             .collect();
-        let alone = reads
-            .iter()
-            .zip(&places)
-            .all(|(read, place)| cursors[*place].judge(read) == Verdict::Acceptable);
+        // Each is moved to the read, whatever the others say.
+        let mut alone = true;
+        for (read, place) in reads.iter().zip(&places) {
+            alone &= cursors[*place].judge(read) == Verdict::Acceptable;
+        }
         if !alone {
             continue;
         }
@@ -76,7 +66,7 @@ pub(super) fn judge(
 }
 
 /// The reads of several counts that one call made, if this record is the first of them.
-fn together(records: &[Record], index: usize) -> Option<Vec<&Record>> {
+pub(super) fn together(records: &[Record], index: usize) -> Option<Vec<&Record>> {
     let first = &records[index];
     let of_call = |record: &Record| {
         record.span == first.span
@@ -87,7 +77,12 @@ fn together(records: &[Record], index: usize) -> Option<Vec<&Record>> {
     let counts = |record: &Record| {
         matches!(record.what, What::ReadCount(_)) && record.outcome == Outcome::Done
     };
-    if !counts(first) || index > 0 && of_call(&records[index - 1]) && counts(&records[index - 1]) {
+    let begins = |index: usize| {
+        let next = records.get(index + 1);
+        let before = index.checked_sub(1).map(|before| &records[before]);
+        next.is_some_and(of_call) && !before.is_some_and(|it| of_call(it) && counts(it))
+    };
+    if !counts(first) || !begins(index) {
         return None;
     }
     let run = records[index..].iter().take(READS_MAX);
@@ -164,67 +159,32 @@ fn fits(
 }
 
 /// One item's writes, and which call each was part of.
-struct ItemHistory {
+pub(super) struct ItemHistory {
     writes: Writes,
     calls: Vec<Call>,
 }
 
 enum Writes {
-    Number(Box<Counts>, Option<Flights>),
+    Number(Box<Counts>, Box<Flights>),
     List(Box<History>),
 }
 
 impl ItemHistory {
-    fn new<'a>(
-        records: impl Iterator<Item = &'a Record>,
-        item: u64,
-        initial: &dyn Initial,
-        seed: u64,
-    ) -> ItemHistory {
-        let (mut deltas, mut of_deltas) = (Vec::new(), Vec::new());
-        let (mut elements, mut of_elements) = (Vec::new(), Vec::new());
-        for record in records.filter(|record| record.outcome != Outcome::NotDone) {
-            let span = written(record);
-            let call = (record.session, record.action, record.span);
-            let effect = match record.what {
-                What::AddCount(delta) => count::Effect::Add(delta),
-                What::SetCount(value) => count::Effect::Set(value),
-                What::PutElement(element) | What::RemoveElement(element) => {
-                    let member = matches!(record.what, What::PutElement(_));
-                    elements.push(set::Write {
-                        span,
-                        element,
-                        member,
-                    });
-                    of_elements.push(call);
-                    continue;
-                }
-                _ => continue,
-            };
-            deltas.push(count::Write { span, effect });
-            of_deltas.push(call);
-        }
-        if deltas.is_empty() && !elements.is_empty() {
-            let mut list = initial.set(item);
-            list.sort_unstable();
-            let before = Before {
-                certain: Sketch::of(seed, item, list.iter().copied()),
-                holds: &|element| list.binary_search(&element).is_ok(),
-            };
-            return ItemHistory {
-                writes: Writes::List(Box::new(History::new(seed, item, &before, &elements))),
-                calls: of_elements,
-            };
-        }
-        let initial = initial.count(item).into();
-        let counts = Box::new(Counts::new(initial, &deltas));
+    pub fn of_number(lane: &CountLane) -> ItemHistory {
         ItemHistory {
-            writes: Writes::Number(counts, Flights::new(initial, &deltas)),
-            calls: of_deltas,
+            writes: Writes::Number(Box::new(lane.counts()), Box::new(lane.flights())),
+            calls: lane.calls(),
         }
     }
 
-    fn cursor(&mut self) -> ItemCursor<'_> {
+    pub fn of_list(lane: &ListLane, initially: Initially<'_>) -> ItemHistory {
+        ItemHistory {
+            writes: Writes::List(Box::new(lane.history(initially))),
+            calls: lane.calls(),
+        }
+    }
+
+    fn cursor(&self) -> ItemCursor<'_> {
         ItemCursor {
             history: self,
             list: match &self.writes {
@@ -253,7 +213,7 @@ impl ItemCursor<'_> {
     /// The instants at which writes begin during the last read judged.
     fn begins(&self, span: Span, instants: &mut Vec<u64>) {
         match (&self.history.writes, &self.list) {
-            (Writes::Number(_, Some(flights)), _) => instants.extend(flights.begins(span)),
+            (Writes::Number(_, flights), _) => instants.extend(flights.begins(span)),
             (_, Some(cursor)) => instants.extend(cursor.begins()),
             _ => {}
         }
@@ -264,7 +224,7 @@ impl ItemCursor<'_> {
         let call = |write: usize| Some(self.history.calls[write]);
         match (&self.history.writes, &self.list) {
             (Writes::Number(_, flights), _) => {
-                let (certain, flights) = flights.as_ref()?.at(instant)?;
+                let (certain, flights) = flights.at(instant)?;
                 let flights = flights.iter();
                 let flights =
                     flights.map(|flight| (call(flight.index as usize), i64::from(flight.value)));

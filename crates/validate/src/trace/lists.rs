@@ -1,25 +1,31 @@
 //! Reads of one list, and of its size.
 
+use super::joint::Call;
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
 use crate::Verdict;
 use crate::record::{Record, What};
 use crate::report::{Class, Effect, Failure, Found, Level, Saw, Witness};
-use crate::set::{self, Before, Cursor, History, Sketch};
+use crate::set::{self, Answer, Before, Cursor, History, Sketch};
 
 /// Values that a witness names.
 const COULD_MAX: i64 = 12;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct ListLane {
     seed: u64,
     item: u64,
-    /// Ascending.
-    initial: Vec<u64>,
+    /// Before the writes that are here.
+    certain: Sketch,
+    /// Elements that are not as at the start of the trace, before the writes that are here; ascending.
+    changed: Vec<(u64, bool)>,
     writes: Vec<set::Write>,
     notes: Vec<Note>,
     ends: Ends,
 }
+
+/// Whether an element was in at the start of the trace.
+pub(super) type Initially<'a> = &'a dyn Fn(u64) -> bool;
 
 impl ListLane {
     pub fn is_empty(&self) -> bool {
@@ -30,14 +36,21 @@ impl ListLane {
         self.writes.len()
     }
 
-    pub fn clear(&mut self) {
-        self.writes.clear();
-        self.notes.clear();
+    pub fn any_ended(&self, before: u64) -> bool {
+        self.writes.iter().any(|write| write.span.end < before)
     }
 
-    pub fn start(&mut self, seed: u64, item: u64, mut initial: Vec<u64>) {
-        initial.sort_unstable();
-        (self.seed, self.item, self.initial) = (seed, item, initial);
+    /// As before any write.
+    pub fn start(&mut self, seed: u64, item: u64, certain: Sketch) {
+        self.begin(seed, item, certain);
+        self.changed.clear();
+        self.writes.clear();
+        self.notes.clear();
+        self.ends.clear();
+    }
+
+    pub fn begin(&mut self, seed: u64, item: u64, certain: Sketch) {
+        (self.seed, self.item, self.certain) = (seed, item, certain);
     }
 
     pub fn push(&mut self, write: &Record) {
@@ -54,102 +67,106 @@ impl ListLane {
         self.notes.push(Note::of(write));
     }
 
-    pub fn judge(&mut self, lists: &[&Record], sizes: &[&Record], sink: &mut Sink<'_>) {
-        let initial = std::mem::take(&mut self.initial);
-        let holds = |element| initial.binary_search(&element).is_ok();
-        let certain = Sketch::of(self.seed, self.item, initial.iter().copied());
+    fn holds(&self, element: u64, initially: Initially<'_>) -> bool {
+        let found = self.changed.binary_search_by_key(&element, |it| it.0);
+        found.map_or_else(|_| initially(element), |at| self.changed[at].1)
+    }
+
+    pub fn history(&self, initially: Initially<'_>) -> History {
         let before = Before {
-            certain,
-            holds: &holds,
+            certain: self.certain,
+            holds: &|element| self.holds(element, initially),
         };
-        let history = History::new(self.seed, self.item, &before, &self.writes);
+        History::new(self.seed, self.item, &before, &self.writes)
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        let all = self.writes.iter().zip(&self.notes);
+        all.map(|(write, note)| note.call(write.span)).collect()
+    }
+
+    /// `past`: the same item with its older writes, to tell when a list was acceptable; None if they are all here.
+    pub fn judge(
+        &mut self,
+        lists: &[&Record],
+        sizes: &[&Record],
+        initially: Initially<'_>,
+        past: Option<&mut ListLane>,
+        sink: &mut Sink,
+    ) {
+        let history = self.history(initially);
         self.ends.of(self.writes.iter().map(|write| write.span));
         let mut reads: Vec<&Record> = [lists, sizes].concat();
-        if !self.writes.is_empty() {
+        if !self.writes.is_empty() || past.is_some() {
             reads.sort_unstable_by_key(|read| read.span);
         }
+        let mut refused = Vec::new();
         let mut cursor = Cursor::new(&history);
         for read in reads {
-            let verdict = match read.what {
-                What::ReadSet(sketch) => self.judge_list(&mut cursor, read, sketch, &holds, sink),
-                What::ReadCount(size) => self.judge_size(&mut cursor, read, size, sink),
-                _ => continue,
-            };
-            if verdict == Verdict::Acceptable {
-                self.judge_together(&cursor, read, &holds, sink);
+            match self.verdict(&mut cursor, read, sink) {
+                Verdict::Acceptable => {
+                    sink.judged(read, Found::Acceptable, self.ends.since(read.span));
+                    self.judge_together(&cursor, read, initially, sink);
+                }
+                Verdict::Undecided => {
+                    sink.judged(read, Found::Undecided, self.ends.since(read.span));
+                }
+                Verdict::Unacceptable => match past {
+                    None => self.refuse(&cursor, read, initially, &self.ends, sink),
+                    Some(_) => refused.push(read),
+                },
+            }
+        }
+        if let Some(past) = past
+            && !refused.is_empty()
+        {
+            past.ends.of(past.writes.iter().map(|write| write.span));
+            let history = past.history(initially);
+            let mut cursor = Cursor::new(&history);
+            for read in refused {
+                seek(&mut cursor, read);
+                past.refuse(&cursor, read, initially, &self.ends, sink);
             }
         }
     }
 
-    fn judge_list(
-        &self,
-        cursor: &mut Cursor<'_>,
-        read: &Record,
-        sketch: Sketch,
-        holds: &dyn Fn(u64) -> bool,
-        sink: &mut Sink<'_>,
-    ) -> Verdict {
-        let question = set::Read {
-            span: read.span,
-            sketch,
-        };
-        let answer = cursor.judge(question);
+    /// By itself, at each level.
+    fn verdict(&self, cursor: &mut Cursor<'_>, read: &Record, sink: &mut Sink) -> Verdict {
+        let answer = seek(cursor, read);
         sink.level(read, Level::Bg, answer.size);
-        sink.level(read, Level::Members, answer.apart);
-        sink.level(read, Level::Snapshot, answer.whole);
-        let found = match answer.whole {
-            Verdict::Acceptable => Found::Acceptable,
-            Verdict::Undecided => Found::Undecided,
-            Verdict::Unacceptable => {
-                let apart = answer.apart == Verdict::Acceptable;
-                let (class, last) = cursor.class(question, apart, holds);
-                self.failed(cursor, read, class, last, holds, sink)
-            }
-        };
-        sink.judged(read, found, self.ends.since(read.span));
+        if let What::ReadSet(_) = read.what {
+            sink.level(read, Level::Members, answer.apart);
+            sink.level(read, Level::Snapshot, answer.whole);
+        }
         answer.whole
     }
 
-    fn judge_size(
-        &self,
-        cursor: &mut Cursor<'_>,
-        read: &Record,
-        size: i64,
-        sink: &mut Sink<'_>,
-    ) -> Verdict {
-        let verdict = cursor.judge_size(read.span, size);
-        sink.level(read, Level::Bg, verdict);
-        let found = if verdict == Verdict::Acceptable {
-            Found::Acceptable
-        } else {
-            let (class, last) = cursor.size_class(read.span, size);
-            self.failed(cursor, read, class, last, &|_| false, sink)
-        };
-        sink.judged(read, found, self.ends.since(read.span));
-        verdict
-    }
-
-    /// The class with the writes it is behind, and the failure told.
-    fn failed(
+    /// Of a read that the cursor is at: its class, and the failure told. `ends` are of the newest writes.
+    fn refuse(
         &self,
         cursor: &Cursor<'_>,
         read: &Record,
-        class: Class,
-        last: Option<u64>,
-        holds: &dyn Fn(u64) -> bool,
-        sink: &mut Sink<'_>,
-    ) -> Found {
+        initially: Initially<'_>,
+        ends: &Ends,
+        sink: &mut Sink,
+    ) {
+        let holds = |element| self.holds(element, initially);
+        let (class, last) = match read.what {
+            What::ReadSet(sketch) => cursor.class(question(read, sketch), &holds),
+            What::ReadCount(size) => cursor.size_class(read.span, size),
+            _ => return,
+        };
         let class = match (class, last) {
             (Class::Stale { age_ns, .. }, Some(last)) => Class::Stale {
                 age_ns,
                 behind: self.ends.between(last, read.span),
             },
-            _ => class,
+            _ => sink.told(class),
         };
         sink.failed(read, Failure::Class(class), |failure| {
-            self.witness(cursor, read, failure, last, holds)
+            self.witness(cursor, read, failure, last, &holds)
         });
-        Found::Failed(class)
+        sink.judged(read, Found::Failed(class), ends.since(read.span));
     }
 
     /// The level `Atomic`.
@@ -157,8 +174,8 @@ impl ListLane {
         &mut self,
         cursor: &Cursor<'_>,
         read: &Record,
-        holds: &dyn Fn(u64) -> bool,
-        sink: &mut Sink<'_>,
+        initially: Initially<'_>,
+        sink: &mut Sink,
     ) {
         if cursor.is_quiet() {
             return sink.level(read, Level::Atomic, Verdict::Acceptable);
@@ -175,9 +192,75 @@ impl ListLane {
         };
         sink.level(read, Level::Atomic, verdict);
         if back {
+            let holds = |element| self.holds(element, initially);
             sink.failed(read, Failure::WentBack, |failure| {
-                self.witness(cursor, read, failure, None, holds)
+                self.witness(cursor, read, failure, None, &holds)
             });
+        }
+    }
+
+    /// Forgets writes that were certainly replaced before this instant, and those that left one answer: no read that begins earlier is to come.
+    pub fn settle(&mut self, before: u64, initially: Initially<'_>) {
+        let mut order: Vec<usize> = (0..self.writes.len()).collect();
+        order.sort_by_key(|index| self.writes[*index].element);
+        let (mut gone, mut left) = (vec![false; order.len()], Vec::new());
+        for of_element in order.chunk_by(|a, b| self.writes[*a].element == self.writes[*b].element)
+        {
+            let own = |index: &usize| self.writes[*index];
+            let ended = of_element
+                .iter()
+                .map(own)
+                .filter(|write| write.span.end < before);
+            let Some(replaced) = ended.map(|write| write.span.start).max() else {
+                continue;
+            };
+            let write = own(&of_element[0]);
+            let may_be = |member: bool| {
+                let live = of_element.iter().map(own);
+                let mut live = live.filter(|write| write.span.end >= replaced);
+                live.any(|write| write.member == member)
+            };
+            let over = of_element.iter().all(|index| own(index).span.end < before);
+            let settled = over && may_be(true) != may_be(false);
+            for index in of_element {
+                gone[*index] = settled || self.writes[*index].span.end < replaced;
+            }
+            if settled {
+                left.push((write.element, may_be(true)));
+            }
+        }
+        for (element, member) in left {
+            self.leave(element, member, initially);
+        }
+        let mut kept = 0;
+        for index in 0..gone.len() {
+            if gone[index] {
+                self.ends.settled(self.writes[index].span);
+                continue;
+            }
+            self.writes[kept] = self.writes[index];
+            self.notes[kept] = self.notes[index];
+            kept += 1;
+        }
+        self.writes.truncate(kept);
+        self.notes.truncate(kept);
+    }
+
+    /// From now on the element is in, or out.
+    fn leave(&mut self, element: u64, member: bool, initially: Initially<'_>) {
+        if self.holds(element, initially) != member {
+            let one = Sketch::of(self.seed, self.item, [element]);
+            self.certain = match member {
+                true => self.certain.with(one.keys),
+                false => self.certain.without(one.keys),
+            };
+        }
+        let found = self.changed.binary_search_by_key(&element, |it| it.0);
+        match (found, initially(element) == member) {
+            (Ok(at), true) => drop(self.changed.remove(at)),
+            (Ok(at), false) => self.changed[at].1 = member,
+            (Err(_), true) => {}
+            (Err(at), false) => self.changed.insert(at, (element, member)),
         }
     }
 
@@ -223,5 +306,28 @@ impl ListLane {
             could,
             writes: deciding(writes, read.span, since),
         }
+    }
+}
+
+/// Moves to a read, and judges it again.
+fn seek(cursor: &mut Cursor<'_>, read: &Record) -> Answer {
+    match read.what {
+        What::ReadSet(sketch) => cursor.judge(question(read, sketch)),
+        What::ReadCount(size) => {
+            let size = cursor.judge_size(read.span, size);
+            Answer {
+                size,
+                apart: size,
+                whole: size,
+            }
+        }
+        _ => unreachable!("lists are read by element or by size"),
+    }
+}
+
+fn question(read: &Record, sketch: Sketch) -> set::Read {
+    set::Read {
+        span: read.span,
+        sketch,
     }
 }

@@ -19,16 +19,21 @@ mod contents;
 mod counts;
 mod joint;
 mod lists;
+mod online;
 mod sink;
 
+use std::sync::Arc;
 use std::thread;
 
 use crate::Span;
 use crate::record::{Outcome, Record, What};
 use crate::report::{Change, Effect, Report};
+use crate::set::Sketch;
 use contents::ContentLane;
 use counts::CountLane;
+use joint::ItemHistory;
 use lists::ListLane;
+pub use online::{BATCH, Online};
 use sink::Sink;
 
 /// What the items were before the first record. Asked once for each item that the trace names, or not at all.
@@ -37,6 +42,47 @@ pub trait Initial: Sync {
     /// Each element once.
     fn set(&self, item: u64) -> Vec<u64>;
     fn content(&self, item: u64) -> u64;
+
+    /// Whether an element is in the set of an item. Worth having where it is known without the others: it is asked often.
+    fn contains(&self, item: u64, element: u64) -> bool {
+        self.set(item).contains(&element)
+    }
+}
+
+impl<I: Initial + Send + ?Sized> Initial for Arc<I> {
+    fn count(&self, item: u64) -> i32 {
+        (**self).count(item)
+    }
+
+    fn set(&self, item: u64) -> Vec<u64> {
+        (**self).set(item)
+    }
+
+    fn content(&self, item: u64) -> u64 {
+        (**self).content(item)
+    }
+
+    fn contains(&self, item: u64, element: u64) -> bool {
+        (**self).contains(item, element)
+    }
+}
+
+impl<I: Initial + ?Sized> Initial for &I {
+    fn count(&self, item: u64) -> i32 {
+        (**self).count(item)
+    }
+
+    fn set(&self, item: u64) -> Vec<u64> {
+        (**self).set(item)
+    }
+
+    fn content(&self, item: u64) -> u64 {
+        (**self).content(item)
+    }
+
+    fn contains(&self, item: u64, element: u64) -> bool {
+        (**self).contains(item, element)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,19 +138,25 @@ fn judge_share(
         .map(|(index, record)| (record.item.rotate_left(8), index))
         .collect();
     mine.sort_unstable();
-    let mut sink = Sink::new(options);
+    let mut sink = Sink::new(options, false);
     let mut item = Item::default();
     for unit in mine.chunk_by(|a, b| a.0 >> 8 == b.0 >> 8) {
         for group in unit.chunk_by(|a, b| a.0 == b.0) {
-            item.judge(
-                group.iter().map(|entry| &records[entry.1]),
-                initial,
-                &mut sink,
-            );
+            item.gather(group.iter().map(|entry| &records[entry.1]));
+            item.judge(initial, &mut sink);
         }
         if unit[0].0 != unit[unit.len() - 1].0 {
-            let all = unit.iter().map(|entry| entry.1);
-            joint::judge(records, all, initial, &mut sink);
+            let calls = unit.iter();
+            let calls = calls.filter_map(|entry| joint::together(records, entry.1));
+            joint::judge(
+                calls.collect(),
+                &mut |name| {
+                    let own = unit.iter().map(|entry| &records[entry.1]);
+                    item.gather(own.filter(|record| record.item == name));
+                    item.history(name, initial, options.seed)
+                },
+                &mut sink,
+            );
         }
     }
     sink.into_report()
@@ -116,57 +168,121 @@ struct Item<'a> {
     counts: CountLane,
     lists: ListLane,
     contents: ContentLane,
-    count_reads: Vec<&'a Record>,
-    list_reads: Vec<&'a Record>,
-    content_reads: Vec<&'a Record>,
+    reads: Reads<'a>,
+}
+
+#[derive(Default)]
+struct Reads<'a> {
+    counts: Vec<&'a Record>,
+    lists: Vec<&'a Record>,
+    contents: Vec<&'a Record>,
 }
 
 impl<'a> Item<'a> {
-    fn judge(
-        &mut self,
-        calls: impl Iterator<Item = &'a Record>,
-        initial: &dyn Initial,
-        sink: &mut Sink<'_>,
-    ) {
-        let mut item = 0;
+    fn gather(&mut self, calls: impl Iterator<Item = &'a Record>) {
+        self.counts.start(0);
+        self.lists.start(0, 0, Sketch::default());
+        self.contents.start(0);
+        self.reads.clear();
         for call in calls {
-            item = call.item;
-            self.take(call);
+            if self.reads.take(call) || call.outcome == Outcome::NotDone {
+                continue;
+            }
+            match call.what {
+                What::AddCount(_) | What::SetCount(_) => self.counts.push(call),
+                What::PutElement(_) | What::RemoveElement(_) => self.lists.push(call),
+                _ => self.contents.push(call),
+            }
         }
-        let of_list = self.counts.is_empty() && !self.lists.is_empty();
-        if of_list || !self.list_reads.is_empty() {
-            self.lists.start(sink.options.seed, item, initial.set(item));
-            let sizes: &[&Record] = if of_list { &self.count_reads } else { &[] };
-            self.lists.judge(&self.list_reads, sizes, sink);
-        }
-        if !of_list && !self.count_reads.is_empty() {
-            self.counts.start(initial.count(item).into());
-            self.counts.judge(&self.count_reads, sink);
-        }
-        if !self.content_reads.is_empty() {
-            self.contents.start(initial.content(item));
-            self.contents.judge(&self.content_reads, sink);
-        }
+    }
+
+    fn judge(&mut self, initial: &dyn Initial, sink: &mut Sink) {
         sink.writes(self.counts.len() + self.lists.len() + self.contents.len());
+        let reads = &self.reads;
+        let of_list = self.counts.is_empty() && !self.lists.is_empty();
+        if let [read, ..] = reads.lists[..] {
+            let sizes: &[&Record] = if of_list { &reads.counts } else { &[] };
+            let list = List::of(initial, read.item);
+            self.lists
+                .begin(sink.options.seed, read.item, list.sketch(sink.options.seed));
+            let initially = |element| list.holds(element);
+            self.lists
+                .judge(&reads.lists, sizes, &initially, None, sink);
+        } else if let [read, ..] = reads.counts[..]
+            && of_list
+        {
+            let list = List::of(initial, read.item);
+            self.lists
+                .begin(sink.options.seed, read.item, list.sketch(sink.options.seed));
+            let initially = |element| list.holds(element);
+            self.lists.judge(&[], &reads.counts, &initially, None, sink);
+        }
+        if let [read, ..] = reads.counts[..]
+            && !of_list
+        {
+            self.counts.begin(initial.count(read.item).into());
+            self.counts.judge(&reads.counts, None, sink);
+        }
+        if let [read, ..] = reads.contents[..] {
+            self.contents.begin(initial.content(read.item));
+            self.contents.judge(&reads.contents, None, sink);
+        }
+    }
+
+    /// Of what was gathered.
+    fn history(&mut self, item: u64, initial: &dyn Initial, seed: u64) -> ItemHistory {
+        if self.counts.is_empty() && !self.lists.is_empty() {
+            let list = List::of(initial, item);
+            self.lists.begin(seed, item, list.sketch(seed));
+            return ItemHistory::of_list(&self.lists, &|element| list.holds(element));
+        }
+        self.counts.begin(initial.count(item).into());
+        ItemHistory::of_number(&self.counts)
+    }
+}
+
+impl<'a> Reads<'a> {
+    fn clear(&mut self) {
         self.counts.clear();
         self.lists.clear();
         self.contents.clear();
-        self.count_reads.clear();
-        self.list_reads.clear();
-        self.content_reads.clear();
     }
 
-    fn take(&mut self, call: &'a Record) {
-        match (call.what, call.outcome) {
-            (_, Outcome::NotDone) => {}
-            (What::ReadCount(_), Outcome::Done) => self.count_reads.push(call),
-            (What::ReadSet(_), Outcome::Done) => self.list_reads.push(call),
-            (What::ReadContent(_), Outcome::Done) => self.content_reads.push(call),
-            (What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_), Outcome::Unknown) => {}
-            (What::AddCount(_) | What::SetCount(_), _) => self.counts.push(call),
-            (What::PutElement(_) | What::RemoveElement(_), _) => self.lists.push(call),
-            (What::WriteContent(_), _) => self.contents.push(call),
+    /// False if the call is no read.
+    fn take(&mut self, call: &'a Record) -> bool {
+        let reads = match call.what {
+            What::ReadCount(_) => &mut self.counts,
+            What::ReadSet(_) => &mut self.lists,
+            What::ReadContent(_) => &mut self.contents,
+            _ => return false,
+        };
+        if call.outcome == Outcome::Done {
+            reads.push(call);
         }
+        true
+    }
+}
+
+/// An item's elements at the start of the trace.
+struct List {
+    item: u64,
+    /// Ascending.
+    elements: Vec<u64>,
+}
+
+impl List {
+    fn of(initial: &dyn Initial, item: u64) -> List {
+        let mut elements = initial.set(item);
+        elements.sort_unstable();
+        List { item, elements }
+    }
+
+    fn sketch(&self, seed: u64) -> Sketch {
+        Sketch::of(seed, self.item, self.elements.iter().copied())
+    }
+
+    fn holds(&self, element: u64) -> bool {
+        self.elements.binary_search(&element).is_ok()
     }
 }
 
@@ -194,6 +310,10 @@ impl Note {
             session: record.session,
             seen_by: u64::MAX,
         }
+    }
+
+    fn call(&self, span: Span) -> joint::Call {
+        (self.session, self.action, span)
     }
 
     /// A read shows whether the write had taken effect. True if an earlier read had seen what this one did not.
@@ -234,27 +354,43 @@ fn deciding(
     [&all[missed], &all[flying]].concat()
 }
 
-/// The ends of writes that were acknowledged, ascending.
-#[derive(Default)]
-struct Ends(Vec<u64>);
+/// The ends of writes that were acknowledged.
+#[derive(Clone, Default)]
+struct Ends {
+    /// Ascending.
+    ends: Vec<u64>,
+    /// The last of those that were forgotten.
+    forgotten: Option<u64>,
+}
 
 impl Ends {
     fn of(&mut self, spans: impl Iterator<Item = Span>) {
-        self.0.clear();
+        self.ends.clear();
         let ends = spans.map(|span| span.end).filter(|end| *end < u64::MAX);
-        self.0.extend(ends);
-        self.0.sort_unstable();
+        self.ends.extend(ends);
+        self.ends.sort_unstable();
+    }
+
+    fn clear(&mut self) {
+        self.ends.clear();
+        self.forgotten = None;
+    }
+
+    fn settled(&mut self, span: Span) {
+        self.forgotten = self.forgotten.max(Some(span.end));
     }
 
     /// Nanoseconds from the last acknowledged write to the read's start.
     fn since(&self, read: Span) -> Option<u64> {
-        let ended = self.0.partition_point(|end| *end < read.start);
-        Some(read.start - self.0[ended.checked_sub(1)?])
+        let ended = self.ends.partition_point(|end| *end < read.start);
+        let last = ended.checked_sub(1).map(|last| self.ends[last]);
+        let forgotten = self.forgotten.filter(|end| *end < read.start);
+        last.max(forgotten).map(|last| read.start - last)
     }
 
     /// How many were acknowledged from an instant on, before the read began.
     fn between(&self, from: u64, read: Span) -> u64 {
-        let before = |instant: u64| self.0.partition_point(|end| *end < instant);
+        let before = |instant: u64| self.ends.partition_point(|end| *end < instant);
         before(read.start).saturating_sub(before(from)) as u64
     }
 }

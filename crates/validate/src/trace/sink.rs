@@ -5,8 +5,10 @@ use crate::Verdict;
 use crate::record::{END_STATE, Record};
 use crate::report::{Class, Failure, Found, Level, Report, Tally, Witness, keep_first, order};
 
-pub(crate) struct Sink<'a> {
-    pub options: &'a Options,
+pub(crate) struct Sink {
+    pub options: Options,
+    /// The rest of the trace is to come.
+    online: bool,
     report: Report,
     actions: Vec<Tally>,
     kinds: Vec<Tally>,
@@ -14,10 +16,11 @@ pub(crate) struct Sink<'a> {
     last_wanted: Option<(u64, u64, u64)>,
 }
 
-impl Sink<'_> {
-    pub fn new(options: &Options) -> Sink<'_> {
+impl Sink {
+    pub fn new(options: &Options, online: bool) -> Sink {
         Sink {
-            options,
+            options: *options,
+            online,
             report: Report::default(),
             actions: vec![Tally::default(); 256],
             kinds: vec![Tally::default(); 256],
@@ -27,6 +30,14 @@ impl Sink<'_> {
 
     pub fn writes(&mut self, count: usize) {
         self.report.writes += count as u64;
+    }
+
+    /// The class of a read that was never acceptable before it, as far as it can be told by now.
+    pub fn told(&self, class: Class) -> Class {
+        match class {
+            Class::Future | Class::Phantom | Class::Never if self.online => Class::Untold,
+            _ => class,
+        }
     }
 
     /// The verdict on a read; `since_ns` is the time since the last acknowledged write of its item.
@@ -77,11 +88,17 @@ impl Sink<'_> {
     }
 
     pub fn into_report(mut self) -> Report {
-        self.flush();
+        self.sum_up();
         self.report
     }
 
-    fn flush(&mut self) {
+    /// All that was judged so far.
+    pub fn report(&mut self) -> &Report {
+        self.sum_up();
+        &self.report
+    }
+
+    fn sum_up(&mut self) {
         let report = &mut self.report;
         for (number, tally) in self.actions.iter_mut().enumerate() {
             if tally.reads > 0 {

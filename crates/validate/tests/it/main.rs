@@ -2,6 +2,7 @@ mod bg_text;
 mod brute;
 mod counts;
 mod levels;
+mod online;
 mod random;
 mod registers;
 mod reports;
