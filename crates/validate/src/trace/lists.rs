@@ -233,8 +233,8 @@ impl ListLane {
             self.leave(element, member, initially);
         }
         let mut kept = 0;
-        for index in 0..gone.len() {
-            if gone[index] {
+        for (index, gone) in gone.into_iter().enumerate() {
+            if gone {
                 self.ends.settled(self.writes[index].span);
                 continue;
             }

@@ -195,7 +195,7 @@ fn reads_do_not_pile_up_while_nobody_asks() {
     let mut online = Online::new(&Start, &OPTIONS, 0);
     for number in 0..4 * BATCH as u64 {
         online.feed(&[Record {
-            item: 1 << 56 | number % 100,
+            item: (1 << 56) + number % 100,
             span: Span::new(number, number + 5).unwrap(),
             session: 0,
             action: 0,
