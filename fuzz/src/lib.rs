@@ -9,11 +9,13 @@
 mod journal;
 mod manifest;
 mod mutate;
+mod pgoutput;
 mod resp;
 mod segment;
 
 pub use journal::{journal, journal_file, read_journal, reseal_journal};
 pub use manifest::manifest;
 pub use mutate::Mutations;
+pub use pgoutput::{changes_of, pgoutput};
 pub use resp::resp;
 pub use segment::{read_segment, reseal_segment, segment};

@@ -5,7 +5,7 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 4] = ["resp", "segment", "manifest", "journal"];
+const TARGETS: [&str; 5] = ["resp", "segment", "manifest", "journal", "pgoutput"];
 
 pub fn run(seconds_each: &str) -> Result<(), String> {
     if seconds_each.parse::<u32>().is_err() {

@@ -25,7 +25,7 @@ mod mapping;
 mod merge;
 #[cfg(test)]
 mod merge_tests;
-mod pgoutput;
+pub mod pgoutput;
 mod range;
 mod relay;
 mod session;
@@ -38,10 +38,10 @@ mod tls;
 mod verify;
 mod work;
 
-pub use changes::{Change, Patch};
+pub use changes::{Altered, Change, Patch, Translator};
 pub use connect::Address;
 pub use error::Error;
-pub use mapping::Mapping;
+pub use mapping::{Mapping, Misfit, SlotKind, ValueKind};
 pub use range::Range;
 pub use snapshot::show_lsn;
 pub use source::{Event, Options, Reply, Sink, Source};

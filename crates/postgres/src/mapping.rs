@@ -246,6 +246,12 @@ impl Slot {
             return Err("is null".to_owned());
         };
         let shown = || String::from_utf8_lossy(&text[..text.len().min(64)]);
+        if !text.is_empty() && self.kind.printed(text).is_none() {
+            return Err(format!(
+                "is '{}', which is not of the column's type",
+                shown()
+            ));
+        }
         match (self.kind, self.width) {
             (SlotKind::Integer { .. }, Some(width)) => {
                 if text.starts_with(b"-") {
@@ -293,37 +299,43 @@ impl Slot {
         if self.width.is_some_and(|width| width != bytes.len()) || bytes.is_empty() {
             return None;
         }
-        let text = std::str::from_utf8(bytes)
-            .ok()
-            .filter(|text| !text.contains('\0'))?;
-        match self.kind {
-            SlotKind::Text => Some(text.to_owned()),
+        let text = match (self.kind, self.width) {
+            (SlotKind::Integer { .. }, Some(_)) if bytes.contains(&b'-') => return None,
+            // The zeros before it are ours, but for that of 0 itself.
+            (SlotKind::Integer { .. }, Some(_)) => {
+                let zeros = bytes.iter().take_while(|&&byte| byte == b'0').count();
+                &bytes[zeros.min(bytes.len() - 1)..]
+            }
+            _ => bytes,
+        };
+        self.kind.printed(text).map(str::to_owned)
+    }
+}
+
+impl SlotKind {
+    /// The text, if PostgreSQL prints a value of this kind so.
+    fn printed(self, bytes: &[u8]) -> Option<&str> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let is_printed = match self {
+            SlotKind::Text => !bytes.contains(&0),
             SlotKind::Uuid => {
-                let is_canonical = text.len() == 36
-                    && text.bytes().enumerate().all(|(at, byte)| match at {
-                        8 | 13 | 18 | 23 => byte == b'-',
+                bytes.len() == 36
+                    && bytes.iter().enumerate().all(|(at, byte)| match at {
+                        8 | 13 | 18 | 23 => *byte == b'-',
                         _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
-                    });
-                is_canonical.then(|| text.to_owned())
+                    })
             }
             SlotKind::Integer { max } => {
-                let number: i64 = match self.width {
-                    Some(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                        let digits = text.trim_start_matches('0');
-                        if digits.is_empty() {
-                            Some(0)
-                        } else {
-                            digits.parse().ok()
-                        }
-                    }
-                    Some(_) => None,
-                    None => text.parse().ok(),
-                }?;
-                let printed = number.to_string();
-                let is_canonical = self.width.is_some() || printed == text;
-                (is_canonical && number <= max && number >= -max - 1).then_some(printed)
+                let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+                let is_canonical = match digits {
+                    [b'0', ..] => text == "0",
+                    _ => digits.iter().all(u8::is_ascii_digit),
+                };
+                let number = text.parse::<i64>().ok().filter(|_| is_canonical);
+                number.is_some_and(|number| (-max - 1..=max).contains(&number))
             }
-        }
+        };
+        is_printed.then_some(text)
     }
 }
 

@@ -69,6 +69,25 @@ fn no_bytes_upset_the_journal_reader() {
     check("journal", fuzz::journal, 100_000);
 }
 
+#[test]
+fn no_bytes_upset_the_reader_of_replication() {
+    check("pgoutput", fuzz::pgoutput, 100_000);
+}
+
+/// What a real PostgreSQL said is understood, and mutations of it still tell of rows.
+#[test]
+fn replication_seeds_and_their_mutations_change_rows() {
+    let seeds = seeds("pgoutput");
+    for seed in &seeds {
+        assert!(fuzz::changes_of(seed) >= 5);
+    }
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let telling = mutations
+        .filter(|bytes| fuzz::changes_of(bytes) > 0)
+        .count();
+    assert!(telling > 500, "{telling} of 2000 told of changes");
+}
+
 /// As below: wrong contents under right checksums must reach the code behind them.
 #[test]
 fn resealed_journals_get_past_the_checksums() {

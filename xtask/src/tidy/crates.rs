@@ -36,7 +36,12 @@ const MAY_USE: [(&str, &[&str]); 17] = [
             "types", "batch", "protocol", "remote", "ingest", "client", "server",
         ],
     ),
-    ("fuzz", &["types", "batch", "journal", "protocol", "server"]),
+    (
+        "fuzz",
+        &[
+            "types", "batch", "journal", "postgres", "protocol", "server",
+        ],
+    ),
     ("xtask", &["protocol"]),
 ];
 
