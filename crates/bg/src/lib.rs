@@ -28,6 +28,7 @@ pub mod mix;
 pub mod population;
 pub mod random;
 pub mod rate;
+pub mod report;
 mod resp;
 pub mod run;
 pub mod session;

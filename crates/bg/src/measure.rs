@@ -193,6 +193,26 @@ impl Measured {
         self.done() as f64 / self.duration.as_secs_f64()
     }
 
+    /// Whether the load's generator was short of processors, so that this may be its limit and not the data store's: in words.
+    pub fn short_of(&self) -> Option<String> {
+        let effort = self.effort?;
+        let used = effort.processors_used(self.duration);
+        if effort.busiest_worker > Effort::BUSY {
+            return Some(format!(
+                "the generator's busiest worker was on a processor {:.0} % of the time: what was measured may be its limit, not the data store's; \
+                 take more --workers, or clients on other machines",
+                100.0 * effort.busiest_worker
+            ));
+        }
+        (used > Effort::BUSY * f64::from(effort.processors)).then(|| {
+            format!(
+                "the generator used {used:.2} of {} processors: what was measured may be its limit, not the data store's; \
+                 take clients on other machines",
+                effort.processors
+            )
+        })
+    }
+
     /// Adds what another worker or client measured in the same trial.
     pub fn add(&mut self, other: &Measured) {
         self.duration = self.duration.max(other.duration);
@@ -285,6 +305,14 @@ impl Default for Moment {
 }
 
 impl Effort {
+    /// Part of a processor's time above which whoever used it counts as short of it.
+    const BUSY: f64 = 0.9;
+
+    /// On average over so long.
+    pub fn processors_used(&self, over: Duration) -> f64 {
+        self.cpu.as_secs_f64() / over.as_secs_f64().max(1e-9)
+    }
+
     fn add(&mut self, other: Effort) {
         self.cpu += other.cpu;
         self.processors += other.processors;

@@ -4,6 +4,7 @@
 
 mod load;
 pub mod options;
+mod rate;
 mod run;
 mod table;
 mod validate;
@@ -27,7 +28,8 @@ const EXAMPLES: &str = "\
 Examples:
   bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
   bg load --store postgres --at 'host=/run/postgresql user=me' --members 10000
-  bg run --store postgres --threads 16 --mix high-write --duration 30s --json";
+  bg run --store postgres --threads 16 --mix high-write --duration 30s --json
+  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s' --report /tmp/rating";
 
 #[derive(Subcommand)]
 enum Command {
@@ -35,6 +37,8 @@ enum Command {
     Load(load::Arguments),
     /// Act on a data store for a while: throughput, latencies, and what was read judged
     Run(run::Arguments),
+    /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
+    Rate(rate::Arguments),
     /// Judge the reads of a trace
     Validate(validate::Arguments),
     /// List the data stores that bg knows
@@ -48,6 +52,7 @@ pub fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Load(arguments) => load::load(arguments),
         Command::Run(arguments) => run::run(arguments),
+        Command::Rate(arguments) => rate::rate(arguments),
         Command::Validate(arguments) => validate::validate(arguments),
         Command::Stores => {
             for known in stores::KNOWN {

@@ -1,7 +1,6 @@
 //! `bg run`: one trial.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
 use super::{load, table};
 use crate::measure::{Laboratory, Load, Trial};
 use crate::run::Process;
-use crate::run::live::Live;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,7 +70,8 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
     if arguments.load || process.setup().store.is_volatile() {
         process.load(&mut load::progress(Instant::now()))?;
     }
-    interrupt(process.live())?;
+    let live = process.live().clone();
+    interrupt(move || live.stop())?;
     if !arguments.quiet {
         process.on_second(|live| live.seen(|seen| eprintln!("{}", table::second(seen))));
     }
@@ -92,9 +91,8 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Ctrl-C ends the trial with what it has; a second one ends everything.
-fn interrupt(live: &Arc<Live>) -> Result<(), String> {
-    let live = live.clone();
+/// Ctrl-C calls `end`, which lets things end with what they have; a second one ends everything.
+pub fn interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -109,7 +107,7 @@ fn interrupt(live: &Arc<Live>) -> Result<(), String> {
                     std::process::exit(130);
                 }
                 eprintln!("ending; once more to give up");
-                live.stop();
+                end();
             }
         });
     });

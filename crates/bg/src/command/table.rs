@@ -130,7 +130,7 @@ fn together(measured: &Measured) -> Histogram<u64> {
 }
 
 /// Nanoseconds in the unit that reads best.
-fn time(nanoseconds: u64) -> String {
+pub fn time(nanoseconds: u64) -> String {
     match nanoseconds {
         0..1_000 => format!("{nanoseconds} ns"),
         1_000..1_000_000 => format!("{:.1} us", nanoseconds as f64 / 1e3),

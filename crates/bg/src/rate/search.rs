@@ -183,7 +183,8 @@ impl Search<'_, '_> {
         let budget = self.bench.experiments.len() / 2 + 1;
         let spent = self.bench.experiments.len() + budget;
         for turn in 0.. {
-            if self.bench.experiments.len() >= spent {
+            // An edge of the agreement is halved into until it is found.
+            if self.bench.experiments.len() >= spent && self.height(bracket.high).is_some() {
                 self.bench.note(format!(
                     "narrowing stopped after {budget} experiments: a load from {} to {} may be a little better",
                     bracket.low, bracket.high

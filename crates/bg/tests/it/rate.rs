@@ -278,6 +278,14 @@ fn verdicts_near_the_limit_are_asked_again_and_pooled() {
     assert!((50..=60).contains(&rating.load()), "{}", story(&rating));
 }
 
+#[test]
+fn an_unsure_verdict_does_not_keep_the_edge_from_being_found() {
+    // At 10 threads just below the limit, surely met at 9.
+    let within = |load: f64, _: f64| if load < 10.0 { 0.99 } else { 0.9499 };
+    let rating = run(&plan(Goal::Soar), |load| 1000.0 * load, within, 0.0, 1);
+    assert_eq!(rating.load(), 9, "{}", story(&rating));
+}
+
 /// A model with one disturbed trial, and trials without a result.
 struct Disturbed {
     trials: Vec<u32>,

@@ -1,0 +1,418 @@
+//! `bg rate`: SoAR or Socialites of a data store.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
+use super::{load, run, table};
+use crate::measure::{Laboratory, Measured, Trial};
+use crate::rate::{self, End, Experiment, Goal, Over, Plan};
+use crate::report::{Facts, Machine, Report, Row};
+use crate::run::{Process, Tracing};
+use crate::sla::{Clause, Judgement, Sla};
+
+const EXAMPLES: &str = "\
+Examples:
+  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s'
+  bg rate --store postgres --sla '95% < 100ms, view-profile: 99% < 10ms, 60s' --mix low-write --report /tmp/rating
+  bg rate --store larder --sla 'p99 < 20ms, 1% errors' --for socialites --between-trials reload
+  bg rate --store redis --sla 'p99 < 5ms, 30s' --over rate --first 1000
+
+The agreement (--sla) is clauses with commas between them:
+  95% < 100ms                  at least so many of the calls within the time
+  p99.9 < 1s                   the same, as a percentile
+  view-profile: 99% < 10ms     of one action only
+  1% errors                    at most so many calls refused or without an answer
+  0.1% unpredictable           at most so many reads that no order of the writes explains;
+                               `at counts`, `at members`, `at atomic` or `at joint` for another level
+  60s                          how long the trial lasts that confirms the rating";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    #[command(flatten)]
+    conduct: ConductOptions,
+    #[command(flatten)]
+    pub(super) search: SearchOptions,
+    /// What becomes of the data store between trials
+    #[arg(long, value_enum, default_value_t = State::Keep)]
+    between_trials: State,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    load: bool,
+    /// Judge no reads: quicker, and nobody knows what was read
+    #[arg(long)]
+    untraced: bool,
+}
+
+/// What to look for, and how.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rating")]
+pub struct SearchOptions {
+    /// The agreement; see below
+    #[arg(long, value_name = "AGREEMENT")]
+    sla: Sla,
+    /// The highest throughput under the agreement, or the highest load
+    #[arg(long = "for", value_enum, default_value_t = For::Soar, value_name = "RATING")]
+    goal: For,
+    /// Load is threads of a closed loop, or arrivals a second of an open one
+    #[arg(long, value_enum, default_value_t = By::Threads)]
+    over: By,
+    /// The load to begin with [default: 1 thread, 100 actions a second]
+    #[arg(long)]
+    first: Option<u64>,
+    /// The highest load to try [default: a thread a member, 2^20 actions a second]
+    #[arg(long)]
+    most: Option<u64>,
+    /// How long each trial of the search lasts; the confirming one lasts as the agreement says
+    #[arg(long, default_value = "3s", value_parser = duration)]
+    trial: Duration,
+    /// Before each trial, not measured
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    warmup: Duration,
+    /// Percent of throughput that is not worth another trial
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
+    tolerance: f64,
+    /// Trials of one load, at most, where noise could decide
+    #[arg(long, default_value_t = 3)]
+    trials: u32,
+    /// Write rating.html and rating.json into this folder
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum For {
+    Soar,
+    Socialites,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum By {
+    Threads,
+    Rate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum State {
+    /// Empty it and load it again, so that all trials begin alike
+    Reload,
+    /// Go on with what the last trial left
+    Keep,
+}
+
+pub fn rate(arguments: Arguments) -> Result<(), String> {
+    let Arguments { search, .. } = &arguments;
+    let mut setup = arguments
+        .conduct
+        .setup(&arguments.store, &arguments.population, None)?;
+    if !arguments.untraced && !setup.store.is_hollow() {
+        setup.tracing = Tracing::Scratch;
+    }
+    if search.sla.wants_reads() && setup.tracing != Tracing::Scratch {
+        return Err(
+            "the agreement limits unpredictable reads, but none are judged: leave out --untraced, and take a data store that keeps what it is given"
+                .to_owned(),
+        );
+    }
+    let members = u64::from(setup.drawing.size());
+    let plan = search.plan(if setup.conduct.unique_reads {
+        members
+    } else {
+        1 << 20
+    })?;
+    let mut process = Process::new(setup)?;
+    if arguments.load || process.setup().store.is_volatile() {
+        process.load(&mut load::progress(Instant::now()))?;
+    }
+    let stopped = Arc::new(AtomicBool::new(false));
+    let (live, flag) = (process.live().clone(), stopped.clone());
+    run::interrupt(move || {
+        flag.store(true, Ordering::Relaxed);
+        live.stop();
+    })?;
+    let settings = arguments.settings(&process);
+    let mut laboratory = Trials {
+        process,
+        reload: arguments.between_trials == State::Reload,
+        run: 0,
+    };
+    search.rate(
+        &plan,
+        &mut laboratory,
+        &stopped,
+        &arguments.store.store,
+        settings,
+    )
+}
+
+/// The laboratory of this process, with the data store made anew between trials where that is wished.
+struct Trials {
+    process: Process,
+    reload: bool,
+    run: u32,
+}
+
+impl Laboratory for Trials {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        if self.reload && self.run > 0 {
+            self.process.load(&mut |_| {})?;
+        }
+        self.run += 1;
+        self.process.run(trial)
+    }
+}
+
+impl Arguments {
+    fn settings(&self, process: &Process) -> Vec<(String, String)> {
+        let (setup, population) = (process.setup(), &process.setup().population);
+        let images = population.image_size.map_or_else(
+            || "without images".to_owned(),
+            |size| format!("images of {size} bytes"),
+        );
+        let mut settings = vec![
+            (
+                "population",
+                format!(
+                    "{} members, {} friends, {} invitations, {} resources and {} comments on each, {images}; seed {}",
+                    population.members,
+                    population.friends,
+                    population.invitations,
+                    population.resources,
+                    population.comments,
+                    population.seed
+                ),
+            ),
+            ("mix", self.conduct.mix.clone()),
+            ("members drawn", self.conduct.draw.to_string()),
+            ("workers", setup.workers.to_string()),
+            (
+                "between trials",
+                match self.between_trials {
+                    State::Reload => "loaded anew".to_owned(),
+                    State::Keep => "kept as the last trial left it".to_owned(),
+                },
+            ),
+        ];
+        if let Some(address) = &self.store.address {
+            settings.insert(0, ("address", address.clone()));
+        }
+        let own = |(name, value): (&str, String)| (name.to_owned(), value);
+        settings.into_iter().map(own).collect()
+    }
+}
+
+impl SearchOptions {
+    /// # Errors
+    ///
+    /// Numbers that cannot be, by name.
+    pub fn plan(&self, threads_max: u64) -> Result<Plan, String> {
+        let over = match self.over {
+            By::Threads => Over::Threads,
+            By::Rate => Over::Rate,
+        };
+        let (first, most) = match self.over {
+            By::Threads => (1, threads_max),
+            By::Rate => (100, 1 << 20),
+        };
+        let (first, most) = (self.first.unwrap_or(first), self.most.unwrap_or(most));
+        if first == 0 || first > most {
+            return Err(format!(
+                "--first {first}: must be 1 to the highest load, {most}"
+            ));
+        }
+        if self.over == By::Threads && most > u64::from(u32::MAX) {
+            return Err(format!("--most {most}: so many threads cannot be"));
+        }
+        if !(self.tolerance > 0.0 && self.tolerance <= 50.0) {
+            return Err(format!(
+                "--tolerance {}: must be more than 0 and at most 50 percent",
+                self.tolerance
+            ));
+        }
+        if self.trial.is_zero() {
+            return Err("--trial 0: nothing would be measured".to_owned());
+        }
+        if self.trials == 0 {
+            return Err("--trials 0: there must be one at least".to_owned());
+        }
+        Ok(Plan {
+            sla: self.sla.clone(),
+            goal: match self.goal {
+                For::Soar => Goal::Soar,
+                For::Socialites => Goal::Socialites,
+            },
+            over,
+            first,
+            most,
+            warmup: self.warmup,
+            trial: self.trial,
+            tolerance: self.tolerance / 100.0,
+            trials_max: self.trials,
+        })
+    }
+
+    /// Rates, tells each experiment, and writes the report.
+    ///
+    /// # Errors
+    ///
+    /// An experiment without a result; a report that cannot be written.
+    pub fn rate(
+        &self,
+        plan: &Plan,
+        laboratory: &mut dyn Laboratory,
+        stopped: &AtomicBool,
+        store: &str,
+        settings: Vec<(String, String)>,
+    ) -> Result<(), String> {
+        eprintln!("{}", header(plan));
+        let mut number = 0;
+        let mut progress = |experiment: &Experiment| {
+            number += 1;
+            eprintln!("{}", line(number, experiment));
+            !stopped.load(Ordering::Relaxed)
+        };
+        let rating = rate::rate(plan, laboratory, &mut progress);
+        let facts = Facts {
+            store: store.to_owned(),
+            command: command(std::env::args()),
+            settings,
+            machine: Machine::here(),
+        };
+        let report = Report::new(plan, &rating, facts);
+        if self.json {
+            let text = serde_json::to_string(&report).map_err(|why| why.to_string())?;
+            // Whoever reads may have gone.
+            let _ = writeln!(io::stdout(), "{text}");
+        } else {
+            print!("{}", summary(&report));
+        }
+        if let Some(folder) = &self.report {
+            let page = report.write(folder).map_err(|why| {
+                format!("cannot write the report into {}: {why}", folder.display())
+            })?;
+            eprintln!("report: {}", page.display());
+        }
+        match rating.end {
+            End::Failed(why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn header(plan: &Plan) -> String {
+    let load = match plan.over {
+        Over::Threads => "threads",
+        Over::Rate => "rate",
+    };
+    format!(
+        "{:>3}  {:<8} {load:>8} {:>12} {:>10} {:>10} {:>9} {:>13}  verdict",
+        "#", "why", "actions/s", "p50", "p99", "in time", "unpredictable"
+    )
+}
+
+fn line(number: usize, experiment: &Experiment) -> String {
+    let row = Row::new(number, experiment);
+    let verdict = if row.verdict.met {
+        "met".to_owned()
+    } else {
+        format!("missed {}", row.verdict.why())
+    };
+    format!(
+        "{number:>3}  {:<8} {:>8} {:>12.0} {:>10} {:>10} {:>9} {:>13}  {verdict}",
+        row.purpose.to_string(),
+        row.load,
+        row.throughput,
+        table::time((row.p50_us * 1e3) as u64),
+        table::time((row.p99_us * 1e3) as u64),
+        percent(&row, |clause| matches!(clause, Clause::Within { .. })),
+        if row.reads == 0 {
+            "-".to_owned()
+        } else {
+            let share = (row.unpredictable + row.wrong) as f64 / row.reads as f64;
+            format!("{:.4}%", 100.0 * share)
+        },
+    )
+}
+
+/// Of the first clause that is of a kind.
+fn percent(row: &Row, is: fn(&Clause) -> bool) -> String {
+    let judgement = row.verdict.clauses.iter().find(|one| is(&one.clause));
+    match judgement.and_then(|judgement: &Judgement| judgement.percent) {
+        Some(percent) => format!("{percent:.2}%"),
+        None => "-".to_owned(),
+    }
+}
+
+fn summary(report: &Report) -> String {
+    let goal = match report.plan.goal {
+        Goal::Soar => "SoAR",
+        Goal::Socialites => "Socialites",
+    };
+    let unit = match report.plan.over {
+        Over::Threads => "threads",
+        Over::Rate => "actions/s offered",
+    };
+    let mut out = String::new();
+    for note in &report.notes {
+        out += &format!("note: {note}\n");
+    }
+    for warning in &report.warnings {
+        out += &format!("warning: {warning}\n");
+    }
+    out += &match (report.end, report.load, report.plan.goal) {
+        ("rated", 0, _) => format!("{goal} 0: no load meets {}\n", report.plan.sla),
+        ("rated", load, Goal::Soar) => format!(
+            "{goal} {:.0} actions/s, at {load} {unit}, under {}\n",
+            report.throughput, report.plan.sla
+        ),
+        ("rated", load, Goal::Socialites) => format!(
+            "{goal} {load} {unit}, with {:.0} actions/s, under {}\n",
+            report.throughput, report.plan.sla
+        ),
+        (end, ..) => format!("{goal} not known: {end}\n"),
+    };
+    out + &format!("again: {}\n", report.facts.command)
+}
+
+/// As one would type it into a shell.
+fn command(words: impl Iterator<Item = String>) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
+    let quoted = words.skip(1).map(|word| {
+        if !word.is_empty() && word.chars().all(plain) {
+            word
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    });
+    std::iter::once("bg".to_owned())
+        .chain(quoted)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::command;
+
+    #[test]
+    fn a_command_can_be_typed_again() {
+        let words = ["/bin/bg", "rate", "--sla", "95% < 1ms", "it's", ""];
+        assert_eq!(
+            command(words.into_iter().map(str::to_owned)),
+            r"bg rate --sla '95% < 1ms' 'it'\''s' ''"
+        );
+    }
+}

@@ -1,0 +1,181 @@
+//! A rating on paper: one page that opens from disk, and the same as JSON.
+//!
+//! ```text
+//!   Rating + Plan + Facts ──► Report ──► rating.json
+//!                               └─────► rating.html   page.rs, chart.rs (inline SVG), page.css
+//! ```
+//!
+//! The page asks nothing of the network and runs no script; it follows the reader's light or dark. Every figure on it is in the JSON, whose
+//! shape is that of the structs here (`docs/formats/rating.md`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::measure::{ActionMeasured, Measured};
+use crate::rate::{self, End, Over, Plan, Purpose, Rating};
+use crate::sla::Verdict;
+
+mod chart;
+mod machine;
+mod page;
+
+pub use machine::Machine;
+
+/// How the JSON calls its shape.
+pub const FORMAT: &str = "bg-rating-1";
+
+/// What the reader should know beside the figures.
+#[derive(Clone, Debug, Serialize)]
+pub struct Facts {
+    /// Of the data store, as `--store` names it.
+    pub store: String,
+    /// Run it again to rate again.
+    pub command: String,
+    /// Names and values of the population, the mix and the like, in the order to show them.
+    pub settings: Vec<(String, String)>,
+    pub machine: Machine,
+}
+
+/// A rating as JSON has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub format: &'static str,
+    pub facts: Facts,
+    pub plan: Plan,
+    /// Of each experiment of the search.
+    pub trial_seconds: f64,
+    /// Of the confirming one.
+    pub confirm_seconds: f64,
+    pub warmup_seconds: f64,
+    /// `rated`, `interrupted` or `failed`.
+    pub end: &'static str,
+    /// Why it failed.
+    pub why: Option<String>,
+    /// Zero where no load meets the agreement, or the search did not end.
+    pub load: u64,
+    /// Actions a second.
+    pub throughput: f64,
+    pub notes: Vec<String>,
+    /// Whether the load's generator was short of processors, in words.
+    pub warnings: Vec<String>,
+    /// In the order in which they were run.
+    pub experiments: Vec<Row>,
+    /// Of `experiments`, from 1: the one that confirmed the rating; the last one where none did.
+    pub shown: usize,
+    /// All of it.
+    pub measured: Option<Measured>,
+}
+
+/// An experiment in short. Latencies are in microseconds, of all calls.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub number: usize,
+    pub load: u64,
+    pub purpose: Purpose,
+    pub seconds: f64,
+    pub throughput: f64,
+    pub verdict: Verdict,
+    pub done: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    pub wrong: u64,
+    pub p50_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+    pub reads: u64,
+    pub unpredictable: u64,
+    /// 0 to 1, as [`Effort`](crate::measure::Effort) has them; None where nobody looked.
+    pub processors_used: Option<f64>,
+    pub busiest_worker: Option<f64>,
+}
+
+impl Row {
+    pub fn new(number: usize, experiment: &rate::Experiment) -> Row {
+        let measured = &experiment.measured;
+        let mut all = ActionMeasured::new();
+        measured.actions.iter().for_each(|one| all.add(one));
+        let quantile = |share| all.latency.value_at_quantile(share) as f64 / 1e3;
+        let reads = measured.reads.as_ref();
+        Row {
+            number,
+            load: experiment.load,
+            purpose: experiment.purpose,
+            seconds: measured.duration.as_secs_f64(),
+            throughput: experiment.throughput,
+            verdict: experiment.verdict.clone(),
+            done: all.done(),
+            failed: all.failed.len(),
+            skipped: all.skipped,
+            wrong: all.wrong,
+            p50_us: quantile(0.5),
+            p95_us: quantile(0.95),
+            p99_us: quantile(0.99),
+            max_us: all.latency.max() as f64 / 1e3,
+            reads: reads.map_or(0, |reads| reads.reads),
+            unpredictable: reads.map_or(0, |reads| reads.unpredictable),
+            processors_used: measured
+                .effort
+                .map(|effort| effort.processors_used(measured.duration)),
+            busiest_worker: measured.effort.map(|effort| effort.busiest_worker),
+        }
+    }
+}
+
+impl Report {
+    pub fn new(plan: &Plan, rating: &Rating, facts: Facts) -> Report {
+        let last = rating.experiments.len().checked_sub(1);
+        let shown = rating.confirmed.or(last);
+        let measured = shown.map(|index| rating.experiments[index].measured.clone());
+        let (end, why) = match &rating.end {
+            End::Rated => ("rated", None),
+            End::Interrupted => ("interrupted", None),
+            End::Failed(why) => ("failed", Some(why.clone())),
+        };
+        let rows = rating.experiments.iter().enumerate();
+        Report {
+            format: FORMAT,
+            facts,
+            plan: plan.clone(),
+            trial_seconds: plan.trial.as_secs_f64(),
+            confirm_seconds: plan.sla.duration.as_secs_f64(),
+            warmup_seconds: plan.warmup.as_secs_f64(),
+            end,
+            why,
+            load: rating.load(),
+            throughput: rating.throughput(),
+            notes: rating.notes.clone(),
+            warnings: measured.iter().filter_map(Measured::short_of).collect(),
+            experiments: rows
+                .map(|(index, experiment)| Row::new(index + 1, experiment))
+                .collect(),
+            shown: shown.map_or(0, |index| index + 1),
+            measured,
+        }
+    }
+
+    /// Writes `rating.html` and `rating.json` into a folder, which it makes. Returns the page's path.
+    ///
+    /// # Errors
+    ///
+    /// The folder or a file that cannot be written.
+    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        let json = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
+        fs::write(folder.join("rating.json"), json)?;
+        let page = folder.join("rating.html");
+        fs::write(&page, page::html(self))?;
+        Ok(page)
+    }
+
+    /// `threads`, or `actions a second offered`.
+    fn unit(&self) -> &'static str {
+        match self.plan.over {
+            Over::Threads => "threads",
+            Over::Rate => "actions/s offered",
+        }
+    }
+}

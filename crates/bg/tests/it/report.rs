@@ -1,0 +1,268 @@
+//! Reports of ratings: whole pages that need nothing else, and JSON that says the same.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use larder_bg::action::Action;
+use larder_bg::measure::{Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
+use larder_bg::rate::{Goal, Plan, Rating, rate};
+use larder_bg::report::{Facts, Machine, Report};
+use larder_bg::store::Failure;
+
+/// Something of everything that a page may show.
+struct Everything;
+
+impl Laboratory for Everything {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        let Load::Threads(threads) = trial.load else {
+            panic!("closed loop");
+        };
+        let load = f64::from(threads);
+        let seconds = trial.duration.as_secs();
+        let mut measured = Measured::new(trial.duration);
+        let per_second = (900.0 * load / (1.0 + (load / 60.0).powi(2))) as u64;
+        let latency =
+            |percent: u64| 40_000 + (load * 9_000.0) as u64 * (1 + percent * percent / 900);
+        for (action, share) in [
+            (Action::ViewProfile, 70),
+            (Action::ListFriends, 25),
+            (Action::InviteFriend, 5),
+        ] {
+            let one = &mut measured.actions[action as usize];
+            for percent in 0..100 {
+                let count = per_second * seconds * share / 10_000;
+                one.latency.record_n(latency(percent), count).unwrap();
+            }
+        }
+        let invite = &mut measured.actions[Action::InviteFriend as usize];
+        invite.record(5_000_000_000, Some(&Failure::Unknown("late".to_owned())));
+        invite.skipped = 17;
+        for second in 0..seconds {
+            let mut moment = Moment::new();
+            for percent in 0..100 {
+                let count = per_second / (100 + second % 7);
+                moment.latency.record_n(latency(percent), count).unwrap();
+            }
+            (moment.reads, moment.unpredictable) = (1000, second % 3);
+            measured.series.push(moment);
+        }
+        let mut ages = vec![0; 65];
+        for (bits, count) in [(14, 3), (15, 12), (17, 31), (18, 40), (20, 9)] {
+            ages[bits] = count;
+        }
+        measured.reads = Some(Judged {
+            reads: per_second * seconds,
+            unpredictable: per_second * seconds / 400,
+            by_class: vec![
+                ("stale".to_owned(), per_second * seconds / 400),
+                ("phantom".to_owned(), 0),
+            ],
+            by_level: [Some(80), Some(90), None, Some(101), None],
+            ages,
+            witnesses: vec![
+                "list-friends of 7 <at 3 s> saw {1, 2}; 3 was acknowledged before".to_owned(),
+            ],
+            ..Judged::default()
+        });
+        measured.effort = Some(Effort {
+            cpu: trial.duration.mul_f64(0.4),
+            processors: 2,
+            busiest_worker: if threads > 64 { 0.97 } else { 0.31 },
+        });
+        Ok(measured)
+    }
+}
+
+fn plan(sla: &str) -> Plan {
+    Plan::new(sla.parse().unwrap(), Goal::Soar)
+}
+
+fn report(plan: &Plan, rating: &Rating) -> Report {
+    let facts = Facts {
+        store: "a <store>".to_owned(),
+        command: "bg rate --sla '95% < 1ms'".to_owned(),
+        settings: vec![("mix".to_owned(), "low-write".to_owned())],
+        machine: Machine::here(),
+    };
+    Report::new(plan, rating, facts)
+}
+
+/// The page and the JSON.
+fn written(report: &Report) -> (String, serde_json::Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let page = report.write(&folder.path().join("new/folder")).unwrap();
+    let json = std::fs::read(page.with_file_name("rating.json")).unwrap();
+    let page = std::fs::read_to_string(page).unwrap();
+    if let Ok(keep) = std::env::var("LARDER_KEEP_REPORT") {
+        std::fs::write(keep, &page).unwrap();
+    }
+    (page, serde_json::from_slice(&json).unwrap())
+}
+
+#[test]
+fn a_page_shows_everything_and_needs_nothing() {
+    let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable, 30s");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let report = report(&plan, &rating);
+    let (page, json) = written(&report);
+    for part in [
+        "a &lt;store&gt;: SoAR ",
+        "bg rate --sla '95% &lt; 1ms'",
+        "Throughput of each load visited",
+        "Latency over time",
+        "Unpredictable reads over time",
+        "Age of stale reads",
+        "&lt;at 3 s&gt; saw {1, 2}",
+        "list-friends",
+        " stale.",
+        "missed: 95% &lt; 1ms",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    // Nothing is fetched and nothing runs; what came from outside is not markup.
+    for part in [
+        "http",
+        "<script",
+        "<link",
+        "@import",
+        "url(",
+        "<store>",
+        "<at 3",
+        "0 phantom",
+    ] {
+        assert!(!page.contains(part), "{part}");
+    }
+    for element in [
+        "svg", "table", "p", "div", "pre", "dl", "h2", "h3", "text", "circle",
+    ] {
+        let opened = page.matches(&format!("<{element} ")).count()
+            + page.matches(&format!("<{element}>")).count();
+        let closed = page.matches(&format!("</{element}>")).count();
+        assert_eq!(opened, closed, "{element}");
+    }
+    // Each experiment is in the table, the chart and the JSON.
+    let experiments = rating.experiments.len();
+    assert_eq!(json["experiments"].as_array().unwrap().len(), experiments);
+    assert_eq!(
+        page.matches("class=\"dot met\"").count() + page.matches("class=\"cross missed\"").count(),
+        experiments
+    );
+    assert_eq!(json["format"], "bg-rating-1");
+    assert_eq!(json["load"].as_u64().unwrap(), rating.load());
+    assert_eq!(json["plan"]["sla"], plan.sla.to_string());
+    let shown = &json["experiments"][json["shown"].as_u64().unwrap() as usize - 1];
+    assert_eq!(shown["purpose"], "confirm");
+    let measured: Measured = serde_json::from_value(json["measured"].clone()).unwrap();
+    assert_eq!(measured.duration, Duration::from_secs(30));
+    assert_eq!(measured.done(), rating.best().unwrap().measured.done());
+}
+
+#[test]
+fn a_rating_of_zero_says_which_clause_failed() {
+    let plan = plan("95% < 1us, 5s");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let (page, json) = written(&report(&plan, &rating));
+    assert!(page.contains("SoAR 0 actions/s") && page.contains("No load meets the agreement"));
+    assert!(page.contains("Even a load of 1 misses the agreement: 95% &lt; 1us"));
+    assert_eq!(json["load"], 0);
+}
+
+/// Has no result from the third trial on.
+struct Dies(u32);
+
+impl Laboratory for Dies {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.0 += 1;
+        match self.0 {
+            1 | 2 => Everything.run(trial),
+            _ => Err("client 10.0.0.7:4000: the connection was closed".to_owned()),
+        }
+    }
+}
+
+#[test]
+fn a_search_that_ended_early_leaves_a_page_too() {
+    let plan = plan("95% < 1s, 5s");
+    let rating = rate(&plan, &mut Dies(0), &mut |_| true);
+    let (page, json) = written(&report(&plan, &rating));
+    assert!(page.contains("SoAR not known: failed") && page.contains("client 10.0.0.7:4000"));
+    assert_eq!(json["end"], "failed");
+    assert_eq!(json["experiments"].as_array().unwrap().len(), 2);
+    let rating = rate(&plan, &mut Dies(2), &mut |_| true);
+    let (page, json) = written(&report(&plan, &rating));
+    assert!(page.contains("not known: failed") && json["measured"].is_null());
+    let rating = rate(&plan, &mut Everything, &mut |_| false);
+    let (page, _) = written(&report(&plan, &rating));
+    assert!(page.contains("SoAR not known: interrupted"));
+}
+
+#[test]
+fn a_generator_short_of_processors_is_told() {
+    let plan = plan("95% < 1s, 5s");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let mut measured = rating.best().unwrap().measured.clone();
+    assert_eq!(measured.short_of(), None);
+    measured.effort.as_mut().unwrap().busiest_worker = 0.95;
+    assert!(measured.short_of().unwrap().contains("busiest worker"));
+    let effort = measured.effort.as_mut().unwrap();
+    (effort.busiest_worker, effort.cpu) = (0.5, measured.duration.mul_f64(1.9));
+    assert!(
+        measured
+            .short_of()
+            .unwrap()
+            .contains("1.90 of 2 processors")
+    );
+    measured.effort = None;
+    assert_eq!(measured.short_of(), None);
+}
+
+fn bg_rate(sla: &str, more: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
+    command.args(["rate", "--store", "memory", "--members", "200"]);
+    command.args(["--friends", "10", "--resources", "5", "--most", "2"]);
+    command.args(["--trial", "100ms", "--warmup", "0s", "--sla", sla]);
+    command.args(more).output().unwrap()
+}
+
+#[test]
+fn the_command_rates_a_store_and_writes_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().to_str().unwrap();
+    let sla = "95% < 1s, 0% unpredictable, 200ms";
+    let output = bg_rate(sla, &["--report", to, "--between-trials", "reload"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert!(
+        text.starts_with("note: the largest load allowed, 2,") || text.starts_with("SoAR "),
+        "{text}"
+    );
+    assert!(text.contains(&format!("--sla '{sla}'")), "{text}");
+    assert!(told.contains("confirm"), "{told}");
+    let json = std::fs::read(Path::new(to).join("rating.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    assert!(json["throughput"].as_f64().unwrap() > 0.0);
+    assert!(json["measured"]["reads"]["reads"].as_u64().unwrap() > 0);
+    assert_eq!(json["measured"]["reads"]["unpredictable"], 0);
+}
+
+#[test]
+fn the_command_refuses_what_cannot_be() {
+    let cases: [(&str, &[&str], &str); 5] = [
+        ("95% < 1", &[], "column 8"),
+        (
+            "95% < 1s",
+            &["--first", "3"],
+            "--first 3: must be 1 to the highest load, 2",
+        ),
+        ("95% < 1s", &["--tolerance", "0"], "--tolerance 0"),
+        ("95% < 1s", &["--trials", "0"], "--trials 0"),
+        ("1% unpredictable", &["--untraced"], "none are judged"),
+    ];
+    for (sla, more, why) in cases {
+        let output = bg_rate(sla, more);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && told.contains(why), "{told}");
+    }
+}
