@@ -5,6 +5,7 @@ mod larder;
 mod links;
 mod memcached;
 mod memory;
+mod mongodb;
 mod null;
 mod pipe;
 mod postgres;
@@ -51,6 +52,11 @@ pub const KNOWN: &[Known] = &[
         name: "postgres+memcached",
         about: "PostgreSQL behind a cache; --set memcached=host:port, consistency=lease|invalidate|ttl, ttl=500ms",
         open: casql::open,
+    },
+    Known {
+        name: "mongodb",
+        about: "MongoDB or what speaks its protocol; --at 127.0.0.1:27017",
+        open: mongodb::open,
     },
     Known {
         name: "redis",

@@ -4,6 +4,7 @@ mod conformance;
 mod larder;
 mod measure;
 mod mixes;
+mod mongodb;
 mod population;
 mod postgres;
 mod rate;

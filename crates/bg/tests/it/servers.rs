@@ -146,6 +146,30 @@ pub fn redis() -> Option<Server> {
     Some(start(command, port, folder))
 }
 
+/// One that speaks MongoDB's protocol, from memory.
+pub fn mongo() -> Option<Server> {
+    let jars = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.mongo-java-server");
+    if !jars.join("installed.txt").exists() || !has_java() {
+        missing("mongo-java-server");
+        return None;
+    }
+    let port = free_port();
+    let mut command = Command::new("java");
+    let class_path = format!("{0}:{0}/*", jars.display());
+    // Quick to start, and small.
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]);
+    command.args(["-cp", &class_path, "Main", &port.to_string()]);
+    Some(start(command, port, folder("mongo")))
+}
+
+fn has_java() -> bool {
+    let mut java = Command::new("java");
+    java.arg("-version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    java.status().is_ok_and(|status| status.success())
+}
+
 const STARTED: Duration = Duration::from_secs(60);
 
 fn start(mut command: Command, port: u16, folder: tempfile::TempDir) -> Server {

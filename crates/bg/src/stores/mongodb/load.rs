@@ -1,0 +1,123 @@
+//! Loading: each document is put whole, whether it is there or not.
+
+use std::ops::Range;
+
+use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
+
+use super::{Worker, binary};
+use crate::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::store::Failure;
+
+/// Of a command; servers take 16 MB.
+const COMMAND_SIZE: usize = 4 << 20;
+
+impl Worker {
+    pub(super) async fn load(&self, members: Range<u32>) -> Result<(), Failure> {
+        let mut batch = Batch::new(self, "members");
+        for member in members.clone() {
+            batch.put(member.into(), self.member(member)).await?;
+        }
+        batch.send().await?;
+
+        let mut batch = Batch::new(self, "walls");
+        for member in members.clone() {
+            batch.put(member.into(), self.wall(member)).await?;
+        }
+        batch.send().await?;
+
+        let mut batch = Batch::new(self, "comments");
+        if self.population.comments > 0 {
+            for resource in members.flat_map(|member| self.population.resources_of(member)) {
+                let comments = self.comments_on(resource);
+                batch.put(resource as i64, comments).await?;
+            }
+        }
+        batch.send().await
+    }
+
+    fn member(&self, member: u32) -> RawDocumentBuf {
+        let population = &self.population;
+        let ids = |members: &mut dyn Iterator<Item = u32>| -> RawArrayBuf {
+            members.map(|member| member as i32).collect()
+        };
+        let mut document = rawdoc! {
+            "_id": i64::from(member),
+            "profile": self.text(Owner::Profile(member), PROFILE_SIZE),
+            "resources": population.resources as i32,
+            "friends": ids(&mut population.friends_of(member)),
+            "invitations": ids(&mut population.inviters_of(member)),
+        };
+        if let Some(size) = population.image_size {
+            let contents = population.contents();
+            let thumbnail = contents.make(Owner::Thumbnail(member), THUMBNAIL_SIZE);
+            let image = contents.make(Owner::Image(member), size);
+            document.append(bson::raw::cstr!("thumbnail"), binary(thumbnail));
+            document.append(bson::raw::cstr!("image"), binary(image));
+        }
+        document
+    }
+
+    fn wall(&self, member: u32) -> RawDocumentBuf {
+        let population = &self.population;
+        let resources: RawArrayBuf = population
+            .top_of_wall(member, population.resources)
+            .into_iter()
+            .map(|resource| {
+                rawdoc! {
+                    "number": resource as i64, "creator": population.creator(resource) as i32,
+                    "body": self.text(Owner::Resource(resource), RESOURCE_SIZE),
+                }
+            })
+            .collect();
+        rawdoc! { "_id": i64::from(member), "resources": resources }
+    }
+
+    fn comments_on(&self, resource: u64) -> RawDocumentBuf {
+        let creator = self.population.creator(resource) as i32;
+        let comments: RawArrayBuf = (0..u64::from(self.population.comments))
+            .map(|number| {
+                let body = self.text(Owner::Comment(resource, number), COMMENT_SIZE);
+                rawdoc! { "number": number as i64, "member": creator, "body": body }
+            })
+            .collect();
+        rawdoc! { "_id": resource as i64, "comments": comments }
+    }
+}
+
+/// Documents of a collection on their way.
+struct Batch<'a> {
+    worker: &'a Worker,
+    collection: &'a str,
+    updates: RawArrayBuf,
+}
+
+impl<'a> Batch<'a> {
+    fn new(worker: &'a Worker, collection: &'a str) -> Batch<'a> {
+        Batch {
+            worker,
+            collection,
+            updates: RawArrayBuf::new(),
+        }
+    }
+
+    async fn put(&mut self, id: i64, document: RawDocumentBuf) -> Result<(), Failure> {
+        let filter = rawdoc! { "_id": id };
+        let update = rawdoc! { "q": filter, "u": document, "upsert": true };
+        self.updates.push(update);
+        match self.updates.as_bytes().len() > COMMAND_SIZE {
+            true => self.send().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn send(&mut self) -> Result<(), Failure> {
+        let updates = std::mem::take(&mut self.updates);
+        if updates.is_empty() {
+            return Ok(());
+        }
+        let command = rawdoc! {
+            "update": self.collection, "updates": updates, "$db": &*self.worker.database,
+        };
+        self.worker.wire.command(&command).await.map(|_| ())
+    }
+}

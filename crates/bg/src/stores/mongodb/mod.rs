@@ -1,0 +1,424 @@
+//! MongoDB, or what speaks its protocol.
+//!
+//! | collection | document |
+//! |---|---|
+//! | members | `_id`, profile, thumbnail, image, count of resources, friends and invitations as arrays of numbers |
+//! | walls | `_id` is the member, resources as an array, highest number first |
+//! | comments | `_id` is the resource, comments as an array; none until the first |
+//! | posts | `_id` is the time, author, number, body |
+//!
+//! A document changes as a whole, several do not: a friendship lies in two. Accepting and thawing first change the
+//! one who acts, who is thereby guarded against doing it twice, then the other. Each item of the trace is in one document and changes at one
+//! instant within the call, so counts and lists are right (levels counts, members and snapshot); what an action does to two members is not of one
+//! instant, and if the client dies between, it stays half done: one has a friend who has not them.
+
+mod load;
+mod wire;
+
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bson::raw::{RawArray, RawDocument};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawArrayBuf, RawDocumentBuf, rawdoc};
+
+use super::settings::Settings;
+use super::{Opened, Options};
+use crate::content::{COMMENT_SIZE, Owner, POST_SIZE};
+use crate::population::Population;
+use crate::store::{
+    Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
+};
+use wire::{Wire, number, text};
+
+struct MongoDb {
+    address: String,
+    database: String,
+    connections: usize,
+}
+
+/// Of each worker; the server does one command at a time on each.
+const DEFAULT_CONNECTIONS: usize = 8;
+
+pub fn open(options: &Options) -> Opened {
+    Settings::of(options).finish("mongodb")?;
+    let given = options.address.as_deref().unwrap_or("127.0.0.1:27017");
+    let address = given.strip_prefix("mongodb://").unwrap_or(given);
+    let (address, database) = address.split_once('/').unwrap_or((address, ""));
+    let port = address
+        .rsplit_once(':')
+        .map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(_))) || address.contains('@') {
+        return Err(format!(
+            "{given:?} is no address: write host:port or mongodb://host:port/database"
+        ));
+    }
+    Ok(Box::new(MongoDb {
+        address: address.to_owned(),
+        database: if database.is_empty() { "bg" } else { database }.to_owned(),
+        connections: options.connections.unwrap_or(DEFAULT_CONNECTIONS),
+    }))
+}
+
+impl Store for MongoDb {
+    fn name(&self) -> &'static str {
+        "mongodb"
+    }
+
+    fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
+        Box::pin(async {
+            if i32::try_from(population.members).is_err() {
+                let why = format!("{} members are too many", population.members);
+                return Err(Failure::Refused(why));
+            }
+            let wire = Wire::connect(&self.address, 1).await?;
+            let database = &*self.database;
+            wire.command(&rawdoc! { "dropDatabase": 1, "$db": database })
+                .await?;
+            let index = rawdoc! { "key": { "author": 1, "_id": -1 }, "name": "by_author" };
+            wire.command(
+                &rawdoc! { "createIndexes": "posts", "indexes": [index], "$db": database },
+            )
+            .await?;
+            Ok(())
+        })
+    }
+
+    fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
+        Box::pin(async {
+            let worker = Worker {
+                wire: Wire::connect(&self.address, self.connections).await?,
+                database: self.database.clone(),
+                population,
+            };
+            Ok(Rc::new(worker) as Rc<dyn Client>)
+        })
+    }
+}
+
+struct Worker {
+    wire: Wire,
+    database: String,
+    population: Arc<Population>,
+}
+
+impl Worker {
+    /// The one document with this `_id`.
+    async fn one(
+        &self,
+        collection: &str,
+        id: i64,
+        projection: RawDocumentBuf,
+        each: impl FnMut(&RawDocument),
+    ) -> Result<(), Failure> {
+        let filter = rawdoc! { "_id": id };
+        let find = rawdoc! {
+            "find": collection, "filter": filter, "projection": projection,
+            "limit": 1, "singleBatch": true, "$db": &*self.database,
+        };
+        wire::find(&self.wire, &self.database, collection, &find, each).await
+    }
+
+    /// Those whom an array of a member's document names. That document is read once, so the list is of one instant; what
+    /// is told of each never changes.
+    async fn people(&self, member: u32, array: &str) -> Result<People, Failure> {
+        let mut named = None;
+        let mut projection = RawDocumentBuf::new();
+        append(&mut projection, array, 1);
+        self.one("members", member.into(), projection, |document| {
+            named = Some(wire::numbers(document, array));
+        })
+        .await?;
+        let named = named.ok_or_else(|| absent(member))?;
+        let mut people = People::default();
+        if named.is_empty() {
+            return Ok(people);
+        }
+        let batch = named.len() as i64 + 1;
+        let ids: RawArrayBuf = named.iter().map(|member| *member as i32).collect();
+        let find = rawdoc! {
+            "find": "members", "filter": { "_id": { "$in": ids } },
+            "projection": { "profile": 1, "thumbnail": 1 },
+            "batchSize": batch, "$db": &*self.database,
+        };
+        wire::find(&self.wire, &self.database, "members", &find, |document| {
+            let member = number(document, "_id").unwrap_or(u64::MAX) as u32;
+            let profile = text(document, "profile").unwrap_or_default();
+            let thumbnail = bytes(document, "thumbnail");
+            people.push(&self.population, member, profile.as_bytes(), thumbnail);
+        })
+        .await?;
+        Ok(people)
+    }
+
+    /// Changes one document that `filter` finds, or with `upsert` makes one.
+    ///
+    /// # Errors
+    ///
+    /// Refused with `otherwise` if there is none.
+    async fn update(
+        &self,
+        collection: &str,
+        filter: RawDocumentBuf,
+        change: RawDocumentBuf,
+        upsert: bool,
+        otherwise: &str,
+    ) -> Result<(), Failure> {
+        let update = rawdoc! { "q": filter, "u": change, "upsert": upsert };
+        let command = rawdoc! {
+            "update": collection, "updates": [update], "$db": &*self.database,
+        };
+        let answer = self.wire.command(&command).await?;
+        match number(answer.document(), "n") {
+            Some(0) => Err(Failure::Refused(otherwise.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    async fn update_member(
+        &self,
+        filter: RawDocumentBuf,
+        change: RawDocumentBuf,
+        otherwise: &str,
+    ) -> Result<(), Failure> {
+        self.update("members", filter, change, false, otherwise)
+            .await
+    }
+
+    /// The second document of two: nobody can take the first back.
+    async fn update_other(&self, member: u32, change: RawDocumentBuf) -> Result<(), Failure> {
+        let filter = rawdoc! { "_id": member as i32 };
+        let done = self.update_member(filter, change, "no such member").await;
+        done.map_err(|why| Failure::Unknown(format!("half done: {why}")))
+    }
+
+    async fn accept(&self, invitee: u32, inviter: u32) -> Result<(), Failure> {
+        let (invitee, inviter) = (invitee as i32, inviter as i32);
+        let filter = rawdoc! { "_id": invitee, "invitations": inviter };
+        let change = rawdoc! {
+            "$pull": { "invitations": inviter }, "$addToSet": { "friends": inviter },
+        };
+        self.update_member(filter, change, "no such invitation")
+            .await?;
+        let change = rawdoc! { "$addToSet": { "friends": invitee } };
+        self.update_other(inviter as u32, change).await
+    }
+
+    async fn thaw(&self, member: u32, friend: u32) -> Result<(), Failure> {
+        let (member, friend) = (member as i32, friend as i32);
+        let filter = rawdoc! { "_id": member, "friends": friend };
+        let change = rawdoc! { "$pull": { "friends": friend } };
+        self.update_member(filter, change, "no such friendship")
+            .await?;
+        let change = rawdoc! { "$pull": { "friends": member } };
+        self.update_other(friend as u32, change).await
+    }
+
+    async fn comment(&self, member: u32, resource: u64, comment: u64) -> Result<(), Failure> {
+        let (id, number) = (resource as i64, comment as i64);
+        let body = self.text(Owner::Comment(resource, comment), COMMENT_SIZE);
+        // If it is there, nothing is found, and making a document fails because there is one.
+        let filter = rawdoc! { "_id": id, "comments.number": { "$ne": number } };
+        let entry = rawdoc! { "number": number, "member": member as i32, "body": body };
+        let change = rawdoc! { "$push": { "comments": entry } };
+        self.update("comments", filter, change, true, "not posted")
+            .await
+    }
+
+    fn text(&self, owner: Owner, size: usize) -> String {
+        let bytes = self.population.contents().make(owner, size);
+        String::from_utf8(bytes).expect("texts are letters")
+    }
+}
+
+fn absent(member: u32) -> Failure {
+    Failure::Refused(format!("member {member} is not there"))
+}
+
+/// A key that is not known when this is compiled.
+fn append(document: &mut RawDocumentBuf, key: &str, value: i32) {
+    let key = bson::raw::CString::try_from(key.to_owned()).expect("names have no zeros");
+    document.append(key, value);
+}
+
+fn bytes<'a>(of: &'a RawDocument, key: &str) -> Option<&'a [u8]> {
+    of.get_binary(key).ok().map(|binary| binary.bytes)
+}
+
+fn binary(bytes: Vec<u8>) -> Binary {
+    Binary {
+        subtype: BinarySubtype::Generic,
+        bytes,
+    }
+}
+
+/// Number and body of each document of an array.
+fn bodies(array: &RawArray) -> impl Iterator<Item = (u64, &str)> {
+    array.into_iter().filter_map(|value| {
+        let document = value.ok()?.as_document()?;
+        Some((number(document, "number")?, text(document, "body")?))
+    })
+}
+
+impl Client for Worker {
+    fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
+        Box::pin(self.load(members))
+    }
+
+    fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile> {
+        Box::pin(async move {
+            let mut found = None;
+            let projection = rawdoc! { "profile": 1, "image": 1, "resources": 1, "friends": 1, "invitations": 1 };
+            self.one("members", owner.into(), projection, |document| {
+                let count = |array| wire::numbers(document, array).len() as u64;
+                let mut profile = Profile {
+                    friends: count("friends"),
+                    invitations: (requester == owner).then(|| count("invitations")),
+                    resources: number(document, "resources").unwrap_or_default(),
+                    wrong: 0,
+                };
+                let attributes = text(document, "profile").unwrap_or_default().as_bytes();
+                profile.check(
+                    &self.population,
+                    owner,
+                    attributes,
+                    bytes(document, "image"),
+                );
+                found = Some(profile);
+            })
+            .await?;
+            found.ok_or_else(|| absent(owner))
+        })
+    }
+
+    fn list_friends(&self, _: u32, owner: u32) -> Reply<'_, People> {
+        Box::pin(self.people(owner, "friends"))
+    }
+
+    fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
+        Box::pin(self.people(member, "invitations"))
+    }
+
+    fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let (inviter, invitee) = (inviter as i32, invitee as i32);
+            let filter = rawdoc! { "_id": invitee, "invitations": { "$ne": inviter } };
+            let change = rawdoc! { "$push": { "invitations": inviter } };
+            self.update_member(filter, change, "invited already").await
+        })
+    }
+
+    fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(self.accept(invitee, inviter))
+    }
+
+    fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let (invitee, inviter) = (invitee as i32, inviter as i32);
+            let filter = rawdoc! { "_id": invitee, "invitations": inviter };
+            let change = rawdoc! { "$pull": { "invitations": inviter } };
+            self.update_member(filter, change, "no such invitation")
+                .await
+        })
+    }
+
+    fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()> {
+        Box::pin(self.thaw(member, friend))
+    }
+
+    fn view_top_resources(&self, _: u32, owner: u32, top: u32) -> Reply<'_, Resources> {
+        Box::pin(async move {
+            let mut resources = Resources::default();
+            let projection = rawdoc! { "resources": { "$slice": top as i32 } };
+            self.one("walls", owner.into(), projection, |document| {
+                let Ok(array) = document.get_array("resources") else {
+                    return;
+                };
+                for (resource, body) in bodies(array) {
+                    resources.push(&self.population, resource, body.as_bytes());
+                }
+            })
+            .await?;
+            Ok(resources)
+        })
+    }
+
+    fn view_comments(&self, _: u32, resource: u64) -> Reply<'_, Comments> {
+        Box::pin(async move {
+            let mut comments = Comments::default();
+            let projection = rawdoc! { "comments": 1 };
+            self.one("comments", resource as i64, projection, |document| {
+                let Ok(array) = document.get_array("comments") else {
+                    return;
+                };
+                for (comment, body) in bodies(array) {
+                    comments.push(&self.population, resource, comment, body.as_bytes());
+                }
+            })
+            .await?;
+            Ok(comments)
+        })
+    }
+
+    fn post_comment(&self, member: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        Box::pin(self.comment(member, resource, comment))
+    }
+
+    fn delete_comment(&self, _: u32, resource: u64, comment: u64) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let (id, number) = (resource as i64, comment as i64);
+            let filter = rawdoc! { "_id": id, "comments.number": number };
+            let change = rawdoc! { "$pull": { "comments": { "number": number } } };
+            self.update("comments", filter, change, false, "no such comment")
+                .await
+        })
+    }
+
+    fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {
+        Box::pin(async move {
+            let body = self.text(Owner::Post(member, post.number), POST_SIZE);
+            let document = rawdoc! {
+                "_id": post.time as i64, "author": member as i32,
+                "number": post.number as i64, "body": body,
+            };
+            let command = rawdoc! {
+                "insert": "posts", "documents": [document], "$db": &*self.database,
+            };
+            self.wire.command(&command).await.map(|_| ())
+        })
+    }
+
+    fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed> {
+        Box::pin(async move {
+            let mut friends = Vec::new();
+            self.one(
+                "members",
+                member.into(),
+                rawdoc! { "friends": 1 },
+                |found| {
+                    friends = wire::numbers(found, "friends");
+                },
+            )
+            .await?;
+            let friends: RawArrayBuf = friends.iter().map(|friend| *friend as i32).collect();
+            let find = rawdoc! {
+                "find": "posts", "filter": { "author": { "$in": friends } },
+                "sort": { "_id": -1 }, "limit": i64::from(top), "$db": &*self.database,
+            };
+            let mut feed = Feed::default();
+            wire::find(&self.wire, &self.database, "posts", &find, |document| {
+                let of = |key| number(document, key).unwrap_or_default();
+                let post = Post {
+                    author: of("author") as u32,
+                    number: of("number"),
+                    time: of("_id"),
+                };
+                let body = text(document, "body").unwrap_or_default();
+                feed.push(&self.population, post, body.as_bytes());
+            })
+            .await?;
+            Ok(feed)
+        })
+    }
+}

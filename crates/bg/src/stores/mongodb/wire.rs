@@ -1,0 +1,228 @@
+//! MongoDB's wire protocol: a command is one document in an OP_MSG, and so is its reply.
+//!
+//! | offset | size | |
+//! |---|---|---|
+//! | 0 | 4 | size of the message |
+//! | 4 | 4 | number of the request |
+//! | 8 | 4 | of a reply: the request it answers |
+//! | 12 | 4 | 2013 |
+//! | 16 | 4 | flags: none are sent; a reply's checksum is not asked for |
+//! | 20 | 1 | 0: a document follows |
+//! | 21 | | the document |
+//!
+//! All numbers are little-endian. The official driver wants sessions and `hello`, which not every server that
+//! speaks this protocol has; five commands need neither.
+
+use std::cell::Cell;
+
+use bson::RawDocumentBuf;
+use bson::raw::{RawBsonRef, RawDocument};
+use bytes::Bytes;
+
+use crate::store::Failure;
+use crate::stores::links::Links;
+use crate::stores::pipe::{Framing, Pipe};
+
+const OP_MSG: u32 = 2013;
+const HEADER_SIZE: usize = 21;
+
+/// Connections to one server.
+pub struct Wire {
+    address: String,
+    links: Links<Pipe<Message>>,
+    last_request: Cell<u32>,
+}
+
+/// What a command was answered.
+pub struct Answer(Bytes);
+
+impl Answer {
+    pub fn document(&self) -> &RawDocument {
+        RawDocument::from_bytes(&self.0[HEADER_SIZE..]).expect("checked when it came")
+    }
+}
+
+impl Wire {
+    pub async fn connect(address: &str, connections: usize) -> Result<Wire, Failure> {
+        let wire = Wire {
+            address: address.to_owned(),
+            links: Links::new(connections),
+            last_request: Cell::new(0),
+        };
+        wire.links.open_all(|| Pipe::open(&wire.address)).await?;
+        Ok(wire)
+    }
+
+    /// # Errors
+    ///
+    /// What the server said, as a whole or of one of several writes.
+    pub async fn command(&self, command: &RawDocument) -> Result<Answer, Failure> {
+        let number = self.last_request.get().wrapping_add(1);
+        self.last_request.set(number);
+        let link = self.links.enter(|| Pipe::open(&self.address)).await?;
+        let reply = link.call(|out| {
+            let body = command.as_bytes();
+            let size = (HEADER_SIZE + body.len()) as u32;
+            for word in [size, number, 0, OP_MSG, 0] {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            out.push(0);
+            out.extend_from_slice(body);
+        });
+        let answer = Answer(reply.await?);
+        let odd = |why: &str| Failure::Unknown(format!("the server answered {why}"));
+        let bytes = &answer.0;
+        if bytes.len() < HEADER_SIZE || word(bytes, 12) != OP_MSG || bytes[20] != 0 {
+            return Err(odd("what is no document"));
+        }
+        if word(bytes, 8) != number {
+            return Err(odd("another request"));
+        }
+        let document = RawDocument::from_bytes(&bytes[HEADER_SIZE..]);
+        let document = document.map_err(|error| odd(&error.to_string()))?;
+        refusal(document).map_or(Ok(()), Err)?;
+        Ok(answer)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
+    u32::from_le_bytes(word)
+}
+
+/// Why what was asked was not done, or may not have been.
+fn refusal(answer: &RawDocument) -> Option<Failure> {
+    let failure = |of: &RawDocument| {
+        let why = text(of, "errmsg").unwrap_or("no reason").to_owned();
+        let code = number(of, "code").unwrap_or_default();
+        match UNSURE.contains(&code) {
+            true => Failure::Unknown(format!("{why} ({code})")),
+            false => Failure::Refused(format!("{why} ({code})")),
+        }
+    };
+    if number(answer, "ok") != Some(1) {
+        return Some(failure(answer));
+    }
+    if let Ok(errors) = answer.get_array("writeErrors")
+        && let Ok(error) = errors.get_document(0)
+    {
+        return Some(failure(error));
+    }
+    // Done here, but not as safely as asked.
+    let concern = answer.get_document("writeConcernError").ok()?;
+    let why = text(concern, "errmsg").unwrap_or_default();
+    Some(Failure::Unknown(why.to_owned()))
+}
+
+/// Errors after which the command may have been done: interrupted, shut down, stepped down, out of time.
+const UNSURE: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
+
+/// A number of whatever type.
+pub fn number(of: &RawDocument, key: &str) -> Option<u64> {
+    as_number(of.get(key).ok()??)
+}
+
+pub fn as_number(value: RawBsonRef<'_>) -> Option<u64> {
+    match value {
+        RawBsonRef::Int32(number) => u64::try_from(number).ok(),
+        RawBsonRef::Int64(number) => u64::try_from(number).ok(),
+        RawBsonRef::Double(number) => Some(number as u64),
+        _ => None,
+    }
+}
+
+pub fn text<'a>(of: &'a RawDocument, key: &str) -> Option<&'a str> {
+    of.get_str(key).ok()
+}
+
+/// The numbers of an array; empty where there is none.
+pub fn numbers(of: &RawDocument, key: &str) -> Vec<u32> {
+    let Ok(array) = of.get_array(key) else {
+        return Vec::new();
+    };
+    array
+        .into_iter()
+        .filter_map(|value| Some(as_number(value.ok()?)? as u32))
+        .collect()
+}
+
+/// Calls `each` with the documents of a `find`, in order, batch by batch.
+pub async fn find(
+    wire: &Wire,
+    database: &str,
+    collection: &str,
+    command: &RawDocument,
+    mut each: impl FnMut(&RawDocument),
+) -> Result<(), Failure> {
+    let mut answer = wire.command(command).await?;
+    loop {
+        let odd = || Failure::Unknown("the server answered no cursor".to_owned());
+        let id = {
+            let cursor = answer.document().get_document("cursor");
+            let cursor = cursor.map_err(|_| odd())?;
+            let batch = cursor
+                .get_array("firstBatch")
+                .or(cursor.get_array("nextBatch"));
+            for found in batch.map_err(|_| odd())? {
+                let found = found.map_err(|_| odd())?;
+                each(found.as_document().ok_or_else(odd)?);
+            }
+            number(cursor, "id").ok_or_else(odd)? as i64
+        };
+        if id == 0 {
+            return Ok(());
+        }
+        let mut more = RawDocumentBuf::new();
+        more.append(bson::raw::cstr!("getMore"), id);
+        more.append(bson::raw::cstr!("collection"), collection);
+        more.append(bson::raw::cstr!("$db"), database);
+        answer = wire.command(&more).await?;
+    }
+}
+
+struct Message;
+
+impl Framing for Message {
+    fn size(bytes: &[u8]) -> Result<Option<usize>, String> {
+        if bytes.len() < 4 {
+            return Ok(None);
+        }
+        let size = word(bytes, 0) as usize;
+        match size < HEADER_SIZE - 5 {
+            true => Err(format!("a message of {size} bytes")),
+            false => Ok(Some(size)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::rawdoc;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_what_nobody_knows() {
+        assert_eq!(refusal(&rawdoc! { "ok": 1.0, "n": 1 }), None);
+        let refused =
+            |document: RawDocumentBuf| matches!(refusal(&document), Some(Failure::Refused(_)));
+        assert!(refused(rawdoc! { "ok": 0.0, "errmsg": "no", "code": 59 }));
+        let twice =
+            rawdoc! { "ok": 1, "n": 0, "writeErrors": [{ "code": 11000, "errmsg": "twice" }] };
+        assert!(refused(twice));
+        assert!(!refused(
+            rawdoc! { "ok": 0.0, "errmsg": "gone", "code": 11600 }
+        ));
+        let unsure =
+            rawdoc! { "ok": 1, "n": 1, "writeConcernError": { "code": 64, "errmsg": "late" } };
+        assert_eq!(refusal(&unsure), Some(Failure::Unknown("late".to_owned())));
+        assert!(refused(rawdoc! {}));
+    }
+
+    #[test]
+    fn a_message_tells_its_size() {
+        assert_eq!(Message::size(&[9, 0, 0]), Ok(None));
+        assert_eq!(Message::size(&[44, 1, 0, 0, 7]), Ok(Some(300)));
+        assert!(Message::size(&[3, 0, 0, 0]).is_err());
+    }
+}
