@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars
+.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-bg-ttl
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -23,3 +23,10 @@ bench-first-fill: ## What others wait for while a join computes a million rows f
 bench-twip-bars: ## The join engine alone, in process: timelines and counts beside their bars. ARGS='--edges FILE --rounds 3'.
 	cargo build --release --locked --package larder-bench
 	target/release/larder-bench twip-bars $(ARGS)
+
+BG_RUNS ?= bench/runs/$(shell date +%Y-%m-%d)-$(shell hostname)
+
+bench-bg-ttl: ## Unpredictable reads of PostgreSQL behind memcached, by time to live, with deletion and with leases. ARGS='--members 1000'.
+	@scripts/setup-bench bg
+	cargo build --release --locked --package larder-bg
+	python3 bench/bg/ttl.py --bg target/release/bg --into $(BG_RUNS) $(ARGS)

@@ -13,3 +13,4 @@ mod report;
 mod servers;
 mod sla;
 mod trial;
+mod under_load;

@@ -25,6 +25,10 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).expect("our own child");
     }

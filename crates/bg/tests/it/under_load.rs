@@ -1,0 +1,277 @@
+//! Data stores with a process of their own, under concurrent load and with faults: what comes of them is measured and judged.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_bg::action::Action;
+use larder_bg::draw::{self, Drawing};
+use larder_bg::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::mix::Mix;
+use larder_bg::population::Population;
+use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::stores::{self, Options};
+use rustix::process::Signal;
+
+use crate::servers::{self, Server, ask_postgres};
+
+/// Few members, so that many calls meet at each; a third of the calls write.
+fn setup(store: &str, options: &Options, timeout: Duration) -> Setup {
+    let mix = "invite-friend 12\naccept-friend-request 6\nreject-friend-request 6\nthaw-friendship 6\n\
+        post-comment 3\ndelete-comment 3\nview-comments 9\n\
+        view-profile 20\nlist-friends 20\nview-friend-requests 10\nview-top-resources 5";
+    let population = Population {
+        members: 60,
+        friends: 10,
+        invitations: 3,
+        resources: 2,
+        comments: 2,
+        image_size: Some(3000),
+        ..Population::default()
+    };
+    Setup {
+        store: Arc::from(stores::open(store, options).expect("opens")),
+        mix: Mix::parse("writes", mix).expect("a mix"),
+        drawing: Drawing::of_all(draw::DEFAULT, population.members),
+        population: Arc::new(population),
+        conduct: Conduct {
+            // Several threads look at one member at once, so that readers meet at one entry.
+            unique_reads: false,
+            timeout,
+            ..Conduct::default()
+        },
+        workers: 2,
+        tracing: Tracing::Scratch,
+        seed: 1,
+    }
+}
+
+/// Longer than anything takes that is not stopped.
+const PATIENT: Duration = Duration::from_secs(20);
+const HASTY: Duration = Duration::from_millis(300);
+
+fn loaded(store: &str, options: &Options, timeout: Duration) -> Process {
+    let mut process = Process::new(setup(store, options, timeout)).expect("can be");
+    process.load(&mut |_| {}).expect("loaded");
+    process
+}
+
+fn run(process: &mut Process, milliseconds: u64) -> Measured {
+    let trial = Trial {
+        load: Load::Threads(24),
+        warmup: Duration::ZERO,
+        duration: Duration::from_millis(milliseconds),
+    };
+    let measured = process.run(&trial).expect("a result");
+    let failures = process.live().seen(|seen| seen.failures.clone());
+    eprintln!(
+        "{} done, {:?} {failures:?}",
+        measured.done(),
+        measured.reads
+    );
+    measured
+}
+
+fn total(of: impl Fn(Action) -> u64) -> u64 {
+    Action::ALL.into_iter().map(of).sum()
+}
+
+fn refused(measured: &Measured) -> u64 {
+    total(|action| measured.of(action).refused)
+}
+
+fn unknown(measured: &Measured) -> u64 {
+    total(|action| measured.of(action).unknown)
+}
+
+/// Every answer is explained.
+fn check_right(measured: &Measured) {
+    let reads = measured.reads.as_ref().expect("traced");
+    assert!(reads.reads > 100, "{reads:?}");
+    assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+    let wrong = total(|action| measured.of(action).wrong);
+    assert_eq!(wrong, 0, "answers of other bytes than were stored");
+}
+
+/// And there were no failures.
+fn check_whole(measured: &Measured) {
+    check_right(measured);
+    assert_eq!((refused(measured), unknown(measured)), (0, 0));
+}
+
+fn at(address: String, settings: &[(&str, &str)]) -> Options {
+    let settings = settings.iter();
+    Options {
+        address: Some(address),
+        connections: Some(4),
+        settings: settings
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
+    }
+}
+
+fn at_postgres(server: &Server, settings: &[(&str, &str)]) -> Options {
+    let address = format!("postgres://postgres@{}/postgres", server.address());
+    at(address, settings)
+}
+
+#[test]
+fn postgres_answers_right_in_every_layout() {
+    let Some(server) = servers::postgres() else {
+        return;
+    };
+    for settings in [
+        [("layout", "basic"), ("rows", "2")],
+        [("layout", "aggregate"), ("rows", "1")],
+    ] {
+        let options = at_postgres(&server, &settings);
+        check_whole(&run(&mut loaded("postgres", &options, PATIENT), 700));
+    }
+}
+
+#[test]
+fn leases_keep_the_cache_right_and_a_time_to_live_does_not() {
+    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+        return;
+    };
+    let cache = ("memcached", &*cache.address());
+    let options = at_postgres(&server, &[cache, ("consistency", "lease")]);
+    check_whole(&run(
+        &mut loaded("postgres+memcached", &options, PATIENT),
+        1000,
+    ));
+
+    let settings = [cache, ("consistency", "ttl"), ("ttl", "200ms")];
+    let options = at_postgres(&server, &settings);
+    let measured = run(&mut loaded("postgres+memcached", &options, PATIENT), 1000);
+    let reads = measured.reads.expect("traced");
+    assert!(reads.unpredictable > 0, "{reads:?}");
+    let stale = reads.by_class.iter().find(|(class, _)| class == "stale");
+    assert!(stale.is_some_and(|(_, count)| *count > 0), "{reads:?}");
+    // None is much older than 200 ms: ages are by bits, 2^29 ns are 537 ms.
+    assert_eq!(reads.ages[30..].iter().sum::<u64>(), 0, "{:?}", reads.ages);
+}
+
+#[test]
+fn mongodb_answers_right_but_for_two_documents_at_once() {
+    let Some(server) = servers::mongo() else {
+        return;
+    };
+    let options = at(server.address(), &[]);
+    check_whole(&run(&mut loaded("mongodb", &options, PATIENT), 1000));
+}
+
+#[test]
+fn lost_connections_are_unknown_outcomes_and_made_again() {
+    let Some(server) = servers::postgres() else {
+        return;
+    };
+    let mut process = loaded("postgres", &at_postgres(&server, &[]), PATIENT);
+    let port = server.port;
+    process.on_second(move |_| {
+        let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'bg'";
+        ask_postgres(port, cut).expect("asked");
+    });
+    let measured = run(&mut process, 2500);
+    check_right(&measured);
+    assert!(unknown(&measured) > 0);
+    let last = measured.series.last().expect("seconds");
+    assert!(last.latency.len() > last.failed, "it goes on");
+}
+
+#[test]
+fn a_server_that_stalls_is_unknown_outcomes_until_it_goes_on() {
+    let Some(server) = servers::mongo() else {
+        return;
+    };
+    let mut process = loaded("mongodb", &at(server.address(), &[]), HASTY);
+    let pid = server.pid();
+    let mut signals = [Signal::STOP, Signal::CONT].into_iter();
+    process.on_second(move |_| {
+        if let Some(signal) = signals.next() {
+            rustix::process::kill_process(pid, signal).expect("our own child");
+        }
+    });
+    let measured = run(&mut process, 3000);
+    check_right(&measured);
+    assert!(unknown(&measured) > 0);
+    let last = measured.series.last().expect("seconds");
+    assert!(last.latency.len() > last.failed, "it goes on");
+}
+
+#[test]
+fn a_server_that_is_gone_is_refusals_and_the_trial_ends() {
+    let Some(server) = servers::postgres() else {
+        return;
+    };
+    let mut process = loaded("postgres", &at_postgres(&server, &[]), PATIENT);
+    let mut server = Some(server);
+    process.on_second(move |_| drop(server.take()));
+    let measured = run(&mut process, 2000);
+    check_right(&measured);
+    assert!(refused(&measured) > 0);
+}
+
+#[test]
+fn without_its_cache_reads_are_right_and_writes_refused() {
+    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+        return;
+    };
+    let at = ("memcached", &*cache.address());
+    let mut process = loaded("postgres+memcached", &at_postgres(&server, &[at]), PATIENT);
+    let mut cache = Some(cache);
+    process.on_second(move |_| drop(cache.take()));
+    let measured = run(&mut process, 2000);
+    check_right(&measured);
+    assert!(refused(&measured) > 0);
+    let last = measured.series.last().expect("seconds");
+    assert!(last.latency.len() > last.failed, "reads go on");
+}
+
+/// Answers every read with the same bytes, whatever was asked.
+fn answers_nonsense(nonsense: &'static [u8]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.expect("a client");
+            std::thread::spawn(move || {
+                let mut asked = [0; 65536];
+                while stream.read(&mut asked).is_ok_and(|size| size > 0)
+                    && stream.write_all(nonsense).is_ok()
+                {}
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn nonsense_is_measured_as_failed_calls() {
+    let Some(server) = servers::postgres() else {
+        return;
+    };
+    let good = servers::memcached().expect("as PostgreSQL");
+    let set = |cache: &str| at_postgres(&server, &[("memcached", cache)]);
+    // Loads through a cache that works; runs with one that answers values nobody stored.
+    drop(loaded("postgres+memcached", &set(&good.address()), PATIENT));
+    let cache = answers_nonsense(b"VA 5 f0 c1\r\nhello\r\n");
+    let measured = run_loaded("postgres+memcached", &set(&cache));
+    let reads = measured.reads.as_ref().expect("traced");
+    assert_eq!(reads.unpredictable, 0);
+    assert_eq!(measured.done(), 0);
+    assert!(refused(&measured) > 0);
+
+    for nonsense in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64], b"\r\n"] {
+        let address = answers_nonsense(nonsense);
+        let measured = run_loaded("mongodb", &at(address, &[]));
+        assert_eq!(measured.done(), 0);
+    }
+}
+
+/// A short trial of what was loaded before, if at all.
+fn run_loaded(store: &str, options: &Options) -> Measured {
+    let process = Process::new(setup(store, options, HASTY));
+    run(&mut process.expect("can be"), 300)
+}
