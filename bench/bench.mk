@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-bg-ttl
+.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -30,3 +30,8 @@ bench-bg-ttl: ## Unpredictable reads of PostgreSQL behind memcached, by time to 
 	@scripts/setup-bench bg
 	cargo build --release --locked --package larder-bg
 	python3 bench/bg/ttl.py --bg target/release/bg --into $(BG_RUNS) $(ARGS)
+
+bench-bg: ## SoAR of larder, PostgreSQL, PostgreSQL with memcached, MongoDB's protocol and Redis: the report's Figure 6. MEMBERS=1000 is quicker.
+	@scripts/setup-bench bg
+	cargo build --release --locked --package larder-bg --package larder-cli
+	python3 bench/bg/soar.py --bg target/release/bg --larder target/release/larder --into $(BG_RUNS) $(if $(MEMBERS),--members $(MEMBERS)) $(ARGS)

@@ -1,0 +1,167 @@
+"""SoAR of larder, PostgreSQL, PostgreSQL with memcached, a MongoDB protocol server and Redis: the report's Figure 6.
+
+Each store in turn has the machine to itself, with bg. Before each rating the population is loaded anew: bg judges
+reads from what it loaded. peers.py says how the stores are set up.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from peers import Peers, machine
+
+STORES = ["larder", "redis", "mongodb", "postgres", "postgres+memcached"]
+MIXES = ["symmetric-very-low-write", "symmetric-low-write", "symmetric-high-write"]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bg", required=True, help="the binary")
+    parser.add_argument("--larder", required=True, help="the binary")
+    parser.add_argument("--into", required=True, help="the folder of the results")
+    parser.add_argument("--members", default=os.environ.get("MEMBERS", "10000"))
+    parser.add_argument("--friends", default="100")
+    parser.add_argument("--resources", default="100")
+    parser.add_argument("--images", default="12K,none", help="sizes of profile images, or none")
+    parser.add_argument("--stores", default=",".join(STORES))
+    parser.add_argument("--mixes", default=",".join(MIXES))
+    parser.add_argument("--sla", default="95% < 100ms, 0.1% unpredictable, 5s")
+    parser.add_argument("--trial", default="2s")
+    parser.add_argument("--limit", type=float, default=90, help="seconds after which a rating ends with what it has")
+    return parser.parse_args()
+
+
+def start(peers, store, options):
+    """Address and settings of a store that runs."""
+    if store == "larder":
+        return peers.larder(options.larder), []
+    if store == "redis":
+        return peers.redis(), []
+    if store == "mongodb":
+        return peers.mongodb(), []
+    settings = ["--set", "layout=aggregate"]
+    if store == "postgres+memcached":
+        settings += ["--set", f"memcached={peers.memcached()}", "--set", "consistency=lease"]
+    return peers.postgres(), settings
+
+
+def rate(options, address, settings, store, image, mix):
+    """A row of the table."""
+    population = ["--members", options.members, "--friends", options.friends, "--resources", options.resources]
+    if image != "none":
+        population += ["--image-size", image]
+    common = ["--store", store, "--at", address, *settings, *population]
+    began = time.monotonic()
+    row = {"store": store, "image": image, "mix": mix}
+    loaded = subprocess.run([options.bg, "load", *common], capture_output=True, text=True)
+    row["load_s"] = time.monotonic() - began
+    if loaded.returncode:
+        return {**row, "end": "not loaded", "why": loaded.stderr.strip().splitlines()[-1]}
+    folder = os.path.join(options.into, "bg-soar", f"{store}-{mix}-{image}".replace("+", "-"))
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [
+        options.bg, "rate", *common, "--mix", mix, "--sla", options.sla, "--trial", options.trial,
+        "--warmup", "300ms", "--tolerance", "5", "--trials", "1", "--first", "8", "--json", "--report", folder,
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        told, said = process.communicate(timeout=options.limit)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        told, said = process.communicate()
+    row["rate_s"] = time.monotonic() - began - row["load_s"]
+    try:
+        report = json.loads(told)
+    except json.JSONDecodeError:
+        return {**row, "end": "failed", "why": (said.strip().splitlines() or ["nothing said"])[-1]}
+    # One of many: its figures are in the table, all of them in the page.
+    os.remove(os.path.join(folder, "rating.json"))
+    experiments = report["experiments"]
+    met = [one for one in experiments if one["verdict"]["met"]]
+    # Ended early, the best that was seen stands for the rating, and the row says so.
+    best = max(met, key=lambda one: one["throughput"], default=None)
+    shown = experiments[report["shown"] - 1] if report["end"] == "rated" else best
+    row |= {
+        "end": report["end"],
+        "why": report["why"],
+        "soar": report["throughput"] if report["end"] == "rated" else (best or {}).get("throughput", 0),
+        "threads": report["load"] or (best or {}).get("load", 0),
+        "experiments": len(experiments),
+        "reads": sum(one["reads"] for one in experiments),
+        "unpredictable": sum(one["unpredictable"] for one in experiments),
+        "failed": sum(one["failed"] for one in experiments),
+        "wrong": sum(one["wrong"] for one in experiments),
+    }
+    if shown:
+        row |= {"p50_ms": shown["p50_us"] / 1e3, "p95_ms": shown["p95_us"] / 1e3, "processors": shown["processors_used"]}
+    return row
+
+
+def cell(row):
+    if not row:
+        return ""
+    if "soar" not in row:
+        return row["end"]
+    return f"{row['soar']:,.0f}" + ("" if row["end"] == "rated" else "\\*")
+
+
+def write(options, rows):
+    """The table so far, after each row: whoever ends this has what there is."""
+    stores, mixes, images = options.stores.split(","), options.mixes.split(","), options.images.split(",")
+    found = {(row["store"], row["image"], row["mix"]): row for row in rows}
+    with open(os.path.join(options.into, "bg-soar.jsonl"), "w") as out:
+        out.writelines(json.dumps(row) + "\n" for row in rows)
+    with open(os.path.join(options.into, "bg-soar.md"), "w") as out:
+        out.write(
+            f"# SoAR, side by side\n\n"
+            f"{options.members} members, {options.friends} friends and {options.resources} resources each; agreement `{options.sla}`; "
+            f"trials of {options.trial}; `make bench-bg`, {datetime.date.today()}, {machine()}. Server and bg share the machine. "
+            f"How each store is set up: `bench/bg/peers.py`. A star: the search was ended after {options.limit:.0f} s, the best trial that met the agreement stands.\n"
+        )
+        for image in images:
+            title = "Without images" if image == "none" else f"Profile images of {image}, thumbnails of 2K"
+            out.write(f"\n## {title}: actions a second under the agreement\n\n| store | {' | '.join(mixes)} |\n")
+            out.write("|---|" + "---|" * len(mixes) + "\n")
+            for store in stores:
+                cells = [cell(found.get((store, image, mix))) for mix in mixes]
+                out.write(f"| {store} | {' | '.join(cells)} |\n")
+        out.write("\n## Each rating\n\n| store | image | mix | SoAR | threads | p50 ms | p95 ms | reads judged | unpredictable | failed | wrong | bg's processors | experiments | load s | rating s |\n")
+        out.write("|---" * 15 + "|\n")
+        for row in rows:
+            number = lambda name, form: format(row[name], form) if row.get(name) is not None else ""
+            out.write(
+                f"| {row['store']} | {row['image']} | {row['mix']} | {cell(row)} | {number('threads', 'd')} | {number('p50_ms', '.2f')} "
+                f"| {number('p95_ms', '.2f')} | {number('reads', 'd')} | {number('unpredictable', 'd')} | {number('failed', 'd')} "
+                f"| {number('wrong', 'd')} | {number('processors', '.2f')} | {number('experiments', 'd')} | {number('load_s', '.1f')} | {number('rate_s', '.1f')} |\n"
+            )
+        for row in rows:
+            if row.get("why"):
+                out.write(f"\n{row['store']}, {row['image']}, {row['mix']}: {row['why']}\n")
+
+
+def main():
+    options = arguments()
+    os.makedirs(options.into, exist_ok=True)
+    rows = []
+    for store in options.stores.split(","):
+        with Peers() as peers:
+            address, settings = start(peers, store, options)
+            for image in options.images.split(","):
+                for mix in options.mixes.split(","):
+                    row = rate(options, address, settings, store, image, mix)
+                    rows.append(row)
+                    write(options, rows)
+                    print(
+                        f"{store}, images {image}, {mix}: {cell(row)} actions/s with {row.get('threads', 0)} threads, "
+                        f"{row.get('unpredictable', 0)} unpredictable, {row.get('failed', 0)} failed; "
+                        f"loaded in {row['load_s']:.1f} s, rated in {row.get('rate_s', 0):.1f} s {row.get('why') or ''}",
+                        flush=True,
+                    )
+
+
+main()
