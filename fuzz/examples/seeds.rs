@@ -9,12 +9,16 @@ use larder_batch::{Compression, Manifest, SegmentDigest, SegmentEntry};
 use larder_journal::Entry;
 use larder_journal::format::{FileHeader, FileKind, Totals};
 use larder_types::{PartitionId, key_hash};
+use larder_validate::Span;
+use larder_validate::record::{Encoder, Outcome, Record, What};
+use larder_validate::set::Sketch;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     segments()?;
     manifests()?;
     resp()?;
     journals()?;
+    traces()?;
     Ok(())
 }
 
@@ -198,5 +202,64 @@ fn resp() -> std::io::Result<()> {
     for (name, bytes) in seeds {
         fs::write(folder.join(format!("{name}.seed")), bytes)?;
     }
+    Ok(())
+}
+
+/// Each sort of record with each outcome, reads right and wrong; and a log of each sort of line.
+fn traces() -> Result<(), Box<dyn std::error::Error>> {
+    let mut records = Vec::new();
+    let sketch = |elements: &[u64]| Sketch::of(1, 1 << 56, elements.iter().copied());
+    let whats = [
+        What::AddCount(1),
+        What::ReadCount(1),
+        What::SetCount(-3),
+        What::ReadCount(0),
+        What::PutElement(7),
+        What::ReadSet(sketch(&[7])),
+        What::RemoveElement(7),
+        What::ReadSet(sketch(&[7, 8])),
+        What::WriteContent(5),
+        What::ReadContent(5),
+        What::ReadContent(0),
+    ];
+    for (number, what) in whats.into_iter().enumerate() {
+        let start = number as u64 * 8;
+        for (outcome, kind) in [
+            (Outcome::Done, 1),
+            (Outcome::Unknown, 2),
+            (Outcome::NotDone, 1),
+        ] {
+            records.push(Record {
+                item: kind << 56,
+                span: Span::new(start, start + 10).ok_or("ascending")?,
+                session: 1,
+                action: 2,
+                outcome,
+                what,
+            });
+        }
+    }
+    let done: Vec<Record> = records
+        .iter()
+        .copied()
+        .filter(|record| record.outcome == Outcome::Done)
+        .collect();
+    for (name, records) in [("all", &records[..]), ("done", &done), ("none", &[])] {
+        let mut encoder = Encoder::default();
+        let mut bytes = Encoder::header().to_vec();
+        for record in records {
+            bytes.extend_from_slice(&encoder.record(record));
+        }
+        bytes.extend_from_slice(&encoder.footer());
+        fs::write(folder("trace")?.join(name), bytes)?;
+    }
+    let log = "\
+UPDATE,ACCEPTFRND,0,0,7,1,3,1,D,THAW
+UPDATE,POSTCOMMENT,1,0,7,-9223372036854775808,4,2,I,ACCEPT
+READ,PENDFRND,2,1,4294967295,0,9223372036854775807,100,PROFILE
+READ,PENDFRND,3,1,8,5,10,null,PROFILE
+READ,GRPSHORTEST,4,1,8,5,10,3#3,SHORTEST
+";
+    fs::write(folder("bg_text")?.join("lines"), log)?;
     Ok(())
 }

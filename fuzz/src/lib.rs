@@ -12,6 +12,7 @@ mod mutate;
 mod pgoutput;
 mod resp;
 mod segment;
+mod trace;
 
 pub use journal::{journal, journal_file, read_journal, reseal_journal};
 pub use manifest::manifest;
@@ -19,3 +20,4 @@ pub use mutate::Mutations;
 pub use pgoutput::{changes_of, pgoutput};
 pub use resp::resp;
 pub use segment::{read_segment, reseal_segment, segment};
+pub use trace::{bg_text, holds_records, reseal_trace, trace};

@@ -5,7 +5,9 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 5] = ["resp", "segment", "manifest", "journal", "pgoutput"];
+const TARGETS: [&str; 7] = [
+    "resp", "segment", "manifest", "journal", "pgoutput", "trace", "bg_text",
+];
 
 pub fn run(seconds_each: &str) -> Result<(), String> {
     if seconds_each.parse::<u32>().is_err() {

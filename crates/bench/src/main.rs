@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
-//! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
+//! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `validate` judges traces in memory; `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
 
 mod first_fill;
 mod karma;
@@ -25,6 +25,7 @@ mod table_rivals;
 mod twip;
 mod twip_bars;
 mod twip_graph;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -53,6 +54,8 @@ enum Bench {
     Karma(karma::KarmaArgs),
     /// What others wait for while a join computes a million rows for its first reader
     FirstFill(first_fill::FirstFillArgs),
+    /// Records of benchmark runs judged per second, on many items and on one
+    Validate(validate::ValidateArgs),
     /// All in-process figures of the join engine beside their bars, each in a process of its own
     TwipBars(twip_bars::TwipBarsArgs),
     /// Timelines over the network, beside Redis, memcached and PostgreSQL with clients that fan out
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
         Bench::Twip(args) => twip::run(&args),
         Bench::Karma(args) => karma::run(&args),
         Bench::FirstFill(args) => first_fill::run(&args),
+        Bench::Validate(args) => validate::run(&args),
         Bench::TwipBars(args) => twip_bars::run(&args),
         Bench::TwipNet(args) => net::twip::run(&args),
         Bench::Newp(args) => net::newp::run(&args),

@@ -34,9 +34,28 @@ impl Kind {
         }
     }
 
+    /// As the logs have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Friends => "ACCEPTFRND",
+            Kind::Requests => "PENDFRND",
+            Kind::Comments => "POSTCOMMENT",
+        }
+    }
+
+    /// The kind of an item made by [`Kind::item`].
+    pub fn of(item: u64) -> Option<Kind> {
+        match item >> 56 {
+            1 => Some(Kind::Friends),
+            2 => Some(Kind::Requests),
+            3 => Some(Kind::Comments),
+            _ => None,
+        }
+    }
+
     /// The item of the trace that stands for this kind's count at `id`.
     pub fn item(self, id: u32) -> u64 {
-        (self as u64) << 32 | u64::from(id)
+        (self as u64 + 1) << 56 | u64::from(id)
     }
 }
 
@@ -133,9 +152,9 @@ pub struct Loaded {
 
 impl Initial for Loaded {
     fn count(&self, item: u64) -> i32 {
-        match item >> 32 {
-            0 => self.friends,
-            1 => self.requests,
+        match item >> 56 {
+            1 => self.friends,
+            2 => self.requests,
             _ => self.comments,
         }
     }

@@ -158,6 +158,74 @@ impl Encoder {
     }
 }
 
+/// Reads a trace piece by piece: the header, a piece for each record, the footer. Nothing of it is to be believed before [`Decoder::finish`].
+pub struct Decoder {
+    check: Encoder,
+    expected: u64,
+}
+
+impl Decoder {
+    /// Takes the header of a trace of so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupted::Size`] and [`Corrupted::Header`].
+    pub fn start(bytes: u64, header: &[u8; RECORD_SIZE]) -> Result<Decoder, Corrupted> {
+        let size = RECORD_SIZE as u64;
+        if *header != Encoder::header() {
+            return Err(Corrupted::Header);
+        }
+        match (bytes / size).checked_sub(2) {
+            Some(expected) if bytes.is_multiple_of(size) => Ok(Decoder {
+                check: Encoder::default(),
+                expected,
+            }),
+            _ => Err(Corrupted::Size {
+                bytes: bytes as usize,
+            }),
+        }
+    }
+
+    /// How many records are between the header and the footer.
+    pub fn expected(&self) -> u64 {
+        self.expected
+    }
+
+    /// # Errors
+    ///
+    /// [`Corrupted::Record`].
+    pub fn record(&mut self, piece: &[u8; RECORD_SIZE]) -> Result<Record, Corrupted> {
+        let index = self.check.records;
+        self.check.absorb(piece);
+        decode_record(piece).ok_or(Corrupted::Record { index })
+    }
+
+    /// Takes the footer.
+    ///
+    /// # Errors
+    ///
+    /// What the records read so far are not those that were written.
+    pub fn finish(self, footer: &[u8; RECORD_SIZE]) -> Result<(), Corrupted> {
+        if footer[..8] != *FOOT || footer[24..].iter().any(|byte| *byte != 0) {
+            return Err(Corrupted::Footer);
+        }
+        let (records, checksum) = (word(footer, 8), word(footer, 16));
+        if records != self.check.records {
+            return Err(Corrupted::Count {
+                records: self.check.records,
+                footer: records,
+            });
+        }
+        if checksum != u64::from(self.check.checksum) {
+            return Err(Corrupted::Checksum {
+                records: u64::from(self.check.checksum),
+                footer: checksum,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// All records of a trace.
 ///
 /// # Errors

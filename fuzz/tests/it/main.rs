@@ -88,6 +88,27 @@ fn replication_seeds_and_their_mutations_change_rows() {
     assert!(telling > 500, "{telling} of 2000 told of changes");
 }
 
+#[test]
+fn no_bytes_upset_the_trace_decoder_or_the_judge() {
+    check("trace", fuzz::trace, 20_000);
+}
+
+#[test]
+fn no_bytes_upset_the_parser_of_text_logs() {
+    check("bg_text", fuzz::bg_text, 100_000);
+}
+
+#[test]
+fn resealed_traces_get_past_the_checksum() {
+    let seeds = seeds("trace");
+    let read = Mutations::new(&seeds)
+        .take(2_000)
+        .filter_map(|bytes| fuzz::reseal_trace(&bytes))
+        .filter(|sealed| fuzz::holds_records(sealed))
+        .count();
+    assert!(read > 500, "{read}");
+}
+
 /// As below: wrong contents under right checksums must reach the code behind them.
 #[test]
 fn resealed_journals_get_past_the_checksums() {

@@ -27,7 +27,9 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     ),
     (
         "bench",
-        &["types", "table", "batch", "join", "protocol", "client"],
+        &[
+            "types", "table", "batch", "join", "validate", "protocol", "client",
+        ],
     ),
     ("bg", &["types", "validate", "protocol", "client"]),
     (
@@ -39,7 +41,7 @@ const MAY_USE: [(&str, &[&str]); 17] = [
     (
         "fuzz",
         &[
-            "types", "batch", "journal", "postgres", "protocol", "server",
+            "types", "batch", "validate", "journal", "postgres", "protocol", "server",
         ],
     ),
     ("xtask", &["protocol"]),

@@ -54,6 +54,9 @@ struct Held {
     /// When to forget more of the past.
     past_until: u64,
     unsettled: bool,
+    /// Its number was written, and its elements were.
+    of_number: bool,
+    of_elements: bool,
 }
 
 #[derive(Clone, Default)]
@@ -163,6 +166,11 @@ impl<I: Initial> Online<I> {
         {
             lanes.push(record, &self.initial, seed);
         }
+        match record.what {
+            What::AddCount(_) | What::SetCount(_) => held.of_number = true,
+            What::PutElement(_) | What::RemoveElement(_) => held.of_elements = true,
+            _ => {}
+        }
         if !held.unsettled {
             held.unsettled = true;
             self.unsettled.push(record.item);
@@ -182,8 +190,8 @@ impl<I: Initial> Online<I> {
         let seed = sink.options.seed;
         let mut none = Held::default();
         let held = self.items.get_mut(&item).unwrap_or(&mut none);
+        let of_list = held.is_list();
         let past = &mut held.past;
-        let of_list = held.now.counts.is_none() && held.now.lists.is_some();
         let sizes: &[&Record] = if of_list { &reads.counts } else { &[] };
         if !reads.lists.is_empty() || !sizes.is_empty() {
             let initially = |element| initial.contains(item, element);
@@ -220,13 +228,13 @@ impl<I: Initial> Online<I> {
             calls,
             &mut |item| {
                 let mut none = Held::default();
-                let lanes = &mut items.get_mut(&item).unwrap_or(&mut none).now;
-                match &lanes.lists {
-                    Some(list) if lanes.counts.is_none() => {
+                let held = items.get_mut(&item).unwrap_or(&mut none);
+                match &held.now.lists {
+                    Some(list) if held.is_list() => {
                         let initially = |element| initial.contains(item, element);
                         ItemHistory::of_list(list, &initially)
                     }
-                    _ => ItemHistory::of_number(lanes.counts(item, initial)),
+                    _ => ItemHistory::of_number(held.now.counts(item, initial)),
                 }
             },
             &mut self.sink,
@@ -278,6 +286,13 @@ fn is_read(record: &Record) -> bool {
         record.what,
         What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_)
     )
+}
+
+impl Held {
+    /// Whether its count is the size of its list.
+    fn is_list(&self) -> bool {
+        self.of_elements && !self.of_number
+    }
 }
 
 impl Lanes {

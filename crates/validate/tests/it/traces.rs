@@ -1,5 +1,5 @@
 use larder_validate::Span;
-use larder_validate::record::{Corrupted, Encoder, Outcome, Record, What, decode};
+use larder_validate::record::{Corrupted, Decoder, Encoder, Outcome, Record, What, decode};
 use larder_validate::report::{Class, Failure, Level, Report};
 use larder_validate::set::Sketch;
 use larder_validate::trace::{Initial, Options, judge};
@@ -96,8 +96,22 @@ fn a_trace_comes_back_as_it_was() {
     let mut random = Random(6);
     for size in 0..50 {
         let records: Vec<Record> = (0..size).map(|_| any_record(&mut random)).collect();
+        assert_eq!(decode_slowly(&encoded(&records)).as_ref(), Ok(&records));
         assert_eq!(decode(&encoded(&records)), Ok(records));
     }
+}
+
+/// Piece by piece.
+fn decode_slowly(bytes: &[u8]) -> Result<Vec<Record>, Corrupted> {
+    let (pieces, _) = bytes.as_chunks::<64>();
+    let head = pieces.first().ok_or(Corrupted::Header)?;
+    let mut decoder = Decoder::start(bytes.len() as u64, head)?;
+    assert_eq!(decoder.expected(), pieces.len() as u64 - 2);
+    let records = pieces[1..pieces.len() - 1].iter();
+    let records: Result<Vec<Record>, Corrupted> =
+        records.map(|piece| decoder.record(piece)).collect();
+    decoder.finish(&pieces[pieces.len() - 1])?;
+    records
 }
 
 #[test]
@@ -138,7 +152,9 @@ fn any_damage_is_an_error_and_never_a_panic() {
                 _ => damaged[at] = byte,
             }
         }
-        assert!(damaged == intact || decode(&damaged).is_err());
+        let decoded = decode(&damaged);
+        assert!(damaged == intact || decoded.is_err());
+        assert_eq!(decode_slowly(&damaged).is_ok(), decoded.is_ok());
     }
 }
 
