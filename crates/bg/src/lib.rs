@@ -13,12 +13,13 @@
 //! ```
 //!
 //! Read `action` for what members do, `population` for whom there is, `store` for what a data store must answer, and
-//! `content` for how an answer's bytes are known to be right; `measure` says what a trial gives.
+//! `content` for how an answer's bytes are known to be right; `measure` says what a trial gives. `deck` shows it in a browser while it runs.
 
 pub mod action;
 pub mod clock;
 pub mod command;
 pub mod content;
+pub mod deck;
 pub mod draw;
 pub mod item;
 pub mod judge;

@@ -2,6 +2,7 @@
 //!
 //! One file a command; `options` has what several take, `table` what a trial's result looks like.
 
+mod deck;
 mod load;
 pub mod options;
 mod rate;
@@ -29,7 +30,8 @@ Examples:
   bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
   bg load --store postgres --at 'host=/run/postgresql user=me' --members 10000
   bg run --store postgres --threads 16 --mix high-write --duration 30s --json
-  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s' --report /tmp/rating";
+  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s' --report /tmp/rating
+  bg deck --store memory";
 
 #[derive(Subcommand)]
 enum Command {
@@ -39,6 +41,8 @@ enum Command {
     Run(run::Arguments),
     /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
     Rate(rate::Arguments),
+    /// One trial after another, shown in the browser, with buttons for threads, stop and start
+    Deck(deck::Arguments),
     /// Judge the reads of a trace
     Validate(validate::Arguments),
     /// List the data stores that bg knows
@@ -53,6 +57,7 @@ pub fn main() -> ExitCode {
         Command::Load(arguments) => load::load(arguments),
         Command::Run(arguments) => run::run(arguments),
         Command::Rate(arguments) => rate::rate(arguments),
+        Command::Deck(arguments) => deck::deck(arguments),
         Command::Validate(arguments) => validate::validate(arguments),
         Command::Stores => {
             for known in stores::KNOWN {

@@ -6,15 +6,20 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::deck::{DeckOption, Shown};
 use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
 use super::{load, table};
+use crate::deck::Watched;
 use crate::measure::{Laboratory, Load, Trial};
-use crate::run::Process;
+use crate::run::live::Live;
+use crate::run::{Process, Tracing};
+use crate::sla::Sla;
 
 const EXAMPLES: &str = "\
 Examples:
   bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
   bg run --store null --threads 100 --mix symmetric-high-write --duration 10s
+  bg run --store memory --threads 8 --duration 60s --sla '95% < 1ms, 0% unpredictable' --deck
   bg run --store postgres --rate 2000 --mix low-write --warmup 5s --duration 60s --json";
 
 #[derive(Args)]
@@ -41,9 +46,14 @@ pub struct Arguments {
     /// Keep what was seen in this empty folder, and judge it
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
+    /// Say whether the trial keeps this agreement; reads are judged where it speaks of them
+    #[arg(long, value_name = "AGREEMENT")]
+    sla: Option<Sla>,
     /// Empty the data store and load it first
     #[arg(long)]
     load: bool,
+    #[command(flatten)]
+    deck: DeckOption,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -53,10 +63,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> Result<(), String> {
-    let setup =
+    let mut setup =
         arguments
             .conduct
             .setup(&arguments.store, &arguments.population, arguments.trace)?;
+    let sla = arguments.sla.as_ref();
+    if setup.tracing == Tracing::None
+        && sla.is_some_and(Sla::wants_reads)
+        && !setup.store.is_hollow()
+    {
+        setup.tracing = Tracing::Scratch;
+    }
     let trial = Trial {
         load: match arguments.rate {
             Some(rate) => Load::Rate(rate),
@@ -67,32 +84,57 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
     };
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
+    let address = arguments.deck.deck.as_deref();
+    let shown = address
+        .map(|address| Shown::open("run", address, &process, sla))
+        .transpose()?;
     if arguments.load || process.setup().store.is_volatile() {
-        process.load(&mut load::progress(Instant::now()))?;
+        match &shown {
+            Some(shown) => shown.load(&mut process)?,
+            None => process.load(&mut load::progress(Instant::now()))?,
+        }
     }
     let live = process.live().clone();
     interrupt(move || live.stop())?;
-    if !arguments.quiet {
-        process.on_second(|live| live.seen(|seen| eprintln!("{}", table::second(seen))));
-    }
-    let measured = process.run(&trial)?;
+    let quiet = arguments.quiet;
+    let tell = move |live: &Live| {
+        if !quiet {
+            live.seen(|seen| eprintln!("{}", table::second(seen)));
+        }
+    };
+    let measured = match &shown {
+        Some(shown) => {
+            shown.watch(&mut process, tell);
+            let ended = Watched::new(&mut process, shown.board.clone()).run(&trial);
+            shown.failed(ended)?
+        }
+        None => {
+            process.on_second(tell);
+            process.run(&trial)?
+        }
+    };
     if arguments.json {
         let text = serde_json::to_string(&measured).map_err(|why| why.to_string())?;
         println!("{text}");
-    } else {
-        print!("{}", table::result(&measured));
-        for (why, count) in process.live().seen(|seen| seen.failures.clone()) {
-            println!("{count} calls failed: {why}");
+        return Ok(());
+    }
+    print!("{}", table::result(&measured));
+    if let Some(sla) = sla {
+        for clause in sla.judge_trial(&measured).clauses {
+            println!("{} {clause}", if clause.met { "met   " } else { "missed" });
         }
-        for (class, count) in process.setup().store.injected() {
-            println!("{count} injected: {class}");
-        }
+    }
+    for (why, count) in process.live().seen(|seen| seen.failures.clone()) {
+        println!("{count} calls failed: {why}");
+    }
+    for (class, count) in process.setup().store.injected() {
+        println!("{count} injected: {class}");
     }
     Ok(())
 }
 
-/// Ctrl-C calls `end`, which lets things end with what they have; a second one ends everything.
-pub fn interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
+/// Ctrl-C stops in the way given, with what there is; a second one ends everything.
+pub fn interrupt(stop: impl Fn() + Send + 'static) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -107,7 +149,7 @@ pub fn interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
                     std::process::exit(130);
                 }
                 eprintln!("ending; once more to give up");
-                end();
+                stop();
             }
         });
     });

@@ -26,6 +26,27 @@ pub fn second(seen: &Seen) -> String {
     )
 }
 
+/// A trial in a line.
+pub fn short(measured: &Measured) -> String {
+    let all = together(measured);
+    let failed: u64 = measured.actions.iter().map(|it| it.failed.len()).sum();
+    let mut out = format!(
+        "{:.0} actions a second  p50 {}  p95 {}  p99 {}  failed {failed}",
+        measured.throughput(),
+        time(all.value_at_quantile(0.5)),
+        time(all.value_at_quantile(0.95)),
+        time(all.value_at_quantile(0.99)),
+    );
+    if let Some(reads) = &measured.reads {
+        let _ = write!(
+            out,
+            "  unpredictable {} of {} reads",
+            reads.unpredictable, reads.reads
+        );
+    }
+    out
+}
+
 /// A row for each action that was drawn, and what all of them come to.
 pub fn result(measured: &Measured) -> String {
     let mut out = String::new();

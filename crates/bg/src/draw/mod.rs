@@ -162,6 +162,11 @@ impl Drawing {
         }
     }
 
+    /// As it would be drawn of all members.
+    pub fn distribution(&self) -> Distribution {
+        self.distribution
+    }
+
     /// Of one client's members, as often among themselves as of all.
     pub fn of_fragment(
         distribution: Distribution,

@@ -1,6 +1,9 @@
 //! Tests of bg from outside.
 
+mod browser;
 mod conformance;
+mod deck;
+mod deck_page;
 mod larder;
 mod measure;
 mod mixes;

@@ -44,7 +44,7 @@ impl Drop for Server {
 }
 
 /// A test goes without; where tests run for a judgement it must not.
-fn missing(what: &str) {
+pub fn missing(what: &str) {
     let word = format!("{what} is not installed; scripts/setup test installs it");
     assert!(std::env::var_os("CI").is_none(), "{word}");
     eprintln!("skipped: {word}");

@@ -1,0 +1,135 @@
+//! The API: what the page uses, and what curl may.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::board::Board;
+use super::guard;
+
+const PAGE: &str = include_str!("page.html");
+
+pub fn router(board: Arc<Board>, addr: SocketAddr) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/v1/state", get(state))
+        .route("/v1/threads", post(threads))
+        .route("/v1/stop", post(stop))
+        .route("/v1/start", post(start))
+        .fallback(|| async { Failure::NoPath })
+        .method_not_allowed_fallback(|| async { Failure::NoMethod })
+        .layer(from_fn_with_state(addr, guard::check))
+        .with_state(board)
+}
+
+/// Why a request was not done.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nonsense: the request is never right.
+    Bad(String),
+    /// Not now, or not with this command.
+    Conflict(String),
+    Forbidden(String),
+    NoPath,
+    NoMethod,
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let known = "there are GET /v1/state, POST /v1/threads, /v1/stop and /v1/start";
+        let (status, code, message) = match self {
+            Failure::Bad(why) => (StatusCode::BAD_REQUEST, "BAD_REQUEST", why),
+            Failure::Conflict(why) => (StatusCode::CONFLICT, "CONFLICT", why),
+            Failure::Forbidden(why) => (StatusCode::FORBIDDEN, "FORBIDDEN", why),
+            Failure::NoPath => {
+                let message = format!("no such path; {known}");
+                (StatusCode::NOT_FOUND, "BAD_REQUEST", message)
+            }
+            Failure::NoMethod => {
+                let message = format!("this path takes another method; {known}");
+                (StatusCode::METHOD_NOT_ALLOWED, "BAD_REQUEST", message)
+            }
+        };
+        let body = json!({"error": {"code": code, "message": message}});
+        (status, Json(body)).into_response()
+    }
+}
+
+type Answer = Result<Json<Value>, Failure>;
+
+async fn page() -> Response {
+    // Everything is in the one page; nothing may be loaded from, or sent to, anywhere else.
+    let policy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; \
+                  img-src data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
+    (headers, Html(PAGE)).into_response()
+}
+
+/// Which seconds of the past are wanted: those from this number on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    #[serde(default)]
+    from: u64,
+}
+
+async fn state(
+    State(board): State<Arc<Board>>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(wanted) = wanted.map_err(|why| Failure::Bad(why.body_text()))?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, board.json(wanted.from)).into_response())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Threads {
+    threads: u32,
+}
+
+async fn threads(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
+    let Threads { threads } = decode(&body)?;
+    board.set_threads(threads)?;
+    Ok(Json(json!({"threads": threads})))
+}
+
+/// Nothing to say: `{}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+async fn stop(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
+    let Nothing {} = decode(&body)?;
+    board.stop()?;
+    Ok(Json(json!({"stopping": true})))
+}
+
+async fn start(State(board): State<Arc<Board>>, body: Bytes) -> Answer {
+    let Nothing {} = decode(&body)?;
+    board.start()?;
+    Ok(Json(json!({"starting": true})))
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    serde_json::from_slice(body).map_err(|why| Failure::Bad(why.to_string()))
+}

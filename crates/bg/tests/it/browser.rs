@@ -1,0 +1,182 @@
+//! A Chromium of a test's own, without a window, told what to do by the DevTools protocol.
+//!
+//! It is spoken to through two pipes (`--remote-debugging-pipe`), messages of JSON that end with a zero byte: no port, no driver to install.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde_json::{Value, json};
+
+pub struct Browser {
+    child: Child,
+    // Closed to end it.
+    to: Option<ChildStdin>,
+    from: BufReader<ChildStdout>,
+    session: Option<String>,
+    sent: u64,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    /// With one empty page; None where there is no browser on this machine.
+    pub fn start() -> Option<Browser> {
+        let Some(program) = program() else {
+            super::servers::missing("Chromium");
+            return None;
+        };
+        let profile = tempfile::tempdir().expect("a folder");
+        // What it would fetch of its own accord is turned off; as root, as in containers, it starts without its sandbox alone.
+        let flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking \
+             --disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars --remote-debugging-pipe";
+        // It reads from descriptor 3 and writes to 4.
+        let mut child = Command::new("sh")
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null", "sh"])
+            .arg(program)
+            .args(flags.split_whitespace())
+            .arg(format!("--user-data-dir={}", profile.path().display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("a browser starts");
+        let mut browser = Browser {
+            to: child.stdin.take(),
+            from: BufReader::new(child.stdout.take().expect("piped")),
+            child,
+            session: None,
+            sent: 0,
+            _profile: profile,
+        };
+        let page = browser.ask("Target.createTarget", json!({"url": "about:blank"}));
+        let attached = browser.ask(
+            "Target.attachToTarget",
+            json!({"targetId": page["targetId"], "flatten": true}),
+        );
+        browser.session = Some(attached["sessionId"].as_str().expect("a text").to_owned());
+        Some(browser)
+    }
+
+    /// Goes to an address.
+    pub fn open(&mut self, url: &str) {
+        self.ask("Page.enable", json!({}));
+        let gone = self.ask("Page.navigate", json!({"url": url}));
+        assert_eq!(gone.get("errorText"), None, "{url}: {gone}");
+    }
+
+    /// The value of an expression on the page.
+    pub fn value(&mut self, expression: &str) -> Value {
+        let asked = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let answer = self.ask("Runtime.evaluate", asked);
+        assert_eq!(
+            answer.get("exceptionDetails"),
+            None,
+            "{expression}: {answer}"
+        );
+        answer["result"]["value"].clone()
+    }
+
+    /// Returns when an expression is true, looked at as often as the page is drawn.
+    pub fn wait_until(&mut self, expression: &str) {
+        let seen = self.value(&format!(
+            "new Promise(done => {{
+               const end = performance.now() + 30000;
+               const look = () => {{
+                 let is = false;
+                 try {{ is = {expression}; }} catch (error) {{}}
+                 if (is) done('seen');
+                 else if (performance.now() > end) done(document.body.innerText);
+                 else setTimeout(look, 16);
+               }};
+               look();
+             }})"
+        ));
+        assert_eq!(seen, "seen", "not within 30 s: {expression}\n{seen}");
+    }
+
+    /// What is written in the elements of a selector, with a line for each.
+    pub fn text(&mut self, selector: &str) -> String {
+        let all = self.value(&format!(
+            "[...document.querySelectorAll({selector:?})].map(node => node.textContent).join('\\n')"
+        ));
+        all.as_str().expect("a text").to_owned()
+    }
+
+    /// Presses the mouse where a person would: a button that is hidden, covered or disabled is not pressed.
+    pub fn click(&mut self, selector: &str) {
+        let at = self.value(&format!(
+            "(() => {{
+               const node = document.querySelector({selector:?});
+               node.scrollIntoView({{ block: 'center' }});
+               const box = node.getBoundingClientRect();
+               const [x, y] = [box.x + box.width / 2, box.y + box.height / 2];
+               return {{ x, y, free: node.contains(document.elementFromPoint(x, y)) && !node.disabled }};
+             }})()"
+        ));
+        assert_eq!(at["free"], true, "{selector} cannot be clicked: {at}");
+        for kind in ["mousePressed", "mouseReleased"] {
+            self.ask("Input.dispatchMouseEvent", json!({"type": kind, "x": at["x"], "y": at["y"], "button": "left", "clickCount": 1}));
+        }
+    }
+
+    /// Clicks into a field, and replaces what it has.
+    pub fn fill(&mut self, selector: &str, text: &str) {
+        self.click(selector);
+        self.value(&format!("document.querySelector({selector:?}).select()"));
+        self.ask("Input.insertText", json!({"text": text}));
+    }
+
+    /// How wide the window is, and whether pages are dark.
+    pub fn look(&mut self, width: u32, dark: bool) {
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}),
+        );
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        self.ask(
+            "Emulation.setEmulatedMedia",
+            json!({ "features": features }),
+        );
+    }
+
+    fn ask(&mut self, method: &str, parameters: Value) -> Value {
+        self.sent += 1;
+        let mut message = json!({"id": self.sent, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = json!(session);
+        }
+        let to = self.to.as_mut().expect("open until it ends");
+        write!(to, "{message}\0").expect("the browser listens");
+        to.flush().expect("the browser listens");
+        loop {
+            let mut answer = Vec::new();
+            self.from
+                .read_until(0, &mut answer)
+                .expect("the browser answers");
+            assert_eq!(answer.pop(), Some(0), "the browser ended during {method}");
+            let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
+            if answer["id"] == self.sent {
+                assert_eq!(answer.get("error"), None, "{method}: {answer}");
+                return answer["result"].take();
+            }
+        }
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // It ends when its pipe does.
+        self.to = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn program() -> Option<&'static Path> {
+    let known = [
+        "/usr/bin/chromium",
+        "/usr/bin/chromium-browser",
+        "/usr/bin/google-chrome",
+    ];
+    known.into_iter().map(Path::new).find(|path| path.exists())
+}

@@ -1,0 +1,420 @@
+//! The deck: its API over HTTP, with trials that a test makes up.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use larder_bg::action::Action;
+use larder_bg::deck::{About, Board, Controls, Deck, FAREWELL, Order, Second, Watched};
+use larder_bg::measure::{Judged, Laboratory, Load, Measured, Trial};
+use serde_json::{Value, json};
+
+/// What was pressed.
+#[derive(Default)]
+pub struct Pressed {
+    pub threads: AtomicU32,
+    pub stop: AtomicBool,
+}
+
+impl Controls for Pressed {
+    fn set_threads(&self, threads: u32) {
+        self.threads.store(threads, Ordering::SeqCst);
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+fn about(command: &'static str) -> About {
+    About {
+        command,
+        store: "memory".to_owned(),
+        mix: "symmetric-low-write".to_owned(),
+        draw: "uniform".to_owned(),
+        members: 1000,
+        friends: 10,
+        resources: 10,
+        image_size_bytes: None,
+        workers: 2,
+        threads_max: 1000,
+    }
+}
+
+pub fn trial(load: Load, seconds: u64) -> Trial {
+    Trial {
+        load,
+        warmup: Duration::ZERO,
+        duration: Duration::from_secs(seconds),
+    }
+}
+
+/// So many profiles viewed in so many microseconds, and one list of friends that was slow.
+pub fn measured(seconds: u64, calls: u64, us: u64) -> Measured {
+    let mut measured = Measured::new(Duration::from_secs(seconds));
+    for _ in 0..calls {
+        measured.actions[Action::ViewProfile as usize].record(us * 1000, None);
+    }
+    measured.actions[Action::ListFriends as usize].record(200_000_000, None);
+    measured
+}
+
+pub struct Open {
+    pub board: Arc<Board>,
+    pub pressed: Arc<Pressed>,
+    pub deck: Deck,
+}
+
+pub fn open(command: &'static str, sla: Option<&str>) -> Open {
+    let pressed = Arc::new(Pressed::default());
+    let sla = sla.map(|text| text.parse().expect("an agreement"));
+    let board = Arc::new(Board::new(about(command), sla, pressed.clone()));
+    let deck = Deck::open("0", board.clone()).expect("opens");
+    Open {
+        board,
+        pressed,
+        deck,
+    }
+}
+
+impl Open {
+    pub fn second(&self, now: u64, threads: u32) {
+        let (second, total) = (measured(1, 99, 50), measured(now, 99 * now, 50));
+        self.board.second(&Second {
+            now: Duration::from_secs(now),
+            threads,
+            second: &second,
+            total: &total,
+            failures: &[],
+        });
+    }
+
+    fn state(&self, from: u64) -> Value {
+        let path = format!("/v1/state?from={from}");
+        let (status, body) = get(self.deck.addr(), &path);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
+    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        let json = [("Content-Type", "application/json")];
+        let (status, body) = ask(self.deck.addr(), "POST", path, &json, &body.to_string());
+        (status, serde_json::from_str(&body).expect("JSON"))
+    }
+
+    #[track_caller]
+    fn refuses(&self, path: &str, body: &Value, status: u16, why: &str) {
+        let (got, answer) = self.post(path, body);
+        let message = answer["error"]["message"].as_str().expect("a message");
+        assert!(
+            got == status && message.contains(why),
+            "{path} {body}: {got} {message}"
+        );
+    }
+}
+
+fn get(addr: SocketAddr, path: &str) -> (u16, String) {
+    ask(addr, "GET", path, &[], "")
+}
+
+fn ask(
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String) {
+    let mut stream = TcpStream::connect(addr).expect("the deck listens");
+    let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
+    if !headers.iter().any(|(name, _)| *name == "Host") {
+        request += &format!("Host: {addr}\r\n");
+    }
+    for (name, value) in headers {
+        request += &format!("{name}: {value}\r\n");
+    }
+    request += &format!("Content-Length: {}\r\n\r\n{body}", body.len());
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).expect("a status");
+    (status.parse().expect("a number"), body.to_owned())
+}
+
+#[test]
+fn each_second_is_told_with_its_figures_and_those_of_each_action() {
+    let open = open(
+        "run",
+        Some("95% < 100ms, list-friends: 90% < 100ms, 0.1% unpredictable, 60s"),
+    );
+    let before = open.state(0);
+    assert_eq!(
+        (&before["phase"], &before["all"]),
+        (&json!("waiting"), &Value::Null)
+    );
+    assert_eq!(before["agreement"]["clauses"][0]["state"], "open");
+    open.board.begins(&trial(Load::Threads(4), 10));
+    for now in 1..=3 {
+        open.second(now, 4);
+    }
+    let state = open.state(0);
+    assert_eq!(state["phase"], "running");
+    assert_eq!(state["trial"]["elapsed_seconds"], 3.0);
+    assert_eq!(state["all"]["second"]["actions_per_second"], 100.0);
+    let rows = state["actions"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| row["action"].as_str()).collect();
+    assert_eq!(names, [Some("view-profile"), Some("list-friends")]);
+    let p99 = rows[0]["trial"]["latency_us_p99"]
+        .as_f64()
+        .expect("a number");
+    assert!((49.0..51.0).contains(&p99), "{p99}");
+    // Each action by the clause of its own, or of all.
+    assert_eq!(rows[0]["agreed"]["met"], true);
+    assert_eq!(rows[1]["agreed"]["within_percent"], 0.0);
+    assert_eq!(rows[1]["agreed"]["met"], false);
+    let states: Vec<_> = state["agreement"]["clauses"]
+        .as_array()
+        .expect("clauses")
+        .iter()
+        .map(|clause| clause["state"].as_str())
+        .collect();
+    assert_eq!(states, [Some("met"), Some("missed"), Some("open")]);
+    // Whoever has seen some gets the others alone.
+    let points = &open.state(2)["points"];
+    assert_eq!(
+        (&points["from"], points["points"].as_array().map(Vec::len)),
+        (&json!(2), Some(1))
+    );
+    assert_eq!(open.state(9)["points"], json!({"from": 3, "points": []}));
+}
+
+#[test]
+fn an_hour_of_seconds_is_remembered_and_their_numbers_go_on() {
+    let open = open("run", None);
+    open.board.begins(&trial(Load::Threads(1), 100_000));
+    let second = Measured::new(Duration::from_secs(1));
+    let most = Board::POINTS_MAX as u64;
+    for now in 1..=most + 5 {
+        open.board.second(&Second {
+            now: Duration::from_secs(now),
+            threads: 1,
+            second: &second,
+            total: &second,
+            failures: &[],
+        });
+    }
+    let points = &open.state(0)["points"];
+    assert_eq!(points["from"], 5);
+    assert_eq!(
+        points["points"].as_array().map(Vec::len),
+        Some(most as usize)
+    );
+    assert_eq!(
+        open.state(most + 4)["points"]["points"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+}
+
+#[test]
+fn threads_are_changed_while_a_closed_loop_runs_and_refused_with_the_reason_otherwise() {
+    let open = open("run", None);
+    let four = json!({"threads": 4});
+    open.refuses("/v1/threads", &four, 409, "no trial runs just now");
+    open.board.begins(&trial(Load::Threads(1), 10));
+    open.second(1, 1);
+    assert_eq!(
+        open.post("/v1/threads", &four),
+        (200, json!({"threads": 4}))
+    );
+    assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 4);
+    assert_eq!(open.state(0)["trial"]["threads"], 4);
+    for (body, why) in [
+        (json!({"threads": 0}), "must be 1 to 1000"),
+        (json!({"threads": 1001}), "must be 1 to 1000"),
+        (json!({"threads": -1}), "invalid value"),
+        (json!({"thread": 4}), "unknown field"),
+        (json!([]), "invalid length"),
+    ] {
+        open.refuses("/v1/threads", &body, 400, why);
+    }
+    assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 4);
+    open.board.begins(&trial(Load::Rate(100.0), 10));
+    open.second(1, 1);
+    open.refuses("/v1/threads", &four, 409, "an open loop");
+    open.board.ended(None);
+    open.refuses("/v1/stop", &json!({}), 409, "it has ended");
+    assert_eq!(open.state(0)["controls"]["stop"], false);
+
+    let search = self::open("rate", None);
+    search.board.begins(&trial(Load::Threads(1), 10));
+    search.second(1, 1);
+    search.refuses(
+        "/v1/threads",
+        &four,
+        409,
+        "a rating chooses its threads itself",
+    );
+    assert_eq!(search.state(0)["controls"]["threads"], false);
+}
+
+#[test]
+fn a_stop_is_obeyed_by_the_trial_that_runs_or_the_next_ones_first_second() {
+    let open = open("run", None);
+    // Before anything runs: whoever begins a trial forgets what was pressed before it.
+    assert_eq!(open.post("/v1/stop", &json!({})).0, 200);
+    open.pressed.stop.store(false, Ordering::SeqCst);
+    open.board.begins(&trial(Load::Threads(1), 10));
+    open.second(1, 1);
+    assert!(open.pressed.stop.load(Ordering::SeqCst));
+    let state = open.state(0);
+    assert_eq!(
+        (&state["phase"], &state["controls"]["stopping"]),
+        (&json!("ending"), &json!(true))
+    );
+    assert_eq!(open.board.order(), Order::Stop);
+    open.refuses("/v1/start", &json!({}), 409, "only `bg deck` starts again");
+}
+
+#[test]
+fn a_deck_that_was_stopped_starts_again_with_the_threads_chosen_meanwhile() {
+    let open = open("deck", None);
+    assert_eq!(open.post("/v1/stop", &json!({})).0, 200);
+    let board = open.board.clone();
+    let resting = thread::spawn(move || board.rest());
+    while open.state(0)["phase"] != "stopped" {
+        thread::yield_now();
+    }
+    assert_eq!(open.post("/v1/threads", &json!({"threads": 7})).0, 200);
+    assert_eq!(open.post("/v1/start", &json!({})).0, 200);
+    assert!(resting.join().expect("no panic"), "it shall go on");
+    assert_eq!(open.board.threads(), Some(7));
+    // And one that is told to quit does not rest at all.
+    open.board.quit();
+    assert!(!open.board.rest());
+}
+
+#[test]
+fn trials_of_a_search_are_points_with_their_verdicts_and_a_failed_one_says_why() {
+    struct Model(Mutex<Vec<Result<Measured, String>>>);
+    impl Laboratory for Model {
+        fn run(&mut self, _: &Trial) -> Result<Measured, String> {
+            self.0.lock().unwrap().remove(0)
+        }
+    }
+    let open = open("rate", Some("90% < 100ms, 0% unpredictable, 60s"));
+    let mut wrong = measured(3, 99, 50);
+    wrong.reads = Some(Judged {
+        reads: 100,
+        unpredictable: 2,
+        by_class: vec![("stale".to_owned(), 2)],
+        witnesses: vec!["the first".to_owned()],
+        ..Judged::default()
+    });
+    let mut right = measured(3, 99, 50);
+    right.reads = Some(Judged {
+        reads: 100,
+        ..Judged::default()
+    });
+    let mut model = Model(Mutex::new(vec![
+        Ok(right),
+        Ok(wrong),
+        Err("cannot connect".to_owned()),
+    ]));
+    let mut watched = Watched::new(&mut model, open.board.clone());
+    for threads in [1, 2, 4] {
+        let _ = watched.run(&trial(Load::Threads(threads), 3));
+        open.board.explain("double");
+    }
+    let state = open.state(0);
+    let told: Vec<_> = state["trials"]
+        .as_array()
+        .expect("trials")
+        .iter()
+        .map(|it| {
+            (
+                it["load"]["threads"].clone(),
+                it["met"].clone(),
+                it["why"].clone(),
+            )
+        })
+        .collect();
+    let why = json!("0% unpredictable: 2.00% of 100 reads");
+    assert_eq!(
+        told,
+        [
+            (json!(1), json!(true), json!("")),
+            (json!(2), json!(false), why),
+            (json!(4), Value::Null, json!("cannot connect")),
+        ]
+    );
+    assert_eq!(state["trials"][0]["purpose"], "double");
+    let reads = &state["reads"];
+    assert_eq!(
+        (&reads["trial"], &reads["unpredictable"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(reads["by_class"], json!([["stale", 2]]));
+    assert_eq!(reads["witnesses"], json!(["the first"]));
+}
+
+#[test]
+fn pages_of_other_sites_cannot_press_its_buttons() {
+    let open = open("run", None);
+    open.board.begins(&trial(Load::Threads(1), 10));
+    open.second(1, 1);
+    let addr = open.deck.addr();
+    let json = ("Content-Type", "application/json");
+    for headers in [
+        vec![("Content-Type", "text/plain")],
+        vec![],
+        vec![json, ("Origin", "http://elsewhere.example")],
+        vec![json, ("Host", "elsewhere.example")],
+    ] {
+        let (status, body) = ask(addr, "POST", "/v1/stop", &headers, "{}");
+        assert_eq!(status, 403, "{headers:?}: {body}");
+    }
+    assert!(!open.pressed.stop.load(Ordering::SeqCst));
+    let rebound = [("Host", "elsewhere.example")];
+    assert_eq!(ask(addr, "GET", "/v1/state", &rebound, "").0, 403);
+    assert_eq!(get(addr, "/v1/state?form=1").0, 400);
+    assert_eq!(get(addr, "/v1/nothing").0, 404);
+    assert_eq!(get(addr, "/v1/stop").0, 405);
+    let (status, page) = get(addr, "/");
+    assert!(status == 200 && page.contains("<title>bg deck</title>"));
+}
+
+#[test]
+fn a_page_that_watches_learns_of_the_end_and_nobody_waits_without_one() {
+    let alone = open("run", None);
+    let (_, began) = (alone.board.ended(None), Instant::now());
+    drop(alone);
+    assert!(began.elapsed() < FAREWELL, "nobody watched");
+
+    let watched = open("run", None);
+    watched.state(0);
+    let addr = watched.deck.addr();
+    let closing = thread::spawn(move || drop(watched));
+    loop {
+        let (_, body) = get(addr, "/v1/state");
+        let state: Value = serde_json::from_str(&body).expect("JSON");
+        if state["phase"] == "ended" {
+            break;
+        }
+    }
+    closing.join().expect("no panic");
+}
+
+#[test]
+fn an_address_that_is_taken_is_refused_by_name() {
+    let open = open("run", None);
+    let text = open.deck.addr().to_string();
+    let again = Deck::open(&text, open.board.clone());
+    let why = again.err().expect("it is taken");
+    assert!(why.starts_with(&format!("--deck {text}: ")), "{why}");
+    assert!(open.deck.invitation().ends_with(&format!("http://{text}/")));
+}

@@ -1,0 +1,221 @@
+//! The deck's page in a browser: what it shows, what its buttons do, and that it fits.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::Ordering;
+
+use larder_bg::measure::{Laboratory, Load, Measured, Trial};
+
+use super::browser::Browser;
+use super::deck::{self, measured, trial};
+
+const PHASE: &str = "document.querySelector('#phase').textContent";
+const FIRST_FIGURE: &str = "document.querySelector('#figures dd').firstChild.data";
+
+#[test]
+fn the_page_shows_each_second_and_its_buttons_are_obeyed() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let open = deck::open("run", Some("95% < 100ms, list-friends: 90% < 100ms, 60s"));
+    browser.open(&format!("http://{}/", open.deck.addr()));
+    browser.wait_until(&format!("{PHASE} === 'starting'"));
+    open.board.begins(&trial(Load::Threads(4), 60));
+    open.second(1, 4);
+    browser.wait_until(&format!(
+        "{PHASE} === 'running' && {FIRST_FIGURE} === '100'"
+    ));
+    let clauses = browser.text("#clauses .mark");
+    assert_eq!(clauses, "✓\n✗");
+    assert_eq!(
+        browser.text("#actions td:first-child"),
+        "view-profile\nlist-friends\nall"
+    );
+    assert!(browser.text("#doing").contains("4 threads"));
+    // One path for each line, with a stroke for each second.
+    open.second(2, 4);
+    browser.wait_until("document.querySelector('#throughput path[stroke-width]').getAttribute('d').split('L').length === 2");
+
+    browser.click("#twice");
+    browser.wait_until("document.querySelector('#count').value === '8' && document.querySelector('#doing').textContent.includes('8 threads')");
+    assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 8);
+    browser.fill("#count", "12");
+    browser.click("#set");
+    browser.wait_until("document.querySelector('#doing').textContent.includes('12 threads')");
+    assert_eq!(open.pressed.threads.load(Ordering::SeqCst), 12);
+    // Phones show all of it without scrolling sideways.
+    browser.look(360, true);
+    browser.wait_until("document.documentElement.scrollWidth <= 360 && document.querySelector('#throughput svg').clientWidth < 360");
+
+    browser.click("#stop");
+    browser.wait_until(&format!(
+        "{PHASE} === 'stopping' && document.querySelector('#stop').disabled"
+    ));
+    assert!(open.pressed.stop.load(Ordering::SeqCst));
+    // It ends and is gone: that is no connection lost.
+    open.board.ends(&Ok(measured(2, 198, 50)));
+    drop(open);
+    browser.wait_until(&format!("{PHASE} === 'ended'"));
+    browser.wait_until("lost === true");
+    assert_eq!(
+        browser.value("document.querySelector('#lost').hidden"),
+        true
+    );
+    assert_eq!(browser.value(PHASE), "ended");
+}
+
+#[test]
+fn a_search_is_a_plot_of_points_with_their_verdicts() {
+    struct Model;
+    impl Laboratory for Model {
+        fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+            let Load::Threads(threads) = trial.load else {
+                return Err("threads alone".to_owned());
+            };
+            Ok(measured(
+                3,
+                u64::from(threads) * 100,
+                u64::from(threads) * 60,
+            ))
+        }
+    }
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let open = deck::open("rate", Some("90% < 400us, 60s"));
+    let mut model = Model;
+    let mut watched = larder_bg::deck::Watched::new(&mut model, open.board.clone());
+    for threads in [1, 2, 4, 8] {
+        watched
+            .run(&trial(Load::Threads(threads), 3))
+            .expect("a result");
+        open.board.explain("double");
+    }
+    browser.look(1000, false);
+    browser.open(&format!("http://{}/", open.deck.addr()));
+    browser.wait_until("document.querySelectorAll('#visited g[data-trial]').length === 4");
+    let shown = browser.text("#trials td:first-child");
+    assert_eq!(shown, "4 double\n3 double\n2 double\n1 double");
+    let missed = "[...document.querySelectorAll('#visited g[data-trial] path')].map(cross => cross.getAttribute('visibility')).join()";
+    assert_eq!(browser.value(missed), "hidden,hidden,hidden,visible");
+    assert!(
+        browser
+            .text("#trials tr:first-child .why")
+            .contains("90% < 400us")
+    );
+    // A search chooses its threads: there is nothing to set.
+    assert_eq!(
+        browser.value("document.querySelector('#threads').hidden"),
+        true
+    );
+    open.board.ended(Some("the data store is gone".to_owned()));
+    browser.wait_until(&format!("{PHASE} === 'failed'"));
+    assert_eq!(browser.text("#failed"), "the data store is gone");
+}
+
+/// A bg of the test's own, with its deck open; gone with the value.
+struct Bg {
+    child: Child,
+    url: String,
+    /// Kept open: bg tells of each second there.
+    _stderr: BufReader<ChildStderr>,
+}
+
+impl Bg {
+    fn start(arguments: &str) -> Bg {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_bg"))
+            .args(arguments.split(' '))
+            .args("--store memory --members 100 --friends 4 --resources 2".split(' '))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("bg starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let mut line = String::new();
+        stderr.read_line(&mut line).expect("bg says where");
+        let url = line
+            .trim()
+            .strip_prefix("deck at ")
+            .expect("where the deck is");
+        Bg {
+            url: url.to_owned(),
+            child,
+            _stderr: stderr,
+        }
+    }
+
+    /// What it printed, when it has ended by itself.
+    fn result(mut self) -> String {
+        let mut out = String::new();
+        let stdout = self.child.stdout.as_mut().expect("piped");
+        stdout.read_to_string(&mut out).expect("text");
+        let status = self.child.wait().expect("our own child");
+        assert!(status.success(), "{status}: {out}");
+        out
+    }
+}
+
+impl Drop for Bg {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_run_is_watched_its_threads_changed_and_stopped_in_the_browser() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    // Each thread waits between its actions: throughput follows the number of threads.
+    let bg = Bg::start(
+        "run --quiet --deck 0 --duration 600s --threads 2 --between 20ms --sla 95%<1s,0%unpredictable",
+    );
+    browser.open(&bg.url);
+    browser.wait_until(&format!(
+        "{PHASE} === 'running' && Number({FIRST_FIGURE}) > 50"
+    ));
+    let few = browser.value("state.all.second.actions_per_second");
+    browser.fill("#count", "20");
+    browser.click("#set");
+    browser.wait_until(&format!("state.all.second.actions_per_second > 5 * {few}"));
+    // It rose in the plot, too: the last point is above (its y is less than) the first.
+    browser.wait_until(
+        "(([first, ...rest]) => Number(rest.pop()) < Number(first) - 50)(document.querySelector('#throughput path[stroke-width]').getAttribute('d').match(/ [0-9.]+/g))",
+    );
+    assert!(browser.text("#clauses").contains("95% < 1s"));
+    browser.click("#stop");
+    browser.wait_until(&format!("{PHASE} === 'ended'"));
+    // Judged before it ended: both clauses, by the whole trial.
+    assert_eq!(browser.text("#clauses .mark"), "✓\n✓");
+    let out = bg.result();
+    assert!(out.contains("met    0% unpredictable"), "{out}");
+}
+
+#[test]
+fn a_deck_starts_again_after_a_stop_and_one_that_dies_is_a_connection_lost() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let mut bg = Bg::start("deck --listen 0 --duration 1s --between 5ms");
+    browser.open(&bg.url);
+    // One trial after another, each judged.
+    browser.wait_until("state.trials.length >= 2 && state.trials[1].unpredictable === 0");
+    assert!(browser.text("#readsverdict").contains("none unpredictable"));
+    browser.click("#stop");
+    browser.wait_until(&format!("{PHASE} === 'stopped'"));
+    let trials = browser.value("state.trials.length");
+    browser.fill("#count", "3");
+    browser.click("#set");
+    browser.wait_until("state.controls.threads_next === 3");
+    browser.click("#start");
+    browser.wait_until(&format!("state.trials.length > {trials}"));
+    assert_eq!(
+        browser.value(&format!("state.trials[{trials}].load.threads")),
+        3
+    );
+    bg.child.kill().expect("our own child");
+    browser.wait_until(&format!(
+        "{PHASE} === 'connection lost' && !document.querySelector('#lost').hidden && document.querySelector('#stop').disabled"
+    ));
+}
