@@ -9,6 +9,7 @@ use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
 use super::{load, run, table};
 use crate::deck::{About, Board, Deck, Order, Watched};
 use crate::measure::{Laboratory, Load, Trial};
+use crate::rate::{End, Rating};
 use crate::run::live::Live;
 use crate::run::{Process, Tracing};
 use crate::sla::Sla;
@@ -107,6 +108,20 @@ impl Shown {
             tell(progress);
         });
         self.failed(loaded)
+    }
+
+    /// Shows what a search came to.
+    pub fn rated(&self, rating: &Rating) {
+        match &rating.end {
+            End::Rated => self.board.rated(
+                rating.load(),
+                rating.throughput(),
+                rating.confirmed,
+                &rating.notes,
+            ),
+            End::Interrupted => self.board.ended(Some("the rating was stopped".to_owned())),
+            End::Failed(why) => self.board.ended(Some(why.clone())),
+        }
     }
 
     /// Shows why it ended, if it failed.

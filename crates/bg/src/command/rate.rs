@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
+use super::deck::{DeckOption, Shown};
 use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
 use super::{load, run, table};
+use crate::deck::{Order, Watched};
 use crate::measure::{Laboratory, Measured, Trial};
 use crate::rate::{self, End, Experiment, Goal, Over, Plan};
 use crate::report::{Facts, Machine, Report, Row};
@@ -21,6 +23,7 @@ Examples:
   bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s'
   bg rate --store postgres --sla '95% < 100ms, view-profile: 99% < 10ms, 60s' --mix low-write --report /tmp/rating
   bg rate --store larder --sla 'p99 < 20ms, 1% errors' --for socialites --between-trials reload
+  bg rate --store memory --sla '95% < 1ms, 10s' --deck
   bg rate --store redis --sla 'p99 < 5ms, 30s' --over rate --first 1000
 
 The agreement (--sla) is clauses with commas between them:
@@ -43,6 +46,8 @@ pub struct Arguments {
     conduct: ConductOptions,
     #[command(flatten)]
     pub(super) search: SearchOptions,
+    #[command(flatten)]
+    deck: DeckOption,
     /// What becomes of the data store between trials
     #[arg(long, value_enum, default_value_t = State::Keep)]
     between_trials: State,
@@ -134,8 +139,18 @@ pub fn rate(arguments: Arguments) -> Result<(), String> {
         1 << 20
     })?;
     let mut process = Process::new(setup)?;
+    let address = arguments.deck.deck.as_deref();
+    let shown = address
+        .map(|address| Shown::open("rate", address, &process, Some(&search.sla)))
+        .transpose()?;
+    if let Some(shown) = &shown {
+        shown.watch(&mut process, |_| {});
+    }
     if arguments.load || process.setup().store.is_volatile() {
-        process.load(&mut load::progress(Instant::now()))?;
+        match &shown {
+            Some(shown) => shown.load(&mut process)?,
+            None => process.load(&mut load::progress(Instant::now()))?,
+        }
     }
     let stopped = Arc::new(AtomicBool::new(false));
     let (live, flag) = (process.live().clone(), stopped.clone());
@@ -152,6 +167,7 @@ pub fn rate(arguments: Arguments) -> Result<(), String> {
     search.rate(
         &plan,
         &mut laboratory,
+        shown.as_ref(),
         &stopped,
         &arguments.store.store,
         settings,
@@ -273,6 +289,7 @@ impl SearchOptions {
         &self,
         plan: &Plan,
         laboratory: &mut dyn Laboratory,
+        shown: Option<&Shown>,
         stopped: &AtomicBool,
         store: &str,
         settings: Vec<(String, String)>,
@@ -282,9 +299,21 @@ impl SearchOptions {
         let mut progress = |experiment: &Experiment| {
             number += 1;
             eprintln!("{}", line(number, experiment));
-            !stopped.load(Ordering::Relaxed)
+            let go_on = shown.is_none_or(|shown| {
+                shown.board.explain(&experiment.purpose.to_string());
+                shown.board.order() == Order::Go
+            });
+            go_on && !stopped.load(Ordering::Relaxed)
         };
-        let rating = rate::rate(plan, laboratory, &mut progress);
+        let rating = match shown {
+            Some(shown) => {
+                let mut watched = Watched::new(laboratory, shown.board.clone());
+                let rating = rate::rate(plan, &mut watched, &mut progress);
+                shown.rated(&rating);
+                rating
+            }
+            None => rate::rate(plan, laboratory, &mut progress),
+        };
         let facts = Facts {
             store: store.to_owned(),
             command: command(std::env::args()),

@@ -335,8 +335,18 @@ impl Board {
         }
     }
 
-    pub fn rated(&self, rated: Rated) {
-        self.lock().rated = Some(rated);
+    /// What the search came to; `confirmed` is the index, among those with a result, of the trial that says so.
+    pub fn rated(&self, load: u64, throughput: f64, confirmed: Option<usize>, notes: &[String]) {
+        let mut now = self.lock();
+        let mut with_result = now.visits.iter().filter(|visit| visit.seconds > 0.0);
+        now.rated = Some(Rated {
+            load,
+            actions_per_second: throughput,
+            trial: confirmed
+                .and_then(|index| with_result.nth(index))
+                .map(|visit| visit.number),
+            notes: notes.to_vec(),
+        });
     }
 
     /// There is no more to come; why, where it is a failure. The first to say so is right.
