@@ -29,18 +29,18 @@ pub fn judge_folder(folder: &Path, cores: usize) -> Result<Judged, String> {
 /// As [`judge_folder`].
 pub fn report_folder(folder: &Path, cores: usize) -> Result<Report, String> {
     let (parameters, population) = Parameters::read(folder)?;
-    let start = Start {
-        walls: Walls::new(&population),
-        top: parameters.top,
-        population,
-    };
+    let start = Start::new(population, parameters.top);
     let records = read_all(folder)?;
-    let options = Options {
+    let options = options(&start, cores);
+    Ok(judge(&records, &start, &options))
+}
+
+pub(crate) fn options(start: &Start, cores: usize) -> Options {
+    Options {
         seed: start.population.seed,
         cores,
         witnesses_max: WITNESSES_MAX,
-    };
-    Ok(judge(&records, &start, &options))
+    }
 }
 
 /// What a report says, as measurements keep it.
@@ -119,7 +119,7 @@ fn read_all(folder: &Path) -> Result<Vec<Record>, String> {
 }
 
 /// What items were before the first record: as the population has them.
-struct Start {
+pub(crate) struct Start {
     population: Population,
     walls: Walls,
     top: u32,
@@ -156,6 +156,15 @@ impl Initial for Start {
 }
 
 impl Start {
+    /// `top`: how many resources of a wall are looked at.
+    pub fn new(population: Population, top: u32) -> Start {
+        Start {
+            walls: Walls::new(&population),
+            top,
+            population,
+        }
+    }
+
     fn is_member(&self, member: u64) -> bool {
         member < u64::from(self.population.members)
     }

@@ -37,7 +37,7 @@ pub struct Arguments {
     /// Open loop: so many actions a second, whatever the data store does
     #[arg(long)]
     rate: Option<f64>,
-    /// How long each trial is measured; its reads are judged after it
+    /// How long each trial is measured
     #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
     /// Before each, not measured
@@ -46,7 +46,7 @@ pub struct Arguments {
     /// Judge by this agreement
     #[arg(long, value_name = "AGREEMENT")]
     sla: Option<Sla>,
-    /// Judge no reads: less work for this machine
+    /// Judge no reads, neither meanwhile nor after each trial: less work for this machine
     #[arg(long)]
     untraced: bool,
     /// Empty the data store and load it first
@@ -147,6 +147,9 @@ pub fn deck(arguments: Arguments) -> Result<(), String> {
     };
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
+    if !arguments.untraced {
+        process.judge_online();
+    }
     let shown = Shown::open("deck", &arguments.listen, &process, arguments.sla.as_ref())?;
     let board = shown.board.clone();
     run::interrupt(move || board.quit())?;

@@ -49,6 +49,9 @@ pub struct Arguments {
     /// Say whether the trial keeps this agreement; reads are judged where it speaks of them
     #[arg(long, value_name = "AGREEMENT")]
     sla: Option<Sla>,
+    /// Judge reads while the trial runs, too; with --trace, or an agreement that speaks of them
+    #[arg(long)]
+    online: bool,
     /// Empty the data store and load it first
     #[arg(long)]
     load: bool,
@@ -84,6 +87,9 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
     };
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
+    if arguments.online {
+        process.judge_online();
+    }
     let address = arguments.deck.deck.as_deref();
     let shown = address
         .map(|address| Shown::open("run", address, &process, sla))

@@ -249,6 +249,7 @@ impl Worker {
         make: impl FnOnce(&'a dyn Client) -> Reply<'a, T>,
     ) -> (Span, Result<T, Failure>) {
         self.calls.set(self.calls.get() + 1);
+        let began = self.under_way.begin();
         let limit = self.conduct().timeout;
         let clock = self.schedule.clock;
         let start = clock.now();
@@ -267,6 +268,7 @@ impl Worker {
         let end = clock.now();
         drop(reply);
         self.calls.set(self.calls.get() - 1);
+        self.under_way.end(began);
         if self.stopped.get() && self.calls.get() == 0 {
             self.idle.notify_one();
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Schedule;
-use crate::measure::{Load, Measured, Moment, Trial};
+use crate::measure::{Judged, Load, Measured, Moment, Trial};
 
 /// Shared between a process, those who watch it, and those who press its buttons.
 pub struct Live {
@@ -42,6 +42,10 @@ pub struct Seen {
     pub failures: Vec<(String, u64)>,
     next: Measured,
     fatal: Option<String>,
+    /// What was judged when the last second ended: reads, and the unpredictable.
+    judged: (u64, u64),
+    /// The judge gave up: what it said before does not hold for the trial so far.
+    unjudged: bool,
 }
 
 /// What one worker saw since it last told.
@@ -118,6 +122,21 @@ impl Live {
         self.stop();
     }
 
+    /// What the reads judged so far are like.
+    pub(super) fn judged(&self, judged: Judged) {
+        let mut seen = self.lock();
+        if !seen.unjudged {
+            seen.total.reads = Some(judged);
+        }
+    }
+
+    /// Reads are not judged before the trial is over.
+    pub(super) fn unjudged(&self) {
+        let mut seen = self.lock();
+        seen.unjudged = true;
+        seen.total.reads = None;
+    }
+
     pub(super) fn failed(&self) -> Option<String> {
         self.lock().fatal.clone()
     }
@@ -157,8 +176,20 @@ impl Live {
         seen.now_ns = now_ns;
         let fresh = Measured::new(Duration::from_secs(1));
         seen.second = std::mem::replace(&mut seen.next, fresh);
+        let now = seen.total.reads.as_ref();
+        if let Some((reads, unpredictable)) = now.map(|now| (now.reads, now.unpredictable)) {
+            let before = std::mem::replace(&mut seen.judged, (reads, unpredictable));
+            seen.second.reads = Some(Judged {
+                reads: reads - before.0,
+                unpredictable: unpredictable - before.1,
+                ..Judged::default()
+            });
+        }
         if counts {
             let mut moment = Moment::new();
+            if let Some(judged) = &seen.second.reads {
+                (moment.reads, moment.unpredictable) = (judged.reads, judged.unpredictable);
+            }
             for action in &seen.second.actions {
                 moment
                     .latency
@@ -193,6 +224,8 @@ impl Seen {
             failures: Vec::new(),
             next: nothing(),
             fatal: None,
+            judged: (0, 0),
+            unjudged: false,
         }
     }
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
-//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `live` what others see meanwhile.
+//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `live` what others see meanwhile, `online` the judge
+//! of reads who does not wait for the end, with `under_way` to tell how far he can see.
 //!
 //! Invariants:
 //!
@@ -20,7 +21,9 @@ mod call;
 mod effort;
 mod emulate;
 pub mod live;
+pub(crate) mod online;
 mod pace;
+mod under_way;
 mod worker;
 
 use std::collections::VecDeque;
@@ -107,6 +110,7 @@ pub struct Process {
     live: Arc<Live>,
     trials: u32,
     loaded: bool,
+    online: bool,
     on_second: Option<Tell>,
 }
 
@@ -204,6 +208,7 @@ impl Process {
             live: Arc::new(Live::new()),
             trials: 0,
             loaded: false,
+            online: false,
             on_second: None,
             setup: Arc::new(setup),
         })
@@ -216,6 +221,11 @@ impl Process {
     /// What others may watch and change while a trial runs.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
+    }
+
+    /// Judges reads while trials run, too, for those who watch: it takes processor time, and reads must be traced.
+    pub fn judge_online(&mut self) {
+        self.online = true;
     }
 
     /// Called after each second of a trial.
@@ -301,7 +311,8 @@ impl Laboratory for Process {
         let writer = folder
             .as_deref()
             .map(|folder| {
-                trace::Writer::create(folder, &self.setup, &self.state, self.live.clone())
+                let online = self.online && !self.setup.store.is_hollow();
+                trace::Writer::create(folder, &self.setup, &self.state, &self.live, online)
             })
             .transpose()?;
         let threads = match trial.load {

@@ -14,6 +14,7 @@ use tokio::time::{sleep_until, timeout};
 
 use super::live::{Control, Interval};
 use super::pace::Pace;
+use super::under_way::UnderWay;
 use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate};
 use crate::measure::Load;
 use crate::random::Random;
@@ -37,6 +38,8 @@ pub(super) struct Worker {
     pub stopped: Cell<bool>,
     /// Calls under way.
     pub calls: Cell<u32>,
+    /// And since when.
+    pub under_way: UnderWay,
     /// Told when the last call under way has ended.
     pub idle: Notify,
     pub sessions: Cell<u32>,
@@ -117,6 +120,7 @@ async fn supervise(
         threads: Cell::new(0),
         stopped: Cell::new(false),
         calls: Cell::new(0),
+        under_way: UnderWay::default(),
         idle: Notify::new(),
         sessions: Cell::new(0),
         instant: Cell::new(0),
@@ -142,6 +146,10 @@ async fn supervise(
                 }
                 if end == schedule.measured_from {
                     cpu = effort::thread_cpu();
+                }
+                let watermark = worker.under_way.tick(schedule.clock.now());
+                if let Some(recorder) = worker.recorder.borrow_mut().as_mut() {
+                    recorder.tick(watermark);
                 }
                 interval += 1;
                 let fresh = Box::new(Interval::new(interval));

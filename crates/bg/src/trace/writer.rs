@@ -21,12 +21,16 @@ use std::thread::{self, JoinHandle};
 use larder_validate::record::{Encoder, RECORD_SIZE, Record};
 
 use super::{BEFORE, Parameters};
-use crate::run::Setup;
+use crate::judge::Start;
 use crate::run::live::Live;
+use crate::run::{Setup, online};
 use crate::state::State;
 
 /// Records in a buffer.
 const BUFFER_RECORDS: usize = (1 << 20) / RECORD_SIZE;
+
+/// Records of one call, at most.
+const CALL_RECORDS: usize = 8;
 
 /// Full buffers that may wait.
 const BUFFERS_MAX: usize = 16;
@@ -35,6 +39,7 @@ const BUFFERS_MAX: usize = 16;
 pub struct Writer {
     sender: SyncSender<Full>,
     empty: Pool,
+    online: bool,
     thread: JoinHandle<Result<(), String>>,
 }
 
@@ -44,11 +49,15 @@ pub struct Recorder {
     buffer: Vec<Record>,
     sender: SyncSender<Full>,
     empty: Pool,
+    /// Whether someone judges meanwhile.
+    online: bool,
 }
 
 struct Full {
     worker: usize,
     records: Vec<Record>,
+    /// No call of the worker that began before this instant is yet to be recorded.
+    watermark: Option<u64>,
 }
 
 type Pool = Arc<Mutex<Vec<Vec<Record>>>>;
@@ -61,7 +70,8 @@ impl Writer {
         folder: &Path,
         setup: &Setup,
         state: &State,
-        live: Arc<Live>,
+        live: &Arc<Live>,
+        online: bool,
     ) -> Result<Writer, String> {
         let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
         fs::create_dir_all(folder).map_err(fail)?;
@@ -79,6 +89,10 @@ impl Writer {
         super::before(state, &mut |record| records.push(record));
         first.append(&records)?;
         first.finish()?;
+        let judge = online.then(|| {
+            let start = Start::new(setup.population.as_ref().clone(), setup.conduct.top);
+            online::Judge::start(start, &records, setup.workers, live.clone())
+        });
         let traces = (0..setup.workers)
             .map(|worker| Trace::create(folder.join(format!("worker-{worker:03}.trace"))))
             .collect::<Result<Vec<Trace>, String>>()?;
@@ -87,9 +101,9 @@ impl Writer {
         let thread = thread::Builder::new()
             .name("trace".to_owned())
             .spawn({
-                let empty = empty.clone();
+                let (empty, live) = (empty.clone(), live.clone());
                 move || {
-                    write_all(traces, &receiver, &empty).inspect_err(|why| {
+                    write_all(traces, &receiver, &empty, judge).inspect_err(|why| {
                         live.fail(why.clone());
                         // Workers must not wait for a writer that is gone.
                         receiver.iter().for_each(drop);
@@ -100,6 +114,7 @@ impl Writer {
         Ok(Writer {
             sender,
             empty,
+            online,
             thread,
         })
     }
@@ -110,6 +125,7 @@ impl Writer {
             buffer: Vec::with_capacity(BUFFER_RECORDS),
             sender: self.sender.clone(),
             empty: self.empty.clone(),
+            online: self.online,
         }
     }
 
@@ -125,14 +141,27 @@ impl Writer {
 }
 
 impl Recorder {
+    /// Records of one call come one after another, and stay together.
     pub fn push(&mut self, record: Record) {
+        if self.buffer.len() >= BUFFER_RECORDS - CALL_RECORDS
+            && self
+                .buffer
+                .last()
+                .is_none_or(|last| (last.session, last.span) != (record.session, record.span))
+        {
+            self.hand_over(None);
+        }
         self.buffer.push(record);
-        if self.buffer.len() >= BUFFER_RECORDS {
-            self.hand_over();
+    }
+
+    /// No call that began before this instant is yet to be recorded: for whoever judges meanwhile.
+    pub fn tick(&mut self, watermark: u64) {
+        if self.online {
+            self.hand_over(Some(watermark));
         }
     }
 
-    fn hand_over(&mut self) {
+    fn hand_over(&mut self, watermark: Option<u64>) {
         let next = self.empty.lock().expect("nobody panics within").pop();
         let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_RECORDS));
         let records = std::mem::replace(&mut self.buffer, next);
@@ -140,13 +169,14 @@ impl Recorder {
         let _ = self.sender.send(Full {
             worker: self.worker,
             records,
+            watermark,
         });
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.hand_over();
+        self.hand_over(None);
     }
 }
 
@@ -154,9 +184,13 @@ fn write_all(
     mut traces: Vec<Trace>,
     receiver: &Receiver<Full>,
     empty: &Pool,
+    mut judge: Option<online::Judge>,
 ) -> Result<(), String> {
     while let Ok(mut full) = receiver.recv() {
         traces[full.worker].append(&full.records)?;
+        if let Some(judge) = &mut judge {
+            judge.feed(full.worker, &full.records, full.watermark);
+        }
         full.records.clear();
         empty
             .lock()

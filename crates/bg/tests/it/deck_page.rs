@@ -219,3 +219,27 @@ fn a_deck_starts_again_after_a_stop_and_one_that_dies_is_a_connection_lost() {
         "{PHASE} === 'connection lost' && !document.querySelector('#lost').hidden && document.querySelector('#stop').disabled"
     ));
 }
+
+#[test]
+fn a_rating_shows_its_search_and_what_it_came_to() {
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let bg =
+        Bg::start("rate --deck 0 --sla 50%<1s,1s --most 4 --trial 400ms --warmup 0s --untraced");
+    browser.open(&bg.url);
+    browser.wait_until("state.trials.length > 1 && state.trials.every(trial => trial.met)");
+    browser.wait_until(&format!("{PHASE} === 'ended'"));
+    assert!(
+        browser.text("#rating").starts_with("rated "),
+        "{}",
+        browser.text("#rating")
+    );
+    // The trial that confirmed it has a ring.
+    let ring = "[...document.querySelectorAll('#visited g[data-trial]')].filter(g => g.firstChild.getAttribute('visibility') === 'visible').map(g => Number(g.dataset.trial)).join()";
+    let confirmed =
+        browser.value("String(state.trials.find(trial => trial.purpose === 'confirm').number)");
+    assert_eq!(browser.value(ring), confirmed);
+    let out = bg.result();
+    assert!(out.contains("SoAR "), "{out}");
+}

@@ -187,3 +187,33 @@ fn warm_up_is_not_measured() {
     assert!(measured.actions.iter().map(|it| it.calls()).sum::<u64>() < traced * 3 / 4);
     assert_eq!(measured.series.len(), 1);
 }
+
+#[test]
+fn reads_are_judged_while_the_trial_runs_for_those_who_watch() {
+    let mut process = Process::new(setup("memory", "symmetric-high-write", &[])).unwrap();
+    process.judge_online();
+    let seen = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    process.on_second({
+        let seen = seen.clone();
+        move |live| {
+            let judged = live.seen(|seen| seen.total.reads.clone());
+            seen.borrow_mut().push(judged);
+        }
+    });
+    let mut trial = trial(4, 3500);
+    trial.warmup = Duration::from_millis(500);
+    let measured = process.run(&trial).unwrap();
+    check_all_explained(&measured);
+    let all = measured.reads.as_ref().unwrap().reads;
+    let seen = seen.borrow();
+    let early: Vec<_> = seen[..seen.len() - 1].iter().flatten().collect();
+    let last = early.last().expect("reads were judged before the end");
+    assert!(last.reads > 100 && last.reads < all, "{last:?} of {all}");
+    for judged in early {
+        assert_eq!(
+            (judged.unpredictable, judged.undecided),
+            (0, 0),
+            "{judged:?}"
+        );
+    }
+}
