@@ -269,12 +269,17 @@ impl Join {
         {
             return Some(number);
         }
-        if let Some(head) = self.output.rows.head(&range.lo)
-            && let Some(&number) = self.tails.get(head).or_else(|| self.wholes.get(head))
-        {
-            let filled = &self.fills.get(number).range;
-            if filled.lo <= range.lo && range.hi <= filled.hi {
+        if let Some(head) = self.output.rows.head(&range.lo) {
+            if (range.hi.starts_with(head) || is_successor(head, &range.hi))
+                && let Some(&number) = self.wholes.get(head)
+            {
                 return Some(number);
+            }
+            if let Some(&number) = self.tails.get(head) {
+                let filled = &self.fills.get(number).range;
+                if filled.lo <= range.lo && range.hi <= filled.hi {
+                    return Some(number);
+                }
             }
         }
         self.status.covering(&range.lo, &range.hi)

@@ -259,8 +259,9 @@ impl Engine {
         for &maker in &self.tables[table as usize].makers {
             let join = self.maker(maker);
             if join.definition.mode != Mode::Pull {
-                let cursor = join.output.rows.cursor(&range.lo, &range.hi, reverse);
-                streams.push(Stream::stored(maker, cursor));
+                let rows = &join.output.rows;
+                let cursor = rows.cursor_near(&range.lo, &range.hi, reverse);
+                streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
             }
             let computed = view.computed.iter().filter(|(m, _)| *m == maker);
             streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, reverse)));
@@ -339,8 +340,21 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     if binding.bound == 0 && !is_scanned_whole(join, range, &whole) {
         return Some(range.clone());
     }
+    if range.hi <= whole.lo || whole.hi <= range.lo {
+        return None;
+    }
     if range.lo < whole.lo || range.hi > whole.hi {
-        return Some(range.clone());
+        // Part of a page that several joins make. If this join's part is as good as its group, the next read, of more of the
+        // page or of less, finds it by the group.
+        let has_all = range.lo <= whole.lo && whole.hi <= range.hi;
+        let group = join.output.rows.head(&range.lo).map(KeyRange::prefix);
+        let group = group.filter(|group| {
+            let mut wider = Binding::default();
+            let output = &definition.output;
+            let found = output.constrain(group, &definition.slots, &mut wider);
+            has_all && range.hi <= group.hi && found.is_some() && wider.bound == binding.bound
+        });
+        return Some(group.unwrap_or_else(|| range.clone()));
     }
     if binding.bound > 0 && (constraint.unsized_next || is_many(&whole)) {
         return Some(whole);

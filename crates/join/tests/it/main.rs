@@ -2,6 +2,7 @@
 
 mod fills;
 mod model;
+mod pages;
 mod random;
 mod shards;
 mod story;

@@ -1,0 +1,76 @@
+//! Pages that several joins make, read whole and in parts.
+
+use std::ops::ControlFlow;
+
+use larder_join::{Engine, Limits, Outcome};
+
+fn read(engine: &mut Engine, lo: &str, hi: &str) -> Vec<String> {
+    let mut rows = Vec::new();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut each = |key: &[u8], value: &[u8]| {
+        rows.push(format!("{} {}", text(key), text(value)));
+        ControlFlow::Continue(())
+    };
+    let limits = Limits::default();
+    let read = engine.range(lo.as_bytes(), hi.as_bytes(), limits, 0, &mut each);
+    assert_eq!(read, Ok(Outcome::Done));
+    rows
+}
+
+fn put(engine: &mut Engine, key: &str, value: &str) {
+    let written = engine.put(key.as_bytes(), value.as_bytes(), 0);
+    written.expect("put");
+}
+
+fn remove(engine: &mut Engine, key: &str) {
+    engine.remove(key.as_bytes(), 0).expect("removed");
+}
+
+/// As a profile that its owner sees whole and others without its last row: every join fills each page once, whichever
+/// part is read first.
+#[test]
+fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
+    let mut engine = Engine::new();
+    for (name, definition) in [
+        ("person", "page|<m>|1 = copy person|<m>"),
+        ("friends", "page|<m>|2 = count friend|<m>|<f>"),
+        ("invitations", "page|<m>|3 = count invite|<m>|<i>"),
+    ] {
+        engine.create(name, definition, 0).expect("created");
+    }
+    for member in ["a", "b"] {
+        put(&mut engine, &format!("person|{member}"), "it");
+        put(&mut engine, &format!("friend|{member}|x"), "");
+        put(&mut engine, &format!("friend|{member}|y"), "");
+        put(&mut engine, &format!("invite|{member}|z"), "");
+    }
+    let filled = |engine: &Engine| {
+        ["person", "friends", "invitations"].map(|join| engine.info(join).expect("a join").filled)
+    };
+    let all = ["page|a|1 it", "page|a|2 2", "page|a|3 1"];
+    assert_eq!(read(&mut engine, "page|a|", "page|a|3"), all[..2]);
+    assert_eq!(
+        filled(&engine),
+        [1, 1, 0],
+        "of the last there is nothing in that part"
+    );
+    assert_eq!(read(&mut engine, "page|a|", "page|a}"), all);
+    assert_eq!(read(&mut engine, "page|a|2", "page|a|3"), all[1..2]);
+    assert_eq!(filled(&engine), [1, 1, 1]);
+    assert_eq!(read(&mut engine, "page|b|", "page|b}").len(), 3);
+    assert_eq!(read(&mut engine, "page|b|", "page|b|3").len(), 2);
+    assert_eq!(filled(&engine), [2, 2, 2]);
+
+    put(&mut engine, "friend|a|v", "");
+    remove(&mut engine, "invite|a|z");
+    remove(&mut engine, "person|a");
+    assert_eq!(read(&mut engine, "page|a|", "page|a|3"), ["page|a|2 3"]);
+    put(&mut engine, "person|a", "again");
+    put(&mut engine, "invite|a|q", "");
+    for friend in ["v", "x", "y"] {
+        remove(&mut engine, &format!("friend|a|{friend}"));
+    }
+    let left = ["page|a|1 again", "page|a|3 1"];
+    assert_eq!(read(&mut engine, "page|a|", "page|a}"), left);
+    assert_eq!(read(&mut engine, "page|", "page}").len(), 5);
+}
