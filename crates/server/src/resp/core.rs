@@ -15,9 +15,11 @@ use crate::tables::Tables;
 
 /// One read from a socket takes at most so many bytes.
 pub(super) const READ_BYTES: usize = 64 << 10;
-/// A buffer that grew beyond this is given back to the system when it is empty.
-const SPARE_BYTES_MAX: usize = 128 << 10;
-const SPARES_MAX: usize = 64;
+/// A buffer that grew beyond this is given back to the system when it is empty. Long answers fit: memory that comes and
+/// goes costs more than to fill it.
+const SPARE_BYTES_MAX: usize = 2 << 20;
+/// All that are kept.
+const SPARES_BYTES_MAX: usize = 8 << 20;
 const FIRST_BYTES: usize = 4 << 10;
 
 pub(super) struct Core {
@@ -35,6 +37,8 @@ pub(super) struct Core {
     /// What an answer is built in that begins with its length. Used between two awaits only.
     pub scratch: RefCell<Vec<u8>>,
     spares: RefCell<Vec<Vec<u8>>>,
+    /// Capacity of all spares.
+    spare_bytes: Cell<usize>,
     plain: CommandSeries,
     by_store: RefCell<HashMap<Box<[u8]>, Rc<CommandSeries>>>,
 }
@@ -89,6 +93,7 @@ impl Core {
             tables,
             scratch: RefCell::default(),
             spares: RefCell::default(),
+            spare_bytes: Cell::new(0),
             plain: CommandSeries::new(None),
             by_store: RefCell::default(),
             shared,
@@ -115,19 +120,22 @@ impl Core {
     /// An empty buffer.
     #[inline]
     pub fn take_buffer(&self) -> Vec<u8> {
-        self.spares
-            .borrow_mut()
-            .pop()
-            .unwrap_or_else(|| Vec::with_capacity(FIRST_BYTES))
+        let Some(buffer) = self.spares.borrow_mut().pop() else {
+            return Vec::with_capacity(FIRST_BYTES);
+        };
+        self.spare_bytes
+            .set(self.spare_bytes.get() - buffer.capacity());
+        buffer
     }
 
     /// Takes a buffer back.
     #[inline]
     pub fn give_buffer(&self, mut buffer: Vec<u8>) {
-        let mut spares = self.spares.borrow_mut();
-        if spares.len() < SPARES_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
+        let bytes = self.spare_bytes.get() + buffer.capacity();
+        if bytes <= SPARES_BYTES_MAX && (1..=SPARE_BYTES_MAX).contains(&buffer.capacity()) {
             buffer.clear();
-            spares.push(buffer);
+            self.spare_bytes.set(bytes);
+            self.spares.borrow_mut().push(buffer);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! 1. Bytes leave in the order in which they were appended.
 //! 2. Values of [`LARGE_VALUE_BYTES`] and more are not copied into the buffer, unless it waits for other cores' replies.
 //! 3. A connection with nothing to send holds no buffer.
+//! 4. Long answers that were built apart are not copied either.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -18,6 +19,8 @@ use crate::held::HeldValue;
 
 /// From this size on, a value is sent from where it lies.
 pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;
+/// From this size on, an answer that was built apart is sent from there.
+pub(super) const LONG_ANSWER_BYTES: usize = 32 << 10;
 /// The most that one system call is given, so that one connection does not hold up its core.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const WRITE_PIECES_MAX: usize = 16;
@@ -33,6 +36,8 @@ pub(super) struct Output {
     pieces_len: usize,
     /// Replies of other cores are to be put into the tail: it must stay whole.
     pub has_holes: bool,
+    /// Buffers that were sent, to be used again.
+    pub spent: Vec<Vec<u8>>,
 }
 
 enum Piece {
@@ -87,6 +92,15 @@ impl Output {
             .push_back(Piece::Bytes(std::mem::take(&mut self.tail)));
         self.pieces.push_back(Piece::Value(value));
         self.tail.extend_from_slice(b"\r\n");
+    }
+
+    /// Appends a long answer as it is; `next` is the buffer that goes on. Not while there are holes.
+    pub fn long(&mut self, answer: Vec<u8>, next: Vec<u8>) {
+        debug_assert!(!self.has_holes);
+        self.pieces_len += self.tail.len() + answer.len();
+        let before = std::mem::replace(&mut self.tail, next);
+        self.pieces.push_back(Piece::Bytes(before));
+        self.pieces.push_back(Piece::Bytes(answer));
     }
 
     pub fn mark(&self) -> Mark {
@@ -153,7 +167,9 @@ impl Output {
             }
             self.sent -= len;
             self.pieces_len -= len;
-            self.pieces.pop_front();
+            if let Some(Piece::Bytes(buffer)) = self.pieces.pop_front() {
+                self.spent.push(buffer);
+            }
         }
         if self.sent == self.tail.len() {
             self.tail.clear();

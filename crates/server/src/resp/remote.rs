@@ -270,6 +270,8 @@ impl Remote {
         let mut state = State::new(core.clone(), client, true);
         state.proto = proto;
         state.output.tail = core.take_buffer();
+        // What is answered is handed over as one piece.
+        state.output.has_holes = true;
         Remote {
             decoder: Decoder::new(core.limits),
             state,

@@ -274,6 +274,9 @@ impl Session {
         if let Poll::Ready(Ok(size)) = &sent {
             self.state.core.stats.bytes_out.add(*size as u64);
         }
+        while let Some(buffer) = self.state.output.spent.pop() {
+            self.state.core.give_buffer(buffer);
+        }
         sent.map_ok(|_| ())
     }
 

@@ -16,6 +16,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
+use super::super::output::LONG_ANSWER_BYTES;
 use super::super::session::State;
 use super::{number, syntax};
 use crate::tables::{Pending, Refusal, refusal};
@@ -23,6 +24,8 @@ use crate::tables::{Pending, Refusal, refusal};
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
 const CHUNK_BYTES: usize = 64 << 10;
+/// What an answer was built in is kept up to this size.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
 /// Rows that one turn removes.
 const REMOVE_ROWS: u64 = 1024;
 
@@ -242,7 +245,13 @@ pub(super) fn range(
         Err(refusal) => Err(refusal),
         Ok((all, rows)) => {
             header(&mut state.encoder(), rest.asked.keys_only, rows);
-            state.output.tail.extend_from_slice(&scratch);
+            if scratch.len() >= LONG_ANSWER_BYTES && !state.output.has_holes {
+                let answer = std::mem::replace(&mut scratch, state.core.take_buffer());
+                let next = state.core.take_buffer();
+                state.output.long(answer, next);
+            } else {
+                state.output.tail.extend_from_slice(&scratch);
+            }
             Ok((!all).then(|| {
                 let rest = Rc::new(RangeRest(RefCell::new(rest)));
                 let pending: Rc<dyn Pending> = rest.clone();
@@ -255,7 +264,7 @@ pub(super) fn range(
             }))
         }
     };
-    if scratch.capacity() <= 4 * CHUNK_BYTES {
+    if scratch.capacity() <= SCRATCH_BYTES_MAX {
         *state.core.scratch.borrow_mut() = scratch;
     }
     done
