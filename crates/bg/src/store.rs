@@ -2,7 +2,7 @@
 //!
 //! A run has a few *workers*, each a thread with its own runtime. A worker connects once ([`Store::connect`]) and acts for many emulated threads of the
 //! report at once: their calls overlap on one [`Client`], which may send them over one connection or over many. A client is used from
-//! its own thread only, where a `tokio::task::LocalSet` runs: a client may have tasks of its own there.
+//! its own thread only, where `tokio::task::spawn_local` works: a client may have tasks of its own there.
 //!
 //! What a call returns is checked as it is decoded: a client hands each element to the answer ([`People::push`] and its like), which
 //! compares the bytes with the population's contents and keeps only the identity. So nothing is copied to be judged.

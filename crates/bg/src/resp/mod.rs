@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Read `connection` for how calls share a socket, `token` for how replies are read, `request` for how commands are
-//! written. Calls need a `LocalSet` around them, in which each connection's driver runs.
+//! written. Each connection's driver is a task of the worker's thread: connecting needs a runtime where
+//! `tokio::task::spawn_local` works.
 //!
 //! What it leaves out: RESP3, and messages that nobody asked for.
 

@@ -4,6 +4,7 @@ mod browser;
 mod conformance;
 mod deck;
 mod deck_page;
+mod killed;
 mod larder;
 mod measure;
 mod mixes;
