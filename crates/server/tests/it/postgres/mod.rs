@@ -14,6 +14,7 @@ macro_rules! on_one_and_on_several_cores {
 
 mod cluster;
 mod cores;
+mod figures;
 mod loading;
 mod outages;
 mod proxy;

@@ -1,0 +1,140 @@
+//! How long a read takes that must be loaded, and how long a commit takes until joins show it. Run by itself:
+//! `LARDER_FIGURES=1 cargo test -p larder-server --test it postgres::figures -- --nocapture`.
+
+use std::time::{Duration, Instant};
+
+use super::cluster::{Cluster, Sql};
+use super::{SCHEMA, TABLES, server, with_cores};
+use crate::resp::Client;
+
+/// Those who are followed; as many others are not.
+const AUTHORS: usize = 4000;
+const FOLLOWERS: usize = 400;
+
+/// A line of figures, in microseconds.
+fn tell(cores: u32, what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize].as_micros();
+    println!(
+        r#"{{"threads":{cores},"what":"{what}","count":{},"us_p50":{},"us_p90":{},"us_p99":{},"us_max":{}}}"#,
+        times.len(),
+        at(0.5),
+        at(0.9),
+        at(0.99),
+        at(1.0)
+    );
+}
+
+fn timed(times: &mut Vec<Duration>, run: impl FnOnce()) {
+    let began = Instant::now();
+    run();
+    times.push(began.elapsed());
+}
+
+fn loads(cores: u32, client: &mut Client, sql: &mut Sql) {
+    let (mut loaded, mut here, mut direct) = (Vec::new(), Vec::new(), Vec::new());
+    for a in AUTHORS..2 * AUTHORS {
+        let read = format!("RANGE post|a{a}| post|a{a}}}");
+        timed(&mut loaded, || {
+            assert!(client.ask(&read).starts_with("*40|"))
+        });
+        timed(&mut here, || assert!(client.ask(&read).starts_with("*40|")));
+        let select = format!("SELECT author, time, body FROM posts WHERE author = 'a{a}'");
+        timed(&mut direct, || assert_eq!(sql.rows(&select).len(), 20));
+    }
+    tell(cores, "SELECT of 20 rows, from PostgreSQL itself", direct);
+    tell(cores, "RANGE of 20 rows that must be loaded", loaded);
+    tell(cores, "RANGE of 20 rows that are here", here);
+    let mut timelines = Vec::new();
+    for f in 1..FOLLOWERS {
+        let read = format!("RANGE tline|f{f}| tline|f{f}}}");
+        timed(&mut timelines, || {
+            assert!(client.ask(&read).starts_with("*400|"));
+        });
+    }
+    let what = "RANGE of a timeline of 200 rows, of 10 authors who must be loaded";
+    tell(cores, what, timelines);
+}
+
+/// From when a commit is known to its writer.
+fn lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
+    let (mut shown, mut commits) = (Vec::new(), Vec::new());
+    let first = 1000
+        * (1 + sql
+            .one("SELECT max(time) FROM posts")
+            .parse::<u64>()
+            .unwrap()
+            / 1000);
+    for time in first..first + 1000 {
+        timed(&mut commits, || {
+            sql.run(&format!("INSERT INTO posts VALUES ('a0', {time}, 'new')"));
+        });
+        let read = format!("GET tline|f0|{time:010}|a0");
+        timed(&mut shown, || while client.ask(&read) == "$-1" {});
+    }
+    tell(
+        cores,
+        &format!("INSERT, until PostgreSQL has committed it{what}"),
+        commits,
+    );
+    tell(
+        cores,
+        &format!("from then until a timeline has the row{what}"),
+        shown,
+    );
+}
+
+fn figures(cores: u32) {
+    let Some(cluster) = Cluster::start("") else {
+        return;
+    };
+    let mut sql = cluster.database("figures");
+    sql.run(SCHEMA);
+    sql.run(&format!(
+        "INSERT INTO posts SELECT 'a' || a, t, repeat('x', 100) FROM generate_series(0, 2 * {AUTHORS} - 1) a, generate_series(1, 20) t;
+        INSERT INTO subs SELECT 'f' || f, 'a' || (f * 7 + n * 397) % {AUTHORS} FROM generate_series(0, {FOLLOWERS} - 1) f, generate_series(0, 9) n;
+        ANALYZE"
+    ));
+    let server = server(&sql.url(), TABLES);
+    let mut client = Client::connect(&server);
+    let timeline =
+        "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
+    let created = client.ask_words(&["JOIN.CREATE", "timeline", timeline]);
+    assert_eq!(created, "+OK");
+    client.check("GET post|nobody|0000000001", "$-1");
+    loads(cores, &mut client, &mut sql);
+    client.check("RANGECOUNT tline|f0| tline|f0}", ":200");
+    lags(cores, &mut client, &mut sql, "");
+    // Beside a client that commits without a pause.
+    let mut other = sql.another();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut time = 1_000_000;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                time += 1;
+                other.run(&format!("INSERT INTO posts VALUES ('a1', {time}, 'more')"));
+            }
+        });
+        lags(cores, &mut client, &mut sql, ", beside a busy writer");
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn what_loads_take_and_what_commits_take_to_be_seen_is_measured() {
+    if std::env::var("LARDER_FIGURES").is_err() {
+        eprintln!("skipped: it needs the machine for itself; LARDER_FIGURES=1 runs it");
+        return;
+    }
+    for cores in [1, 2] {
+        with_cores(
+            cores,
+            if cores == 1 {
+                || figures(1)
+            } else {
+                || figures(2)
+            },
+        );
+    }
+}
