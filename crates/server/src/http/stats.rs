@@ -3,6 +3,7 @@
 //! "Of late" is the time since a sample taken one to a few seconds ago. One sample serves all who
 //! ask, so any number of open consoles see the same.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,10 +44,10 @@ impl Samples {
 pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
     let now = Arc::new(shared.stats.snapshot());
     let before = shared.samples.before(&now);
-    let describe = |store: Option<&str>| {
-        let mut recent = Sum::of(&now, store);
+    let describe = |which: Which<'_>| {
+        let mut recent = Sum::of(&now, which);
         if let Some((_, before)) = &before {
-            recent.subtract(&Sum::of(before, store));
+            recent.subtract(&Sum::of(before, which));
         }
         recent.describe(before.as_ref().map(|(age, _)| age.as_secs_f64()))
     };
@@ -54,7 +55,23 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         .stores
         .list()
         .iter()
-        .map(|store| (store.name.to_string(), describe(Some(store.name.as_str()))))
+        .map(|store| {
+            (
+                store.name.to_string(),
+                describe(Which::Store(store.name.as_str())),
+            )
+        })
+        .collect();
+    // Those that were ever called, in the order of their names.
+    let names: BTreeSet<&str> = now
+        .series
+        .iter()
+        .filter(|series| series.calls() > 0)
+        .map(|series| series.command)
+        .collect();
+    let commands: serde_json::Map<String, Value> = names
+        .into_iter()
+        .map(|name| (name.to_owned(), describe(Which::Command(name))))
         .collect();
     Json(json!({
         "uptime_seconds": shared.started_at.elapsed().as_secs(),
@@ -64,12 +81,23 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "sent_bytes": now.bytes_out,
         "disk_reads": now.disk_reads,
         "requests": now.calls(),
-        "all": describe(None),
+        "all": describe(Which::All),
         "stores": stores,
+        "commands": commands,
     }))
 }
 
-/// All commands on one store, or on all.
+/// Which calls are added up.
+#[derive(Clone, Copy)]
+enum Which<'a> {
+    All,
+    /// Of one store, by any command.
+    Store(&'a str),
+    /// By one command, on any store or table.
+    Command(&'a str),
+}
+
+/// The calls of several series.
 #[derive(Default)]
 struct Sum {
     calls: u64,
@@ -81,10 +109,15 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(stats: &StatsSnapshot, store: Option<&str>) -> Sum {
+    fn of(stats: &StatsSnapshot, which: Which<'_>) -> Sum {
         let mut sum = Sum::default();
         for series in &stats.series {
-            if store.is_some() && series.store.as_deref() != store {
+            let counts = match which {
+                Which::All => true,
+                Which::Store(store) => series.store.as_deref() == Some(store),
+                Which::Command(command) => series.command == command,
+            };
+            if !counts {
                 continue;
             }
             sum.calls += series.calls();

@@ -160,6 +160,11 @@ fn metrics_and_the_console_are_there() {
     assert!(page.as_str().unwrap().contains("<title>larder</title>"));
     let (_, stats) = server.get("/v1/stats");
     assert!(stats["uptime_seconds"].is_u64(), "{stats}");
+    // Commands that were called, on whatever they were; without a second sample yet, since the start.
+    assert!(
+        stats["commands"]["HTTP.GET"]["latency_us_p99"].is_f64(),
+        "{stats}"
+    );
 }
 
 #[test]
