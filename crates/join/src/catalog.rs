@@ -7,6 +7,7 @@ use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::table_name;
 use crate::log::LogEntry;
+use crate::pages::Pages;
 use crate::pattern::{Element, Pattern};
 use crate::plan;
 use crate::rows::{Rows, split_of};
@@ -71,6 +72,7 @@ impl Engine {
             tables.clone(),
         ))));
         self.tables[table as usize].makers.push(id);
+        self.tables[table as usize].pages = Pages::default();
         self.release_guests(table);
         if is_maintained {
             for (level, &source) in tables.iter().enumerate() {
@@ -95,6 +97,7 @@ impl Engine {
         self.discard_fills(id);
         self.joins[id as usize] = None;
         self.tables[table as usize].makers.retain(|&m| m != id);
+        self.tables[table as usize].pages = Pages::default();
         for source in sources {
             self.tables[source as usize]
                 .readers

@@ -16,6 +16,7 @@ use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{KeyRange, table_name};
 use crate::log::LogEntry;
+use crate::pages::Pages;
 use crate::put_off::PutOff;
 use crate::rows::{Rows, Value};
 use crate::shard::Shard;
@@ -40,6 +41,7 @@ pub struct Engine {
     pub(crate) put_off: PutOff,
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
+    pub(crate) pages_read: u64,
     /// The time of the last operation.
     pub(crate) now: u64,
     pub(crate) sequence: u64,
@@ -70,6 +72,8 @@ pub(crate) struct TableState {
     pub rows: Rows,
     /// The joins that compute it, oldest first: of two rows with one key the older join's is seen.
     pub makers: Vec<JoinId>,
+    /// How they are read together.
+    pub pages: Pages,
     /// The joins that read it, with the level of the source.
     pub readers: Vec<(JoinId, u8)>,
     /// The parts that are here, of a table whose rows come from elsewhere.
@@ -277,6 +281,7 @@ impl Engine {
             name: name.into(),
             rows: Rows::default(),
             makers: Vec::new(),
+            pages: Pages::default(),
             readers: Vec::new(),
             supplied: None,
             guests: None,

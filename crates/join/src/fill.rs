@@ -158,6 +158,7 @@ impl Engine {
             }
             return true;
         };
+        self.tables[join.table as usize].pages.forget_if_old(join);
         let mut run = Run::of_fill(join, number, false, now);
         let root = match run.leaves_nodes {
             true => self.evaluate(join, &mut run, 0, &mut binding),
@@ -368,6 +369,8 @@ fn open(
     let mut prefix = Vec::new();
     let elements = definition.output.write_prefix(binding, &mut prefix);
     let is_prefix = *gap == KeyRange::prefix(&prefix);
+    join.split_for(gap, &prefix, elements);
+    let definition = &join.definition;
     let mut packed = Vec::new();
     binding.pack(binding.bound, &definition.slots, &mut packed);
     let fill = Fill {

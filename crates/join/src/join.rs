@@ -7,8 +7,9 @@ use crate::hash::ByteMap;
 use crate::keyrange::{KeyRange, is_successor};
 use crate::node::{Context, Inner, Leaf};
 use crate::output::Output;
+use crate::pages::Page;
 use crate::pattern::SlotBounds;
-use crate::rows::{Rows, split_of};
+use crate::rows::{GroupId, Rows, prefetch, split_of};
 use crate::slab::{Slab, Vacant};
 use crate::status::Status;
 use crate::target::Target;
@@ -29,6 +30,8 @@ pub struct Join {
     /// All joins that this one reads from, directly or through others, each after those that it reads from.
     pub upstream: Vec<JoinId>,
     pub output: Output,
+    /// What a page of the output's table is to this join, if it is read in pages.
+    pub page: Option<Page>,
     pub status: Status,
     /// Fills of all keys that begin with some bytes, by these: most reads are of one of these as a whole, or lie in a tail.
     pub wholes: ByteMap<u32>,
@@ -169,6 +172,7 @@ impl Join {
                 rows,
                 ..Output::default()
             },
+            page: None,
             status: Status::default(),
             wholes: ByteMap::default(),
             tails: ByteMap::default(),
@@ -318,6 +322,21 @@ impl Join {
                 self.fill_of_group.resize(group + 1, u32::MAX);
             }
             self.fill_of_group[group] = number;
+        }
+    }
+
+    /// Asks the processor for the number of the fill that a group lies in.
+    pub fn prefetch_fill(&self, group: GroupId) {
+        if let Some(fill) = self.fill_of_group.get(group.index()) {
+            prefetch(fill);
+        }
+    }
+
+    /// Asks for the target of the fill that a group lies in.
+    pub fn prefetch_target(&self, group: GroupId) {
+        let fill = self.fill_of_group.get(group.index());
+        if let Some(target) = fill.and_then(|&fill| self.targets.get(fill as usize)) {
+            prefetch(target);
         }
     }
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  put post|bob|17 ─► engine ─► maintain ─► updater lists ─► output rows of each follower
 //!                                  └─ a checked source: a pending entry
-//!  range tline|ann| ─► reads ─┬─ filled and fresh, found by its group ─► rows
+//!  range tline|ann| ─► reads ─┬─ filled and fresh, found by its group, or by those of a page (pages) ─► rows
 //!                             └─► view ─► status ─┬─ filled: settle (pending entries) ─► rows
 //!                                                 └─ a gap: fill ─► nested scans, nodes, updaters ─► rows
 //! ```
@@ -39,6 +39,7 @@ mod merge;
 mod node;
 mod number;
 mod output;
+mod pages;
 mod pairs;
 mod pattern;
 mod plan;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  range ──► at_once: one filled and fresh range, found by its group ──► rows
+//!     ├────► find_page: one of several joins (see `pages`) ─────────────► rows
 //!     └────► view (fill, settle, compute) ──► hand_out ──► rows
 //! ```
 
@@ -81,6 +82,10 @@ impl Engine {
         }
         if let Some(found) = self.at_once(table, lo, hi) {
             self.hand_out_at_once(&found, lo, hi, limits, each);
+            return Ok(Outcome::Done);
+        }
+        if self.find_page(table, lo, hi) {
+            self.hand_out_page(table, limits, each);
             return Ok(Outcome::Done);
         }
         let range = KeyRange::new(lo, hi);

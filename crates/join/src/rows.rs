@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-pub use larder_table::{Cursor, GroupId, Split, Value};
+pub use larder_table::{Cursor, GroupId, Sought, Split, Value, prefetch};
 use larder_table::{Put, Table};
 
 use crate::keyrange::{Flow, is_successor};
@@ -74,6 +74,29 @@ impl Rows {
     /// The group of a key, and how many bytes of the key name it.
     pub fn group_of(&self, key: &[u8]) -> Option<(GroupId, usize)> {
         Some((self.table.group(key)?, self.head(key)?.len()))
+    }
+
+    /// Begins to look for the group with a prefix: first this for several, then `prefetch_sought`, then `find_sought`.
+    pub fn seek(&self, prefix: &[u8]) -> Sought {
+        self.table.seek(prefix)
+    }
+
+    pub fn prefetch_sought(&self, sought: Sought) {
+        self.table.prefetch_sought(sought);
+    }
+
+    pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
+        self.table.find_sought(sought, prefix)
+    }
+
+    /// Asks for the first rows of a group, whose first page is here.
+    pub fn prefetch_rows(&self, group: GroupId) {
+        self.table.prefetch_rows(group);
+    }
+
+    /// All rows of a group.
+    pub fn rows_of(&self, group: GroupId, reverse: bool) -> Option<Cursor<'_>> {
+        self.table.rows_of(group, reverse)
     }
 
     /// A key's group, if it may have rows at the key or after it: `None` is certain.

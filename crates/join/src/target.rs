@@ -37,9 +37,13 @@ impl Target {
             elements: fill.elements,
             ..Target::default()
         };
-        let reaches_end = *fill.range.hi == *successor(&fill.prefix);
+        let reaches_end = *fill.range.hi >= *successor(&fill.prefix);
+        let low = match fill.range.lo <= fill.prefix {
+            true => Some(&[][..]),
+            false => fill.range.lo.strip_prefix(&*fill.prefix),
+        };
         if reaches_end
-            && let Some(low) = fill.range.lo.strip_prefix(&*fill.prefix)
+            && let Some(low) = low
             && low.len() <= LOW_BYTES
         {
             target.is_tail = true;

@@ -118,6 +118,10 @@ impl Engine {
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.ticks);
         if fill.unsettled.is_none() && join.busy.is_empty() {
+            // The first row of its group may have come.
+            if join.targets[number as usize].group.is_none() {
+                join.aim(number);
+            }
             return true;
         }
         self.settle(join, number, now)

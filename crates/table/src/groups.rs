@@ -28,6 +28,10 @@ impl GroupId {
     }
 }
 
+/// A group that is being looked for: see [`Table::seek`](crate::Table::seek).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sought(u32);
+
 const CHUNK: usize = 1024;
 const NONE: u32 = u32::MAX;
 /// The longest prefix that a record holds in itself: the record is one cache line then.
@@ -145,6 +149,41 @@ impl Groups {
             index,
             generation: group.generation,
         })
+    }
+
+    /// The hash by which a group is found, whose place in the index is asked for.
+    #[inline]
+    pub(crate) fn seek(&self, prefix: &[u8]) -> Sought {
+        let hash = hash(self.seed, prefix);
+        self.index.prefetch(hash);
+        Sought(hash)
+    }
+
+    /// Asks for the record of what is probably the group sought, and which it is.
+    #[inline]
+    pub(crate) fn prefetch_sought(&self, sought: Sought) {
+        if let Some(number) = self.index.find(sought.0, |_| true) {
+            fetch(std::ptr::from_ref(self.get(number)).cast());
+        }
+    }
+
+    /// The group with this prefix, whose first page is asked for.
+    #[inline]
+    pub(crate) fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
+        let number = self.find_hashed(sought.0, prefix)?;
+        self.get(number).tree().prefetch_root();
+        Some(self.id(number))
+    }
+
+    /// Asks for the first rows of a group of one page, whose header is read.
+    #[inline]
+    pub(crate) fn prefetch_rows(&self, id: GroupId) {
+        if let Some(number) = self.resolve(id) {
+            let tree = self.get(number).tree();
+            if tree.tail().is_leaf() && tree.rows() == tree.tail().rows() as u64 {
+                tree.tail().prefetch_heap();
+            }
+        }
     }
 
     pub(crate) fn id(&self, number: u32) -> GroupId {

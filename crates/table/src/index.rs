@@ -9,6 +9,7 @@
 //! 3. A segment is at most half full: to find that a group is not there takes two or three slots.
 
 use crate::page::build::Account;
+use crate::page::fetch;
 
 const SLOTS_MIN: usize = 8;
 const SLOTS_MAX: usize = 4096;
@@ -66,6 +67,16 @@ impl Index {
                 return Some(slot as u32 - 1);
             }
             at = (at + 1) & mask;
+        }
+    }
+
+    /// Asks for the slot where a search for the hash begins.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u32) {
+        if let Some(segment) = self.segment(hash) {
+            let slots = &*self.segments[segment].slots;
+            let at = hash as usize & (slots.len() - 1);
+            fetch(slots.as_ptr().wrapping_add(at).cast());
         }
     }
 

@@ -27,7 +27,8 @@ mod tree;
 mod value;
 
 pub use cursor::Cursor;
-pub use groups::GroupId;
+pub use groups::{GroupId, Sought};
+pub use page::prefetch;
 pub use split::Split;
 pub use table::{Put, Table};
 pub use value::Value;

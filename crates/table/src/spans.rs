@@ -181,6 +181,13 @@ impl<'k> Spans<'k> {
         }
     }
 
+    /// All rows of one group.
+    pub(crate) fn all_of(group: u32, reverse: bool) -> Spans<'k> {
+        let mut spans = Spans::within(group, &[], None, reverse);
+        spans.lo.kind = Kind::Open;
+        spans
+    }
+
     /// The part of the range that lies in one of its groups.
     pub(crate) fn only(&self, span: Span) -> Spans<'k> {
         Spans {

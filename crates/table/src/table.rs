@@ -21,7 +21,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::cursor::Cursor;
-use crate::groups::{GroupId, Groups};
+use crate::groups::{GroupId, Groups, Sought};
 use crate::page::build::Account;
 use crate::page::{Cell, INLINE_MAX};
 use crate::spans::Spans;
@@ -331,6 +331,39 @@ impl Table {
     pub fn group(&self, key: &[u8]) -> Option<GroupId> {
         let prefix = &key[..self.split.whole(key)?];
         self.groups.find(prefix).map(|group| self.groups.id(group))
+    }
+
+    /// Begins to look for the group whose whole prefix this is, and asks the processor for what that touches first. To look
+    /// for several groups at a time call this for all of them, then [`Table::prefetch_sought`] for all, then
+    /// [`Table::find_sought`]: each reads what the one before has fetched.
+    #[inline]
+    pub fn seek(&self, prefix: &[u8]) -> Sought {
+        self.groups.seek(prefix)
+    }
+
+    /// Asks for the group's record. See [`Table::seek`].
+    #[inline]
+    pub fn prefetch_sought(&self, sought: Sought) {
+        self.groups.prefetch_sought(sought);
+    }
+
+    /// As [`Table::group`] of the prefix that was sought. Asks for the group's first page.
+    #[inline]
+    pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
+        self.groups.find_sought(sought, prefix)
+    }
+
+    /// Asks for the first rows of a group, if they are few and on one page, which [`Table::find_sought`] has asked for.
+    #[inline]
+    pub fn prefetch_rows(&self, group: GroupId) {
+        self.groups.prefetch_rows(group);
+    }
+
+    /// All rows of a group, in key order or against it. `None` if the group has lost its last row since the id was made.
+    #[inline]
+    pub fn rows_of(&self, group: GroupId, reverse: bool) -> Option<Cursor<'_>> {
+        let group = self.groups.resolve(group)?;
+        Some(Cursor::new(&self.groups, Spans::all_of(group, reverse)))
     }
 
     /// As [`Table::put`] of the group's prefix followed by `suffix`, without a search for the group. `None`, and

@@ -3,6 +3,7 @@
 mod fills;
 mod model;
 mod pages;
+mod pages_random;
 mod random;
 mod shards;
 mod story;

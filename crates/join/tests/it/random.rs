@@ -114,6 +114,10 @@ pub fn definition(random: &mut Random, widths: bool) -> String {
         let at = random.below(parts.len() + 1);
         parts.insert(at, "<rank:2>".into());
     }
+    if random.chance(25) {
+        let word = random.pick(&["m", "n", "mn"]);
+        parts.insert(random.below(parts.len() + 1), word.into());
+    }
     if parts.is_empty() {
         parts.push("all".into());
     }

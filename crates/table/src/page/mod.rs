@@ -406,6 +406,16 @@ impl Page {
         }
     }
 
+    /// Asks for the lines of the records, some of them if there are many.
+    #[inline]
+    pub(crate) fn prefetch_heap(self) {
+        let lines = usize::from(self.header().heap).div_ceil(64).min(12);
+        let end = self.base().wrapping_add(self.header().size as usize);
+        for line in 1..=lines {
+            fetch(end.wrapping_sub(line * 64));
+        }
+    }
+
     /// The lowest record.
     #[inline]
     fn heap_start(self) -> *const u8 {
@@ -487,4 +497,10 @@ pub(crate) fn fetch(at: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Asks the processor to fetch the line where something begins.
+#[inline]
+pub fn prefetch<T>(at: &T) {
+    fetch(std::ptr::from_ref(at).cast());
 }
