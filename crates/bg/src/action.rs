@@ -84,9 +84,4 @@ impl Action {
                 | Action::DeleteComment
         )
     }
-
-    /// Whether it is about posts and feeds.
-    pub fn needs_feeds(self) -> bool {
-        matches!(self, Action::PostToFeed | Action::ViewFeed | Action::Share)
-    }
 }

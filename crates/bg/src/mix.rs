@@ -153,6 +153,12 @@ pub const NAMED: &[Named] = &[
             post-comment 2.5\ndelete-comment 2.5",
     },
     Named {
+        name: "feeds",
+        about: "members post, share, and look at what their friends posted; friendships come and go",
+        parts: "view-feed 60\npost-to-feed 8\nshare 2\nview-profile 20\nlist-friends 5\n\
+            invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1",
+    },
+    Named {
         name: "sessions",
         about: "all sessions of the report",
         parts: "view-self 30\nview-friend 40\ncomment-on-resource 5\ndelete-own-comment 5\n\

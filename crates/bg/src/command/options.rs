@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::draw::{self, Distribution, Drawing};
 use crate::mix::{self, Mix};
-use crate::population::{Friendships, Population};
+use crate::population::{Friendships, Population, edges, zipfian};
 use crate::run::{Conduct, Setup, Tracing};
 use crate::store::Store;
 use crate::stores;
@@ -39,11 +39,18 @@ pub struct StoreOptions {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Population (the same for load and run)")]
 pub struct PopulationOptions {
-    #[arg(long, default_value_t = 10_000)]
-    pub members: u32,
-    /// Confirmed friends of each member; even
+    /// [default: 10000, or those of the edges]
+    #[arg(long)]
+    pub members: Option<u32>,
+    /// Confirmed friends of each member, even; in the mean with zipf
     #[arg(long, default_value_t = 100)]
     pub friends: u32,
+    /// The report's ring of neighbours, or 80 % of the friendships on 20 % of the members
+    #[arg(long, value_enum, default_value_t = Shape::Lattice)]
+    pub friendships: Shape,
+    /// Friendships of a real graph: two numbers a line, may be gzip
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["friendships", "friends"])]
+    pub edges: Option<PathBuf>,
     /// Invitations that each member has not answered
     #[arg(long, default_value_t = 0)]
     pub invitations: u32,
@@ -59,6 +66,13 @@ pub struct PopulationOptions {
     /// Of all that is made up
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// Who is whose friend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shape {
+    Lattice,
+    Zipf,
 }
 
 /// How members are drawn and behave.
@@ -121,10 +135,23 @@ impl PopulationOptions {
     ///
     /// Numbers that cannot be, by name.
     pub fn population(&self) -> Result<Arc<Population>, String> {
+        let members = self.members.unwrap_or(10_000);
+        let (members, friendships) = match (&self.edges, self.friendships) {
+            (Some(path), _) => {
+                let graph = edges::read(path)?;
+                let members = self.members.unwrap_or(graph.members());
+                (members, Friendships::Graph(Arc::new(graph)))
+            }
+            (None, Shape::Lattice) => (members, Friendships::Lattice),
+            (None, Shape::Zipf) => {
+                let graph = zipfian::graph(members, self.friends, 0.8, 0.2, self.seed)?;
+                (members, Friendships::Graph(Arc::new(graph)))
+            }
+        };
         let population = Population {
-            members: self.members,
+            members,
             friends: self.friends,
-            friendships: Friendships::Lattice,
+            friendships,
             invitations: self.invitations,
             resources: self.resources,
             comments: self.comments,

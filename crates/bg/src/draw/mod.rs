@@ -16,7 +16,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use alias::Alias;
+pub(crate) use alias::Alias;
 use fragment::Fragment;
 pub use zipf::{exponent_for, mass_of_top};
 

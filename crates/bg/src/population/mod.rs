@@ -9,8 +9,10 @@
 //! 1. Friendship is symmetric, and nobody is their own friend.
 //! 2. Two members are related in at most one way: friends, one invited the other, or not at all.
 
+pub mod edges;
 pub mod graph;
 pub mod walls;
+pub mod zipfian;
 
 use std::fmt;
 use std::sync::Arc;

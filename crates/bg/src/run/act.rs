@@ -54,7 +54,7 @@ impl Worker {
                             .await;
                     }
                 }
-                _ => unreachable!("a trial refuses what is not acted here"),
+                _ => return self.post_to_feed(turn, action, own.member()).await,
             }
         }
         self.skip(action);
@@ -62,7 +62,8 @@ impl Worker {
 
     /// A read; the member who looks is held if members act for one thread at a time.
     async fn look(&self, action: Action, turn: Turn) {
-        let held = match self.conduct().unique_reads {
+        // What a feed may show depends on whose friend the member is meanwhile.
+        let held = match self.conduct().unique_reads || action == Action::ViewFeed {
             true => match self.hold_drawn() {
                 Some(held) => Some(held),
                 None => return self.skip(action),
@@ -71,6 +72,11 @@ impl Worker {
         };
         let own = held.as_ref().map_or_else(|| self.drawn(), Hold::member);
         match action {
+            Action::ViewFeed => {
+                if let Some(own) = &held {
+                    self.view_feed(turn, own).await;
+                }
+            }
             Action::ViewProfile => self.view_profile(turn, own, self.drawn()).await,
             Action::ListFriends => self.list_friends(turn, own, self.drawn()).await,
             Action::ViewFriendRequests => self.view_friend_requests(turn, own).await,
@@ -79,7 +85,7 @@ impl Worker {
                 let resource = self.resource_of(self.drawn());
                 self.view_comments(turn, own, resource).await;
             }
-            _ => unreachable!("a trial refuses what is not acted here"),
+            write => unreachable!("{} is no read", write.name()),
         }
     }
 

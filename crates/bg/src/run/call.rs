@@ -166,6 +166,36 @@ impl Worker {
         self.record(item, span, turn, action, written, what);
     }
 
+    /// Posts, or shares: to a data store both are a post.
+    pub async fn post_to_feed(&self, turn: Turn, action: Action, member: u32) {
+        let post = self.state.posts().next(member);
+        let call = self.call(action, turn, |client| client.post_to_feed(member, post));
+        if let (_, Ok(())) = call.await {
+            self.state.posts().acknowledged(post);
+        }
+    }
+
+    /// Judged here and now: the record is of a content that nobody wrote, unless the view is explained.
+    pub async fn view_feed(&self, turn: Turn, own: &Hold<'_>) {
+        let action = Action::ViewFeed;
+        let (member, top) = (own.member(), self.conduct().top);
+        let expected = self.state.posts().expected(&own.relations());
+        let call = self.call(action, turn, |client| client.view_feed(member, top));
+        let (span, result) = call.await;
+        let (read, content) = match result {
+            Ok(feed) => {
+                self.wrong(action, turn, span, feed.wrong > 0);
+                let owns = |author| self.setup.drawing.owns(author);
+                let posts = self.state.posts();
+                let explained = posts.explains(&expected, &feed.posts, top, owns);
+                (Outcome::Done, u64::from(!explained))
+            }
+            Err(failure) => (outcome(&failure), 0),
+        };
+        let item = Kind::Posts.of(member.into());
+        self.record(item, span, turn, action, read, What::ReadContent(content));
+    }
+
     pub async fn invite(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) {
         let (member, invitee) = (own.member(), other.member());
         let call = self.call(Action::InviteFriend, turn, |client| {
@@ -283,6 +313,10 @@ impl Worker {
     }
 
     fn measure(&self, action: Action, begun: u64, end: u64, failure: Option<&Failure>) {
+        if end >= self.schedule.end {
+            // No other begins, however late the worker's own task gets to know.
+            self.stopped.set(true);
+        }
         let mut interval = self.interval.borrow_mut();
         if let Some(failure) = failure {
             interval.failed(&failure.to_string());

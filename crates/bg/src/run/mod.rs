@@ -189,13 +189,6 @@ impl Process {
         if setup.conduct.timeout.is_zero() {
             return Err("--timeout 0: every action would be of unknown outcome".to_owned());
         }
-        if let Some(action) = setup.mix.actions().find(|action| action.needs_feeds()) {
-            return Err(format!(
-                "the mix {} has {}: feeds are not acted on yet",
-                setup.mix.name(),
-                action.name()
-            ));
-        }
         let resources = setup.mix.actions().any(|action| action.needs_resources());
         if resources && setup.population.resources == 0 {
             return Err(format!(

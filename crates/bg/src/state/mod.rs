@@ -18,12 +18,14 @@
 //! 4. [`State::changes`] tells all that differs from the population, so that a trace can begin in the middle.
 
 mod comments;
+mod posts;
 mod relations;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 pub use comments::Comments;
+pub use posts::{Expected, Posts};
 pub use relations::{Change, Relation, Relations};
 
 use crate::population::Population;
@@ -34,6 +36,7 @@ pub struct State {
     population: Arc<Population>,
     members: Box<[Member]>,
     comments: Comments,
+    posts: Posts,
     walls: Walls,
 }
 
@@ -55,6 +58,7 @@ impl State {
         State {
             members: (0..population.members).map(|_| Member::default()).collect(),
             comments: Comments::new(&population),
+            posts: Posts::new(population.members),
             walls: Walls::new(&population),
             population,
         }
@@ -79,6 +83,11 @@ impl State {
     /// What is known of comments, of every resource.
     pub fn comments(&self) -> &Comments {
         &self.comments
+    }
+
+    /// What was posted to feeds, by every member.
+    pub fn posts(&self) -> &Posts {
+        &self.posts
     }
 
     /// What stands on walls: resources do not come or go.

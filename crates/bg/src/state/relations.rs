@@ -103,6 +103,11 @@ impl Relations {
             || self.retired.iter().any(|retired| retired.other == other)
     }
 
+    /// Those of whom nobody knows what they are to this member.
+    pub fn retired(&self) -> impl Iterator<Item = u32> + '_ {
+        self.retired.iter().map(|pair| pair.other)
+    }
+
     /// `other` was `before` and is `after`.
     pub fn set(&mut self, other: u32, before: Relation, after: Relation) {
         if let Some(list) = self.list(before)

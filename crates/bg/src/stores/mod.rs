@@ -1,6 +1,7 @@
 //! The data stores that bg knows, by name.
 
 mod casql;
+mod faulty;
 mod larder;
 mod links;
 mod memcached;
@@ -69,6 +70,11 @@ pub const KNOWN: &[Known] = &[
         open: memory::open,
     },
     Known {
+        name: "faulty:NAME",
+        about: "another with faults: --set stale=0.01, lost, phantom, duplicate, fractured, error, unknown, stall",
+        open: |_| Err("--store faulty:NAME: name the data store, such as faulty:memory".to_owned()),
+    },
+    Known {
         name: "null",
         about: "does nothing and answers as if: rates bg itself",
         open: null::open,
@@ -85,6 +91,9 @@ pub fn find(name: &str) -> Option<&'static Known> {
 ///
 /// A name nobody knows, or what the data store says of its options.
 pub fn open(name: &str, options: &Options) -> Opened {
+    if let Some(inner) = name.strip_prefix("faulty:") {
+        return faulty::open(inner, options);
+    }
     match find(name) {
         Some(known) => (known.open)(options),
         None => {

@@ -1,9 +1,13 @@
 //! Tests of bg from outside.
 
 mod browser;
+mod command;
 mod conformance;
 mod deck;
 mod deck_page;
+mod draws;
+mod faults;
+mod friendships;
 mod killed;
 mod larder;
 mod measure;

@@ -70,6 +70,7 @@ fn a_right_store_has_no_unpredictable_reads_under_any_mix() {
         "high-write",
         "comments",
         "sessions",
+        "feeds",
         "write-only",
     ] {
         for unique_reads in [true, false] {

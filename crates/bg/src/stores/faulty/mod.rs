@@ -1,0 +1,446 @@
+//! Another data store, with faults put into its answers at known rates: what validation is validated by.
+//!
+//! `--store faulty:memory --set stale=0.01` answers every hundredth read that it can as if the last write had not been. Each fault is counted
+//! when it is put in, and only put in where no order of the writes explains the answer, so that validation must find exactly as many:
+//!
+//! | setting | the answer | injected only if |
+//! |---|---|---|
+//! | stale | a count or list without the last write | that write has ended, none runs during the read |
+//! | lost | a list that lacks an element | no write of the list runs during the read |
+//! | phantom | a list with somebody who is no member | |
+//! | duplicate | a list with an element twice | |
+//! | fractured | a list with the later of two writes, not the earlier | both run during the read, one behind the other |
+//! | error | refused, and nothing is done | |
+//! | unknown | done, but nobody is told | |
+//! | stall | comes `stall-for` later (100ms) | |
+//!
+//! `delay=2ms` keeps every call under way for about so long, before and behind the call itself, so that calls overlap.
+//!
+//! Counts are exact with one worker (`--workers 1`): a client stamps a call just before and just after this store sees it, and on one
+//! thread nothing gets in between. With several a write may be stamped and not seen here yet, and explain what was to be a fault.
+
+mod track;
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Opened, Options};
+use crate::command::options::duration;
+use crate::item::Kind;
+use crate::population::Population;
+use crate::random::Random;
+use crate::state::{Change, Relation};
+use crate::store::{
+    Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
+};
+use track::{Tracks, Undone};
+
+/// Classes of faults, each a setting that gives its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+enum Fault {
+    Stale,
+    Lost,
+    Phantom,
+    Duplicate,
+    Fractured,
+    Error,
+    Unknown,
+    Stall,
+}
+
+const NAMES: [&str; 8] = [
+    "stale",
+    "lost",
+    "phantom",
+    "duplicate",
+    "fractured",
+    "error",
+    "unknown",
+    "stall",
+];
+
+/// How long a list may be kept back until two writes of it have passed.
+const FRACTURE_WAIT_MS: u32 = 40;
+
+struct Faulty {
+    inner: Box<dyn Store>,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rates: [f64; NAMES.len()],
+    stall: Duration,
+    delay: Duration,
+    injected: [AtomicU64; NAMES.len()],
+    tracks: Tracks,
+}
+
+/// Wraps the data store of this name; settings that are none of these are its own.
+pub fn open(inner: &str, options: &Options) -> Opened {
+    let mut shared = Shared {
+        rates: [0.0; NAMES.len()],
+        stall: Duration::from_millis(100),
+        delay: Duration::ZERO,
+        injected: Default::default(),
+        tracks: Tracks::default(),
+    };
+    let mut rest = Options {
+        settings: Vec::new(),
+        ..options.clone()
+    };
+    for (name, value) in &options.settings {
+        let fail = |why: String| format!("--set {name}={value}: {why}");
+        match (NAMES.iter().position(|known| known == name), name.as_str()) {
+            (Some(fault), _) => {
+                let rate = value.parse().ok().filter(|it| (0.0..=1.0).contains(it));
+                let rate = rate.ok_or_else(|| fail("a rate is 0 to 1".to_owned()))?;
+                shared.rates[fault] = rate;
+            }
+            (None, "stall-for") => shared.stall = duration(value).map_err(fail)?,
+            (None, "delay") => shared.delay = duration(value).map_err(fail)?,
+            (None, _) => rest.settings.push((name.clone(), value.clone())),
+        }
+    }
+    Ok(Box::new(Faulty {
+        inner: super::open(inner, &rest)?,
+        shared: Arc::new(shared),
+    }))
+}
+
+impl Store for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.inner.is_volatile()
+    }
+
+    fn is_hollow(&self) -> bool {
+        self.inner.is_hollow()
+    }
+
+    fn injected(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.shared.injected.iter();
+        NAMES
+            .into_iter()
+            .zip(counts.map(|count| count.load(Ordering::Relaxed)))
+            .filter(|(_, count)| *count > 0)
+            .collect()
+    }
+
+    fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
+        self.inner.create(population)
+    }
+
+    fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
+        Box::pin(async move {
+            let client = self.inner.connect(population.clone()).await?;
+            Ok(Rc::new(Wrapped {
+                client,
+                shared: self.shared.clone(),
+                due: Default::default(),
+                random: RefCell::new(Random::new(population.seed, 0xfa17)),
+                nobody: population.members,
+            }) as Rc<dyn Client>)
+        })
+    }
+}
+
+struct Wrapped {
+    client: Rc<dyn Client>,
+    shared: Arc<Shared>,
+    /// How much of a fault of each class is due.
+    due: [Cell<f64>; NAMES.len()],
+    random: RefCell<Random>,
+    /// The lowest number that is no member's.
+    nobody: u32,
+}
+
+impl Wrapped {
+    /// Whether the next fault of a class is due; each call that could have it brings it nearer by the rate.
+    fn is_due(&self, fault: Fault) -> bool {
+        let due = &self.due[fault as usize];
+        let rate = self.shared.rates[fault as usize];
+        // A fault that could not be put in for long does not lead to many at once.
+        due.set((due.get() + rate).min(2.0));
+        rate > 0.0 && due.get() >= 1.0 - 1e-9
+    }
+
+    fn inject(&self, fault: Fault) {
+        let due = &self.due[fault as usize];
+        due.set(due.get() - 1.0);
+        self.shared.injected[fault as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn delay(&self) {
+        if self.shared.delay > Duration::ZERO {
+            let part = self.random.borrow_mut().unit();
+            sleep(self.shared.delay.mul_f64(part)).await;
+        }
+    }
+
+    /// What comes before every call.
+    async fn enter(&self) -> Result<(), Failure> {
+        if self.is_due(Fault::Stall) {
+            self.inject(Fault::Stall);
+            sleep(self.shared.stall).await;
+        }
+        self.delay().await;
+        if self.is_due(Fault::Error) {
+            self.inject(Fault::Error);
+            return Err(Failure::Refused("an injected error".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        changes: Vec<Change>,
+        call: impl AsyncFnOnce(&dyn Client) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        // Whoever stamped this call began it before anything else here; it counts as begun from now on.
+        let begun = self.shared.tracks.begin(&changes);
+        let entered = self.enter().await;
+        let result = match entered {
+            Ok(()) => call(&*self.client).await,
+            Err(why) => Err(why),
+        };
+        self.delay().await;
+        let result = match result {
+            Ok(()) if self.is_due(Fault::Unknown) => {
+                self.inject(Fault::Unknown);
+                Err(Failure::Unknown("an injected silence".to_owned()))
+            }
+            result => result,
+        };
+        let outcome = match &result {
+            Ok(()) => Some(true),
+            Err(Failure::Refused(_)) => Some(false),
+            Err(Failure::Unknown(_)) => None,
+        };
+        self.shared.tracks.end(&changes, begun, outcome);
+        result
+    }
+
+    /// A list as the data store answers it, with faults of lists.
+    async fn list<T: Copy + Into<u64> + TryFrom<u64>, L>(
+        &self,
+        item: u64,
+        call: impl AsyncFnOnce(&dyn Client) -> Result<L, Failure>,
+        elements: impl Fn(&mut L) -> &mut Vec<T>,
+    ) -> Result<L, Failure> {
+        let began = self.shared.tracks.now();
+        self.enter().await?;
+        let mut answer = call(&*self.client).await?;
+        let list = elements(&mut answer);
+        let fractured = match self.is_due(Fault::Fractured) {
+            true => self.fracture(item, list).await,
+            false => false,
+        };
+        if !fractured {
+            self.delay().await;
+            self.spoil(item, began, list);
+        }
+        Ok(answer)
+    }
+
+    /// At most one fault, of those that need no waiting.
+    fn spoil<T: Copy + Into<u64> + TryFrom<u64>>(&self, item: u64, began: u64, list: &mut Vec<T>) {
+        let quiet = self.shared.tracks.quiet_since(item, began);
+        let index = |size| self.random.borrow_mut().index(size);
+        if self.is_due(Fault::Stale)
+            && let Some(undone) = self.shared.tracks.undo(item, began)
+        {
+            undo(undone, list);
+            self.inject(Fault::Stale);
+        } else if self.is_due(Fault::Lost) && quiet && !list.is_empty() {
+            list.swap_remove(index(list.len()));
+            self.inject(Fault::Lost);
+        } else if self.is_due(Fault::Phantom)
+            && let Ok(nobody) = T::try_from(u64::from(self.nobody) + index(1000) as u64)
+            && item >> 56 != Kind::Comments as u64
+        {
+            list.push(nobody);
+            self.inject(Fault::Phantom);
+        } else if self.is_due(Fault::Duplicate) && !list.is_empty() {
+            list.push(list[index(list.len())]);
+            self.inject(Fault::Duplicate);
+        }
+    }
+
+    /// Keeps a list back until two writes of it, one behind the other, have passed; then shows the second alone.
+    async fn fracture<T: Copy + Into<u64> + TryFrom<u64>>(
+        &self,
+        item: u64,
+        list: &mut Vec<T>,
+    ) -> bool {
+        let Some(since) = self.shared.tracks.quiet_now(item) else {
+            return false;
+        };
+        for _ in 0..FRACTURE_WAIT_MS {
+            sleep(Duration::from_millis(1)).await;
+            if let Some(later) = self.shared.tracks.two_since(item, since) {
+                undo(
+                    Undone {
+                        put: !later.put,
+                        ..later
+                    },
+                    list,
+                );
+                self.inject(Fault::Fractured);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Makes a list as if a write of it had not been.
+fn undo<T: Copy + Into<u64> + TryFrom<u64>>(undone: Undone, list: &mut Vec<T>) {
+    list.retain(|element| (*element).into() != undone.element);
+    if let (false, Ok(element)) = (undone.put, T::try_from(undone.element)) {
+        list.push(element);
+    }
+}
+
+/// What a change of a pair changes in both members' lists.
+fn both(one: u32, other: u32, before: Relation, after: Relation) -> Vec<Change> {
+    let mine = Change::of(one, other, before, after);
+    let theirs = Change::of(other, one, before.mirrored(), after.mirrored());
+    mine.chain(theirs).collect()
+}
+
+fn comment(resource: u64, comment: u64, put: bool) -> Vec<Change> {
+    vec![Change {
+        item: Kind::Comments.of(resource),
+        element: comment,
+        put,
+        certain: true,
+    }]
+}
+
+impl Client for Wrapped {
+    fn load(&self, members: Range<u32>) -> Reply<'_, ()> {
+        self.client.load(members)
+    }
+
+    fn finish_load(&self) -> Reply<'_, ()> {
+        self.client.finish_load()
+    }
+
+    fn view_profile(&self, requester: u32, owner: u32) -> Reply<'_, Profile> {
+        Box::pin(async move {
+            let item = Kind::Friends.of(owner.into());
+            let began = self.shared.tracks.now();
+            self.enter().await?;
+            let mut profile = self.client.view_profile(requester, owner).await?;
+            self.delay().await;
+            if self.is_due(Fault::Stale)
+                && let Some(undone) = self.shared.tracks.undo(item, began)
+            {
+                profile.friends = match undone.put {
+                    true => profile.friends - 1,
+                    false => profile.friends + 1,
+                };
+                self.inject(Fault::Stale);
+            }
+            Ok(profile)
+        })
+    }
+
+    fn list_friends(&self, requester: u32, owner: u32) -> Reply<'_, People> {
+        Box::pin(self.list(
+            Kind::Friends.of(owner.into()),
+            async move |client| client.list_friends(requester, owner).await,
+            |people: &mut People| &mut people.members,
+        ))
+    }
+
+    fn view_friend_requests(&self, member: u32) -> Reply<'_, People> {
+        Box::pin(self.list(
+            Kind::Invitations.of(member.into()),
+            async move |client| client.view_friend_requests(member).await,
+            |people: &mut People| &mut people.members,
+        ))
+    }
+
+    fn invite_friend(&self, inviter: u32, invitee: u32) -> Reply<'_, ()> {
+        Box::pin(self.write(
+            both(inviter, invitee, Relation::None, Relation::Invited),
+            async move |client| client.invite_friend(inviter, invitee).await,
+        ))
+    }
+
+    fn accept_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(self.write(
+            both(invitee, inviter, Relation::Inviter, Relation::Friend),
+            async move |client| client.accept_friend_request(invitee, inviter).await,
+        ))
+    }
+
+    fn reject_friend_request(&self, invitee: u32, inviter: u32) -> Reply<'_, ()> {
+        Box::pin(self.write(
+            both(invitee, inviter, Relation::Inviter, Relation::None),
+            async move |client| client.reject_friend_request(invitee, inviter).await,
+        ))
+    }
+
+    fn thaw_friendship(&self, member: u32, friend: u32) -> Reply<'_, ()> {
+        Box::pin(self.write(
+            both(member, friend, Relation::Friend, Relation::None),
+            async move |client| client.thaw_friendship(member, friend).await,
+        ))
+    }
+
+    fn view_top_resources(&self, requester: u32, owner: u32, top: u32) -> Reply<'_, Resources> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.client.view_top_resources(requester, owner, top).await
+        })
+    }
+
+    fn view_comments(&self, requester: u32, resource: u64) -> Reply<'_, Comments> {
+        Box::pin(self.list(
+            Kind::Comments.of(resource),
+            async move |client| client.view_comments(requester, resource).await,
+            |found: &mut Comments| &mut found.comments,
+        ))
+    }
+
+    fn post_comment(&self, member: u32, resource: u64, number: u64) -> Reply<'_, ()> {
+        Box::pin(
+            self.write(comment(resource, number, true), async move |client| {
+                client.post_comment(member, resource, number).await
+            }),
+        )
+    }
+
+    fn delete_comment(&self, member: u32, resource: u64, number: u64) -> Reply<'_, ()> {
+        Box::pin(
+            self.write(comment(resource, number, false), async move |client| {
+                client.delete_comment(member, resource, number).await
+            }),
+        )
+    }
+
+    fn post_to_feed(&self, member: u32, post: Post) -> Reply<'_, ()> {
+        Box::pin(self.write(Vec::new(), async move |client| {
+            client.post_to_feed(member, post).await
+        }))
+    }
+
+    fn view_feed(&self, member: u32, top: u32) -> Reply<'_, Feed> {
+        Box::pin(async move {
+            self.enter().await?;
+            self.client.view_feed(member, top).await
+        })
+    }
+}

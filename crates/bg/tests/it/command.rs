@@ -1,0 +1,204 @@
+//! The command line, as a user types it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const SMALL: [&str; 6] = ["--members", "300", "--friends", "10", "--resources", "5"];
+
+fn bg(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
+    command.args(arguments);
+    command
+}
+
+fn said(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_run_prints_a_table_and_its_trace_is_judged_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let mut run = bg(&[
+        "run",
+        "--store",
+        "memory",
+        "--threads",
+        "4",
+        "--duration",
+        "200ms",
+    ]);
+    let output = run.args(SMALL).arg("--trace").arg(&trace).output().unwrap();
+    let (out, err) = said(&output);
+    assert!(output.status.success(), "{err}");
+    for expected in [
+        "view-profile",
+        "skipped",
+        "unpredictable 0 (0.0000 %)",
+        "processors",
+    ] {
+        assert!(out.contains(expected), "{out}");
+    }
+    let output = bg(&["validate", "--json"]).arg(&trace).output().unwrap();
+    let judged: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(judged["reads"].as_u64().unwrap() > 100 && judged["unpredictable"] == 0);
+}
+
+#[test]
+fn a_friendship_graph_goes_with_its_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    for shape in [["--friendships", "zipf"], ["--mix", "feeds"]] {
+        let mut run = bg(&["run", "--store", "memory", "--duration", "100ms", "--quiet"]);
+        let run = run
+            .args(["--threads", "9", "--invitations", "2", "--json"])
+            .args(SMALL);
+        let output = run.args(shape).arg("--trace").arg(&trace).output().unwrap();
+        let (out, err) = said(&output);
+        assert!(output.status.success(), "{err}");
+        let measured: serde_json::Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(measured["reads"]["unpredictable"], 0, "{out}");
+        std::fs::remove_dir_all(&trace).unwrap();
+    }
+}
+
+#[test]
+fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
+    let check = |arguments: &[&str], expected: &str| {
+        let output = bg(arguments).output().unwrap();
+        let (_, err) = said(&output);
+        assert!(
+            !output.status.success() && err.contains(expected),
+            "{arguments:?}: {err}"
+        );
+    };
+    check(
+        &["run", "--store", "nosuch"],
+        "--store nosuch: no data store of that name",
+    );
+    check(
+        &["run", "--store", "null", "--friends", "7"],
+        "--friends 7: must be even",
+    );
+    check(
+        &["run", "--store", "null", "--members", "100"],
+        "fewer than --members 100",
+    );
+    check(
+        &["run", "--store", "null", "--mix", "nosuch"],
+        "--mix nosuch: no mix of that name",
+    );
+    check(
+        &["run", "--store", "null", "--threads", "20000"],
+        "20000 threads are more than the 10000 members",
+    );
+    check(
+        &["run", "--store", "null", "--duration", "10"],
+        "a duration has a unit",
+    );
+    check(
+        &["run", "--store", "null", "--draw", "zipfian"],
+        "no such distribution",
+    );
+    check(&["run", "--store", "null", "--rate", "0"], "--rate 0");
+    check(
+        &["run", "--store", "faulty:memory", "--set", "stale=2"],
+        "a rate is 0 to 1",
+    );
+    check(
+        &["run", "--store", "memory", "--set", "x=1"],
+        "--set x: memory has no settings",
+    );
+    check(&["load", "--store", "memory"], "gone with this process");
+    check(&["validate", "/nosuch"], "/nosuch/population.json");
+}
+
+/// Starts a long run with a trace and waits until it has told of a second.
+fn start(trace: &Path) -> (std::process::Child, BufReader<std::process::ChildStderr>) {
+    let mut run = bg(&[
+        "run",
+        "--store",
+        "memory",
+        "--threads",
+        "2",
+        "--duration",
+        "1h",
+        "--json",
+    ]);
+    let run = run
+        .args(SMALL)
+        .args(["--between", "1ms", "--trace"])
+        .arg(trace);
+    let mut child = run
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("threads") {
+        line.clear();
+        assert!(err.read_line(&mut line).unwrap() > 0, "it ended");
+    }
+    (child, err)
+}
+
+#[test]
+fn an_interrupt_leaves_a_valid_report_and_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let (mut child, _err) = start(&trace);
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut out = String::new();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    assert!(child.wait().unwrap().success());
+    let measured: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert!(measured["seconds"].as_f64().unwrap() < 3000.0);
+    assert_eq!(measured["reads"]["unpredictable"], 0);
+    assert!(
+        bg(&["validate"])
+            .arg(&trace)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+}
+
+#[test]
+fn a_full_disk_ends_the_run_loudly() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    // Files of at most 2 MB: what a full disk does, to this process alone.
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
+    let mut run = Command::new("sh");
+    run.args([
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_bg"),
+        "run",
+        "--store",
+        "null",
+    ]);
+    run.args(["--duration", "1h", "--quiet", "--trace"])
+        .arg(&trace);
+    let output = run.output().unwrap();
+    let (out, err) = said(&output);
+    assert!(!output.status.success() && out.is_empty(), "{out}");
+    assert!(
+        err.contains("cannot write") && err.contains("worker-00"),
+        "{err}"
+    );
+    let output = bg(&["validate"]).arg(&trace).output().unwrap();
+    assert!(!output.status.success());
+}

@@ -1,0 +1,199 @@
+//! Members drawn as the distribution says, by one client or by several.
+
+use std::sync::Arc;
+
+use larder_bg::draw::fragment::split;
+use larder_bg::draw::{DEFAULT, Distribution, Drawing, Skew, exponent_for, mass_of_top};
+use larder_bg::random::Random;
+
+fn zipf(exponent: f64) -> Distribution {
+    Distribution::Zipf(Skew::Exponent(exponent))
+}
+
+/// What part of all draws goes to each rank.
+fn shares(members: u32, exponent: f64) -> Vec<f64> {
+    let weights: Vec<f64> = (1..=members)
+        .map(|rank| f64::from(rank).powf(-exponent))
+        .collect();
+    let total: f64 = weights.iter().sum();
+    weights.iter().map(|weight| weight / total).collect()
+}
+
+/// Chi-square of what was drawn, as standard deviations from what chance makes of it; cells of less than 10 are put together.
+fn apart(drawn: &[u64], shares: &[f64]) -> f64 {
+    let all: u64 = drawn.iter().sum();
+    let (mut chi, mut cells) = (0.0, 0u32);
+    let (mut expected, mut found) = (0.0, 0);
+    for (count, share) in drawn.iter().zip(shares) {
+        expected += share * all as f64;
+        found += count;
+        if expected >= 10.0 {
+            chi += (found as f64 - expected).powi(2) / expected;
+            cells += 1;
+            (expected, found) = (0.0, 0);
+        }
+    }
+    let freedom = f64::from(cells - 1);
+    (chi - freedom) / (2.0 * freedom).sqrt()
+}
+
+fn check(drawing: &Drawing, distribution: Distribution, members: u32) {
+    let mut random = Random::new(11, 3);
+    let mut drawn = vec![0; members as usize];
+    for _ in 0..400_000 {
+        let member = drawing.draw(&mut random);
+        drawn[distribution.ranked(members, member) as usize] += 1;
+    }
+    let expected = shares(members, distribution.exponent(members));
+    let apart = apart(&drawn, &expected);
+    assert!(apart.abs() < 5.0, "{distribution}: {apart}");
+}
+
+#[test]
+fn one_client_draws_as_the_distribution_says() {
+    for distribution in [
+        Distribution::Uniform,
+        DEFAULT,
+        zipf(1.0),
+        zipf(1.3),
+        zipf(3.0),
+        Distribution::Latest(Skew::Theta(0.27)),
+        "zipf:80/20".parse().unwrap(),
+    ] {
+        for members in [1, 2, 10, 3000] {
+            if members > 2 {
+                check(
+                    &Drawing::of_all(distribution, members),
+                    distribution,
+                    members,
+                );
+            } else {
+                let drawn = Drawing::of_all(distribution, members).draw(&mut Random::new(1, 1));
+                assert!(drawn < members);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_clients_draw_as_one() {
+    let members = 3000;
+    for distribution in [DEFAULT, Distribution::Uniform, zipf(1.2)] {
+        let fragments = split(distribution, members, &[1.0, 0.5, 2.0, 1.0]);
+        let mut random = Random::new(5, 5);
+        let mut drawn = vec![0; members as usize];
+        for fragment in fragments {
+            // Each does its part of the work.
+            let draws = (fragment.mass() * 400_000.0).round() as u64;
+            let drawing = Drawing::of_fragment(distribution, members, Arc::new(fragment));
+            for _ in 0..draws {
+                let member = drawing.draw(&mut random);
+                assert!(drawing.owns(member));
+                drawn[member as usize] += 1;
+            }
+        }
+        let apart = apart(&drawn, &shares(members, distribution.exponent(members)));
+        // Shares of work that are kept exactly vary less than draws do.
+        assert!(apart < 5.0, "{distribution}: {apart}");
+    }
+}
+
+#[test]
+fn fragments_are_the_released_ones() {
+    let fragments = split(DEFAULT, 10_000, &[1.0; 4]);
+    let mut sizes: Vec<usize> = fragments.iter().map(|it| it.members().len()).collect();
+    sizes.sort_unstable();
+    assert_eq!(sizes, [2092, 2466, 2657, 2785]);
+    let eight = split(DEFAULT, 10_000, &[1.0; 8]);
+    let sizes = eight.iter().map(|it| it.members().len());
+    assert_eq!((sizes.clone().min(), sizes.max()), (Some(783), Some(1478)));
+    for fragments in [fragments, eight] {
+        let mass: f64 = fragments.iter().map(|it| it.mass()).sum();
+        let members: usize = fragments.iter().map(|it| it.members().len()).sum();
+        assert!((mass - 1.0).abs() < 1e-9 && members == 10_000);
+        for member in 0..10_000 {
+            assert_eq!(fragments.iter().filter(|it| it.owns(member)).count(), 1);
+        }
+    }
+}
+
+#[test]
+fn clients_get_members_by_their_speed_even_where_one_member_is_too_much() {
+    let fragments = split(DEFAULT, 10_000, &[0.3, 0.6, 0.1]);
+    for (fragment, speed) in fragments.iter().zip([0.3, 0.6, 0.1]) {
+        assert!(
+            (fragment.mass() - speed).abs() < 1e-3,
+            "{}",
+            fragment.mass()
+        );
+    }
+    // The first member alone is more than a client's part: the masses tell.
+    let steep = split(zipf(1.5), 100, &[1.0; 4]);
+    let masses: Vec<f64> = steep.iter().map(|it| it.mass()).collect();
+    assert!(
+        (masses.iter().sum::<f64>() - 1.0).abs() < 1e-9 && masses[3] > 0.25,
+        "{masses:?}"
+    );
+}
+
+#[test]
+fn theta_of_bg_is_not_80_20_but_80_20_is() {
+    let exponent = DEFAULT.exponent(10_000);
+    assert!((exponent - 0.73).abs() < 1e-12);
+    assert!((mass_of_top(10_000, exponent, 0.2) - 0.62080).abs() < 5e-6);
+    assert!((mass_of_top(1_000, exponent, 0.2) - 0.595).abs() < 5e-4);
+    assert!((mass_of_top(1_000_000, exponent, 0.2) - 0.640).abs() < 5e-4);
+    assert!((exponent_for(10_000, 0.2, 0.8) - 0.9496).abs() < 5e-5);
+    // One by one, and by the formula for many.
+    let exact: f64 = shares(50_000, 0.9).iter().take(10_000).sum();
+    assert!((mass_of_top(50_000, 0.9, 0.2) - exact).abs() < 1e-10);
+}
+
+#[test]
+fn ten_million_members_are_all_within_reach() {
+    let members = 10_000_000;
+    let drawing = Drawing::of_all(DEFAULT, members);
+    let mut random = Random::new(2, 2);
+    let mut drawn = [0u64; 20];
+    let draws = 400_000;
+    for _ in 0..draws {
+        drawn[drawing.draw(&mut random) as usize / (members as usize / 20)] += 1;
+    }
+    assert!(drawn[10..].iter().all(|count| *count > 0), "{drawn:?}");
+    let mut before = 0.0;
+    let parts: Vec<f64> = (1..=20)
+        .map(|part| {
+            let mass = mass_of_top(members, 0.73, f64::from(part) / 20.0);
+            mass - std::mem::replace(&mut before, mass)
+        })
+        .collect();
+    let apart = apart(&drawn, &parts);
+    assert!(apart.abs() < 5.0, "{apart}");
+}
+
+#[test]
+fn distributions_are_read_as_they_are_written_and_refused_by_name() {
+    for text in [
+        "uniform",
+        "zipf:theta=0.27",
+        "zipf:exponent=1.1",
+        "zipf:80/20",
+        "latest:theta=0.5",
+    ] {
+        assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
+    }
+    assert_eq!("zipf".parse::<Distribution>().unwrap(), DEFAULT);
+    for text in [
+        "",
+        "zipfian",
+        "zipf:",
+        "zipf:x",
+        "zipf:20/80",
+        "uniform:theta=0.2",
+        "zipf:theta=7",
+        "zipf:exponent=-1",
+    ] {
+        let refused = text.parse::<Distribution>().unwrap_err();
+        assert!(refused.starts_with(&format!("{text}: ")), "{refused}");
+    }
+}

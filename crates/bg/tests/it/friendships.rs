@@ -1,0 +1,63 @@
+//! Friendships that are not the lattice, and loading.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use larder_bg::population::edges;
+use larder_bg::population::zipfian;
+
+#[test]
+fn eighty_percent_of_the_friendships_are_of_twenty_percent_of_the_members() {
+    for (members, friends) in [(10_000, 100), (2_000, 20), (50_000, 10)] {
+        let graph = zipfian::graph(members, friends, 0.8, 0.2, 3).unwrap();
+        let mut degrees: Vec<usize> = (0..members).map(|it| graph.friends_of(it).len()).collect();
+        degrees.sort_unstable_by(|a, b| b.cmp(a));
+        let all: usize = degrees.iter().sum();
+        let top: usize = degrees[..members as usize / 5].iter().sum();
+        let (mean, share) = (all as f64 / f64::from(members), top as f64 / all as f64);
+        assert!((share - 0.8).abs() < 0.02, "{members}: {share}");
+        assert!(
+            (mean / f64::from(friends) - 1.0).abs() < 0.02,
+            "{members}: {mean}"
+        );
+        assert_eq!(
+            graph,
+            zipfian::graph(members, friends, 0.8, 0.2, 3).unwrap()
+        );
+    }
+    let refused = zipfian::graph(100, 90, 0.8, 0.2, 3).unwrap_err();
+    assert!(
+        refused.contains("no 100 members have 90 friends"),
+        "{refused}"
+    );
+}
+
+fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+#[test]
+fn a_real_graph_is_read_packed_or_not_and_renumbered() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = b"# a comment\n1000 3\n3\t70\n70,3\n% another\n\n70 70\n9000000000 1000\n";
+    let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+    packer.write_all(text).unwrap();
+    for bytes in [text.to_vec(), packer.finish().unwrap()] {
+        let graph = edges::read(&file(&folder, "edges", &bytes)).unwrap();
+        assert_eq!((graph.members(), graph.friendships()), (4, 3));
+        assert_eq!(graph.friends_of(0), [1, 2]);
+        assert_eq!(graph.friends_of(3), [2]);
+    }
+    let refused = |text: &[u8]| edges::read(&file(&folder, "bad", text)).unwrap_err();
+    assert!(refused(b"1 2\n3 x\n").contains("line 2 is no two numbers: 3 x"));
+    assert!(refused(b"# nothing\n").contains("no friendship"));
+    assert!(
+        edges::read(&folder.path().join("nosuch"))
+            .unwrap_err()
+            .contains("--edges")
+    );
+}
