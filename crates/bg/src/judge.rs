@@ -1,11 +1,9 @@
 //! A trial's reads judged: its trace folder in, what validation says out.
 
-use std::fs;
 use std::path::Path;
 
-use larder_validate::record::{self, Record};
 use larder_validate::report::{Level, Names, Report};
-use larder_validate::trace::{Initial, Options, judge};
+use larder_validate::trace::{Initial, Options};
 
 use crate::action::Action;
 use crate::item::{self, Kind};
@@ -13,9 +11,14 @@ use crate::measure::Judged;
 use crate::population::Population;
 use crate::population::walls::Walls;
 use crate::trace::Parameters;
+use crate::validate::print::classes;
+use crate::validate::{Bound, TraceFolder, judge_within};
+
+/// Memory for judging, if nobody says otherwise: for eight million records.
+pub const MEMORY_BYTES: u64 = 2 << 30;
 
 /// Failures told in words.
-const WITNESSES_MAX: usize = 20;
+pub const WITNESSES_MAX: usize = 20;
 
 /// # Errors
 ///
@@ -28,11 +31,17 @@ pub fn judge_folder(folder: &Path, cores: usize) -> Result<Judged, String> {
 ///
 /// As [`judge_folder`].
 pub fn report_folder(folder: &Path, cores: usize) -> Result<Report, String> {
+    report_folder_within(folder, cores, &Bound::new(MEMORY_BYTES, folder))
+}
+
+/// # Errors
+///
+/// As [`judge_folder`], and what [`judge_within`] says.
+pub fn report_folder_within(folder: &Path, cores: usize, bound: &Bound) -> Result<Report, String> {
     let (parameters, population) = Parameters::read(folder)?;
     let start = Start::new(population, parameters.top);
-    let records = read_all(folder)?;
     let options = options(&start, cores);
-    Ok(judge(&records, &start, &options))
+    judge_within(&TraceFolder::open(folder)?, &start, &options, bound)
 }
 
 pub(crate) fn options(start: &Start, cores: usize) -> Options {
@@ -46,13 +55,6 @@ pub(crate) fn options(start: &Start, cores: usize) -> Options {
 /// What a report says, as measurements keep it.
 pub fn summarize(report: &Report) -> Judged {
     let total = &report.total;
-    let classes = [
-        ("stale", total.stale),
-        ("fractured", total.fractured),
-        ("future", total.future),
-        ("phantom", total.phantom),
-        ("never", total.never),
-    ];
     let level = |level| {
         let tally = report.level(level);
         (tally.judged > 0).then_some(tally.refused)
@@ -66,7 +68,9 @@ pub fn summarize(report: &Report) -> Judged {
         unpredictable: total.unpredictable(),
         undecided: total.undecided,
         by_level: Level::ALL.map(level),
-        by_class: classes.map(|(name, count)| (name.to_owned(), count)).into(),
+        by_class: classes(total)
+            .map(|(name, count)| (name.to_owned(), count))
+            .into(),
         ages,
         witnesses: report
             .witnesses
@@ -77,7 +81,7 @@ pub fn summarize(report: &Report) -> Judged {
 }
 
 /// What a trace's numbers mean.
-struct Words;
+pub struct Words;
 
 impl Names for Words {
     fn item(&self, item: u64) -> String {
@@ -100,22 +104,6 @@ impl Names for Words {
         let known = Action::ALL.get(usize::from(action));
         known.map_or("an earlier trial", |it| it.name()).to_owned()
     }
-}
-
-fn read_all(folder: &Path) -> Result<Vec<Record>, String> {
-    let fail = |path: &Path, why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let mut paths: Vec<_> = fs::read_dir(folder)
-        .map_err(|why| fail(folder, &why))?
-        .filter_map(|file| file.ok().map(|file| file.path()))
-        .filter(|path| path.extension().is_some_and(|it| it == "trace"))
-        .collect();
-    paths.sort();
-    let mut records = Vec::new();
-    for path in paths {
-        let bytes = fs::read(&path).map_err(|why| fail(&path, &why))?;
-        records.extend(record::decode(&bytes).map_err(|why| fail(&path, &why))?);
-    }
-    Ok(records)
 }
 
 /// What items were before the first record: as the population has them.
@@ -142,6 +130,13 @@ impl Initial for Start {
             }
             Some((Kind::Comments, _)) => (0..self.population.comments.into()).collect(),
             _ => Vec::new(),
+        }
+    }
+
+    fn contains(&self, item: u64, element: u64) -> bool {
+        match item::parse(item) {
+            Some((Kind::Comments, _)) => element < u64::from(self.population.comments),
+            _ => self.set(item).contains(&element),
         }
     }
 

@@ -38,3 +38,4 @@ pub mod state;
 pub mod store;
 pub mod stores;
 pub mod trace;
+pub mod validate;

@@ -22,3 +22,4 @@ mod servers;
 mod sla;
 mod trial;
 mod under_load;
+mod validate;

@@ -1,0 +1,89 @@
+//! The trace files of a folder, read piece by piece.
+
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use larder_validate::record::{Decoder, RECORD_SIZE, Record};
+
+use super::Records;
+
+/// All files of a folder whose names end in `.trace`.
+pub struct TraceFolder {
+    paths: Vec<PathBuf>,
+}
+
+impl TraceFolder {
+    /// # Errors
+    ///
+    /// A folder that cannot be read, or has no traces.
+    pub fn open(folder: &Path) -> Result<TraceFolder, String> {
+        let paths = files(folder, |name| name.ends_with(".trace"))?;
+        match paths.is_empty() {
+            true => Err(format!("{}: no file ends in .trace", folder.display())),
+            false => Ok(TraceFolder { paths }),
+        }
+    }
+}
+
+impl Records for TraceFolder {
+    fn expected(&self) -> Result<u64, String> {
+        let sizes = self.paths.iter().map(|path| {
+            let size = fs::metadata(path).map_err(|why| told(path, &why))?.len();
+            Ok(size / RECORD_SIZE as u64)
+        });
+        sizes.sum()
+    }
+
+    fn each(&self, take: &mut dyn FnMut(Record) -> Result<(), String>) -> Result<(), String> {
+        self.paths.iter().try_for_each(|path| each(path, take))
+    }
+}
+
+/// The records of one file.
+pub(super) fn each(
+    path: &Path,
+    take: &mut dyn FnMut(Record) -> Result<(), String>,
+) -> Result<(), String> {
+    let file = File::open(path).map_err(|why| told(path, &why))?;
+    let size = file.metadata().map_err(|why| told(path, &why))?.len();
+    let mut file = BufReader::with_capacity(1 << 20, file);
+    let mut piece = [0; RECORD_SIZE];
+    let mut next = |piece: &mut [u8; RECORD_SIZE]| {
+        let read = file.read_exact(piece);
+        read.map_err(|why| told(path, &why))
+    };
+    if size < RECORD_SIZE as u64 {
+        return Err(told(
+            path,
+            &format_args!("a trace of {size} bytes is cut short"),
+        ));
+    }
+    next(&mut piece)?;
+    let mut decoder = Decoder::start(size, &piece).map_err(|why| told(path, &why))?;
+    for _ in 0..decoder.expected() {
+        next(&mut piece)?;
+        take(decoder.record(&piece).map_err(|why| told(path, &why))?)?;
+    }
+    next(&mut piece)?;
+    decoder.finish(&piece).map_err(|why| told(path, &why))
+}
+
+/// The files of a folder with such names, sorted.
+pub(super) fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, String> {
+    let mut paths = Vec::new();
+    for file in fs::read_dir(folder).map_err(|why| told(folder, &why))? {
+        let path = file.map_err(|why| told(folder, &why))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(&wanted) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+pub(super) fn told(path: &Path, why: &dyn Display) -> String {
+    format!("{}: {why}", path.display())
+}

@@ -1,0 +1,106 @@
+//! Text logs of the BG that was released: `read*.txt` and `update*.txt` of a folder.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use larder_validate::bg_text::{Kind, Line, parse};
+use larder_validate::record::Record;
+use larder_validate::report::Names;
+
+use super::Records;
+use super::files::{files, told};
+
+/// Bytes of a usual line.
+const LINE_SIZE: u64 = 64;
+
+pub struct TextFolder {
+    paths: Vec<PathBuf>,
+    without_value: Cell<u64>,
+    of_graph: Cell<u64>,
+}
+
+impl TextFolder {
+    /// # Errors
+    ///
+    /// A folder that cannot be read, or has no logs.
+    pub fn open(folder: &Path) -> Result<TextFolder, String> {
+        let paths = files(folder, |name| {
+            (name.starts_with("read") || name.starts_with("update")) && name.ends_with(".txt")
+        })?;
+        match paths.is_empty() {
+            true => Err(format!(
+                "{}: no file is called read*.txt or update*.txt",
+                folder.display()
+            )),
+            false => Ok(TextFolder {
+                paths,
+                without_value: Cell::new(0),
+                of_graph: Cell::new(0),
+            }),
+        }
+    }
+
+    /// Reads left out when last gone through: those logged without a value, and those of the graph.
+    pub fn left_out(&self) -> (u64, u64) {
+        (self.without_value.get(), self.of_graph.get())
+    }
+}
+
+impl Records for TextFolder {
+    fn expected(&self) -> Result<u64, String> {
+        let sizes = self.paths.iter().map(|path| {
+            let size = fs::metadata(path).map_err(|why| told(path, &why))?.len();
+            Ok(size / LINE_SIZE)
+        });
+        sizes.sum()
+    }
+
+    fn each(&self, take: &mut dyn FnMut(Record) -> Result<(), String>) -> Result<(), String> {
+        self.without_value.set(0);
+        self.of_graph.set(0);
+        for path in &self.paths {
+            let file = File::open(path).map_err(|why| told(path, &why))?;
+            let lines = BufReader::with_capacity(1 << 20, file).lines();
+            for (number, line) in lines.enumerate() {
+                let line = line.map_err(|why| told(path, &why))?;
+                if line.trim().is_empty() {
+                    continue;
+                }
+                match parse(&line) {
+                    Ok(Line::Call(record)) => take(record)?,
+                    Ok(Line::NoValue) => self.without_value.set(self.without_value.get() + 1),
+                    Ok(Line::Graph) => self.of_graph.set(self.of_graph.get() + 1),
+                    Err(why) => {
+                        let line = number + 1;
+                        return Err(told(path, &format_args!("line {line}: {why}")));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the logs call things.
+pub struct TextNames;
+
+impl Names for TextNames {
+    fn item(&self, item: u64) -> String {
+        let id = item & ((1 << 56) - 1);
+        match Kind::of(item) {
+            Some(kind) => format!("{} of {id}", kind.name()),
+            None => format!("item {item}"),
+        }
+    }
+
+    fn action(&self, _: u8) -> String {
+        "an action".to_owned()
+    }
+
+    fn origin(&self) -> u64 {
+        // Where the parser puts zero.
+        1 << 63
+    }
+}
