@@ -19,6 +19,7 @@ pub mod action;
 pub mod clock;
 pub mod command;
 pub mod content;
+pub mod coordinate;
 pub mod deck;
 pub mod draw;
 pub mod item;

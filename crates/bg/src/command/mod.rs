@@ -2,6 +2,8 @@
 //!
 //! One file a command; `options` has what several take, `table` what a trial's result looks like.
 
+mod client;
+mod coordinator;
 mod deck;
 mod load;
 pub mod options;
@@ -38,11 +40,15 @@ enum Command {
     /// Fill a data store with members, friendships and resources
     Load(load::Arguments),
     /// Act on a data store for a while: throughput, latencies, and what was read judged
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
-    Rate(rate::Arguments),
+    Rate(Box<rate::Arguments>),
     /// One trial after another, shown in the browser, with buttons for threads, stop and start
     Deck(deck::Arguments),
+    /// Run or rate with several clients on other machines as one
+    Coordinator(Box<coordinator::Arguments>),
+    /// Act for a part of the members, as a coordinator says
+    Client(client::Arguments),
     /// Judge the reads of a trace
     Validate(validate::Arguments),
     /// List the data stores that bg knows
@@ -55,8 +61,10 @@ enum Command {
 pub fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Load(arguments) => load::load(arguments),
-        Command::Run(arguments) => run::run(arguments),
-        Command::Rate(arguments) => rate::rate(arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Rate(arguments) => rate::rate(&arguments),
+        Command::Coordinator(arguments) => coordinator::coordinator(*arguments),
+        Command::Client(arguments) => client::client(&arguments),
         Command::Deck(arguments) => deck::deck(arguments),
         Command::Validate(arguments) => validate::validate(arguments),
         Command::Stores => {

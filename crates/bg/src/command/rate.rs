@@ -15,7 +15,7 @@ use crate::deck::{Order, Watched};
 use crate::measure::{Laboratory, Measured, Trial};
 use crate::rate::{self, End, Experiment, Goal, Over, Plan};
 use crate::report::{Facts, Machine, Report, Row};
-use crate::run::{Process, Tracing};
+use crate::run::{Process, Setup, Tracing};
 use crate::sla::{Clause, Judgement, Sla};
 
 const EXAMPLES: &str = "\
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[command(flatten)]
     conduct: ConductOptions,
     #[command(flatten)]
-    pub(super) search: SearchOptions,
+    search: SearchOptions,
     #[command(flatten)]
     deck: DeckOption,
     /// What becomes of the data store between trials
@@ -53,7 +53,7 @@ pub struct Arguments {
     between_trials: State,
     /// Empty the data store and load it first
     #[arg(long)]
-    load: bool,
+    pub(super) load: bool,
     /// Judge no reads: quicker, and nobody knows what was read
     #[arg(long)]
     untraced: bool,
@@ -118,30 +118,14 @@ enum State {
     Keep,
 }
 
-pub fn rate(arguments: Arguments) -> Result<(), String> {
-    let Arguments { search, .. } = &arguments;
-    let mut setup = arguments
-        .conduct
-        .setup(&arguments.store, &arguments.population, None)?;
-    if !arguments.untraced && !setup.store.is_hollow() {
-        setup.tracing = Tracing::Scratch;
-    }
-    if search.sla.wants_reads() && setup.tracing != Tracing::Scratch {
-        return Err(
-            "the agreement limits unpredictable reads, but none are judged: leave out --untraced, and take a data store that keeps what it is given"
-                .to_owned(),
-        );
-    }
+pub fn rate(arguments: &Arguments) -> Result<(), String> {
+    let setup = arguments.setup()?;
     let members = u64::from(setup.drawing.size());
-    let plan = search.plan(if setup.conduct.unique_reads {
-        members
-    } else {
-        1 << 20
-    })?;
+    let plan = arguments.plan(members)?;
     let mut process = Process::new(setup)?;
     let address = arguments.deck.deck.as_deref();
     let shown = address
-        .map(|address| Shown::open("rate", address, &process, Some(&search.sla)))
+        .map(|address| Shown::open("rate", address, &process, Some(&arguments.search.sla)))
         .transpose()?;
     if let Some(shown) = &shown {
         shown.watch(&mut process, |_| {});
@@ -158,20 +142,15 @@ pub fn rate(arguments: Arguments) -> Result<(), String> {
         flag.store(true, Ordering::Relaxed);
         live.stop();
     })?;
-    let settings = arguments.settings(&process);
+    let settings = arguments.settings(process.setup());
     let mut laboratory = Trials {
         process,
-        reload: arguments.between_trials == State::Reload,
+        reload: arguments.reloads(),
         run: 0,
     };
-    search.rate(
-        &plan,
-        &mut laboratory,
-        shown.as_ref(),
-        &stopped,
-        &arguments.store.store,
-        settings,
-    )
+    let (store, search) = (&arguments.store.store, &arguments.search);
+    let shown = shown.as_ref();
+    search.rate(&plan, &mut laboratory, shown, &stopped, store, settings)
 }
 
 /// The laboratory of this process, with the data store made anew between trials where that is wished.
@@ -192,8 +171,68 @@ impl Laboratory for Trials {
 }
 
 impl Arguments {
-    fn settings(&self, process: &Process) -> Vec<(String, String)> {
-        let (setup, population) = (process.setup(), &process.setup().population);
+    /// All of a trial but its load.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be, by name.
+    pub fn setup(&self) -> Result<Setup, String> {
+        let mut setup = self.conduct.setup(&self.store, &self.population, None)?;
+        if !self.untraced && !setup.store.is_hollow() {
+            setup.tracing = Tracing::Scratch;
+        } else if self.search.sla.wants_reads() {
+            return Err(
+                "the agreement limits unpredictable reads, but none are judged: leave out --untraced, and take a data store that keeps what it is given"
+                    .to_owned(),
+            );
+        }
+        Ok(setup)
+    }
+
+    /// For so many members.
+    fn plan(&self, members: u64) -> Result<Plan, String> {
+        self.search.plan(if self.conduct.shared_reads {
+            1 << 20
+        } else {
+            members
+        })
+    }
+
+    /// Whether the data store is loaded anew between trials.
+    pub fn reloads(&self) -> bool {
+        self.between_trials == State::Reload
+    }
+
+    /// Rates by clients that act as one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SearchOptions::rate`].
+    pub fn rate_with(
+        &self,
+        laboratory: &mut dyn Laboratory,
+        members: u64,
+        stopped: &AtomicBool,
+        clients: &str,
+    ) -> Result<(), String> {
+        if self.deck.deck.is_some() {
+            return Err("--deck is of one process, not of clients".to_owned());
+        }
+        let mut settings = self.settings(&self.setup()?);
+        settings.push(("clients".to_owned(), clients.to_owned()));
+        let plan = self.plan(members)?;
+        self.search.rate(
+            &plan,
+            laboratory,
+            None,
+            stopped,
+            &self.store.store,
+            settings,
+        )
+    }
+
+    fn settings(&self, setup: &Setup) -> Vec<(String, String)> {
+        let population = &setup.population;
         let images = population.image_size.map_or_else(
             || "without images".to_owned(),
             |size| format!("images of {size} bytes"),

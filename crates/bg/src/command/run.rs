@@ -10,9 +10,9 @@ use super::deck::{DeckOption, Shown};
 use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
 use super::{load, table};
 use crate::deck::Watched;
-use crate::measure::{Laboratory, Load, Trial};
+use crate::measure::{Laboratory, Load, Measured, Trial};
 use crate::run::live::Live;
-use crate::run::{Process, Tracing};
+use crate::run::{Process, Setup, Tracing};
 use crate::sla::Sla;
 
 const EXAMPLES: &str = "\
@@ -54,7 +54,7 @@ pub struct Arguments {
     online: bool,
     /// Empty the data store and load it first
     #[arg(long)]
-    load: bool,
+    pub(super) load: bool,
     #[command(flatten)]
     deck: DeckOption,
     /// Print the result as JSON
@@ -65,26 +65,10 @@ pub struct Arguments {
     quiet: bool,
 }
 
-pub fn run(arguments: Arguments) -> Result<(), String> {
-    let mut setup =
-        arguments
-            .conduct
-            .setup(&arguments.store, &arguments.population, arguments.trace)?;
+pub fn run(arguments: &Arguments) -> Result<(), String> {
+    let setup = arguments.setup()?;
+    let trial = arguments.trial();
     let sla = arguments.sla.as_ref();
-    if setup.tracing == Tracing::None
-        && sla.is_some_and(Sla::wants_reads)
-        && !setup.store.is_hollow()
-    {
-        setup.tracing = Tracing::Scratch;
-    }
-    let trial = Trial {
-        load: match arguments.rate {
-            Some(rate) => Load::Rate(rate),
-            None => Load::Threads(arguments.threads),
-        },
-        warmup: arguments.warmup,
-        duration: arguments.duration,
-    };
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
     if arguments.online {
@@ -119,16 +103,9 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
             process.run(&trial)?
         }
     };
+    arguments.print(&measured)?;
     if arguments.json {
-        let text = serde_json::to_string(&measured).map_err(|why| why.to_string())?;
-        println!("{text}");
         return Ok(());
-    }
-    print!("{}", table::result(&measured));
-    if let Some(sla) = sla {
-        for clause in sla.judge_trial(&measured).clauses {
-            println!("{} {clause}", if clause.met { "met   " } else { "missed" });
-        }
     }
     for (why, count) in process.live().seen(|seen| seen.failures.clone()) {
         println!("{count} calls failed: {why}");
@@ -139,8 +116,69 @@ pub fn run(arguments: Arguments) -> Result<(), String> {
     Ok(())
 }
 
-/// Ctrl-C stops in the way given, with what there is; a second one ends everything.
-pub fn interrupt(stop: impl Fn() + Send + 'static) -> Result<(), String> {
+impl Arguments {
+    /// All of the trial but its load.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be, by name.
+    pub fn setup(&self) -> Result<Setup, String> {
+        let mut setup = self
+            .conduct
+            .setup(&self.store, &self.population, self.trace.clone())?;
+        if setup.tracing == Tracing::None
+            && self.sla.as_ref().is_some_and(Sla::wants_reads)
+            && !setup.store.is_hollow()
+        {
+            setup.tracing = Tracing::Scratch;
+        }
+        Ok(setup)
+    }
+
+    fn trial(&self) -> Trial {
+        Trial {
+            load: match self.rate {
+                Some(rate) => Load::Rate(rate),
+                None => Load::Threads(self.threads),
+            },
+            warmup: self.warmup,
+            duration: self.duration,
+        }
+    }
+
+    /// The trial by whoever can run it.
+    ///
+    /// # Errors
+    ///
+    /// Why it has no result.
+    pub fn run_with(&self, laboratory: &mut dyn Laboratory) -> Result<(), String> {
+        if self.deck.deck.is_some() || self.online {
+            return Err("--deck and --online are of one process, not of clients".to_owned());
+        }
+        let measured = laboratory.run(&self.trial())?;
+        self.print(&measured)
+    }
+
+    fn print(&self, measured: &Measured) -> Result<(), String> {
+        if self.json {
+            let text = serde_json::to_string(measured).map_err(|why| why.to_string())?;
+            println!("{text}");
+            return Ok(());
+        }
+        print!("{}", table::result(measured));
+        for clause in self
+            .sla
+            .iter()
+            .flat_map(|sla| sla.judge_trial(measured).clauses)
+        {
+            println!("{} {clause}", if clause.met { "met   " } else { "missed" });
+        }
+        Ok(())
+    }
+}
+
+/// Ctrl-C calls `end`, which lets things end with what they have; a second one ends everything.
+pub fn interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -155,7 +193,7 @@ pub fn interrupt(stop: impl Fn() + Send + 'static) -> Result<(), String> {
                     std::process::exit(130);
                 }
                 eprintln!("ending; once more to give up");
-                stop();
+                end();
             }
         });
     });

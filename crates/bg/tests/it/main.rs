@@ -3,6 +3,7 @@
 mod browser;
 mod command;
 mod conformance;
+mod coordinate;
 mod deck;
 mod deck_page;
 mod draws;

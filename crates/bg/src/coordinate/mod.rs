@@ -1,0 +1,353 @@
+//! Several clients as one: a coordinator drives processes on other machines, and adds up what they measured.
+//!
+//! ```text
+//!   coordinator (Fleet)                       client (serve), one or many
+//!     hello        ──────────────────────────►  which protocol
+//!                  ◄──────────────────────────  hello
+//!     prepare      ──────────────────────────►  the command's words, its fragment, whether to load
+//!                  ◄──────── alive, a second ─
+//!                  ◄──────────────────────────  prepared: its part of all draws, its members
+//!     trial        ──────────────────────────►  its part of the load
+//!                  ◄──────── alive, a second ─
+//!                  ◄──────────────────────────  done: Measured   (or failed: why)
+//! ```
+//!
+//! Members are shared out (D-Zipfian fragments), so clients never act for the same member, write no item in common, and need not
+//! talk to each other: each judges its own trace. `protocol` has the messages, `client` the one side, this file the other.
+//!
+//! Invariants:
+//!
+//! 1. A trial has a result only when every client that took part has given one. A client that dies, falls silent or fails ends the
+//!    trial of all, with its address and the reason.
+//! 2. After that the next trial begins anew: connections are made again, the data store is loaded again (nobody knows what the lost
+//!    client did), and clients prepare again.
+//! 3. A client without a coordinator runs nothing: when the connection is lost, the trial ends.
+
+use std::io::{self, BufReader};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use crate::measure::{Laboratory, Load, Measured, Trial};
+
+pub mod client;
+pub mod protocol;
+
+use protocol::{Load as Part, Order, PROTOCOL, Tell};
+
+/// A client that says nothing for so long is taken for dead; one that lives says so every second.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Clients that act as one.
+pub struct Fleet {
+    addresses: Vec<String>,
+    /// Of the clients, whatever their unit.
+    speeds: Vec<f64>,
+    /// As a client reads them: `rate --store memory ...`.
+    words: Vec<String>,
+    /// Whether the data store is to be loaded before the next trial.
+    load: bool,
+    /// Whether it is before every one.
+    reload: bool,
+    silence_max: Duration,
+    /// Empty before the first trial and after a failure.
+    clients: Vec<Connection>,
+}
+
+struct Connection {
+    address: String,
+    stream: TcpStream,
+    /// Of all draws, those that go to this client's members.
+    mass: f64,
+    members: u32,
+}
+
+impl Fleet {
+    /// Clients, by address and speed. None is asked yet.
+    pub fn new(clients: Vec<(String, f64)>, words: Vec<String>, load: bool, reload: bool) -> Fleet {
+        let (addresses, speeds) = clients.into_iter().unzip();
+        Fleet {
+            addresses,
+            speeds,
+            words,
+            load,
+            reload,
+            silence_max: SILENCE_MAX,
+            clients: Vec::new(),
+        }
+    }
+
+    /// How long a client may be silent before it counts as dead.
+    pub fn with_silence_max(mut self, silence_max: Duration) -> Fleet {
+        self.silence_max = silence_max;
+        self
+    }
+
+    /// Connects, and has every client ready.
+    ///
+    /// # Errors
+    ///
+    /// The first client that cannot be reached or cannot prepare.
+    pub fn prepare(&mut self) -> Result<(), String> {
+        if self.clients.is_empty() {
+            for address in &self.addresses {
+                let stream = connect(address).map_err(|why| format!("client {address}: {why}"))?;
+                self.clients.push(Connection {
+                    address: address.clone(),
+                    stream,
+                    mass: 0.0,
+                    members: 0,
+                });
+            }
+        } else if !self.load {
+            return Ok(());
+        }
+        let orders: Vec<Order> = (0..self.clients.len())
+            .map(|fragment| {
+                Order::Prepare(protocol::Prepare {
+                    words: self.words.clone(),
+                    fragment,
+                    speeds: self.speeds.clone(),
+                    load: self.load && fragment == 0,
+                })
+            })
+            .collect();
+        // One loads what all share, before the others look at it.
+        for (from, to) in [(0, 1), (1, self.clients.len())] {
+            let mut clients: Vec<&mut Connection> = self.clients[from..to].iter_mut().collect();
+            let told = ask_each(&mut clients, &orders[from..to], self.silence_max)?;
+            for (client, tell) in clients.iter_mut().zip(told) {
+                match tell {
+                    Tell::Prepared { mass, members } => {
+                        (client.mass, client.members) = (mass, members)
+                    }
+                    other => return Err(odd(client, &other)),
+                }
+            }
+        }
+        self.load = false;
+        Ok(())
+    }
+
+    /// The most threads whose parts no client has too few members for. Known once prepared.
+    pub fn threads_max(&self) -> u64 {
+        let total: f64 = self.masses().iter().sum();
+        let most = |client: &Connection| f64::from(client.members) * total / client.mass;
+        let most = self.clients.iter().map(most).fold(f64::INFINITY, f64::min);
+        // Whole threads are given to a client up to one above its part.
+        (most as u64)
+            .saturating_sub(self.clients.len() as u64)
+            .max(1)
+    }
+
+    fn try_run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.prepare()?;
+        self.load = self.reload;
+        let parts = share(trial.load, &self.masses());
+        let (mut clients, mut orders) = (Vec::new(), Vec::new());
+        for (client, part) in self.clients.iter_mut().zip(parts) {
+            let Some(load) = part else { continue };
+            clients.push(client);
+            orders.push(Order::Trial(protocol::Trial {
+                load,
+                warmup_seconds: trial.warmup.as_secs_f64(),
+                seconds: trial.duration.as_secs_f64(),
+            }));
+        }
+        let told = ask_each(&mut clients, &orders, self.silence_max)?;
+        let mut sum: Option<Measured> = None;
+        for (client, tell) in clients.iter().zip(told) {
+            let Tell::Done(measured) = tell else {
+                return Err(odd(client, &tell));
+            };
+            match &mut sum {
+                Some(sum) => sum.add(&measured),
+                None => sum = Some(*measured),
+            }
+        }
+        sum.ok_or_else(|| "no client has a part of so little load".to_owned())
+    }
+
+    fn masses(&self) -> Vec<f64> {
+        self.clients.iter().map(|client| client.mass).collect()
+    }
+}
+
+impl Laboratory for Fleet {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        let measured = self.try_run(trial);
+        if measured.is_err() {
+            self.load = true;
+            for client in self.clients.drain(..) {
+                // It may be gone already.
+                let _ = client.stream.shutdown(Shutdown::Both);
+            }
+        }
+        measured
+    }
+}
+
+/// Each client's part of a load, by its part of all draws; None for no part. Whole threads go to those furthest below their part.
+fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
+    let total: f64 = masses.iter().sum();
+    match load {
+        Load::Rate(rate) => masses
+            .iter()
+            .map(|mass| (*mass > 0.0).then_some(Part::Rate(rate * mass / total)))
+            .collect(),
+        Load::Threads(threads) => {
+            let mut parts = vec![0u32; masses.len()];
+            for given in 0..threads {
+                let due = f64::from(given + 1) / total;
+                let owed = |index: usize| masses[index] * due - f64::from(parts[index]);
+                let most = (0..masses.len()).max_by(|a, b| owed(*a).total_cmp(&owed(*b)));
+                parts[most.expect("there are clients")] += 1;
+            }
+            parts
+                .into_iter()
+                .map(|threads| (threads > 0).then_some(Part::Threads(threads)))
+                .collect()
+        }
+    }
+}
+
+fn connect(address: &str) -> Result<TcpStream, String> {
+    let mut last = "no such address".to_owned();
+    let addresses = address.to_socket_addrs().map_err(|why| why.to_string())?;
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, CONNECT_MAX) {
+            Ok(stream) => return greet(stream).map_err(|why| why.to_string()),
+            Err(why) => last = why.to_string(),
+        }
+    }
+    Err(last)
+}
+
+fn greet(mut stream: TcpStream) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(CONNECT_MAX))?;
+    protocol::write(&mut stream, &Order::Hello { protocol: PROTOCOL })?;
+    match protocol::read::<Tell>(&mut BufReader::with_capacity(1, &stream))? {
+        Tell::Hello { protocol: PROTOCOL } => Ok(stream),
+        Tell::Hello { protocol } => Err(io::Error::other(format!(
+            "it speaks protocol {protocol}, this coordinator {PROTOCOL}: take the same bg for all"
+        ))),
+        Tell::Failed { why } => Err(io::Error::other(why)),
+        other => Err(io::Error::other(format!(
+            "it answered a greeting with {}",
+            other.name()
+        ))),
+    }
+}
+
+/// Gives each client its order, all at once, and waits for all answers. The first failure stops all others.
+fn ask_each(
+    clients: &mut [&mut Connection],
+    orders: &[Order],
+    silence_max: Duration,
+) -> Result<Vec<Tell>, String> {
+    for (client, order) in clients.iter_mut().zip(orders) {
+        protocol::write(&mut client.stream, order)
+            .map_err(|why| format!("client {}: {why}", client.address))?;
+    }
+    let (sender, receiver) = channel();
+    thread::scope(|scope| {
+        for (index, client) in clients.iter().enumerate() {
+            let sender = sender.clone();
+            let (address, stream) = (&client.address, &client.stream);
+            scope.spawn(move || {
+                let answer = wait(stream, silence_max);
+                // The receiver outlives the scope.
+                let _ = sender.send((
+                    index,
+                    answer.map_err(|why| format!("client {address}: {why}")),
+                ));
+            });
+        }
+        drop(sender);
+        let mut answers: Vec<Option<Tell>> = clients.iter().map(|_| None).collect();
+        let mut failure = None;
+        for (index, answer) in receiver {
+            match answer {
+                Ok(tell) => answers[index] = Some(tell),
+                Err(why) => {
+                    if failure.is_none() {
+                        failure = Some(why);
+                        for client in clients.iter() {
+                            // Ends the waiting of its thread, and what the client does.
+                            let _ = client.stream.shutdown(Shutdown::Both);
+                        }
+                    }
+                }
+            }
+        }
+        match failure {
+            Some(why) => Err(why),
+            None => Ok(answers.into_iter().flatten().collect()),
+        }
+    })
+}
+
+/// The answer to an order: the first message that is more than a sign of life.
+fn wait(stream: &TcpStream, silence_max: Duration) -> Result<Tell, String> {
+    stream
+        .set_read_timeout(Some(silence_max))
+        .map_err(|why| why.to_string())?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        match protocol::read::<Tell>(&mut reader) {
+            Ok(Tell::Alive) => {}
+            Ok(Tell::Failed { why }) => return Err(why),
+            Ok(other) => return Ok(other),
+            Err(why)
+                if matches!(
+                    why.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
+                return Err(format!(
+                    "no sign of life for {} s",
+                    silence_max.as_secs_f64()
+                ));
+            }
+            Err(why) => return Err(why.to_string()),
+        }
+    }
+}
+
+fn odd(client: &Connection, tell: &Tell) -> String {
+    format!(
+        "client {}: answered with {} where something else was due",
+        client.address,
+        tell.name()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_load_add_up_to_it() {
+        let threads = |load, masses: &[f64]| -> Vec<u32> {
+            let parts = share(Load::Threads(load), masses);
+            let whole = |part| match part {
+                Some(Part::Threads(threads)) => threads,
+                None => 0,
+                Some(Part::Rate(_)) => panic!("threads"),
+            };
+            parts.into_iter().map(whole).collect()
+        };
+        assert_eq!(threads(10, &[0.5, 0.5]), [5, 5]);
+        assert_eq!(threads(9, &[0.66, 0.34]), [6, 3]);
+        assert_eq!(threads(1, &[0.4, 0.6]), [0, 1]);
+        assert_eq!(threads(1000, &[0.1, 0.2, 0.7]), [100, 200, 700]);
+        let rates = share(Load::Rate(300.0), &[1.0, 2.0, 0.0]);
+        assert_eq!(
+            rates,
+            [Some(Part::Rate(100.0)), Some(Part::Rate(200.0)), None]
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! What coordinators and clients say to each other: a JSON object a line, over TCP.
+//!
+//! | from the coordinator | |
+//! |---|---|
+//! | `{"hello":{"protocol":1}}` | first of all |
+//! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true}}` | take this part of the members, who are as loaded; load the data store |
+//! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | run this; `{"rate":500.0}` for an open loop |
+//!
+//! | from the client | |
+//! |---|---|
+//! | `{"hello":{"protocol":1}}` | the answer to hello |
+//! | `"alive"` | each second while it works |
+//! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its part of all draws, and how many members are its |
+//! | `{"done":{...}}` | the answer to trial: a [`Measured`](crate::measure::Measured) |
+//! | `{"failed":{"why":"..."}}` | the answer to anything that could not be done |
+//!
+//! Closing the connection ends what the client is doing for this coordinator. Nobody is asked who they are: a client belongs on a network where all
+//! may use it.
+
+use std::io::{self, BufRead, Read, Write};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::measure::Measured;
+
+/// Raised when a message changes its meaning.
+pub const PROTOCOL: u32 = 1;
+
+/// Bytes of a line; a result of many seconds has a megabyte.
+const LINE_MAX: u64 = 64 << 20;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    Hello { protocol: u32 },
+    Prepare(Prepare),
+    Trial(Trial),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// A command of `bg` and its options.
+    pub words: Vec<String>,
+    /// Which client this is, from 0, of as many as there are speeds.
+    pub fragment: usize,
+    pub speeds: Vec<f64>,
+    pub load: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    pub load: Load,
+    pub warmup_seconds: f64,
+    pub seconds: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Load {
+    Threads(u32),
+    Rate(f64),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tell {
+    Hello { protocol: u32 },
+    Alive,
+    Prepared { mass: f64, members: u32 },
+    Done(Box<Measured>),
+    Failed { why: String },
+}
+
+impl Tell {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Tell::Hello { .. } => "hello",
+            Tell::Alive => "alive",
+            Tell::Prepared { .. } => "prepared",
+            Tell::Done(_) => "done",
+            Tell::Failed { .. } => "failed",
+        }
+    }
+}
+
+/// # Errors
+///
+/// Those of the connection.
+pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+/// The next message.
+///
+/// # Errors
+///
+/// Those of the connection, its end, and a line that is no message.
+pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<T> {
+    let mut line = Vec::new();
+    from.take(LINE_MAX).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the connection was closed",
+        ));
+    }
+    if line.last() != Some(&b'\n') {
+        return Err(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the connection was closed within a message",
+        ));
+    }
+    serde_json::from_slice(&line).map_err(|why| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("not a message of protocol {PROTOCOL}: {why}"),
+        )
+    })
+}
