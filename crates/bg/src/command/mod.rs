@@ -44,7 +44,7 @@ enum Command {
     /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
     Rate(Box<rate::Arguments>),
     /// One trial after another, shown in the browser, with buttons for threads, stop and start
-    Deck(deck::Arguments),
+    Deck(Box<deck::Arguments>),
     /// Run or rate with several clients on other machines as one
     Coordinator(Box<coordinator::Arguments>),
     /// Act for a part of the members, as a coordinator says
@@ -65,7 +65,7 @@ pub fn main() -> ExitCode {
         Command::Rate(arguments) => rate::rate(&arguments),
         Command::Coordinator(arguments) => coordinator::coordinator(*arguments),
         Command::Client(arguments) => client::client(&arguments),
-        Command::Deck(arguments) => deck::deck(arguments),
+        Command::Deck(arguments) => deck::deck(*arguments),
         Command::Validate(arguments) => validate::validate(arguments),
         Command::Stores => {
             for known in stores::KNOWN {

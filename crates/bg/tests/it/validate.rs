@@ -151,6 +151,9 @@ fn traces_cut_or_flipped_anywhere_are_refused_by_name_whatever_the_memory() {
     }
 }
 
+/// Makes a part's file.
+type Create = fn(&Path) -> io::Result<Box<dyn Write>>;
+
 /// A disk that has no more room after a few writes.
 struct Full(File, usize);
 
@@ -169,7 +172,7 @@ impl Write for Full {
 fn a_full_disk_ends_the_judging_with_an_error_that_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     write_traces(folder.path());
-    let creators: [fn(&Path) -> io::Result<Box<dyn Write>>; 3] = [
+    let creators: [Create; 3] = [
         // At the first write that reaches the disk, at a later one, when the last part is made.
         |path| Ok(Box::new(Full(File::create_new(path)?, 0))),
         |path| Ok(Box::new(Full(File::create_new(path)?, 2))),
