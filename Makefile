@@ -6,7 +6,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt fuzz setup
+.PHONY: help demo bg test fmt fuzz setup
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -14,6 +14,10 @@ help: ## List the targets.
 demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
 	@scripts/setup
 	cargo run --release --locked --package larder-cli --bin larder -- demo $(ARGS)
+
+bg: ## Build bg, which rates data stores: target/release/bg.
+	@scripts/setup
+	cargo build --release --locked --package larder-bg
 
 test: ## Install what the tests need, then run `cargo xtask ci`: format, lints, tidy, tests.
 	@scripts/setup test

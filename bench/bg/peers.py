@@ -3,7 +3,7 @@
 Settings are those one would run in production on a machine of this size, with one promise for all that keep
 anything on disk: a machine that loses power loses at most about a second of what was acknowledged.
 
-  larder      fsync = everysec, one thread a processor
+  larder      fsync = everysec, one serving thread, as Redis has one: two processors are bg's, too (LARDER_THREADS=2)
   postgres    shared_buffers 1 GB, synchronous_commit off (the same promise), fsync on, max_wal_size 4 GB
   memcached   4 GB, values up to 8 MB
   redis       append-only file, fsync everysec, no snapshots
@@ -132,7 +132,7 @@ class Peers:
 
     def larder(self, binary):
         command = [binary, "serve", "--json", "--resp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-        command += ["--set", f"server.threads={os.cpu_count()}", "--set", "tables.fsync=everysec"]
+        command += ["--set", f"server.threads={os.environ.get('LARDER_THREADS', '1')}", "--set", "tables.fsync=everysec"]
         command += ["--set", "log.level=warn", "--data", os.path.join(self.folder, "larder")]
         process = self.spawn("larder", command, stdout=subprocess.PIPE)
         return json.loads(process.stdout.readline())["resp"]

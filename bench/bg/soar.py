@@ -110,10 +110,25 @@ def cell(row):
     return f"{row['soar']:,.0f}" + ("" if row["end"] == "rated" else "\\*")
 
 
+def place(row):
+    return row["store"], row["image"], row["mix"]
+
+
+def kept(options):
+    """Rows of an earlier run that this one does not make again."""
+    path = os.path.join(options.into, "bg-soar.jsonl")
+    if not os.path.exists(path):
+        return []
+    again = [options.stores.split(","), options.images.split(","), options.mixes.split(",")]
+    with open(path) as lines:
+        rows = [json.loads(line) for line in lines]
+    return [row for row in rows if not all(part in parts for part, parts in zip(place(row), again))]
+
+
 def write(options, rows):
     """The table so far, after each row: whoever ends this has what there is."""
-    stores, mixes, images = options.stores.split(","), options.mixes.split(","), options.images.split(",")
-    found = {(row["store"], row["image"], row["mix"]): row for row in rows}
+    found = {place(row): row for row in rows}
+    stores, images, mixes = (list(dict.fromkeys(parts)) for parts in zip(*found))
     with open(os.path.join(options.into, "bg-soar.jsonl"), "w") as out:
         out.writelines(json.dumps(row) + "\n" for row in rows)
     with open(os.path.join(options.into, "bg-soar.md"), "w") as out:
@@ -147,7 +162,7 @@ def write(options, rows):
 def main():
     options = arguments()
     os.makedirs(options.into, exist_ok=True)
-    rows = []
+    rows = kept(options)
     for store in options.stores.split(","):
         with Peers() as peers:
             address, settings = start(peers, store, options)

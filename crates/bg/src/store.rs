@@ -46,6 +46,11 @@ pub trait Store: Send + Sync {
         false
     }
 
+    /// Whether it answers wrongly on purpose: then nothing is concluded from its answers before a trial.
+    fn is_faulty(&self) -> bool {
+        false
+    }
+
     /// Faults that it put into its answers on purpose, by class.
     fn injected(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

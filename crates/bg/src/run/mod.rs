@@ -20,6 +20,7 @@ mod act;
 mod call;
 mod effort;
 mod emulate;
+mod held;
 pub mod live;
 pub(crate) mod online;
 mod pace;
@@ -109,7 +110,8 @@ pub struct Process {
     state: Arc<State>,
     live: Arc<Live>,
     trials: u32,
-    loaded: bool,
+    /// Whether the data store held the population when `state` began.
+    known: bool,
     online: bool,
     on_second: Option<Tell>,
 }
@@ -123,6 +125,8 @@ struct Shared<'a> {
     state: &'a Arc<State>,
     live: &'a Live,
     load: Load,
+    /// Whether nobody knows that the data store holds the population.
+    unseen: bool,
 }
 
 /// When the parts of a trial are, on its clock.
@@ -200,7 +204,7 @@ impl Process {
             state: Arc::new(State::new(setup.population.clone())),
             live: Arc::new(Live::new()),
             trials: 0,
-            loaded: false,
+            known: false,
             online: false,
             on_second: None,
             setup: Arc::new(setup),
@@ -239,7 +243,7 @@ impl Process {
             tell,
         )?;
         self.state = Arc::new(State::new(self.setup.population.clone()));
-        self.loaded = true;
+        self.known = true;
         Ok(())
     }
 
@@ -296,7 +300,7 @@ impl Process {
 impl Laboratory for Process {
     fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
         self.check(trial)?;
-        if self.setup.store.is_volatile() && !self.loaded {
+        if self.setup.store.is_volatile() && !self.known {
             self.load(&mut |_| {})?;
         }
         self.trials += 1;
@@ -314,11 +318,13 @@ impl Laboratory for Process {
         };
         self.live.begin(trial, threads);
         let (sender, receiver) = channel();
+        let store = &self.setup.store;
         let shared = Shared {
             setup: &self.setup,
             state: &self.state,
             live: &self.live,
             load: trial.load,
+            unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
         };
         let mut on_second = self.on_second.take();
         let mut measured = thread::scope(|scope| {
@@ -341,6 +347,7 @@ impl Laboratory for Process {
             self.live.stop();
             collected
         })?;
+        self.known = true;
         self.on_second = on_second;
         if let (Some(writer), Some(folder)) = (writer, folder) {
             writer.finish()?;
@@ -362,10 +369,7 @@ impl Process {
             match receiver.recv() {
                 Ok(Message::Connected(Ok(()))) => {}
                 Ok(Message::Connected(Err(why))) => {
-                    return Err(format!(
-                        "cannot connect to the data store {}: {why}",
-                        self.setup.store.name()
-                    ));
+                    return Err(why);
                 }
                 Ok(_) => unreachable!("a worker connects before anything else"),
                 Err(_) => return Err("a worker ended before it connected".to_owned()),

@@ -15,7 +15,7 @@ use tokio::time::{sleep_until, timeout};
 use super::live::{Control, Interval};
 use super::pace::Pace;
 use super::under_way::UnderWay;
-use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate};
+use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, held};
 use crate::measure::Load;
 use crate::random::Random;
 use crate::state::State;
@@ -70,12 +70,23 @@ pub(super) fn work(
         Err(why) => return tell(Message::Connected(Err(why.to_string()))),
     };
     let connected = runtime.block_on(async {
-        let population = shared.setup.population.clone();
-        match timeout(CONNECT_TIMEOUT, shared.setup.store.connect(population)).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(why)) => Err(why.to_string()),
-            Err(_) => Err(format!("no answer in {} s", CONNECT_TIMEOUT.as_secs())),
+        let (store, population) = (&shared.setup.store, shared.setup.population.clone());
+        let failed =
+            |why: String| format!("cannot connect to the data store {}: {why}", store.name());
+        let client = match timeout(CONNECT_TIMEOUT, store.connect(population)).await {
+            Ok(Ok(client)) => client,
+            Ok(Err(why)) => return Err(failed(why.to_string())),
+            Err(_) => {
+                return Err(failed(format!(
+                    "no answer in {} s",
+                    CONNECT_TIMEOUT.as_secs()
+                )));
+            }
+        };
+        if shared.unseen && index == 0 {
+            held::check(&*client, shared.setup).await?;
         }
+        Ok(client)
     });
     let client = match connected {
         Ok(client) => client,

@@ -1,6 +1,7 @@
 //! Trials against data stores of this process, from drawing to judging.
 
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use larder_bg::measure::{Laboratory, Load, Measured, Trial};
 use larder_bg::mix::Mix;
 use larder_bg::population::Population;
 use larder_bg::run::{Conduct, Process, Setup, Tracing};
+use larder_bg::store::{Client, Reply, Store};
 use larder_bg::stores;
 
 pub fn setup(store: &str, mix: &str, settings: &[(&str, &str)]) -> Setup {
@@ -173,6 +175,67 @@ fn threads_may_change_and_a_trial_may_end_early() {
     );
     assert!(measured.done() > 0 && measured.series.len() >= 2);
     assert_eq!(live.seen(|seen| seen.threads), 2);
+}
+
+/// A data store that outlives the process that loaded it.
+struct Kept(Arc<dyn Store>);
+
+impl Store for Kept {
+    fn name(&self) -> &'static str {
+        "kept"
+    }
+
+    fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
+        self.0.create(population)
+    }
+
+    fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
+        self.0.connect(population)
+    }
+}
+
+#[test]
+fn a_store_that_an_earlier_run_changed_is_refused_until_it_is_loaded_again() {
+    let mut first = setup("memory", "high-write", &[]);
+    let kept: Arc<dyn Store> = Arc::new(Kept(first.store.clone()));
+    first.store = kept.clone();
+    let mut first = Process::new(first).unwrap();
+    first.load(&mut |_| {}).unwrap();
+    check_all_explained(&first.run(&trial(8, 100)).unwrap());
+    check_all_explained(&first.run(&trial(8, 100)).unwrap());
+
+    let mut later = setup("memory", "high-write", &[]);
+    later.store = kept;
+    let mut later = Process::new(later).unwrap();
+    for _ in 0..2 {
+        let refused = later.run(&trial(8, 100)).unwrap_err();
+        assert!(
+            refused.contains("kept is not as it was loaded: member"),
+            "{refused}"
+        );
+        assert!(refused.contains("bg load"), "{refused}");
+    }
+    later.load(&mut |_| {}).unwrap();
+    check_all_explained(&later.run(&trial(8, 100)).unwrap());
+}
+
+#[test]
+fn a_store_with_another_population_is_refused() {
+    let mut setup = setup("memory", "read-only", &[]);
+    setup.store = Arc::new(Kept(setup.store));
+    let mut loaded = Process::new(setup).unwrap();
+    loaded.load(&mut |_| {}).unwrap();
+    let mut other = self::setup("memory", "read-only", &[]);
+    other.store = loaded.setup().store.clone();
+    other.population = Arc::new(Population {
+        seed: 7,
+        ..Population::clone(&other.population)
+    });
+    let refused = Process::new(other).unwrap().run(&trial(4, 50)).unwrap_err();
+    assert!(
+        refused.contains("kept does not hold this population"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -127,6 +127,10 @@ impl Store for Faulty {
         self.inner.is_hollow()
     }
 
+    fn is_faulty(&self) -> bool {
+        true
+    }
+
     fn injected(&self) -> Vec<(&'static str, u64)> {
         let counts = self.shared.injected.iter();
         NAMES
