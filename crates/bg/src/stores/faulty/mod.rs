@@ -246,7 +246,7 @@ impl Wrapped {
         let mut answer = call(&*self.client).await?;
         let list = elements(&mut answer);
         let fractured = match self.is_due(Fault::Fractured) {
-            true => self.fracture(item, list).await,
+            true => self.fracture(item, began, list).await,
             false => false,
         };
         if !fractured {
@@ -284,6 +284,7 @@ impl Wrapped {
     async fn fracture<T: Copy + Into<u64> + TryFrom<u64>>(
         &self,
         item: u64,
+        began: u64,
         list: &mut Vec<T>,
     ) -> bool {
         let Some(since) = self.shared.tracks.quiet_now(item) else {
@@ -291,7 +292,7 @@ impl Wrapped {
         };
         for _ in 0..FRACTURE_WAIT_MS {
             sleep(Duration::from_millis(1)).await;
-            if let Some(later) = self.shared.tracks.two_since(item, since) {
+            if let Some(later) = self.shared.tracks.two_since(item, began, since) {
                 undo(
                     Undone {
                         put: !later.put,

@@ -104,25 +104,21 @@ impl Tracks {
         quiet.then(|| self.now())
     }
 
-    /// The later of two writes of a list that began since then, one after the other had ended, if the element of each was
-    /// written only then and no write is under way: before the later one the list was never as after it, and by then the
-    /// earlier one was done for good.
-    pub fn two_since(&self, item: u64, since: u64) -> Option<Undone> {
+    /// The later of two writes of a list that began since then, one after the other had ended, if nothing else wrote the element
+    /// of either since the read began and no write is under way: during the read and before the later one the list was never as after it,
+    /// and by then the earlier one was done for good.
+    pub fn two_since(&self, item: u64, read_began: u64, since: u64) -> Option<Undone> {
         let lists = self.lists.lock().expect("nobody panics within");
         let track = lists.get(&item)?;
-        // All since then must still be remembered.
+        // All of the read's time must still be remembered.
         let forgotten =
-            track.done.len() == KEPT && track.done.front().is_some_and(|it| it.begun > since);
+            track.done.len() == KEPT && track.done.front().is_some_and(|it| it.ended > read_began);
         if track.under_way > 0 || track.in_doubt || forgotten {
             return None;
         }
-        let new: Vec<Done> = track
-            .done
-            .iter()
-            .copied()
-            .filter(|write| write.begun > since)
-            .collect();
-        let once = |element| new.iter().filter(|it| it.what.element == element).count() == 1;
+        let of_read = || track.done.iter().filter(|it| it.ended > read_began);
+        let new: Vec<Done> = of_read().copied().filter(|it| it.begun > since).collect();
+        let once = |element| of_read().filter(|it| it.what.element == element).count() == 1;
         new.iter()
             .filter(|earlier| once(earlier.what.element))
             .find_map(|earlier| {
