@@ -18,6 +18,7 @@ demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
 bg: ## Build bg, which rates data stores: target/release/bg.
 	@scripts/setup
 	cargo build --release --locked --package larder-bg
+	@echo 'The shell has a bg of its own: alias bg="$$PWD/target/release/bg"'
 
 test: ## Install what the tests need, then run `cargo xtask ci`: format, lints, tidy, tests.
 	@scripts/setup test
