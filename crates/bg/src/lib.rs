@@ -22,6 +22,7 @@ pub mod content;
 pub mod coordinate;
 pub mod deck;
 pub mod draw;
+mod duration;
 pub mod item;
 pub mod judge;
 pub mod load;

@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// The action that makes it this session.
+    /// The action that gives the session its name.
     pub fn about(self) -> Action {
         match self {
             Session::ViewSelf | Session::ViewFriend => Action::ViewProfile,

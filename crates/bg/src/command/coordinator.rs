@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use super::options::duration;
 use super::{rate, run};
 use crate::coordinate::Fleet;
+use crate::duration::duration;
 use crate::run::Setup;
 
 const EXAMPLES: &str = "\

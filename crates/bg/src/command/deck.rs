@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, run, table};
 use crate::deck::{About, Board, Deck, Order, Watched};
+use crate::duration::duration;
 use crate::measure::{Laboratory, Load, Trial};
 use crate::rate::{End, Rating};
 use crate::run::live::Live;

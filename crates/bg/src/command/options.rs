@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::draw::{self, Distribution, Drawing};
+use crate::duration::duration;
 use crate::mix::{self, Mix};
 use crate::population::{Friendships, Population, edges, zipfian};
 use crate::run::{Conduct, Setup, Tracing};
@@ -200,28 +201,6 @@ impl ConductOptions {
             population,
         })
     }
-}
-
-/// 250ms, 10s, 2m, 1.5s.
-///
-/// # Errors
-///
-/// What is no duration.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let unit = text.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.');
-    let number = &text[..text.len() - unit.len()];
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a duration has a unit: 250ms, 10s, 2m".to_owned()),
-    };
-    let count: f64 = number
-        .parse()
-        .map_err(|_| format!("{number:?} is no number"))?;
-    Duration::try_from_secs_f64(count * seconds).map_err(|why| why.to_string())
 }
 
 fn size(text: &str) -> Result<usize, String> {

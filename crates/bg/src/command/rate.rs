@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::deck::{DeckOption, Shown};
-use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, run, table};
 use crate::deck::{Order, Watched};
+use crate::duration::duration;
 use crate::measure::{Laboratory, Measured, Trial};
 use crate::rate::{self, End, Experiment, Goal, Over, Plan};
 use crate::report::{Facts, Machine, Report, Row};

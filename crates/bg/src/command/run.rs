@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::deck::{DeckOption, Shown};
-use super::options::{ConductOptions, PopulationOptions, StoreOptions, duration};
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, table};
 use crate::deck::Watched;
+use crate::duration::duration;
 use crate::measure::{Laboratory, Load, Measured, Trial};
 use crate::run::live::Live;
 use crate::run::{Process, Setup, Tracing};

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::Span;
+use crate::record::Record;
 use crate::report::Class;
 
 /// One failure.
@@ -20,6 +21,23 @@ pub struct Witness {
     pub could: Option<Vec<i64>>,
     /// The writes that a stale read missed, or the last ones acknowledged before it; then those in flight. A few of each.
     pub writes: Vec<Change>,
+}
+
+impl Witness {
+    /// What the read says by itself; the rest is not known.
+    pub(crate) fn of(read: &Record, failure: Failure, saw: Saw) -> Witness {
+        Witness {
+            item: read.item,
+            action: read.action,
+            session: read.session,
+            read: read.span,
+            failure,
+            saw,
+            beside: Vec::new(),
+            could: None,
+            writes: Vec::new(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

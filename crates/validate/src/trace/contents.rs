@@ -137,15 +137,8 @@ impl ContentLane {
         let writes = self.writes.iter().zip(&self.notes);
         let writes = writes.map(|(write, note)| (write.span, Effect::Write(write.value), *note));
         Witness {
-            item: read.item,
-            action: read.action,
-            session: read.session,
-            read: read.span,
-            failure,
-            saw: Saw::Content(content(read).value),
-            beside: Vec::new(),
-            could: None,
             writes: deciding(writes, read.span, since),
+            ..Witness::of(read, failure, Saw::Content(content(read).value))
         }
     }
 }

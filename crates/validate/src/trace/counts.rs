@@ -251,15 +251,9 @@ impl CountLane {
             (write.span, effect, *note)
         });
         Witness {
-            item: read.item,
-            action: read.action,
-            session: read.session,
-            read: read.span,
-            failure,
-            saw: Saw::Count(value(read)),
-            beside: Vec::new(),
             could: counts.acceptable(read.span, COULD_MAX),
             writes: deciding(writes, read.span, since),
+            ..Witness::of(read, failure, Saw::Count(value(read)))
         }
     }
 }

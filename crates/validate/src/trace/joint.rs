@@ -244,18 +244,11 @@ impl ItemCursor<'_> {
 fn witness(reads: &[&Record], failure: Failure) -> Witness {
     let read = reads[0];
     Witness {
-        item: read.item,
-        action: read.action,
-        session: read.session,
-        read: read.span,
-        failure,
-        saw: Saw::Count(value(read)),
         beside: reads[1..]
             .iter()
             .map(|read| (read.item, value(read)))
             .collect(),
-        could: None,
-        writes: Vec::new(),
+        ..Witness::of(read, failure, Saw::Count(value(read)))
     }
 }
 

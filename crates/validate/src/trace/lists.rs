@@ -296,15 +296,9 @@ impl ListLane {
             _ => (Saw::Count(0), None),
         };
         Witness {
-            item: read.item,
-            action: read.action,
-            session: read.session,
-            read: read.span,
-            failure,
-            saw,
-            beside: Vec::new(),
             could,
             writes: deciding(writes, read.span, since),
+            ..Witness::of(read, failure, saw)
         }
     }
 }

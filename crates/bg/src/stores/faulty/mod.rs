@@ -31,7 +31,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Opened, Options};
-use crate::command::options::duration;
+use crate::duration::duration;
 use crate::item::Kind;
 use crate::population::Population;
 use crate::random::Random;

@@ -3,20 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use super::cluster::Sql;
-use super::{SCHEMA, server, server_with, with_cores};
+use super::{POSTS_THROUGH, SCHEMA, server, server_with, with_cores};
 use crate::resp::Client;
 use crate::support::TestServer;
-
-const TABLES: &str = "
-[tables.post]
-pattern = 'post|<author>|<time:10>'
-table = 'posts'
-value = 'body'
-write = 'through'
-[tables.sub]
-pattern = 'sub|<follower>|<author>'
-table = 'subs'
-";
 
 const TIMELINE: &str =
     "tline|<user>|<time:10>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
@@ -33,7 +22,7 @@ fn followed(name: &str) -> Option<(Sql, TestServer)> {
         "INSERT INTO posts SELECT 'a' || n, 1, '0' FROM generate_series(0, {AUTHORS} - 1) n;
         INSERT INTO subs SELECT 'f' || f, 'a' || a FROM generate_series(0, {AUTHORS} - 1) a, generate_series(0, {FOLLOWERS} - 1) f"
     ));
-    let server = server(&sql.url(), TABLES);
+    let server = server(&sql.url(), POSTS_THROUGH);
     let mut client = Client::connect(&server);
     let created = client.ask_words(&["JOIN.CREATE", "timeline", TIMELINE]);
     assert_eq!(created, "+OK");
@@ -193,7 +182,7 @@ fn all_cores_are_told() {
     sql.run(SCHEMA);
     sql.run("INSERT INTO posts SELECT 'a' || n, 1, 'x' FROM generate_series(0, 99) n");
     let proxy = super::proxy::Proxy::to(cluster.port());
-    let server = server_with(&sql.url_at(proxy.port()), TABLES, |_| {});
+    let server = server_with(&sql.url_at(proxy.port()), POSTS_THROUGH, |_| {});
     let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(&server)).collect();
     let created = clients[0].ask_words(&["JOIN.CREATE", "timeline", TIMELINE]);
     assert_eq!(created, "+OK");
@@ -249,7 +238,7 @@ fn own_rows_are_found() {
     sql.run(SCHEMA);
     let mut config = larder_protocol::config::ServerConfig::default();
     config.postgres.url = sql.url();
-    config.apply_toml(TABLES, "the test").unwrap();
+    config.apply_toml(POSTS_THROUGH, "the test").unwrap();
     for author in ["ann", "bob", "eve", "joe", "zoe"] {
         let mut server = TestServer::with(|config| config.server.threads = 3);
         Client::connect(&server).check(&format!("SET post|{author}|0000000001 mine"), "+OK");

@@ -48,6 +48,18 @@ pattern = 'sub|<follower>|<author>'
 table = 'subs'
 ";
 
+/// The same, where posts are written through.
+const POSTS_THROUGH: &str = "
+[tables.post]
+pattern = 'post|<author>|<time:10>'
+table = 'posts'
+value = 'body'
+write = 'through'
+[tables.sub]
+pattern = 'sub|<follower>|<author>'
+table = 'subs'
+";
+
 thread_local! {
     /// Serving threads of the servers that this test starts.
     static CORES: Cell<u32> = const { Cell::new(1) };

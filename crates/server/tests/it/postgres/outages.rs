@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
-use super::{SCHEMA, TABLES, named, server, server_with};
+use super::{POSTS_THROUGH, SCHEMA, TABLES, named, server, server_with};
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -294,8 +294,7 @@ fn a_write_whose_connection_breaks_is_not_said_to_have_failed() {
     };
     let mut sql = prepared(cluster, "unknown");
     let proxy = Proxy::to(cluster.port());
-    let tables = TABLES.replace("value = 'body'", "value = 'body'\nwrite = 'through'");
-    let server = server(&sql.url_at(proxy.port()), &tables);
+    let server = server(&sql.url_at(proxy.port()), POSTS_THROUGH);
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
     sql.run("BEGIN; UPDATE posts SET body = 'mine'");

@@ -2,23 +2,12 @@
 
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
-use super::{CORES, SCHEMA, named, server_with};
+use super::{CORES, POSTS_THROUGH, SCHEMA, named, server_with};
 use crate::resp::Client;
 
 on_one_and_on_several_cores! {
     whatever_happens_reads_are_what_postgres_holds,
 }
-
-const TABLES: &str = "
-[tables.post]
-pattern = 'post|<author>|<time:10>'
-table = 'posts'
-value = 'body'
-write = 'through'
-[tables.sub]
-pattern = 'sub|<follower>|<author>'
-table = 'subs'
-";
 
 /// Numbers that come again with their seed.
 struct Dice(u64);
@@ -129,7 +118,7 @@ fn run(cluster: &Cluster, seed: u64, slot: &str, rounds: u64) {
     let mut sql = cluster.database(&format!("random_{seed}"));
     sql.run(SCHEMA);
     let proxy = Proxy::to(cluster.port());
-    let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
+    let server = server_with(&sql.url_at(proxy.port()), POSTS_THROUGH, |config| {
         config.postgres.slot = slot.to_owned();
         config.postgres.slot_name = named(&format!("random_{seed}"));
         if seed.is_multiple_of(2) {
