@@ -1,25 +1,107 @@
-//! Durations as options and settings spell them.
+//! Durations as people write them, in options, settings of data stores and agreements alike, and as they are written back.
+//!
+//! ```text
+//!   duration   number unit
+//!   unit       "ns" | "us" | "µs" | "ms" | "s" | "m" | "min" | "h"
+//! ```
 
+use std::fmt;
 use std::time::Duration;
 
-/// 250ms, 10s, 2m, 1.5s.
+/// What to write where no duration was understood.
+pub const HOW: &str =
+    "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m";
+
+/// The whole text is a duration, zero too.
 ///
 /// # Errors
 ///
-/// What is no duration.
+/// [`HOW`] it is written.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let unit = text.trim_start_matches(|it: char| it.is_ascii_digit() || it == '.');
-    let number = &text[..text.len() - unit.len()];
-    let seconds = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err("a duration has a unit: 250ms, 10s, 2m".to_owned()),
-    };
-    let count: f64 = number
-        .parse()
-        .map_err(|_| format!("{number:?} is no number"))?;
-    Duration::try_from_secs_f64(count * seconds).map_err(|why| why.to_string())
+    let text = text.trim();
+    let end = text.find(|it: char| !it.is_ascii_digit() && it != '.');
+    let (number, name) = text.split_at(end.unwrap_or(text.len()));
+    let count = number.parse().ok();
+    count
+        .zip(unit(name.trim_start()))
+        .and_then(|(count, unit)| times(count, unit))
+        .ok_or_else(|| HOW.to_owned())
+}
+
+/// A unit by its name, in nanoseconds.
+pub fn unit(name: &str) -> Option<f64> {
+    Some(match name {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    })
+}
+
+/// So many units, to whole nanoseconds, so that 0.1ms is 100us; None where that is more than can be.
+pub fn times(count: f64, unit: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64((count * unit).round() / 1e9).ok()
+}
+
+/// A duration in its largest whole unit.
+pub struct Time(pub Duration);
+
+impl fmt::Display for Time {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = self.0.as_nanos();
+        let units = [
+            (60_000_000_000, "m"),
+            (1_000_000_000, "s"),
+            (1_000_000, "ms"),
+            (1_000, "us"),
+        ];
+        // Minutes from two on: sixty seconds are how agreements say it.
+        let fits = |unit: u128| ns >= unit && ns.is_multiple_of(unit);
+        match units
+            .into_iter()
+            .find(|(unit, name)| fits(*unit) && (*name != "m" || ns > *unit))
+        {
+            Some((unit, name)) => write!(out, "{}{name}", ns / unit),
+            None => write!(out, "{ns}ns"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in ["0ns", "7ns", "250us", "100ms", "1500ms", "60s", "90s", "2m"] {
+            let read = duration(text).expect(text);
+            assert_eq!(Time(read).to_string(), text);
+        }
+        let same = ["0.1ms", "100us", "100µs", " 100 us ", "100000ns"];
+        for text in same {
+            assert_eq!(duration(text), Ok(Duration::from_micros(100)), "{text}");
+        }
+        assert_eq!(duration("1.5min"), duration("90s"));
+        assert_eq!(duration("1h"), duration("60m"));
+    }
+
+    #[test]
+    fn what_is_none_is_refused_with_how_it_is_written() {
+        for text in [
+            "",
+            "10",
+            "s",
+            "1..5s",
+            "-1s",
+            "1e3s",
+            "5 parsecs",
+            "9e99h",
+            "99999999999999h",
+        ] {
+            assert_eq!(duration(text), Err(HOW.to_owned()), "{text}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Rating + Plan + Facts ──► Report ──► rating.json
-//!                               └─────► rating.html   page.rs, chart.rs (inline SVG), page.css
+//!                               └─────► rating.html   page.rs, chart.rs (inline SVG), figures.rs, page.css
 //! ```
 //!
 //! The page asks nothing of the network and runs no script; it follows the reader's light or dark. Every figure on it is in the JSON, whose
@@ -19,6 +19,7 @@ use crate::rate::{self, End, Over, Plan, Purpose, Rating};
 use crate::sla::Verdict;
 
 mod chart;
+mod figures;
 mod machine;
 mod page;
 

@@ -9,16 +9,16 @@
 //!              "p" number "<" time                   the same
 //!              percent "errors"                      at most so many of the calls
 //!   percent    number "%"                            0 to 100
-//!   time       number ("ns" | "us" | "ms" | "s" | "m" | "h")
 //! ```
 //!
-//! Spaces go anywhere between the parts, `<=` is read as `<`.
+//! A time is a duration as options have it (`crate::duration`). Spaces go anywhere between the parts, `<=` is read as `<`.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::{Clause, Sla};
 use crate::action::Action;
+use crate::duration;
 use crate::measure::Level;
 
 /// Why an agreement is none, and where.
@@ -214,21 +214,15 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
+    /// Behind a number, which stands at `start`.
     fn unit(&mut self, start: usize, number: f64) -> Result<Duration, Misread> {
         let unit_at = self.at;
-        let seconds = match self.word() {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" | "min" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(self.misread(unit_at, "expected %, or a unit: ns, us, ms, s, m, h")),
+        let Some(unit) = duration::unit(self.word()) else {
+            let why = format!("expected %, or a unit: {}", duration::HOW);
+            return Err(self.misread(unit_at, &why));
         };
-        // To whole nanoseconds, so that 0.1ms is 100us.
-        let time = Duration::try_from_secs_f64((number * seconds * 1e9).round() / 1e9);
-        match time {
-            Ok(time) if !time.is_zero() => Ok(time),
+        match duration::times(number, unit) {
+            Some(time) if !time.is_zero() => Ok(time),
             _ => Err(self.misread(start, "such a time cannot be")),
         }
     }

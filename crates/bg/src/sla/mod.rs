@@ -20,6 +20,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use crate::action::Action;
+use crate::duration::Time;
 use crate::measure::{Level, Measured};
 
 mod grammar;
@@ -293,30 +294,6 @@ impl fmt::Display for Judgement {
                 write!(out, "{percent:.2}% of {} {things}", self.of)
             }
             Some(_) => write!(out, "{} of {} {things}", self.counted, self.of),
-        }
-    }
-}
-
-/// A time in its largest whole unit.
-pub struct Time(pub Duration);
-
-impl fmt::Display for Time {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ns = self.0.as_nanos();
-        let units = [
-            (60_000_000_000, "m"),
-            (1_000_000_000, "s"),
-            (1_000_000, "ms"),
-            (1_000, "us"),
-        ];
-        // Minutes from two on: sixty seconds are how agreements say it.
-        let fits = |unit: u128| ns >= unit && ns.is_multiple_of(unit);
-        match units
-            .into_iter()
-            .find(|(unit, name)| fits(*unit) && (*name != "m" || ns > *unit))
-        {
-            Some((unit, name)) => write!(out, "{}{name}", ns / unit),
-            None => write!(out, "{ns}ns"),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Options;
+use crate::duration::duration;
 
 /// Takes settings one by one, then refuses those that nobody took.
 pub struct Settings<'a> {
@@ -44,23 +45,14 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// `500ms` or `30s`.
-    ///
     /// # Errors
     ///
     /// How it is spelled.
     pub fn duration(&mut self, name: &str, otherwise: Duration) -> Result<Duration, String> {
-        let Some(value) = self.text(name) else {
-            return Ok(otherwise);
-        };
-        let (number, unit) = match value.strip_suffix("ms") {
-            Some(number) => (number, 1),
-            None => (value.strip_suffix('s').unwrap_or_default(), 1000),
-        };
-        let number: Option<u32> = number.parse().ok();
-        number
-            .map(|number| Duration::from_millis(u64::from(number) * unit))
-            .ok_or_else(|| format!("--set {name}={value}: it is like 500ms or 30s"))
+        match self.text(name) {
+            None => Ok(otherwise),
+            Some(value) => duration(value).map_err(|why| format!("--set {name}={value}: {why}")),
+        }
     }
 
     /// # Errors
@@ -99,7 +91,7 @@ mod tests {
             settings.finish("a box"),
             Err("--set colour: a box has no such setting".to_owned())
         );
-        let given = options(&[("size", "huge"), ("long", "2s"), ("short", "3 ms")]);
+        let given = options(&[("size", "huge"), ("long", "2s"), ("short", "3")]);
         assert_eq!(
             Settings::of(&given).choice("size", &choices),
             Err("--set size=huge: it may be small or large".to_owned())

@@ -99,7 +99,7 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     );
     check(
         &["run", "--store", "null", "--duration", "10"],
-        "a duration has a unit",
+        "a duration is a number and a unit",
     );
     check(
         &["run", "--store", "null", "--draw", "zipfian"],

@@ -1,0 +1,96 @@
+//! Figures in words: short enough for a table, and true; text that may stand in a page.
+
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|first| first.to_uppercase());
+    first.into_iter().flatten().chain(letters).collect()
+}
+
+/// To the unit, with commas.
+pub fn count(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// 12.5k, 3M.
+pub fn short(value: f64) -> String {
+    let units = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
+    match units.into_iter().find(|(unit, _)| value >= *unit) {
+        Some((unit, name)) => format!("{}{name}", number(value / unit)),
+        None => number(value),
+    }
+}
+
+/// With two digits behind the point at most.
+pub fn number(value: f64) -> String {
+    let text = format!("{value:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// A time given in microseconds, with three digits.
+pub fn micros(value: f64) -> String {
+    let (value, unit) = match value {
+        value if value >= 1e6 => (value / 1e6, "s"),
+        value if value >= 1e3 => (value / 1e3, "ms"),
+        value if value >= 1.0 || value == 0.0 => (value, "µs"),
+        value => (value * 1e3, "ns"),
+    };
+    match value {
+        value if value >= 99.95 => format!("{value:.0} {unit}"),
+        value if value >= 9.995 => format!("{} {unit}", number((value * 10.0).round() / 10.0)),
+        value => format!("{} {unit}", number(value)),
+    }
+}
+
+/// Four digits behind the point where it is near 0 or 100, so that few bad ones among many are seen.
+pub fn fine_percent(value: f64) -> String {
+    if value > 0.0 && (value < 1.0 || (value > 99.0 && value < 100.0)) {
+        format!("{value:.4}%")
+    } else {
+        format!("{value:.2}%")
+    }
+}
+
+pub fn coarse_percent(value: f64) -> String {
+    format!("{}%", number(value))
+}
+
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            _ => out.push(letter),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short_and_true() {
+        assert_eq!(count(1234567.4), "1,234,567");
+        assert_eq!(count(100.0), "100");
+        assert_eq!(short(12_500.0), "12.5k");
+        assert_eq!(micros(1_234.0), "1.23 ms");
+        assert_eq!(micros(45_678_900.0), "45.7 s");
+        assert_eq!(micros(0.25), "250 ns");
+        assert_eq!(fine_percent(0.0004), "0.0004%");
+        assert_eq!(fine_percent(99.99951), "99.9995%");
+        assert_eq!(fine_percent(100.0), "100.00%");
+        assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
+    }
+}
