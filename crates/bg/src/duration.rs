@@ -9,8 +9,10 @@ use std::fmt;
 use std::time::Duration;
 
 /// What to write where no duration was understood.
-pub const HOW: &str =
-    "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m";
+pub const HOW: &str = "a duration is a number and a unit (ns, us, ms, s, m, h), such as 250ms, 1.5s or 2m; 10000h at most";
+
+/// Longer is a slip, and nanoseconds of the longest fit into 64 bits many times.
+const LONGEST: Duration = Duration::from_secs(10_000 * 3600);
 
 /// The whole text is a duration, zero too.
 ///
@@ -43,7 +45,8 @@ pub fn unit(name: &str) -> Option<f64> {
 
 /// So many units, to whole nanoseconds, so that 0.1ms is 100us; None where that is more than can be.
 pub fn times(count: f64, unit: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64((count * unit).round() / 1e9).ok()
+    let time = Duration::try_from_secs_f64((count * unit).round() / 1e9).ok()?;
+    (time <= LONGEST).then_some(time)
 }
 
 /// A duration in its largest whole unit.

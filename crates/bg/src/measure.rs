@@ -16,7 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::action::Action;
 use crate::store::Failure;
 
+mod drawn;
 mod spelling;
+
+pub use drawn::{Cell, ChiSquare, Drawn, Share};
 
 /// How hard a trial presses.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +61,9 @@ pub struct Measured {
     /// Of an open loop, moments that came and went with no thread free to act.
     #[serde(default)]
     pub unbegun: u64,
+    /// Members drawn who were free to act, or to be looked at.
+    #[serde(default)]
+    pub drawn: Drawn,
     /// None where nothing was traced.
     pub reads: Option<Judged>,
     /// Empty where nobody kept it.
@@ -173,6 +179,7 @@ impl Measured {
             actions: Action::ALL.map(|_| ActionMeasured::new()).into(),
             sessions: 0,
             unbegun: 0,
+            drawn: Drawn::default(),
             reads: None,
             series: Vec::new(),
             effort: None,
@@ -213,11 +220,20 @@ impl Measured {
         })
     }
 
-    /// Adds what another worker or client measured in the same trial.
+    /// Adds what another client measured in the same trial, with members of its own.
+    pub fn join(&mut self, other: &Measured) {
+        let mut drawn = std::mem::take(&mut self.drawn);
+        drawn.join(&other.drawn);
+        self.add(other);
+        self.drawn = drawn;
+    }
+
+    /// Adds what another worker measured in the same trial, or what followed.
     pub fn add(&mut self, other: &Measured) {
         self.duration = self.duration.max(other.duration);
         self.sessions += other.sessions;
         self.unbegun += other.unbegun;
+        self.drawn.add(&other.drawn);
         for (mine, theirs) in self.actions.iter_mut().zip(&other.actions) {
             mine.add(theirs);
         }

@@ -86,6 +86,9 @@ pub fn result(measured: &Measured) -> String {
             measured.unbegun
         );
     }
+    if let Some(told) = measured.drawn.tell() {
+        let _ = writeln!(out, "{told}");
+    }
     if let Some(effort) = measured.effort {
         let _ = writeln!(
             out,

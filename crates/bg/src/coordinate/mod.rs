@@ -163,7 +163,7 @@ impl Fleet {
                 return Err(odd(client, &tell));
             };
             match &mut sum {
-                Some(sum) => sum.add(&measured),
+                Some(sum) => sum.join(&measured),
                 None => sum = Some(*measured),
             }
         }

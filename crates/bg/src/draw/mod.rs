@@ -7,8 +7,11 @@
 //!   Distribution ──► Zipf (rejection-inversion, any number of members)      one client
 //!               └──► fragment::split ──► Alias (its own members)            several
 //! ```
+//!
+//! What was drawn is counted by `cells`, so that a run can say how far it was from what was meant.
 
 mod alias;
+mod cells;
 pub mod fragment;
 mod zipf;
 
@@ -17,6 +20,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub(crate) use alias::Alias;
+pub use cells::Cells;
 use fragment::Fragment;
 pub use zipf::{exponent_for, mass_of_top};
 

@@ -58,6 +58,15 @@ pub fn fine_percent(value: f64) -> String {
     }
 }
 
+/// Of shares that are small all over: 0.0004%, 2%.
+pub fn tiny_percent(value: f64) -> String {
+    if value >= 0.01 {
+        return coarse_percent(value);
+    }
+    let digits = (-value.log10()).ceil().clamp(2.0, 9.0) as usize;
+    format!("{value:.digits$}%")
+}
+
 pub fn coarse_percent(value: f64) -> String {
     format!("{}%", number(value))
 }
@@ -91,6 +100,8 @@ mod tests {
         assert_eq!(fine_percent(0.0004), "0.0004%");
         assert_eq!(fine_percent(99.99951), "99.9995%");
         assert_eq!(fine_percent(100.0), "100.00%");
+        assert_eq!(tiny_percent(0.0005), "0.0005%");
+        assert_eq!(tiny_percent(2.5), "2.5%");
         assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
     }
 }

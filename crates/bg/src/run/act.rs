@@ -97,13 +97,27 @@ impl Worker {
         }
     }
 
+    /// A member to look at, or to look; counted.
     fn drawn(&self) -> u32 {
+        let member = self.draw();
+        self.count(member);
+        member
+    }
+
+    fn draw(&self) -> u32 {
         self.setup.drawing.draw(&mut self.random.borrow_mut())
     }
 
-    /// None if all that were drawn are held by others.
+    fn count(&self, member: u32) {
+        let mut interval = self.interval.borrow_mut();
+        self.cells.count(&mut interval.measured.drawn, member);
+    }
+
+    /// The first drawn whom nobody holds, who is counted; None if all that were drawn are held by others.
     pub fn hold_drawn(&self) -> Option<Hold<'_>> {
-        (0..FREE_TRIES).find_map(|_| self.state.hold(self.drawn()))
+        let held = (0..FREE_TRIES).find_map(|_| self.state.hold(self.draw()))?;
+        self.count(held.member());
+        Some(held)
     }
 
     /// A member who can do what the session is about.

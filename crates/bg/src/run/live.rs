@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Schedule;
-use crate::measure::{Judged, Load, Measured, Moment, Trial};
+use crate::measure::{Drawn, Judged, Load, Measured, Moment, Trial};
 
 /// Shared between a process, those who watch it, and those who press its buttons.
 pub struct Live {
@@ -61,10 +61,14 @@ pub(super) struct Interval {
 const REASONS_MAX: usize = 16;
 
 impl Interval {
-    pub fn new(index: u64) -> Interval {
+    /// With nothing drawn yet, as `drawn` has it.
+    pub fn new(index: u64, drawn: Drawn) -> Interval {
         Interval {
             index,
-            measured: Measured::new(Duration::ZERO),
+            measured: Measured {
+                drawn,
+                ..Measured::new(Duration::ZERO)
+            },
             failures: Vec::new(),
         }
     }

@@ -36,7 +36,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::draw::Drawing;
+use crate::draw::{Cells, Drawing};
 use crate::judge;
 use crate::load;
 use crate::measure::{Effort, Laboratory, Load, Measured, Trial};
@@ -109,6 +109,7 @@ pub struct Process {
     setup: Arc<Setup>,
     state: Arc<State>,
     live: Arc<Live>,
+    cells: Arc<Cells>,
     trials: u32,
     /// Whether the data store held the population when `state` began.
     known: bool,
@@ -124,6 +125,7 @@ struct Shared<'a> {
     setup: &'a Arc<Setup>,
     state: &'a Arc<State>,
     live: &'a Live,
+    cells: &'a Arc<Cells>,
     load: Load,
     /// Whether nobody knows that the data store holds the population.
     unseen: bool,
@@ -203,6 +205,7 @@ impl Process {
         Ok(Process {
             state: Arc::new(State::new(setup.population.clone())),
             live: Arc::new(Live::new()),
+            cells: Arc::new(Cells::of(&setup.drawing)),
             trials: 0,
             known: false,
             online: false,
@@ -323,6 +326,7 @@ impl Laboratory for Process {
             setup: &self.setup,
             state: &self.state,
             live: &self.live,
+            cells: &self.cells,
             load: trial.load,
             unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
         };

@@ -16,6 +16,7 @@ use super::live::{Control, Interval};
 use super::pace::Pace;
 use super::under_way::UnderWay;
 use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, held};
+use crate::draw::Cells;
 use crate::measure::Load;
 use crate::random::Random;
 use crate::state::State;
@@ -30,6 +31,8 @@ pub(super) struct Worker {
     pub schedule: Schedule,
     pub client: Rc<dyn Client>,
     pub random: RefCell<Random>,
+    /// Where draws are counted.
+    pub cells: Arc<Cells>,
     pub interval: RefCell<Box<Interval>>,
     pub recorder: RefCell<Option<Recorder>>,
     pub pace: Pace,
@@ -119,7 +122,8 @@ async fn supervise(
         schedule,
         client,
         random: RefCell::new(Random::new(setup.seed, index as u64)),
-        interval: RefCell::new(Box::new(Interval::new(0))),
+        cells: shared.cells.clone(),
+        interval: RefCell::new(Box::new(Interval::new(0, shared.cells.empty()))),
         recorder: RefCell::new(recorder),
         pace: match shared.load {
             Load::Threads(_) => Pace::closed(),
@@ -163,7 +167,7 @@ async fn supervise(
                     recorder.tick(watermark);
                 }
                 interval += 1;
-                let fresh = Box::new(Interval::new(interval));
+                let fresh = Box::new(Interval::new(interval, worker.cells.empty()));
                 tell(Message::Interval(worker.interval.replace(fresh)));
             }
         }
@@ -174,7 +178,7 @@ async fn supervise(
         worker.idle.notified().await;
     }
     worker.pace.tell_unbegun(&worker);
-    let last = Box::new(Interval::new(interval + 1));
+    let last = Box::new(Interval::new(interval + 1, worker.cells.empty()));
     tell(Message::Interval(worker.interval.replace(last)));
     tell(Message::Ended(cpu));
 }

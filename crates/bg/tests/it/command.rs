@@ -38,6 +38,7 @@ fn a_run_prints_a_table_and_its_trace_is_judged_again() {
     for expected in [
         "view-profile",
         "skipped",
+        "of the draws went to the most popular 20 %",
         "unpredictable 0 (0.0000 %)",
         "processors",
     ] {

@@ -87,6 +87,12 @@ fn clients_run_together_and_their_results_add_up() {
     // Two processes' processors and, without a trace, no reads.
     assert!(json["effort"]["processors"].as_u64().unwrap() >= 2);
     assert!(json["reads"].is_null());
+    // All members were meant to be drawn, by one client or the other.
+    let drawn = &json["drawn"];
+    let meant = drawn["cells"].as_array().unwrap().iter();
+    let meant: f64 = meant.map(|cell| cell["meant"].as_f64().unwrap()).sum();
+    assert!((meant - 1.0).abs() < 1e-9, "{drawn}");
+    assert!(drawn["draws"].as_u64().unwrap() > 0 && drawn["chi_square"].is_number());
 }
 
 #[test]

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 
 use larder_bg::draw::fragment::split;
-use larder_bg::draw::{DEFAULT, Distribution, Drawing, Skew, exponent_for, mass_of_top};
+use larder_bg::draw::{Cells, DEFAULT, Distribution, Drawing, Skew, exponent_for, mass_of_top};
+use larder_bg::measure::{Drawn, Laboratory};
 use larder_bg::random::Random;
+use larder_bg::run::Process;
+
+use crate::trial::{setup, trial};
 
 fn zipf(exponent: f64) -> Distribution {
     Distribution::Zipf(Skew::Exponent(exponent))
@@ -96,6 +100,96 @@ fn several_clients_draw_as_one() {
         // Shares of work that are kept exactly vary less than draws do.
         assert!(apart < 5.0, "{distribution}: {apart}");
     }
+}
+
+/// So many draws, counted as trials count them.
+fn counted(drawing: &Drawing, draws: u64, random: &mut Random) -> Drawn {
+    let cells = Cells::of(drawing);
+    let mut drawn = cells.empty();
+    for _ in 0..draws {
+        cells.count(&mut drawn, drawing.draw(random));
+    }
+    drawn
+}
+
+/// Of chi-square, in standard deviations from its mean.
+fn deviations(drawn: &Drawn) -> f64 {
+    let chi = drawn.chi_square();
+    let freedom = f64::from(chi.degrees_of_freedom);
+    (chi.value - freedom) / (2.0 * freedom).sqrt()
+}
+
+#[test]
+fn the_realised_distribution_is_told_beside_the_one_meant() {
+    let random = &mut Random::new(7, 7);
+    for (distribution, members) in [
+        (DEFAULT, 10_000),
+        (Distribution::Uniform, 37),
+        (Distribution::Latest(Skew::Theta(0.27)), 3000),
+        ("zipf:80/20".parse().unwrap(), 3000),
+        (zipf(3.0), 100),
+    ] {
+        let drawing = Drawing::of_all(distribution, members);
+        let drawn = counted(&drawing, 400_000, random);
+        assert_eq!(drawn.draws(), 400_000);
+        let popular = drawn.popular();
+        let exponent = distribution.exponent(members);
+        let exact: f64 = shares(members, exponent)
+            .iter()
+            .take(members.div_ceil(5) as usize)
+            .sum();
+        assert!((popular.meant - exact).abs() < 1e-9, "{distribution}");
+        assert!((popular.realised - exact).abs() < 0.005, "{distribution}");
+        assert!(deviations(&drawn).abs() < 5.0, "{distribution}: {drawn:?}");
+        assert!(drawn.total_variation() < 0.02, "{distribution}");
+        // Other draws than were meant are found out.
+        let cells = Cells::of(&drawing);
+        let mut other = cells.empty();
+        for _ in 0..400_000 {
+            cells.count(&mut other, random.below(members));
+        }
+        let far = deviations(&other);
+        assert_eq!(far > 100.0, distribution != Distribution::Uniform, "{far}");
+    }
+}
+
+#[test]
+fn what_clients_draw_adds_up_to_what_one_was_meant_to() {
+    let members = 3000;
+    let mut sum = Drawn::default();
+    for (index, fragment) in split(DEFAULT, members, &[1.0, 0.5, 2.0])
+        .into_iter()
+        .enumerate()
+    {
+        let draws = (fragment.mass() * 300_000.0).round() as u64;
+        let drawing = Drawing::of_fragment(DEFAULT, members, Arc::new(fragment));
+        let drawn = counted(&drawing, draws, &mut Random::new(3, index as u64));
+        assert!(deviations(&drawn) < 5.0, "among its own: {drawn:?}");
+        sum.join(&drawn);
+    }
+    let meant: f64 = sum.cells.iter().map(|cell| cell.meant).sum();
+    assert!((meant - 1.0).abs() < 1e-9);
+    assert!(deviations(&sum) < 5.0 && sum.total_variation() < 0.02);
+}
+
+#[test]
+fn trials_tell_whom_they_drew_and_that_busy_members_are_passed_over() {
+    let run = |threads, unique_reads| {
+        let mut setup = setup("memory", "read-only", &[]);
+        setup.tracing = larder_bg::run::Tracing::None;
+        setup.conduct.unique_reads = unique_reads;
+        setup.conduct.between = std::time::Duration::from_micros(100);
+        let measured = Process::new(setup).unwrap().run(&trial(threads, 400));
+        measured.unwrap()
+    };
+    let alone = run(1, true);
+    // Every one of these actions draws a member who acts, and most one to look at.
+    assert!(alone.drawn.draws() >= alone.done(), "{:?}", alone.drawn);
+    assert!(deviations(&alone.drawn) < 5.0, "{:?}", alone.drawn);
+    assert_eq!(
+        alone.drawn.popular().meant,
+        run(3, false).drawn.popular().meant
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use larder_bg::action::Action;
-use larder_bg::measure::{Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
+use larder_bg::measure::{Cell, Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
 use larder_bg::rate::{Goal, Plan, Rating, rate};
 use larder_bg::report::{Facts, Machine, Report};
 use larder_bg::store::Failure;
@@ -65,6 +65,13 @@ impl Laboratory for Everything {
             ],
             ..Judged::default()
         });
+        let cell = |rank: u32, meant, drawn| Cell {
+            first_rank: rank,
+            last_rank: rank,
+            meant,
+            drawn,
+        };
+        measured.drawn.cells = vec![cell(1, 0.6, 500), cell(2, 0.3, 400), cell(3, 0.1, 100)];
         measured.effort = Some(Effort {
             cpu: trial.duration.mul_f64(0.4),
             processors: 2,
@@ -113,6 +120,7 @@ fn a_page_shows_everything_and_needs_nothing() {
         "Latency over time",
         "Unpredictable reads over time",
         "Age of stale reads",
+        "Members drawn 1000 times: 50.00 % of the draws went to the most popular 20 % (meant 60.00 %)",
         "&lt;at 3 s&gt; saw {1, 2}",
         "list-friends",
         " stale.",

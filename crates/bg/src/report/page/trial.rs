@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use super::super::Report;
 use super::super::chart::{Axis, Look, Point, Scale, Series, bars, plot};
-use super::super::figures::{coarse_percent, count, escape, fine_percent, micros, short};
+use super::super::figures::{
+    capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
+};
 use crate::action::Action;
-use crate::measure::{ActionMeasured, Judged, Level, Measured};
+use crate::measure::{ActionMeasured, Cell, Drawn, Judged, Level, Measured};
 
 pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Result {
     let what = if report.load > 0 {
@@ -38,6 +40,7 @@ pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Res
         "</table></div><p class=sub>Latencies are of all calls, those that failed too. Skipped: drawn, but there was nothing to do it with. \
          Wrong: the answer's bytes were not those stored.</p>"
     )?;
+    drawn(out, &measured.drawn)?;
     match &measured.reads {
         Some(judged) => reads(out, judged)?,
         None => writeln!(out, "<h3>Reads</h3><p class=none>No reads were judged.</p>")?,
@@ -145,6 +148,62 @@ fn action_row(out: &mut String, name: &str, one: &ActionMeasured, time: Duration
         write!(out, "<td>{}", count(counted as f64))?;
     }
     writeln!(out, "</tr>")
+}
+
+/// The realised distribution beside the one meant: per member of each cell.
+fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
+    let Some(told) = drawn.tell() else {
+        return Ok(());
+    };
+    let draws = drawn.draws() as f64;
+    let series = |name: &str, class, look, share: &dyn Fn(&Cell) -> f64| Series {
+        name: name.to_owned(),
+        class,
+        look,
+        points: drawn
+            .cells
+            .iter()
+            .map(|cell| {
+                let members = f64::from(cell.last_rank - cell.first_rank + 1);
+                Point {
+                    x: f64::from(cell.first_rank) + (members - 1.0) / 2.0,
+                    y: share(cell) / members,
+                    says: match cell.last_rank - cell.first_rank {
+                        0 => format!("rank {}: {} draws", cell.first_rank, cell.drawn),
+                        _ => format!(
+                            "ranks {} to {}: {} draws",
+                            cell.first_rank, cell.last_rank, cell.drawn
+                        ),
+                    },
+                }
+            })
+            .collect(),
+    };
+    let meant: f64 = drawn.cells.iter().map(|cell| cell.meant).sum();
+    let lines = [
+        series("meant", "b", Look::Line, &|cell| 100.0 * cell.meant / meant),
+        series("drawn", "a", Look::Dots, &|cell| {
+            100.0 * cell.drawn as f64 / draws
+        }),
+    ];
+    let rank = Axis {
+        title: "member, by popularity".to_owned(),
+        scale: Scale::Log,
+        label: short,
+    };
+    let share = Axis {
+        title: "of all draws".to_owned(),
+        scale: Scale::Log,
+        label: tiny_percent,
+    };
+    writeln!(
+        out,
+        "<h3>Members drawn</h3><p>{}.</p>{}<p class=sub>Members who were busy when they were drawn are passed over and not counted. Total variation is \
+         the part of the draws that would have to go elsewhere to be as meant; chance alone makes chi-square about as large as its \
+         degrees of freedom.</p>",
+        escape(&capital(&told)),
+        plot(&rank, &share, &lines)
+    )
 }
 
 fn reads(out: &mut String, judged: &Judged) -> fmt::Result {

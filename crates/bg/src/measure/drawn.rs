@@ -1,0 +1,224 @@
+//! How often members were drawn, beside how often they were meant to be.
+//!
+//! Members are put together by rank into cells of about a hundredth of all draws each, the most popular alone in theirs. So little
+//! is counted, sent and kept whatever the number of members, and clients that share out the members add their cells up.
+//!
+//! Invariant: no cell has members both of the most popular fifth and of the rest.
+
+use serde::{Deserialize, Serialize};
+
+/// Of a trial; empty where nobody counted.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Spelled", from = "Spelled")]
+pub struct Drawn {
+    /// By rank, the most popular first.
+    pub cells: Vec<Cell>,
+}
+
+/// Members of neighbouring ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// From 1, both inclusive.
+    pub first_rank: u32,
+    pub last_rank: u32,
+    /// The part of all draws meant for those of these members who could be drawn: a client's own.
+    pub meant: f64,
+    /// Draws of them.
+    pub drawn: u64,
+}
+
+/// Of draws, 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share {
+    pub meant: f64,
+    pub realised: f64,
+}
+
+/// Pearson's, over cells of ten expected draws at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChiSquare {
+    pub value: f64,
+    /// What chance alone makes of it in the mean.
+    pub degrees_of_freedom: u32,
+}
+
+impl Drawn {
+    pub fn draws(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.drawn).sum()
+    }
+
+    /// Of the most popular fifth of all members.
+    pub fn popular(&self) -> Share {
+        let members = self.cells.last().map_or(0, |cell| cell.last_rank);
+        let popular = members.div_ceil(5);
+        let (meant, draws) = self.all();
+        let of = |share: fn(&Cell) -> f64| -> f64 {
+            let cells = self.cells.iter();
+            cells
+                .filter(|cell| cell.last_rank <= popular)
+                .map(share)
+                .sum()
+        };
+        Share {
+            meant: of(|cell| cell.meant) / meant,
+            realised: of(|cell| cell.drawn as f64) / draws,
+        }
+    }
+
+    /// The part of the draws, 0 to 1, that would have to go to other cells to be as meant: half the sum of what the shares differ by.
+    pub fn total_variation(&self) -> f64 {
+        let (meant, draws) = self.all();
+        let apart = |cell: &Cell| (cell.drawn as f64 / draws - cell.meant / meant).abs();
+        self.cells.iter().map(apart).sum::<f64>() / 2.0
+    }
+
+    pub fn chi_square(&self) -> ChiSquare {
+        let (meant, draws) = self.all();
+        let (mut value, mut groups) = (0.0, 0u32);
+        let (mut expected, mut drawn) = (0.0, 0.0);
+        for cell in &self.cells {
+            expected += cell.meant / meant * draws;
+            drawn += cell.drawn as f64;
+            if expected >= 10.0 {
+                value += (drawn - expected).powi(2) / expected;
+                groups += 1;
+                (expected, drawn) = (0.0, 0.0);
+            }
+        }
+        ChiSquare {
+            value,
+            degrees_of_freedom: groups.saturating_sub(1),
+        }
+    }
+
+    /// In a sentence; None where nobody was drawn, or counted.
+    pub fn tell(&self) -> Option<String> {
+        let draws = self.draws();
+        if draws == 0 {
+            return None;
+        }
+        let (popular, chi) = (self.popular(), self.chi_square());
+        Some(format!(
+            "members drawn {draws} times: {:.2} % of the draws went to the most popular 20 % (meant {:.2} %); total variation {:.4}, \
+             chi-square {:.0} at {} degrees of freedom",
+            100.0 * popular.realised,
+            100.0 * popular.meant,
+            self.total_variation(),
+            chi.value,
+            chi.degrees_of_freedom
+        ))
+    }
+
+    /// Adds the draws of another worker, or of a client with other members.
+    pub fn add(&mut self, other: &Drawn) {
+        if self.cells.is_empty() {
+            self.cells.clone_from(&other.cells);
+            return;
+        }
+        for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
+            mine.drawn += theirs.drawn;
+        }
+    }
+
+    /// As [`Drawn::add`], of a client whose members are others.
+    pub fn join(&mut self, other: &Drawn) {
+        let known = !self.cells.is_empty();
+        self.add(other);
+        if known {
+            for (mine, theirs) in self.cells.iter_mut().zip(&other.cells) {
+                mine.meant += theirs.meant;
+            }
+        }
+    }
+
+    fn all(&self) -> (f64, f64) {
+        let meant: f64 = self.cells.iter().map(|cell| cell.meant).sum();
+        (meant.max(f64::MIN_POSITIVE), (self.draws() as f64).max(1.0))
+    }
+}
+
+/// With the figures that readers of JSON would have to compute.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct Spelled {
+    draws: u64,
+    popular_share: f64,
+    popular_share_meant: f64,
+    total_variation: f64,
+    chi_square: f64,
+    degrees_of_freedom: u32,
+    cells: Vec<Cell>,
+}
+
+impl From<Drawn> for Spelled {
+    fn from(drawn: Drawn) -> Spelled {
+        let (popular, chi) = (drawn.popular(), drawn.chi_square());
+        Spelled {
+            draws: drawn.draws(),
+            popular_share: popular.realised,
+            popular_share_meant: popular.meant,
+            total_variation: drawn.total_variation(),
+            chi_square: chi.value,
+            degrees_of_freedom: chi.degrees_of_freedom,
+            cells: drawn.cells,
+        }
+    }
+}
+
+impl From<Spelled> for Drawn {
+    fn from(spelled: Spelled) -> Drawn {
+        Drawn {
+            cells: spelled.cells,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells(of: &[(f64, u64)]) -> Drawn {
+        let cell = |(index, &(meant, drawn)): (usize, &(f64, u64))| Cell {
+            first_rank: index as u32 + 1,
+            last_rank: index as u32 + 1,
+            meant,
+            drawn,
+        };
+        Drawn {
+            cells: of.iter().enumerate().map(cell).collect(),
+        }
+    }
+
+    #[test]
+    fn figures_of_a_hand_made_distribution() {
+        let drawn = cells(&[(0.4, 50), (0.3, 20), (0.1, 10), (0.1, 10), (0.1, 10)]);
+        assert_eq!(drawn.draws(), 100);
+        let popular = drawn.popular();
+        assert!((popular.meant - 0.4).abs() < 1e-12 && popular.realised == 0.5);
+        assert!((drawn.total_variation() - 0.1).abs() < 1e-12);
+        let chi = drawn.chi_square();
+        assert_eq!(chi.degrees_of_freedom, 4);
+        assert!((chi.value - (100.0 / 40.0 + 100.0 / 30.0)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn clients_with_members_of_their_own_make_one_distribution() {
+        let mut one = cells(&[(0.4, 40), (0.0, 0), (0.1, 10)]);
+        assert!((one.popular().meant - 0.8).abs() < 1e-12, "among its own");
+        one.join(&cells(&[(0.0, 0), (0.5, 50), (0.0, 0)]));
+        assert_eq!(one.draws(), 100);
+        assert!(one.total_variation() < 1e-12 && one.chi_square().value < 1e-9);
+    }
+
+    #[test]
+    fn nobody_drawn_is_nothing_to_tell() {
+        assert_eq!(Drawn::default().tell(), None);
+        assert_eq!(cells(&[(1.0, 0)]).tell(), None);
+        let text = serde_json::to_string(&Drawn::default()).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Drawn>(&text).unwrap(),
+            Drawn::default()
+        );
+    }
+}
