@@ -6,6 +6,7 @@
 //!  bytes of a connection ◄── resp::encode ── Reply bytes ◄───┘
 //!
 //!  http     JSON bodies of /v1, shared by the server, the client and the command line
+//!  browser  which HTTP requests come for a page of another site
 //!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry
 //!  config   every key of larder.toml: default, unit, environment variable, documentation
 //! ```
@@ -14,6 +15,7 @@
 //! and an arm to the server's dispatch.
 
 pub mod base64;
+pub mod browser;
 pub mod commands;
 pub mod config;
 pub mod errors;
