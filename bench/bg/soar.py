@@ -13,10 +13,12 @@ import signal
 import subprocess
 import time
 
+from chart import bars
 from peers import Peers, machine
 
 STORES = ["larder", "redis", "mongodb", "postgres", "postgres+memcached"]
-MIXES = ["symmetric-very-low-write", "symmetric-low-write", "symmetric-high-write"]
+MIXES = ["very-low-write", "low-write", "high-write"]
+MIXES += [f"symmetric-{mix}" for mix in MIXES]
 
 
 def arguments():
@@ -125,6 +127,14 @@ def kept(options):
     return [row for row in rows if not all(part in parts for part, parts in zip(place(row), again))]
 
 
+def draw(path, title, image, mixes, stores, found):
+    row = lambda mix, store: found.get((store, image, mix))
+    value = lambda mix, store: (row(mix, store) or {}).get("soar")
+    label = lambda mix, store: f"{store} {cell(row(mix, store))}".replace("\\", "")
+    with open(path, "w") as out:
+        out.write(bars(title, mixes, stores, value, label))
+
+
 def write(options, rows):
     """The table so far, after each row: whoever ends this has what there is."""
     found = {place(row): row for row in rows}
@@ -140,7 +150,10 @@ def write(options, rows):
         )
         for image in images:
             title = "Without images" if image == "none" else f"Profile images of {image}, thumbnails of 2K"
-            out.write(f"\n## {title}: actions a second under the agreement\n\n| store | {' | '.join(mixes)} |\n")
+            title += ": actions a second under the agreement"
+            picture = f"bg-soar-{image}.svg"
+            draw(os.path.join(options.into, picture), title, image, mixes, stores, found)
+            out.write(f"\n## {title}\n\n![the table below as bars]({picture})\n\n| store | {' | '.join(mixes)} |\n")
             out.write("|---|" + "---|" * len(mixes) + "\n")
             for store in stores:
                 cells = [cell(found.get((store, image, mix))) for mix in mixes]
