@@ -1,16 +1,16 @@
 //! What others notice of a large first fill: one client reads what a join has yet to compute from a million rows, and another
 //! one reads and writes other rows meanwhile, one request at a time.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 use hdrhistogram::Histogram;
-use larder_client::{RespClient, RespOptions};
+use larder_client::{Reply, RespClient, RespOptions};
 use serde_json::json;
 
+use crate::large_work::{self, Case};
 use crate::report::{self, median, spread};
 use crate::{Result, process};
 
@@ -25,13 +25,15 @@ pub struct FirstFillArgs {
     /// The binary larder [default: built beside this program]
     #[arg(long)]
     larder: Option<PathBuf>,
+    /// Only what has this in its name
+    #[arg(long)]
+    only: Option<String>,
     /// Also write the report and the raw numbers into this folder
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
 /// What is read first: a name for it, the join, and the request.
-/// The last one is of one moment, and is handed out in one piece.
 const CASES: [(&str, &[&str], &[&str]); 6] = [
     (
         "one count of all votes",
@@ -71,70 +73,58 @@ const CASES: [(&str, &[&str], &[&str]); 6] = [
 pub fn run(args: &FirstFillArgs) -> Result<()> {
     let binary = process::larder_binary(args.larder.as_deref())?;
     let temp = tempfile::tempdir()?;
-    let server = process::start_larder(&binary, &temp.path().join("data"), Some(0), 1)?;
-    process::pin_self(1)?;
-    let options = RespOptions {
-        timeout: std::time::Duration::from_secs(120),
-        ..RespOptions::default()
+    let start = |name: &str, settings: &[String]| {
+        process::start_larder_with(&binary, &temp.path().join(name), Some(0), 1, settings)
     };
-    let client = || RespClient::with_options(server.resp.to_string(), options.clone());
-    let reader = client();
-    load(&reader, args.rows)?;
-
-    let mut raw = Vec::new();
-    let mut table = String::from(
-        "| first read | takes, ms | others' requests meanwhile | their p99, us | their longest, ms |\n|---|---|---|---|---|\n",
-    );
-    let quiet = others(&client(), &AtomicBool::new(false), 20_000)?;
-    let mut longest_ms: f64 = 0.0;
-    let fills = CASES.len() - 1;
-    for (at, (name, joins, request)) in CASES.into_iter().enumerate() {
-        let (mut took, mut counts, mut p99, mut longest) = (vec![], vec![], vec![], vec![]);
-        for _ in 0..args.rounds {
-            for (number, join) in joins.iter().enumerate() {
-                command(&reader, &["JOIN.CREATE", &format!("j{number}"), join])?;
-            }
-            let (ended, other) = (AtomicBool::new(false), client());
-            other.command(&[b"PING"])?;
-            let (seen, took_ms) = std::thread::scope(|scope| {
-                let others = scope
-                    .spawn(|| others(&other, &ended, u64::MAX).map_err(|error| error.to_string()));
-                let begun = Instant::now();
-                let read = command(&reader, request);
-                let took_ms = begun.elapsed().as_secs_f64() * 1e3;
-                ended.store(true, Ordering::Release);
-                read?;
-                let seen = others.join().map_err(|_| "the other client panicked")?;
-                Result::Ok((seen?, took_ms))
-            })?;
-            took.push(took_ms);
-            counts.push(seen.len() as f64);
-            p99.push(seen.value_at_quantile(0.99) as f64 / 1e3);
-            longest.push(seen.max() as f64 / 1e6);
-            raw.push(json!({"case": name, "ms": took_ms, "requests": seen.len(),
-                "p99_ns": seen.value_at_quantile(0.99), "longest_ns": seen.max()}));
-            for number in (0..joins.len()).rev() {
-                command(&reader, &["JOIN.DROP", &format!("j{number}")])?;
-            }
+    let server = start("data", &[])?;
+    process::pin_self(1)?;
+    let client = connect(&server);
+    load(&client, args.rows)?;
+    let quiet = others(&connect(&server), "own|", &AtomicBool::new(false), 20_000)?;
+    let mut bench = Bench {
+        args,
+        raw: Vec::new(),
+        longest_ms: 0.0,
+    };
+    let is_wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
+    let mut fills = heading("first read");
+    for (name, joins, request) in CASES {
+        if is_wanted(name) {
+            let case = Case {
+                name,
+                joins,
+                work: request,
+                ..large_work::EMPTY
+            };
+            fills += &bench.measure(&server, &client, &case)?;
         }
-        if at < fills {
-            longest_ms = longest.iter().copied().fold(longest_ms, f64::max);
-        }
-        writeln!(
-            table,
-            "| {name} | {} | {:.0} | {} | {} |",
-            spread(&took, 0),
-            median(&counts),
-            spread(&p99, 0),
-            spread(&longest, 1)
-        )?;
     }
+    let mut works = heading("work");
+    let mut large = large_work::CASES.iter().peekable();
+    while let Some(case) = large.next() {
+        if !is_wanted(case.name) {
+            continue;
+        }
+        works += &if large.peek().is_some() {
+            bench.measure(&server, &client, case)?
+        } else {
+            // What there is, and one of its two timelines, fits in memory.
+            let bytes = memory_bytes(&client)? + args.rows * 32;
+            let small = start("small", &[format!("tables.memory={bytes}")])?;
+            let client = connect(&small);
+            load(&client, args.rows)?;
+            bench.measure(&small, &client, case)?
+        };
+    }
+    let Bench {
+        raw, longest_ms, ..
+    } = bench;
     let markdown = format!(
-        "# A large first fill beside others\n\n{} source rows; one client reads what a join has yet to compute from them all, another one \
-         reads and writes rows of its own, one request at a time.\n\n{table}\nWith no fill under way: p99 {:.0} us, longest {:.1} ms.\n\n\
-         Longest that anybody waited for a fill: {longest_ms:.1} ms; bar: <= 50 ms; {}. The last line is not only a fill: its answer is \
-         of one moment, and its million rows are put together in one piece.\n\nServer of one thread on core 0, clients on core 1. \
-         {} rounds, median (minimum-maximum).\n\nCommand: `{}`\n",
+        "# Large work beside others\n\n{} source rows; one client has them all read, computed or dropped, another one reads and writes \
+         rows of its own meanwhile, one request at a time.\n\n## What a join has yet to compute\n\n{fills}\n## Other large work\n\n{works}\n\
+         With none of it under way: p99 {:.0} us, longest {:.1} ms.\n\n\
+         Longest that anybody waited for another's work: {longest_ms:.1} ms; bar: <= 50 ms; {}.\n\n\
+         Server of one thread on core 0, clients on core 1. {} rounds, median (minimum-maximum).\n\nCommand: `{}`\n",
         args.rows,
         quiet.value_at_quantile(0.99) as f64 / 1e3,
         quiet.max() as f64 / 1e6,
@@ -145,18 +135,120 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
     report::keep(args.out.as_deref(), "first-fill", &markdown, &raw)
 }
 
-fn command(client: &RespClient, words: &[&str]) -> Result<()> {
+struct Bench<'a> {
+    args: &'a FirstFillArgs,
+    raw: Vec<serde_json::Value>,
+    /// That anybody waited.
+    longest_ms: f64,
+}
+
+fn heading(first: &str) -> String {
+    format!(
+        "| {first} | takes, ms | others' requests meanwhile | their p99, us | their longest, ms |\n|---|---|---|---|---|\n"
+    )
+}
+
+fn connect(server: &process::Server) -> RespClient {
+    let options = RespOptions {
+        timeout: std::time::Duration::from_secs(120),
+        ..RespOptions::default()
+    };
+    RespClient::with_options(server.resp.to_string(), options)
+}
+
+/// What the tables take.
+fn memory_bytes(client: &RespClient) -> Result<u64> {
+    let info = match client.command(&[b"INFO", b"tables"])? {
+        Reply::Bulk(Some(info)) => info,
+        other => return Err(format!("INFO answers {other:?}").into()),
+    };
+    let info = String::from_utf8_lossy(&info).into_owned();
+    let value = info
+        .lines()
+        .find_map(|line| line.strip_prefix("tables_memory_bytes:"));
+    Ok(value
+        .ok_or("INFO does not tell what tables take")?
+        .trim()
+        .parse()?)
+}
+
+impl Bench<'_> {
+    /// Does a piece of work some times; a line of the report.
+    fn measure(
+        &mut self,
+        server: &process::Server,
+        reader: &RespClient,
+        case: &Case,
+    ) -> Result<String> {
+        let (mut took, mut counts, mut p99, mut longest) = (vec![], vec![], vec![], vec![]);
+        for _ in 0..self.args.rounds {
+            for (number, join) in case.joins.iter().enumerate() {
+                command(reader, &["JOIN.CREATE", &format!("j{number}"), join])?;
+            }
+            let (ended, other) = (AtomicBool::new(false), connect(server));
+            other.command(&[b"PING"])?;
+            (case.before)(reader, self.args.rows)?;
+            let (seen, took_ms) = std::thread::scope(|scope| {
+                let others = scope.spawn(|| {
+                    others(&other, case.beside, &ended, u64::MAX).map_err(|error| error.to_string())
+                });
+                let begun = Instant::now();
+                let done = command(reader, case.work);
+                let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+                ended.store(true, Ordering::Release);
+                done?;
+                let seen = others.join().map_err(|_| "the other client panicked")?;
+                Result::Ok((seen?, took_ms))
+            })?;
+            took.push(took_ms);
+            counts.push(seen.len() as f64);
+            p99.push(seen.value_at_quantile(0.99) as f64 / 1e3);
+            longest.push(seen.max() as f64 / 1e6);
+            self.raw.push(
+                json!({"case": case.name, "ms": took_ms, "requests": seen.len(),
+                "p99_ns": seen.value_at_quantile(0.99), "longest_ns": seen.max()}),
+            );
+            for number in (0..case.joins.len()).rev() {
+                // The work may have been this.
+                let _ = command(reader, &["JOIN.DROP", &format!("j{number}")]);
+            }
+            large_work::put_back(reader, case, self.args.rows)?;
+        }
+        self.longest_ms = longest.iter().copied().fold(self.longest_ms, f64::max);
+        Ok(format!(
+            "| {} | {} | {:.0} | {} | {} |\n",
+            case.name,
+            spread(&took, 0),
+            median(&counts),
+            spread(&p99, 0),
+            spread(&longest, 1)
+        ))
+    }
+}
+
+pub fn command(client: &RespClient, words: &[&str]) -> Result<()> {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     client.command(&words)?;
     Ok(())
 }
 
+/// So many have posts.
+pub const AUTHORS: u64 = 1_000;
+
 fn load(client: &RespClient, rows: u64) -> Result<()> {
-    let authors = 1_000;
+    load_posts(client, rows)?;
+    command(client, &["SET", "s|ann|0000", "1"])?;
+    for author in 0..AUTHORS {
+        command(client, &["SET", &format!("f|ann|{author:04}"), "1"])?;
+    }
+    Ok(())
+}
+
+pub fn load_posts(client: &RespClient, rows: u64) -> Result<()> {
     for start in (0..rows).step_by(200) {
         let mut words: Vec<Vec<u8>> = vec![b"MSET".to_vec()];
         for row in start..rows.min(start + 200) {
-            let author = row % authors;
+            let author = row % AUTHORS;
             for key in [
                 format!("vote|{row:08}|{author:04}"),
                 format!("p|0000|{row:08}"),
@@ -168,20 +260,21 @@ fn load(client: &RespClient, rows: u64) -> Result<()> {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         client.command(&words)?;
     }
-    command(client, &["SET", "s|ann|0000", "1"])?;
-    for author in 0..authors {
-        command(client, &["SET", &format!("f|ann|{author:04}"), "1"])?;
-    }
     Ok(())
 }
 
 /// Reads and writes rows of its own until the other one has ended, or so often; how long each request took, in ns.
-fn others(client: &RespClient, ended: &AtomicBool, times: u64) -> Result<Histogram<u64>> {
+fn others(
+    client: &RespClient,
+    table: &str,
+    ended: &AtomicBool,
+    times: u64,
+) -> Result<Histogram<u64>> {
     let mut seen = Histogram::new(3)?;
     let mut number = 0;
     while !ended.load(Ordering::Acquire) && number < times {
         number += 1;
-        let key = format!("own|{:04}", number % 1000);
+        let key = format!("{table}{:07}", number % 1000);
         let words: &[&[u8]] = match number % 2 {
             0 => &[b"GET", key.as_bytes()],
             _ => &[b"SET", key.as_bytes(), b"value"],

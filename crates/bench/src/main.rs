@@ -12,6 +12,7 @@
 mod first_fill;
 mod karma;
 mod keys;
+mod large_work;
 mod load;
 mod net;
 mod process;

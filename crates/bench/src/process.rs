@@ -46,6 +46,17 @@ pub fn start_larder(
     core: Option<usize>,
     threads: u32,
 ) -> Result<Server> {
+    start_larder_with(binary, data, core, threads, &[])
+}
+
+/// As [`start_larder`], with settings, `name=value`.
+pub fn start_larder_with(
+    binary: &Path,
+    data: &Path,
+    core: Option<usize>,
+    threads: u32,
+    settings: &[String],
+) -> Result<Server> {
     let mut command = on_core(binary, core);
     command.args([
         "serve",
@@ -61,6 +72,9 @@ pub fn start_larder(
         "--set",
         "log.level=warn",
     ]);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
     command.arg("--data").arg(data);
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("larder has no output")?;

@@ -10,7 +10,7 @@ use crate::log::LogEntry;
 use crate::pages::Pages;
 use crate::pattern::{Element, Pattern};
 use crate::plan;
-use crate::rows::{Rows, split_of};
+use crate::rows::split_of;
 
 /// A join, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl Engine {
         };
         let state = &mut self.tables[table as usize];
         if state.rows.is_empty() && state.readers.is_empty() {
-            state.rows = Rows::new(split_of(pattern, &definition.slots));
+            state.rows.split_anew(split_of(pattern, &definition.slots));
         }
         table
     }

@@ -21,6 +21,7 @@ use crate::put_off::PutOff;
 use crate::rows::{Rows, Value};
 use crate::shard::Shard;
 use crate::supply::Supplied;
+use crate::view::View;
 
 /// Tables and joins, owned by one core.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub struct Engine {
     pub(crate) read_rows: Option<usize>,
     /// Ranges that reads wait for.
     pub(crate) put_off: PutOff,
+    /// What the last read computed for itself, while nothing else was done.
+    pub(crate) computed: Option<View>,
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
     pub(crate) pages_read: u64,
@@ -180,6 +183,8 @@ impl Engine {
         };
         self.refuse_computed(table)?;
         let sequence = self.sequence;
+        // Rows whose time has come are not those that this removes, up to a step's.
+        self.expire_in(lo, hi, self.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         let _ = self.tables[table as usize]
             .rows
@@ -266,6 +271,7 @@ impl Engine {
 
     /// The table of a base row's key, made if it is not there.
     pub(crate) fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
+        self.expire_if_late(key);
         let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
         let table = match self.names.get(name) {
             Some(&table) => table,

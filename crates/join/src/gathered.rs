@@ -2,6 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::keyrange::KeyRange;
+
 #[derive(Debug, Default)]
 pub struct Gathered {
     bytes: Vec<u8>,
@@ -50,6 +52,18 @@ impl Gathered {
         let value = place.start + place.key_len as usize;
         let end = value + place.value_len as usize;
         (place.key(&self.bytes), &self.bytes[value..end])
+    }
+
+    /// How many rows, which are in order, are not in a range, at its beginning or its end.
+    pub fn outside(&self, range: &KeyRange, at_end: bool) -> usize {
+        let key = |place: &Place| place.key(&self.bytes);
+        match at_end {
+            false => self.rows.partition_point(|row| *key(row) < *range.lo),
+            true => {
+                let inside = self.rows.partition_point(|row| *key(row) < *range.hi);
+                self.rows.len() - inside
+            }
+        }
     }
 
     /// Puts the rows in the order of their keys.

@@ -11,7 +11,7 @@
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
 //! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
 //! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do; `pairs`, `gathered` and
-//! `merge` read what is pulled); `output` with
+//! `merge` read what is pulled; `reading` and `moment` hand out a long answer some rows at a time); `output` with
 //! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
@@ -36,6 +36,7 @@ mod keyrange;
 mod log;
 mod maintain;
 mod merge;
+mod moment;
 mod node;
 mod number;
 mod output;
@@ -45,6 +46,7 @@ mod pattern;
 mod plan;
 mod put_off;
 mod ranked;
+mod reading;
 mod reads;
 mod rows;
 mod settle;
@@ -69,6 +71,7 @@ pub use exchange::{Exchange, Message, Progress};
 pub use join::JoinId;
 pub use keyrange::{EachRow, KeyRange};
 pub use log::LogEntry;
+pub use reading::Reading;
 pub use reads::{Limits, Outcome};
 pub use shard::{Owner, Shard};
 pub use tables::TableInfo;

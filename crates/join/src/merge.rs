@@ -6,16 +6,19 @@
 use crate::gathered::Gathered;
 use crate::join::JoinId;
 use crate::keyrange::Flow;
+use crate::moment::Then;
 use crate::rows::{Cursor, Value};
 
 /// Rows of one join, in the order of the read.
 pub struct Stream<'v> {
+    /// Which join, or which part of a long read.
     pub maker: JoinId,
     rows: Rows<'v>,
 }
 
 enum Rows<'v> {
     Stored(Box<Cursor<'v>>),
+    Then(Box<Then<'v>>),
     Gathered {
         rows: &'v Gathered,
         /// How many were read.
@@ -31,10 +34,16 @@ impl<'v> Stream<'v> {
         Stream { maker, rows }
     }
 
-    pub fn gathered(maker: JoinId, rows: &'v Gathered, reverse: bool) -> Self {
+    pub fn then(maker: JoinId, then: Then<'v>) -> Self {
+        let rows = Rows::Then(Box::new(then));
+        Stream { maker, rows }
+    }
+
+    /// Rows from which `read` have been read.
+    pub fn gathered(maker: JoinId, rows: &'v Gathered, read: usize, reverse: bool) -> Self {
         let rows = Rows::Gathered {
             rows,
-            read: 0,
+            read,
             reverse,
         };
         Stream { maker, rows }
@@ -43,6 +52,7 @@ impl<'v> Stream<'v> {
     fn current(&self) -> Option<(&[u8], &[u8])> {
         match &self.rows {
             Rows::Stored(cursor) => cursor.current(),
+            Rows::Then(then) => then.current(),
             Rows::Gathered {
                 rows,
                 read,
@@ -63,6 +73,7 @@ impl<'v> Stream<'v> {
             Rows::Stored(cursor) => {
                 cursor.next();
             }
+            Rows::Then(then) => then.advance(),
             Rows::Gathered { read, .. } => *read += 1,
         }
     }
@@ -71,7 +82,9 @@ impl<'v> Stream<'v> {
     pub fn value(&self) -> Value {
         match &self.rows {
             Rows::Stored(cursor) => cursor.value(),
-            Rows::Gathered { .. } => Value::new(self.current().expect("a row is current").1),
+            Rows::Then(_) | Rows::Gathered { .. } => {
+                Value::new(self.current().expect("a row is current").1)
+            }
         }
     }
 }
@@ -148,7 +161,7 @@ mod tests {
             let mut streams: Vec<Stream<'_>> = all
                 .iter()
                 .zip(0..)
-                .map(|(rows, maker)| Stream::gathered(maker, rows, reverse))
+                .map(|(rows, maker)| Stream::gathered(maker, rows, 0, reverse))
                 .collect();
             let mut seen = Vec::new();
             let _ = merge(&mut streams, reverse, &mut |key, _, stream| {

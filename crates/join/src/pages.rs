@@ -22,7 +22,7 @@ use crate::keyrange::{EachRow, KeyRange, is_successor};
 use crate::output::is_spelled_out;
 use crate::pattern::Element;
 use crate::reads::Limits;
-use crate::rows::{GroupId, Rows, Sought, Split, split_of};
+use crate::rows::{GroupId, Sought, Split, split_of};
 
 /// What a page is to one join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Join {
             word: word.into(),
         });
         if page != self.page {
-            self.output.rows = Rows::new(match page {
+            self.output.rows.split_anew(match page {
                 Some(_) => Split::Bytes(prefix.len()),
                 None => split_of(&definition.output, &definition.slots),
             });

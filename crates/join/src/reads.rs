@@ -4,6 +4,7 @@
 //!  range ──► at_once: one filled and fresh range, found by its group ──► rows
 //!     ├────► find_page: one of several joins (see `pages`) ─────────────► rows
 //!     └────► view (fill, settle, compute) ──► hand_out ──► rows
+//!  and what was not taken then is read on later (see `reading`)
 //! ```
 
 use std::ops::ControlFlow;
@@ -91,6 +92,12 @@ impl Engine {
         let range = KeyRange::new(lo, hi);
         self.missing.clear();
         self.foreign.clear();
+        if self.tables[table as usize].makers.is_empty()
+            && !self.expire_in(lo, hi, self.read_rows.unwrap_or(usize::MAX))
+        {
+            self.put_off.add(table, range);
+            return Ok(Outcome::PutOff);
+        }
         if self.waits_too(table, &range) {
             return Ok(Outcome::PutOff);
         }
@@ -106,6 +113,7 @@ impl Engine {
             return Ok(Outcome::Missing(missing));
         };
         let read = self.hand_out(table, &range, &view, limits, each);
+        self.computed = (!view.computed.is_empty()).then_some(view);
         self.make_room();
         read.map(|()| Outcome::Done)
     }
@@ -118,7 +126,7 @@ impl Engine {
         self.begin(now);
         if let Some(table) = self.one_table(lo, hi)? {
             let state = &self.tables[table as usize];
-            if state.makers.is_empty() && state.supplied.is_none() {
+            if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
                 return Ok((state.rows.count(lo, hi), Outcome::Done));
             }
             if let Some(found) = self.at_once(table, lo, hi) {

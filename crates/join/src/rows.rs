@@ -5,10 +5,15 @@ use std::ops::Bound;
 pub use larder_table::{Cursor, GroupId, Sought, Split, Value, prefetch};
 use larder_table::{Put, Table};
 
-use crate::keyrange::{Flow, is_successor};
+use std::rc::Rc;
+
+use crate::keyrange::{Flow, KeyRange, is_successor};
+use crate::moment::{Moment, Moments};
 
 pub struct Rows {
     table: Table,
+    /// Long reads of these rows that are under way: every change is told to them first.
+    moments: Moments,
 }
 
 /// A value of at most so many bytes costs no more to copy than to share.
@@ -24,6 +29,33 @@ impl Rows {
     pub fn new(split: Split) -> Self {
         Self {
             table: Table::new(split),
+            moments: Moments::default(),
+        }
+    }
+
+    /// Splits a table that is empty otherwise.
+    pub fn split_anew(&mut self, split: Split) {
+        debug_assert!(self.is_empty(), "rows stay where they are");
+        self.table = Table::new(split);
+    }
+
+    /// These rows as they are now, for a read of a range that goes on while they change.
+    pub fn moment(&mut self, unread: KeyRange) -> Rc<Moment> {
+        self.moments.add(unread)
+    }
+
+    /// A key's row is about to change.
+    #[inline]
+    fn tell(&mut self, key: &[u8]) {
+        if !self.moments.is_empty() {
+            self.tell_readers(key);
+        }
+    }
+
+    #[cold]
+    fn tell_readers(&mut self, key: &[u8]) {
+        for moment in self.moments.readers_of(key) {
+            moment.keep(key, self.table.value(key));
         }
     }
 
@@ -42,6 +74,7 @@ impl Rows {
 
     /// Puts a row; says what it held.
     pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
+        self.tell(key);
         let mut before = None;
         self.table
             .put_shared_with(key, value, |old| before = old.map(Value::new));
@@ -49,11 +82,16 @@ impl Rows {
     }
 
     pub fn put(&mut self, key: &[u8], value: &Value) {
+        self.tell(key);
         self.table.put_shared(key, value);
     }
 
-    /// Puts a row of a group without a search for the group, if the group still is; says whether it did.
+    /// Puts a row of a group without a search for the group, if the group still is and no long read is under way; says
+    /// whether it did.
     pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
+        if !self.moments.is_empty() {
+            return None;
+        }
         self.table.put_shared_in(group, suffix, value)
     }
 
@@ -155,14 +193,17 @@ impl Rows {
 
     /// Shows the value of a row where it lies, to be changed.
     pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        self.tell(key);
         self.table.edit(key, change)
     }
 
     pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
+        self.tell(key);
         self.table.put(key, value);
     }
 
     pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
+        self.tell(key);
         self.table.remove(key)
     }
 
@@ -245,12 +286,22 @@ impl Rows {
     }
 
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
+        if !self.moments.is_empty() {
+            for (moment, part) in self.moments.readers_in(lo, hi) {
+                let mut cursor = self.cursor(&part.lo, &part.hi, false);
+                while cursor.next().is_some() {
+                    let value = cursor.value();
+                    let (key, _) = cursor.current().expect("just read");
+                    moment.keep(key, Some(value));
+                }
+            }
+        }
         self.table
             .remove_range(Bound::Included(lo), Bound::Excluded(hi), |_, _| {})
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes()
+        self.table.memory_bytes() + self.moments.memory_bytes()
     }
 }
 

@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::fill::{Run, Taken};
 use crate::gathered::Gathered;
-use crate::grammar::Mode;
+use crate::grammar::{Mode, Operator};
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, Flow, KeyRange, successor};
 use crate::merge::{Stream, merge};
@@ -23,7 +23,7 @@ use crate::rows::{Rows, Value};
 /// Rows that were computed for one read.
 #[derive(Default)]
 pub struct View {
-    computed: Vec<(JoinId, Gathered)>,
+    pub computed: Vec<(JoinId, Gathered)>,
 }
 
 /// How many status ranges one group may fall into before it is filled whole.
@@ -218,7 +218,13 @@ impl Engine {
             let _ = match is_spelled_out(&join.definition) {
                 false => rows.read(lo, hi, reverse, &mut give),
                 true => rows.read(lo, hi, reverse, &mut |key, value| {
-                    spell_out(join, key, value, &mut failed, &mut give)
+                    spell_out(
+                        (join.definition.operator, &join.name),
+                        key,
+                        value,
+                        &mut failed,
+                        &mut give,
+                    )
                 }),
             };
         } else {
@@ -226,7 +232,13 @@ impl Engine {
             let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
                 let join = self.maker(stream.maker);
                 match is_spelled_out(&join.definition) {
-                    true => spell_out(join, key, value, &mut failed, &mut give),
+                    true => spell_out(
+                        (join.definition.operator, &join.name),
+                        key,
+                        value,
+                        &mut failed,
+                        &mut give,
+                    ),
                     false => give(key, value),
                 }
             });
@@ -268,7 +280,7 @@ impl Engine {
                 streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
             }
             let computed = view.computed.iter().filter(|(m, _)| *m == maker);
-            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, reverse)));
+            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, 0, reverse)));
         }
         streams
     }
@@ -284,20 +296,21 @@ impl Engine {
     }
 }
 
-fn spell_out(
-    join: &Join,
+/// Hands out a row that holds totals as people read them.
+pub(crate) fn spell_out(
+    (operator, join): (Operator, &str),
     key: &[u8],
     value: &[u8],
     failed: &mut Option<Error>,
     give: &mut EachRow<'_>,
 ) -> ControlFlow<()> {
     let mut text = Vec::with_capacity(24);
-    match Totals::decode(value).print(join.definition.operator, &mut text) {
+    match Totals::decode(value).print(operator, &mut text) {
         Ok(()) => give(key, &text),
         Err(values) => {
             *failed = Some(Error::NotANumber {
                 key: key.to_vec(),
-                join: join.name.clone(),
+                join: join.to_string(),
                 values,
             });
             ControlFlow::Break(())

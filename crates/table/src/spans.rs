@@ -199,7 +199,11 @@ impl<'k> Spans<'k> {
 
     /// The least suffix of a group's rows in the range.
     pub(crate) fn from(&self, span: Span) -> Bound<&'k [u8]> {
-        self.lo.within(span.lo_inside)
+        match self.lo.within(span.lo_inside) {
+            // Every suffix is as great or greater: the whole group, which is counted and removed without a look at its rows.
+            Bound::Included([]) => Bound::Unbounded,
+            from => from,
+        }
     }
 
     /// The greatest suffix of a group's rows in the range.

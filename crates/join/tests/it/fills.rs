@@ -300,3 +300,59 @@ fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
     let (outcome, rows) = range(&mut engine, "a|ann|", "a|ann}");
     assert_eq!((outcome, rows.len()), (Outcome::Done, 4_999));
 }
+
+#[test]
+fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
+    const LATE: usize = 10_000;
+    let mut engine = Engine::new();
+    engine.create("n", "n|all = count x|<row:5>", 0).unwrap();
+    for row in 0..LATE + 10 {
+        let key = format!("x|{row:05}");
+        put(&mut engine, &key, "1");
+        if row >= 10 {
+            engine.expire(key.as_bytes(), Some(50), 0).unwrap();
+        }
+    }
+    let (_, rows) = range(&mut engine, "n|", "n}");
+    assert_eq!(rows[0].1, (LATE + 10).to_string());
+    engine.set_step_rows(Some(ROWS));
+    engine.set_read_rows(Some(ROWS));
+    let now = 60;
+    let get = |engine: &mut Engine, key: &str| {
+        let mut found = None;
+        let mut each = |value: &[u8]| found = Some(value.to_vec());
+        let outcome = engine.get(key.as_bytes(), now, &mut each);
+        assert_eq!(outcome, Ok(Outcome::Done));
+        found
+    };
+    let before = engine.row_count();
+    assert_eq!(get(&mut engine, "x|09999"), None, "its time has come");
+    let gone = before - engine.row_count();
+    assert!(gone <= ROWS as u64 + 1, "{gone} rows went at once");
+    assert!(engine.has_late_rows());
+    assert_eq!(engine.expires_at(b"x|09998", now), None);
+    assert_eq!(engine.remove(b"x|09997", now).unwrap().rows, 0);
+    assert_eq!(engine.put_if_absent(b"x|09996", b"2", now).unwrap().rows, 1);
+    assert_eq!(engine.increment(b"x|09995", 5, now).unwrap().0, 5);
+    assert_eq!(engine.count(b"x|0900", b"x|0901", now).unwrap().0, 0);
+    // A long range that has too many late rows is put off until they have gone.
+    let limits = Limits::default();
+    let mut seen = 0;
+    let mut each = |_: &[u8], _: &[u8]| {
+        seen += 1;
+        ControlFlow::Continue(())
+    };
+    let outcome = engine.range(b"x|", b"x}", limits, now, &mut each);
+    assert_eq!((outcome, seen), (Ok(Outcome::PutOff), 0));
+    for steps in 0.. {
+        let before = engine.row_count();
+        engine.begin(now);
+        assert!(before - engine.row_count() <= ROWS as u64);
+        if !engine.has_late_rows() {
+            assert!(steps > 5, "it took {steps} steps");
+            break;
+        }
+    }
+    assert_eq!(engine.count(b"x|", b"x}", now).unwrap().0, 12);
+    assert_eq!(get(&mut engine, "n|all"), Some(b"12".to_vec()));
+}

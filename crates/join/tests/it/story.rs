@@ -111,6 +111,22 @@ fn a_timeline_is_computed_on_demand_and_kept_fresh() {
 }
 
 #[test]
+fn a_checked_row_is_looked_at_when_somebody_reads_and_a_copied_one_at_once() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", ""), ("p|bob|0001", "x"), ("p|cid|0002", "y")]);
+    t.shows("t|ann|", &["t|ann|0001|bob x"]);
+    let read = t.0.rows_read();
+    t.put(&[("s|ann|cid", "")]);
+    assert_eq!(t.0.info("j0").unwrap().rows, 1, "nothing is copied yet");
+    t.put(&[("p|bob|0003", "z")]);
+    assert_eq!(t.0.info("j0").unwrap().rows, 2);
+    assert_eq!(t.0.rows_read(), read, "no source was scanned");
+    let all = ["t|ann|0001|bob x", "t|ann|0002|cid y", "t|ann|0003|bob z"];
+    t.shows("t|ann|", &all);
+    assert_eq!(t.0.rows_read(), read + 1, "only the new one's post");
+}
+
+#[test]
 fn a_range_over_several_users_and_sub_tables() {
     let mut t = told(&[TIMELINE]);
     t.put(&[("s|ann|bob", ""), ("s|cid|bob", ""), ("p|bob|0001", "x")]);

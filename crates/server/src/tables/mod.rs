@@ -14,8 +14,8 @@
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
 //! 2. What changed the engine is in the journal's buffer before anything else is done to the engine, in the same order.
 //! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and under `always` they are on disk.
-//! 4. A long answer that is still to be sent is of the moment when its command was executed: before its table changes,
-//!    what is left of it is copied.
+//! 4. A long answer that is still to be sent is of the moment when its command was executed: its
+//!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
 mod gate;
 mod handle;
@@ -27,7 +27,7 @@ pub mod source;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -59,14 +59,6 @@ pub enum Lacking {
     Time { ended: u64 },
 }
 
-/// An answer that is being sent from the rows of a table.
-pub trait Pending {
-    /// Whether a change of this key's table would show in it.
-    fn reads(&self, key: &[u8]) -> bool;
-    /// Copies what is left.
-    fn copy(&self, engine: &mut Engine, now: u64);
-}
-
 /// One core's part of all tables and joins.
 pub struct Tables {
     /// The core's number.
@@ -85,7 +77,6 @@ pub struct Tables {
     now: Cell<u64>,
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
-    pending: RefCell<Vec<Weak<dyn Pending>>>,
     followed: source::Followed,
     /// Reads may be put off.
     in_steps: Cell<bool>,
@@ -111,10 +102,10 @@ impl Tables {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) {
-            self.copy_pending(&mut engine, now, None);
             engine.begin(now);
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
+            self.call_if_late(&engine);
         }
         engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
         read(&mut engine, now)
@@ -155,24 +146,22 @@ impl Tables {
         }
     }
 
-    /// Changes the table of `key`. `gate` then waits for what the answer waits for.
+    /// Changes tables. `gate` then waits for what the answer waits for.
     ///
     /// # Errors
     /// Those of `change`, and that the journal has stopped: then nothing was changed, or nobody knows.
     pub fn write<T>(
         &self,
         gate: &mut Gate,
-        key: &[u8],
         change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
     ) -> Result<T, Refusal> {
         self.refuse_stopped()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        let expires = engine.next_expiry().is_some_and(|at| at <= now);
-        self.copy_pending(&mut engine, now, (!expires).then_some(key));
         let changed = change(&mut engine, now);
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
+        self.call_if_late(&engine);
         let (answer, waits_for) = changed?;
         if waits_for.is_some() {
             gate.change = gate.change.max(waits_for);
@@ -284,6 +273,19 @@ impl Tables {
         }
     }
 
+    /// Has `attend` let the rest go, where more rows were due than go at once.
+    fn call_if_late(&self, engine: &Engine) {
+        if engine.has_late_rows() {
+            self.call();
+        }
+    }
+
+    /// Lets some more late rows go, but in no pause; says whether any are left.
+    fn expire_some(&self) -> bool {
+        let is_late = self.engine.borrow().has_late_rows();
+        is_late && !self.is_paused() && self.read(|engine, _| engine.has_late_rows())
+    }
+
     /// Whether the journal's disk keeps up with the writes.
     pub fn has_room(&self) -> bool {
         self.producer.borrow().has_room()
@@ -309,6 +311,7 @@ impl Tables {
                     self.stop(&format!("{failure:?}"));
                 }
                 more |= self.engine.borrow_mut().step(STEP_ROWS);
+                more |= self.expire_some();
                 self.acknowledge();
                 self.let_seen_go();
                 self.send_exchange();
@@ -323,12 +326,15 @@ impl Tables {
         }
     }
 
-    /// Once a second: figures for other threads, and a snapshot when it is time.
+    /// Once a second: figures for other threads, a snapshot when it is time; and rows go that nobody has asked about.
     pub async fn look_after(self: Rc<Self>) {
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tick.tick().await;
+            if !self.is_paused() {
+                self.read(|_, _| ());
+            }
             self.publish_figures();
             if self.index == 0 && self.journal.wants_snapshot() {
                 self.snapshot().await;
@@ -353,33 +359,6 @@ impl Tables {
                 backlog_bytes: sizes.backlog_bytes,
             },
         );
-    }
-
-    /// Remembers an answer that is to be sent from the rows of a table.
-    pub fn keep(&self, answer: &Rc<dyn Pending>) {
-        let mut pending = self.pending.borrow_mut();
-        pending.retain(|answer| answer.strong_count() > 0);
-        pending.push(Rc::downgrade(answer));
-    }
-
-    fn copy_pending(&self, engine: &mut Engine, now: u64, key: Option<&[u8]>) {
-        if self.pending.borrow().is_empty() {
-            return;
-        }
-        // Rows that go meanwhile are of the answer: their time comes with the change that follows.
-        let before = engine
-            .next_expiry()
-            .map_or(now, |at| now.min(at.saturating_sub(1)));
-        self.pending
-            .borrow_mut()
-            .retain(|answer| match answer.upgrade() {
-                None => false,
-                Some(answer) if key.is_none_or(|key| answer.reads(key)) => {
-                    answer.copy(engine, before);
-                    false
-                }
-                Some(_) => true,
-            });
     }
 
     /// Hands over what was written. The journal writes and syncs it when the tables are dropped.

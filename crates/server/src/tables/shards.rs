@@ -109,7 +109,6 @@ impl Tables {
         let mut engine = self.engine.borrow_mut();
         if engine.next_expiry().is_some_and(|at| at <= now) {
             // What others are given is without them.
-            self.copy_pending(&mut engine, now, None);
             engine.begin(now);
             let _ = self.log(&mut engine, &mut Gate::default());
         }

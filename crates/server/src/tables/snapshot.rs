@@ -57,6 +57,7 @@ impl Tables {
             let mut lo = table.name.clone();
             // What a pause of the cores changes is seen when it is logged.
             self.resumed(None).await;
+            self.no_late_rows().await;
             while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
                 lo = last;
                 lo.push(0);
@@ -65,6 +66,7 @@ impl Tables {
                 }
                 tokio::task::yield_now().await;
                 self.resumed(None).await;
+                self.no_late_rows().await;
             }
         }
         self.resumed(None).await;
@@ -81,6 +83,13 @@ impl Tables {
         part.finish(&mut self.producer.borrow_mut());
         self.call();
         Ok(())
+    }
+
+    /// Waits until all rows have gone whose time has come: they go some at a time.
+    async fn no_late_rows(&self) {
+        while self.read(|engine, _| engine.has_late_rows()) {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Adds the rows of a table from `lo` on; the last key, or nothing if there were none.

@@ -335,6 +335,93 @@ fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
 }
 
 #[test]
+fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up_nobody() {
+    const ROWS: usize = 60_000;
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    for chunk in (0..ROWS).collect::<Vec<_>>().chunks(1000) {
+        let mut words = vec!["MSET".to_owned()];
+        words.extend(
+            chunk
+                .iter()
+                .flat_map(|row| [format!("v|{row:08}"), "0".into()]),
+        );
+        client.send(&request(
+            &words.iter().map(String::as_str).collect::<Vec<_>>(),
+        ));
+        assert_eq!(client.reply(), "+OK");
+    }
+    let last = format!("v|{:08}", ROWS - 1);
+    let cases: [(&str, &[&str]); 5] = [
+        ("copied", &["copied|<row:8> = copy v|<row:8>"]),
+        ("summed", &["summed|<row:8> = sum v|<row:8>"]),
+        ("auto", &["auto|<row:8> = auto copy v|<row:8>"]),
+        ("pulled", &["pulled|<row:8> = pull copy v|<row:8>"]),
+        // Two joins, whose rows are merged.
+        (
+            "both",
+            &[
+                "both|<row:8>|a = copy v|<row:8>",
+                "both|<row:8>|b = sum v|<row:8>",
+            ],
+        ),
+    ];
+    let mut written = 0;
+    for (table, joins) in cases {
+        for (number, join) in joins.iter().enumerate() {
+            client.create(&format!("{table}{number}"), join);
+        }
+        let rows = ROWS * joins.len();
+        for reverse in [false, true] {
+            let mut reader = Client::connect(&server);
+            reader.check(
+                &format!("RANGECOUNT {table}| {table}}}"),
+                &format!(":{rows}"),
+            );
+            let words = ["RANGE", &format!("{table}|"), &format!("{table}}}"), "REV"];
+            reader.send(&request(&words[..if reverse { 4 } else { 3 }]));
+            reader.stream.get_ref().set_nonblocking(true).expect("set");
+            let (mut rounds, mut longest) = (0, Duration::ZERO);
+            while rounds < 20 || reader.stream.get_ref().peek(&mut [0]).is_err() {
+                rounds += 1;
+                written += 1;
+                let asked = Instant::now();
+                // The first row has what the last one has, or the next.
+                client.check(&format!("SET v|00000000 {written}"), "+OK");
+                client.check(&format!("SET {last} {written}"), "+OK");
+                longest = longest.max(asked.elapsed());
+                assert!(rounds < 100_000, "{table} is never read");
+            }
+            assert!(longest < Duration::from_millis(250), "{table}: {longest:?}");
+            reader.stream.get_ref().set_nonblocking(false).expect("set");
+            let reply = reader.reply();
+            assert!(reply.starts_with(&format!("*{}|", 2 * rows)), "{table}");
+            let value_of = |row: usize| -> u64 {
+                let key = format!("{table}|{row:08}");
+                let at = reply.find(&key).expect("the row is there");
+                let value = reply[at..].split('|').find(|part| part.starts_with('$'));
+                let rest = &reply[at..][reply[at..].find(value.expect("a value")).unwrap()..];
+                rest.split('|').nth(1).unwrap().parse().expect("a number")
+            };
+            let (first, last) = (value_of(0), value_of(ROWS - 1));
+            assert!(
+                first == last || first == last + 1,
+                "{table}: {first}, {last}"
+            );
+        }
+    }
+    // What does not add up is told, however late it comes.
+    client.check(&format!("SET {last} text"), "+OK");
+    let reply = client.ask("RANGE summed| summed}");
+    assert!(
+        reply.starts_with("-ERR") && reply.contains(&format!("summed|{:08}", ROWS - 1)),
+        "{:.200}",
+        reply
+    );
+    client.check("PING", "+PONG");
+}
+
+#[test]
 fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
     const FOLLOWERS: usize = 50_000;
     let server = TestServer::start();

@@ -109,7 +109,7 @@ pub(super) fn create(
         let message = "a join's name has at least one byte and at most 65536".to_owned();
         return Err((Code::BadRequest, message));
     }
-    tables.write(gate, b"", |engine, now| {
+    tables.write(gate, |engine, now| {
         engine
             .create(name, definition, now)
             .map_err(|error| (Code::BadRequest, error.to_string()))?;
@@ -122,7 +122,7 @@ pub(super) fn create(
 /// # Errors
 /// There is none of this name.
 pub(super) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
-    tables.write(gate, b"", |engine, _| {
+    tables.write(gate, |engine, _| {
         engine.drop_join(name).map_err(refusal)?;
         Ok(((), None))
     })

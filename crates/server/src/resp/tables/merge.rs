@@ -1,17 +1,16 @@
 //! A RANGE of rows that several cores have: each reads its own, and they are merged as the client takes them.
 //!
-//! Each core's part is of the moment when it began: before its table changes, what is left of it is copied.
+//! Each core's part is of the moment when it began.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use larder_join::{Engine, Limits};
+use larder_join::{Limits, Reading};
 use tokio::sync::mpsc;
 
 use super::range::{Asked, complete};
-use crate::tables::{Pending, Refusal, Tables, TablesHandle, refusal};
+use crate::tables::{Refusal, Tables, TablesHandle, refusal};
 
 const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
@@ -27,114 +26,59 @@ enum Piece {
     Refused(Refusal),
 }
 
-/// One core's rows on the core that has them.
-struct Part {
-    asked: Asked,
-    copied: Option<VecDeque<Row>>,
-}
-
-struct PartRest(RefCell<Part>);
-
-impl Part {
-    /// Reads on; nothing when all was.
-    fn read(
-        &mut self,
-        engine: &mut Engine,
-        now: u64,
-        rows_max: u64,
-        bytes_max: usize,
-    ) -> Result<VecDeque<Row>, Refusal> {
-        let mut rows = VecDeque::new();
-        if let Some(copied) = &mut self.copied {
-            rows.extend(copied.drain(..copied.len().min(rows_max as usize)));
-            return Ok(rows);
-        }
-        let asked = &mut self.asked;
+/// Holds a core's part, and says how many rows it has.
+fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Refusal> {
+    tables.read(|engine, now| {
+        let (lo, hi) = (&asked.lo, &asked.hi);
+        let (count, outcome) = engine.count(lo, hi, now).map_err(refusal)?;
+        complete(Ok(outcome))?;
         let limits = Limits {
-            limit: Some(asked.left.min(rows_max)),
+            limit: Some(asked.left),
             reverse: asked.reverse,
             keys_only: asked.keys_only,
         };
-        let mut bytes = 0;
-        let outcome = engine.range(&asked.lo, &asked.hi, limits, now, &mut |key, value| {
-            bytes += key.len() + value.len();
-            rows.push_back((key.to_vec(), value.to_vec()));
-            match bytes < bytes_max {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
-            }
-        });
-        complete(outcome)?;
-        asked.left -= rows.len() as u64;
-        if let Some((last, _)) = rows.back() {
-            if asked.reverse {
-                asked.hi.clone_from(last);
-            } else {
-                asked.lo.clone_from(last);
-                asked.lo.push(0);
-            }
-        }
-        Ok(rows)
-    }
-}
-
-impl Pending for PartRest {
-    fn reads(&self, key: &[u8]) -> bool {
-        self.0.borrow().asked.is_of_table(key)
-    }
-
-    fn copy(&self, engine: &mut Engine, now: u64) {
-        let mut part = self.0.borrow_mut();
-        if part.copied.is_none()
-            && let Ok(rows) = part.read(engine, now, u64::MAX, usize::MAX)
-        {
-            part.copied = Some(rows);
-        }
-    }
+        let none = &mut |_: &[u8], _: &[u8]| ControlFlow::Break(());
+        complete(engine.range(lo, hi, limits, now, none))?;
+        Ok((engine.hold(lo, hi, limits), count.min(asked.left)))
+    })
 }
 
 /// Sends a core's part, as it is taken.
-async fn send(tables: Rc<Tables>, mut asked: Asked, pieces: mpsc::Sender<Piece>) {
-    let counted = tables.read(|engine, now| engine.count(&asked.lo, &asked.hi, now));
-    let count = match counted.map_err(refusal) {
-        Ok((count, outcome)) => complete(Ok(outcome)).map(|()| count),
-        Err(refused) => Err(refused),
-    };
-    let count = match count {
-        Ok(count) => count.min(asked.left),
+async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
+    let (mut reading, rows) = match hold(&tables, &asked) {
+        Ok(held) => held,
         Err(refused) => {
             // An error means that nobody waits any more; so below.
             let _ = pieces.send(Piece::Refused(refused)).await;
             return;
         }
     };
-    asked.left = count;
-    let part = Rc::new(PartRest(RefCell::new(Part {
-        asked,
-        copied: None,
-    })));
-    let pending: Rc<dyn Pending> = part.clone();
-    tables.keep(&pending);
-    let (rows, epoch) = (count, tables.epoch());
+    let (mut left, epoch) = (rows, tables.epoch());
     if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;
     }
-    let mut left = count;
     while left > 0 {
         let Ok(permit) = pieces.reserve().await else {
             return;
         };
-        let rows = tables.read(|engine, now| {
-            let mut part = part.0.borrow_mut();
-            part.read(engine, now, CHUNK_ROWS, CHUNK_BYTES)
+        let (mut rows, mut bytes) = (VecDeque::new(), 0);
+        let read = tables.read(|engine, _| {
+            engine.read_more(&mut reading, CHUNK_ROWS, &mut |key, value| {
+                bytes += key.len() + value.len();
+                rows.push_back((key.to_vec(), value.to_vec()));
+                match bytes < CHUNK_BYTES {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            })
         });
-        match rows {
-            Ok(rows) if rows.is_empty() => return,
-            Ok(rows) => {
+        match read {
+            Ok(_) if rows.is_empty() => return,
+            Ok(_) => {
                 left -= rows.len() as u64;
                 permit.send(Piece::Rows(rows));
             }
-            Err(refused) => return permit.send(Piece::Refused(refused)),
+            Err(error) => return permit.send(Piece::Refused(refusal(error))),
         }
         tokio::task::yield_now().await;
     }

@@ -1,15 +1,13 @@
 //! RANGE, RANGECOUNT and RANGEDEL.
 //!
-//! A short answer is built at once. A long one of base rows is sent as the client takes it: the first part at once,
-//! with the count of all; then a [`RangeJob`] reads on, some rows in each turn of the core's loop. What a join
-//! computes is read in one piece, since a later read could compute other rows.
+//! A short answer is built at once. A long one is read some rows in each turn of the core's loop, by a [`RangeJob`], all of
+//! the moment when its command was executed. If it is known how many rows it has, it is sent as the client takes it; what a
+//! join adds up may turn out not to add up, and what several joins make is known when it was merged, so that is put together first.
 
-use std::cell::RefCell;
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::time::Instant;
 
-use larder_join::{Engine, Error, Limits, Outcome};
+use larder_join::{Engine, Error, Limits, Outcome, Reading};
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
@@ -19,7 +17,7 @@ use super::super::finish::kept_args;
 use super::super::output::LONG_ANSWER_BYTES;
 use super::super::session::State;
 use super::{number, syntax};
-use crate::tables::{Pending, Refusal, refusal};
+use crate::tables::{Refusal, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
@@ -39,18 +37,23 @@ pub(in crate::resp) struct Asked {
     pub keys_only: bool,
 }
 
-/// What is still to be read of an answer.
-struct Rest {
-    asked: Asked,
+/// An answer that is being read.
+pub(in crate::resp) struct Answer {
+    reading: Reading,
+    keys_only: bool,
     proto: Proto,
-    /// The rest of the answer, once its table was about to change, and how much of it was sent.
-    copied: Option<(Vec<u8>, usize)>,
+    /// Rows that were read so far, in `whole` or sent.
+    rows: u64,
+    /// How many there will be, and have been announced.
+    announced: Option<u64>,
+    /// What is sent once all is read.
+    whole: Vec<u8>,
 }
 
 /// An answer, or a removal, that takes several turns.
 pub(in crate::resp) enum RangeJob {
     Read {
-        rest: Rc<RangeRest>,
+        answer: Answer,
         started: Instant,
         args: Vec<Vec<u8>>,
     },
@@ -63,8 +66,6 @@ pub(in crate::resp) enum RangeJob {
         args: Vec<Vec<u8>>,
     },
 }
-
-pub(in crate::resp) struct RangeRest(RefCell<Rest>);
 
 /// A read that is whole, or why it is not.
 pub(super) fn complete(outcome: Result<Outcome, Error>) -> Result<(), Refusal> {
@@ -100,74 +101,6 @@ pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, keys_only: bool, rows: 
     encoder.array(rows as usize * if flat { 2 } else { 1 });
 }
 
-impl Rest {
-    /// Appends rows to `out` until there are `rows_max`, or `bytes_max` is reached. Says whether all were.
-    fn read(
-        &mut self,
-        engine: &mut Engine,
-        now: u64,
-        out: &mut Vec<u8>,
-        rows_max: u64,
-        bytes_max: usize,
-    ) -> Result<(bool, u64), Refusal> {
-        let limits = Limits {
-            limit: Some(self.asked.left.min(rows_max)),
-            reverse: self.asked.reverse,
-            keys_only: self.asked.keys_only,
-        };
-        let (keys_only, proto) = (self.asked.keys_only, self.proto);
-        let (mut rows, mut stopped) = (0, false);
-        let mut last: Vec<u8> = Vec::new();
-        let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
-        let outcome = engine.range(
-            &self.asked.lo,
-            &self.asked.hi,
-            limits,
-            now,
-            &mut |key, value| {
-                one_row(&mut Encoder { out, proto }, keys_only, key, value);
-                rows += 1;
-                stopped = out.len() >= end;
-                if stopped || rows == rows_max {
-                    last.extend_from_slice(key);
-                    return ControlFlow::Break(());
-                }
-                ControlFlow::Continue(())
-            },
-        );
-        complete(outcome)?;
-        self.asked.left -= rows;
-        let all = self.asked.left == 0 || (!stopped && rows < rows_max);
-        if !all {
-            if self.asked.reverse {
-                self.asked.hi = last;
-            } else {
-                last.push(0);
-                self.asked.lo = last;
-            }
-        }
-        Ok((all, rows))
-    }
-}
-
-impl Pending for RangeRest {
-    fn reads(&self, key: &[u8]) -> bool {
-        self.0.borrow().asked.is_of_table(key)
-    }
-
-    fn copy(&self, engine: &mut Engine, now: u64) {
-        let mut rest = self.0.borrow_mut();
-        let mut out = Vec::new();
-        // An error leaves an answer that is too short: `run` sees it and closes the connection.
-        if rest
-            .read(engine, now, &mut out, u64::MAX, usize::MAX)
-            .is_ok()
-        {
-            rest.copied = Some((out, 0));
-        }
-    }
-}
-
 impl Asked {
     pub fn parse(request: Request<'_>) -> Result<Asked, Refusal> {
         let mut asked = Asked {
@@ -195,10 +128,53 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Whether a key is of the table that is read.
-    pub fn is_of_table(&self, key: &[u8]) -> bool {
-        let table = |key: &[u8]| key.iter().position(|&byte| byte == b'|' || byte == b':');
-        table(&self.lo).is_some_and(|end| key.starts_with(&self.lo[..=end]))
+    fn limits(&self) -> Limits {
+        Limits {
+            limit: Some(self.left),
+            reverse: self.reverse,
+            keys_only: self.keys_only,
+        }
+    }
+
+    /// Appends the first rows to `out`, until there are `rows_max` or `bytes_max` is reached; says how many, and holds the rest.
+    fn begin(
+        &self,
+        engine: &mut Engine,
+        now: u64,
+        (out, proto): (&mut Vec<u8>, Proto),
+        (rows_max, bytes_max): (u64, usize),
+    ) -> Result<(u64, Option<Reading>), Refusal> {
+        let (mut rows, mut last) = (0, None);
+        let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
+        let (keys_only, may) = (self.keys_only, self.left.min(rows_max));
+        let mut each = |key: &[u8], value: &[u8]| {
+            one_row(&mut Encoder { out, proto }, keys_only, key, value);
+            rows += 1;
+            if rows == may || out.len() >= end {
+                last = Some(key.to_vec());
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        let limits = Limits {
+            limit: Some(may),
+            ..self.limits()
+        };
+        complete(engine.range(&self.lo, &self.hi, limits, now, &mut each))?;
+        let Some(mut last) = last.filter(|_| rows < self.left) else {
+            return Ok((rows, None));
+        };
+        let limits = Limits {
+            limit: Some(self.left - rows),
+            ..limits
+        };
+        let rest = if self.reverse {
+            engine.hold(&self.lo, &last, limits)
+        } else {
+            last.push(0);
+            engine.hold(&last, &self.hi, limits)
+        };
+        Ok((rows, Some(rest)))
     }
 }
 
@@ -207,67 +183,64 @@ pub(super) fn range(
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
-    let mut rest = Rest {
-        asked: Asked::parse(request)?,
-        proto: state.proto,
-        copied: None,
-    };
-    let tables = state.tables();
+    let asked = Asked::parse(request)?;
+    let (tables, proto) = (state.tables(), state.proto);
     let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
     scratch.clear();
-    let read = tables.read(|engine, now| -> Result<(bool, u64), Refusal> {
-        if rest.asked.left == 0 {
-            // The range is checked nevertheless.
-            complete(engine.range(
-                &rest.asked.lo,
-                &rest.asked.lo,
-                Limits::default(),
-                now,
-                &mut |_, _| ControlFlow::Break(()),
-            ))?;
-            return Ok((true, 0));
-        }
-        let (lo, hi) = (rest.asked.lo.clone(), rest.asked.hi.clone());
-        if whole || engine.table_of(&lo) != Some(false) || engine.is_supplied(&lo) {
-            return rest.read(engine, now, &mut scratch, u64::MAX, usize::MAX);
-        }
-        let left = rest.asked.left;
-        let (all, rows) = rest.read(engine, now, &mut scratch, CHUNK_ROWS, CHUNK_BYTES)?;
-        if all {
-            return Ok((true, rows));
-        }
-        let (count, outcome) = engine.count(&lo, &hi, now).map_err(refusal)?;
-        complete(Ok(outcome))?;
-        rest.asked.left = count.min(left) - rows;
-        Ok((rest.asked.left == 0, count.min(left)))
-    });
-    let done = match read {
-        Err(refusal) => Err(refusal),
-        Ok((all, rows)) => {
-            header(&mut state.encoder(), rest.asked.keys_only, rows);
-            if scratch.len() >= LONG_ANSWER_BYTES && !state.output.has_holes {
-                let answer = std::mem::replace(&mut scratch, state.core.take_buffer());
-                let next = state.core.take_buffer();
-                state.output.long(answer, next);
-            } else {
-                state.output.tail.extend_from_slice(&scratch);
-            }
-            Ok((!all).then(|| {
-                let rest = Rc::new(RangeRest(RefCell::new(rest)));
-                let pending: Rc<dyn Pending> = rest.clone();
-                tables.keep(&pending);
-                Job::Range(RangeJob::Read {
-                    rest,
-                    started: Instant::now(),
-                    args: kept_args(&request),
-                })
-            }))
-        }
+    let at_once = match whole {
+        true => (u64::MAX, usize::MAX),
+        false => (CHUNK_ROWS, CHUNK_BYTES),
     };
+    let read = tables.read(|engine, now| {
+        let (rows, rest) = asked.begin(engine, now, (&mut scratch, proto), at_once)?;
+        let left = rest.as_ref().map(|rest| rest.rows(engine));
+        Ok((rows, rest, left))
+    });
+    let done = read.map(|(rows, rest, left)| {
+        let announced = match left {
+            None => Some(rows),
+            Some(left) => left.map(|left| rows + left),
+        };
+        if let Some(rows) = announced {
+            header(&mut state.encoder(), asked.keys_only, rows);
+            give(state, &mut scratch);
+        }
+        let reading = rest.filter(|_| left != Some(Some(0)))?;
+        Some(Job::Range(RangeJob::Read {
+            answer: Answer {
+                reading,
+                keys_only: asked.keys_only,
+                proto,
+                rows,
+                announced,
+                whole: match announced {
+                    Some(_) => Vec::new(),
+                    None => std::mem::take(&mut scratch),
+                },
+            },
+            started: Instant::now(),
+            args: kept_args(&request),
+        }))
+    });
+    keep_scratch(state, scratch);
+    done
+}
+
+/// Sends what was built.
+fn give(state: &mut State, built: &mut Vec<u8>) {
+    if built.len() >= LONG_ANSWER_BYTES && !state.output.has_holes {
+        let answer = std::mem::replace(built, state.core.take_buffer());
+        let next = state.core.take_buffer();
+        state.output.long(answer, next);
+    } else {
+        state.output.tail.extend_from_slice(built);
+    }
+}
+
+fn keep_scratch(state: &State, scratch: Vec<u8>) {
     if scratch.capacity() <= SCRATCH_BYTES_MAX {
         *state.core.scratch.borrow_mut() = scratch;
     }
-    done
 }
 
 pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
@@ -307,7 +280,7 @@ pub(super) fn remove(
 
 fn remove_some(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Refusal> {
     let tables = state.tables();
-    tables.write(&mut state.gate, lo, |engine, now| {
+    tables.write(&mut state.gate, |engine, now| {
         let written = engine
             .remove_range(lo, hi, rows_max, now)
             .map_err(refusal)?;
@@ -338,7 +311,7 @@ impl RangeJob {
     /// Goes on for one turn; says whether it has ended.
     pub fn advance(&mut self, state: &mut State) -> bool {
         match self {
-            RangeJob::Read { rest, .. } => advance_read(state, rest),
+            RangeJob::Read { answer, .. } => answer.advance(state),
             RangeJob::Remove {
                 lo,
                 hi,
@@ -367,33 +340,50 @@ impl RangeJob {
     }
 }
 
-fn advance_read(state: &mut State, rest: &RangeRest) -> bool {
-    let tables = state.tables();
-    let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
-    scratch.clear();
-    let read = tables.read(|engine, now| {
-        let mut rest = rest.0.borrow_mut();
-        let Some((copied, sent)) = &mut rest.copied else {
-            let all = rest.read(engine, now, &mut scratch, CHUNK_ROWS, CHUNK_BYTES);
-            return all.is_err() || all.is_ok_and(|(all, _)| all);
+impl Answer {
+    /// Reads on for one turn; says whether it has ended.
+    fn advance(&mut self, state: &mut State) -> bool {
+        let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
+        scratch.clear();
+        let out = match self.announced {
+            Some(_) => &mut scratch,
+            None => &mut self.whole,
         };
-        let next = &copied[*sent..];
-        let next = &next[..next.len().min(CHUNK_BYTES)];
-        scratch.extend_from_slice(next);
-        *sent += next.len();
-        *sent == copied.len()
-    });
-    state.output.tail.extend_from_slice(&scratch);
-    *state.core.scratch.borrow_mut() = scratch;
-    read && ended(state, rest.0.borrow().asked.left)
-}
-
-/// An answer that cannot be as long as was said ends the connection: the client must not take what follows for it.
-fn ended(state: &mut State, left: u64) -> bool {
-    if left > 0 {
-        tracing::error!(left, "a long RANGE could not be read to its end");
-        state.failed = true;
-        state.closing = true;
+        let end = out.len() + CHUNK_BYTES;
+        let (proto, keys_only, rows) = (self.proto, self.keys_only, &mut self.rows);
+        let reading = &mut self.reading;
+        let read = state.tables().read(|engine, _| {
+            engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
+                one_row(&mut Encoder { out, proto }, keys_only, key, value);
+                *rows += 1;
+                match out.len() < end {
+                    true => ControlFlow::Continue(()),
+                    false => ControlFlow::Break(()),
+                }
+            })
+        });
+        state.output.tail.extend_from_slice(&scratch);
+        keep_scratch(state, scratch);
+        match (read, self.announced) {
+            (Ok(false), None) => false,
+            // A row more or less than was said would be taken for something else.
+            (Ok(false), Some(announced)) if self.rows < announced => false,
+            (Ok(_), Some(announced)) if self.rows == announced => true,
+            (_, Some(announced)) => {
+                tracing::error!(announced, rows = self.rows, "a long RANGE is not as said");
+                state.failed = true;
+                state.closing = true;
+                true
+            }
+            (Ok(true), None) => {
+                header(&mut state.encoder(), self.keys_only, self.rows);
+                give(state, &mut self.whole);
+                true
+            }
+            (Err(error), None) => {
+                state.refuse(refusal(error));
+                true
+            }
+        }
     }
-    true
 }

@@ -14,7 +14,7 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
     match id {
         Id::Set => set(state, request),
         Id::SetNx => {
-            let written = write(state, request.arg(1), |engine, now| {
+            let written = write(state, |engine, now| {
                 let written = engine.put_if_absent(request.arg(1), request.arg(2), now);
                 let written = written.map_err(refusal)?;
                 Ok((written.rows, written.waits_for))
@@ -31,7 +31,7 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
         Id::Expire => expire(state, request, 1000),
         Id::PExpire => expire(state, request, 1),
         Id::Persist => {
-            let persisted = write(state, request.arg(1), |engine, now| {
+            let persisted = write(state, |engine, now| {
                 let was = engine.expires_at(request.arg(1), now).is_some();
                 if was {
                     engine.expire(request.arg(1), None, now).map_err(refusal)?;
@@ -49,11 +49,10 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
 
 fn write<T>(
     state: &mut State,
-    key: &[u8],
     change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
 ) -> Result<T, Refusal> {
     let tables = state.tables();
-    tables.write(&mut state.gate, key, change)
+    tables.write(&mut state.gate, change)
 }
 
 /// Hands `each` the value of a row; says whether there is one.
@@ -179,7 +178,7 @@ fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
 fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let (key, value) = (request.arg(1), request.arg(2));
     if request.len() == 3 {
-        write(state, key, |engine, now| {
+        write(state, |engine, now| {
             let written = engine.put(key, value, now).map_err(refusal)?;
             Ok(((), written.waits_for))
         })?;
@@ -187,7 +186,7 @@ fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let options = set_options(request)?;
-    let (put, before) = write(state, key, |engine, now| {
+    let (put, before) = write(state, |engine, now| {
         let mut before = None;
         let deadline = match options.expiry {
             None if options.keep_ttl => engine.expires_at(key, now),
@@ -246,7 +245,7 @@ fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let mut all = |gate: &mut crate::tables::Gate| {
         for &at in &pairs {
             let key = request.arg(at);
-            done = tables.write(gate, key, |engine, now| {
+            done = tables.write(gate, |engine, now| {
                 let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
                 Ok(((), written.waits_for))
             });
@@ -268,7 +267,7 @@ fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
 fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let mut removed = 0;
     for key in request.args().skip(1) {
-        removed += write(state, key, |engine, now| {
+        removed += write(state, |engine, now| {
             let written = engine.remove(key, now).map_err(refusal)?;
             Ok((written.rows, written.waits_for))
         })?;
@@ -279,7 +278,7 @@ fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
 
 fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Refusal> {
     let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
-    let sum = write(state, key, |engine, now| {
+    let sum = write(state, |engine, now| {
         let (sum, written) = engine.increment(key, by, now).map_err(refusal)?;
         Ok((sum, written.waits_for))
     })?;
@@ -297,7 +296,7 @@ fn expire(state: &mut State, request: Request<'_>, unit: i64) -> Result<(), Refu
     if !known || request.len() > 4 {
         return Err(syntax());
     }
-    let set = write(state, key, |engine, now| {
+    let set = write(state, |engine, now| {
         let at = deadline((time, unit, true), now, "expire")?;
         let before = engine.expires_at(key, now);
         let holds = match condition.as_deref() {

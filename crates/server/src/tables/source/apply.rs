@@ -22,7 +22,6 @@ impl Tables {
                 }
             }
             News::Apply { number, changes } => {
-                self.copy_pending(engine, now, None);
                 let before = followed.change.get();
                 for change in &changes.changes {
                     let waits_for = apply(engine, change, now);
@@ -34,7 +33,6 @@ impl Tables {
                 followed.number.set(number);
             }
             News::Forget { number, ranges } => {
-                self.copy_pending(engine, now, None);
                 for range in &*ranges {
                     engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
                 }

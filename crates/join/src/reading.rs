@@ -1,0 +1,208 @@
+//! Reading: a long answer is handed out some rows at a time, all of one moment, while others read and write.
+//!
+//! ```text
+//!  range ──► the first rows ──► hold ──► Reading ──► read_more ──► rows ──► read_more ──► … ──► all
+//!                                 └ from here on every part remembers what changes in it (see `moment`)
+//! ```
+//!
+//! 1. What is held is fresh: it was viewed by the operation just before.
+//! 2. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
+//!    with one key the first part's is seen, as in `view`.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::gathered::Gathered;
+use crate::grammar::{Mode, Operator};
+use crate::join::{JoinId, TableId};
+use crate::keyrange::{EachRow, KeyRange};
+use crate::merge::{Stream, merge};
+use crate::moment::{Moment, Then};
+use crate::output::is_spelled_out;
+use crate::reads::Limits;
+use crate::view::spell_out;
+
+/// What is still to be handed out of a range. It costs memory for what changes meanwhile, until it is dropped.
+pub struct Reading {
+    unread: KeyRange,
+    limits: Limits,
+    parts: Vec<Part>,
+}
+
+struct Part {
+    rows: PartRows,
+    /// How its totals are printed, and the join to name if they do not add up.
+    totals: Option<(Operator, String)>,
+}
+
+enum PartRows {
+    Table(TableId, Rc<Moment>),
+    Join(JoinId, Rc<Moment>),
+    Computed(Gathered),
+}
+
+impl Engine {
+    /// Holds what [`Engine::range`] has just read, from `lo` up to `hi` or a part of it, to be read on as it is now.
+    /// It must be the engine's last operation, and have ended with `Done`.
+    pub fn hold(&mut self, lo: &[u8], hi: &[u8], limits: Limits) -> Reading {
+        let unread = KeyRange::new(lo, hi);
+        let view = self.computed.take().unwrap_or_default();
+        let mut computed = view.computed;
+        let mut parts = Vec::new();
+        if let Ok(Some(table)) = self.one_table(lo, hi) {
+            let state = &mut self.tables[table as usize];
+            if state.makers.is_empty() {
+                let moment = state.rows.moment(unread.clone());
+                parts.push(Part {
+                    rows: PartRows::Table(table, moment),
+                    totals: None,
+                });
+            }
+            for &maker in &self.tables[table as usize].makers {
+                let Some(join) = self.joins[maker as usize].as_mut() else {
+                    continue;
+                };
+                let definition = &join.definition;
+                let totals =
+                    is_spelled_out(definition).then(|| (definition.operator, join.name.clone()));
+                if definition.mode != Mode::Pull {
+                    let moment = join.output.rows.moment(unread.clone());
+                    parts.push(Part {
+                        rows: PartRows::Join(maker, moment),
+                        totals: totals.clone(),
+                    });
+                }
+                let (of_maker, others) = computed.into_iter().partition(|(m, _)| *m == maker);
+                computed = others;
+                parts.extend(of_maker.into_iter().map(|(_, rows)| Part {
+                    rows: PartRows::Computed(rows),
+                    totals: totals.clone(),
+                }));
+            }
+        }
+        Reading {
+            unread,
+            limits,
+            parts,
+        }
+    }
+
+    /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says
+    /// whether that was all.
+    ///
+    /// # Errors
+    /// A row adds up values that are not numbers (the rows before it were handed out).
+    pub fn read_more(
+        &self,
+        reading: &mut Reading,
+        rows_max: u64,
+        each: &mut EachRow<'_>,
+    ) -> Result<bool, Error> {
+        let Limits {
+            limit,
+            reverse,
+            keys_only,
+        } = reading.limits;
+        let (may, mut rows) = (limit.unwrap_or(u64::MAX).min(rows_max), 0);
+        if may == 0 {
+            return Ok(limit == Some(0));
+        }
+        let (mut failed, mut last) = (None, None);
+        let mut give = |key: &[u8], value: &[u8]| {
+            rows += 1;
+            let flow = each(key, if keys_only { &[] } else { value });
+            if flow.is_break() || rows == may {
+                last = Some(Box::from(key));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        let kept: Vec<_> = reading.parts.iter().map(Part::kept).collect();
+        let mut streams = Vec::new();
+        for (number, (part, kept)) in reading.parts.iter().zip(&kept).enumerate() {
+            let (number, unread) = (number as JoinId, &reading.unread);
+            let rows = match &part.rows {
+                PartRows::Computed(rows) => {
+                    let read = rows.outside(unread, reverse);
+                    streams.push(Stream::gathered(number, rows, read, reverse));
+                    continue;
+                }
+                PartRows::Table(table, _) => Some(&self.tables[*table as usize].rows),
+                PartRows::Join(join, _) => self.joins[*join as usize]
+                    .as_ref()
+                    .map(|join| &join.output.rows),
+            };
+            let now = rows.map(|rows| rows.cursor(&unread.lo, &unread.hi, reverse));
+            let kept = kept.as_ref().expect("rows that are stored have a moment");
+            streams.push(Stream::then(number, Then::new(now, kept, reverse)));
+        }
+        let _ = merge(
+            &mut streams,
+            reverse,
+            &mut |key, value, stream| match &reading.parts[stream.maker as usize].totals {
+                Some((operator, join)) => {
+                    spell_out((*operator, join), key, value, &mut failed, &mut give)
+                }
+                None => give(key, value),
+            },
+        );
+        drop(streams);
+        drop(kept);
+        reading.limits.limit = limit.map(|limit| limit - rows);
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        let Some(last) = last else {
+            return Ok(true);
+        };
+        reading.pass(last);
+        Ok(reading.limits.limit == Some(0))
+    }
+}
+
+impl Reading {
+    /// How many rows are left, if all that is read is stored in one place, and none holds totals: they may not add up.
+    pub fn rows(&self, engine: &Engine) -> Option<u64> {
+        let [part] = &*self.parts else {
+            return None;
+        };
+        let rows = match (&part.rows, &part.totals) {
+            (PartRows::Table(table, moment), None) if moment.is_as_it_was() => {
+                &engine.tables[*table as usize].rows
+            }
+            (PartRows::Join(join, moment), None) if moment.is_as_it_was() => {
+                &engine.joins[*join as usize].as_ref()?.output.rows
+            }
+            _ => return None,
+        };
+        let rows = rows.count(&self.unread.lo, &self.unread.hi);
+        Some(rows.min(self.limits.limit.unwrap_or(u64::MAX)))
+    }
+
+    /// A row has been read, and all before it.
+    fn pass(&mut self, last: Box<[u8]>) {
+        if self.limits.reverse {
+            self.unread.hi = last;
+        } else {
+            let mut next = last.into_vec();
+            next.push(0);
+            self.unread.lo = next.into();
+        }
+        for part in &self.parts {
+            if let PartRows::Table(_, moment) | PartRows::Join(_, moment) = &part.rows {
+                moment.shrink_to(&self.unread);
+            }
+        }
+    }
+}
+
+impl Part {
+    fn kept(&self) -> Option<std::cell::Ref<'_, crate::moment::Kept>> {
+        match &self.rows {
+            PartRows::Table(_, moment) | PartRows::Join(_, moment) => Some(moment.kept()),
+            PartRows::Computed(_) => None,
+        }
+    }
+}
