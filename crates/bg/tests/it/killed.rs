@@ -1,5 +1,5 @@
 //! larder killed with SIGKILL under load and started again on its data: nothing acknowledged is missing, and what was not
-//! acknowledged happened whole or not at all.
+//! acknowledged happened whole or not at all. Stalled with SIGSTOP: calls without an answer are of unknown outcome, and it goes on.
 //!
 //! The server is this test's own program, started once more to be only [`a_server_that_can_be_killed`].
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use larder_bg::draw::{self, Drawing};
 use larder_bg::item::Kind;
 use larder_bg::judge;
-use larder_bg::measure::{Laboratory, Load, Trial};
+use larder_bg::measure::{ActionMeasured, Laboratory, Load, Measured, Trial};
 use larder_bg::mix::Mix;
 use larder_bg::population::Population;
 use larder_bg::run::{Conduct, Process, Setup, Tracing};
@@ -27,6 +27,7 @@ use larder_server::Server;
 use larder_validate::Span;
 use larder_validate::record::{self, END_STATE, Encoder, Outcome, Record, What};
 use larder_validate::set::Sketch;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::conformance::{open, run};
 
@@ -94,6 +95,11 @@ impl Killable {
         self.child = Some(child);
     }
 
+    fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("our own child");
+    }
+
     /// SIGKILL.
     fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -109,16 +115,18 @@ impl Drop for Killable {
     }
 }
 
-#[test]
-fn larder_killed_under_load_keeps_what_it_acknowledged() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let trace = folder.path().join("trace");
-    let server = Killable::start(&folder.path().join("data"));
-    let options = Options {
-        address: Some(format!("127.0.0.1:{}", server.port)),
-        connections: Some(2),
-        ..Options::default()
-    };
+impl Killable {
+    fn options(&self) -> Options {
+        Options {
+            address: Some(format!("127.0.0.1:{}", self.port)),
+            connections: Some(2),
+            ..Options::default()
+        }
+    }
+}
+
+/// Few members, half of whose calls write; loaded.
+fn loaded(options: &Options, timeout: Duration, tracing: Tracing) -> Process {
     let population = Arc::new(Population {
         members: 200,
         friends: 10,
@@ -131,17 +139,71 @@ fn larder_killed_under_load_keeps_what_it_acknowledged() {
         invite-friend 14\naccept-friend-request 7\nreject-friend-request 7\nthaw-friendship 7\n\
         post-comment 8\ndelete-comment 7";
     let mut process = Process::new(Setup {
-        store: Arc::from(open("larder", &options)),
+        store: Arc::from(open("larder", options)),
         mix: Mix::parse("half writes", mix).expect("a mix"),
         drawing: Drawing::of_all(draw::DEFAULT, population.members),
-        population: population.clone(),
-        conduct: Conduct::default(),
+        population,
+        conduct: Conduct {
+            timeout,
+            ..Conduct::default()
+        },
         workers: 2,
-        tracing: Tracing::Keep(trace.clone()),
+        tracing,
         seed: 3,
     })
     .expect("a process");
     process.load(&mut |_| {}).expect("loaded");
+    process
+}
+
+fn failed(measured: &Measured, count: fn(&ActionMeasured) -> u64) -> u64 {
+    measured.actions.iter().map(count).sum()
+}
+
+fn for_seconds(seconds: u64) -> Trial {
+    Trial {
+        load: Load::Threads(40),
+        warmup: Duration::ZERO,
+        duration: Duration::from_secs(seconds),
+    }
+}
+
+/// The server is stopped for a second and goes on: calls meanwhile have no answer in time, what follows is as it should be.
+#[test]
+fn larder_stalled_under_load_is_measured_as_that_and_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = Killable::start(&folder.path().join("data"));
+    let timeout = Duration::from_millis(300);
+    let mut process = loaded(&server.options(), timeout, Tracing::Scratch);
+    let server = Rc::new(server);
+    let mut signals = [Signal::STOP, Signal::CONT].into_iter();
+    let stalled = server.clone();
+    process.on_second(move |_| {
+        if let Some(signal) = signals.next() {
+            stalled.signal(signal);
+        }
+    });
+    let measured = process.run(&for_seconds(4)).expect("measured");
+    assert!(failed(&measured, |action| action.unknown) > 0);
+    assert_eq!(failed(&measured, |action| action.wrong), 0);
+    let slowest = measured.actions.iter().map(|action| action.latency.max());
+    assert!(slowest.max() >= Some(290_000_000), "the timeout");
+    let last = measured.series.last().expect("seconds");
+    assert!(last.latency.len() > last.failed, "it goes on");
+    let reads = measured.reads.as_ref().expect("it was traced");
+    assert!(reads.reads > 200, "{reads:?}");
+    assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+}
+
+#[test]
+fn larder_killed_under_load_keeps_what_it_acknowledged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("trace");
+    let server = Killable::start(&folder.path().join("data"));
+    let options = server.options();
+    let keep = Tracing::Keep(trace.clone());
+    let mut process = loaded(&options, Conduct::default().timeout, keep);
+    let population = process.setup().population.clone();
 
     let server = Rc::new(RefCell::new(server));
     let killed = server.clone();
@@ -153,19 +215,11 @@ fn larder_killed_under_load_keeps_what_it_acknowledged() {
             killed.borrow_mut().start_again();
         }
     });
-    let measured = process
-        .run(&Trial {
-            load: Load::Threads(40),
-            warmup: Duration::ZERO,
-            duration: Duration::from_secs(4),
-        })
-        .expect("measured");
+    let measured = process.run(&for_seconds(4)).expect("measured");
 
-    let failed = |count: fn(&larder_bg::measure::ActionMeasured) -> u64| -> u64 {
-        measured.actions.iter().map(count).sum()
-    };
-    assert!(failed(|action| action.unknown) > 0, "nothing was under way");
-    assert_eq!(failed(|action| action.wrong), 0);
+    let unknown = failed(&measured, |action| action.unknown);
+    assert!(unknown > 0, "nothing was under way");
+    assert_eq!(failed(&measured, |action| action.wrong), 0);
     let reads = measured.reads.as_ref().expect("it was traced");
     assert!(reads.reads > 200, "{reads:?}");
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
