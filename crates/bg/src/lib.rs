@@ -34,6 +34,7 @@ pub mod rate;
 pub mod report;
 mod resp;
 pub mod run;
+pub mod scratch;
 pub mod session;
 pub mod sla;
 pub mod state;

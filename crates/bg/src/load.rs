@@ -3,7 +3,7 @@
 //! Workers take the next piece as they are ready. What is loaded does not depend on how many they are. If one fails, the others finish
 //! their pieces, and the error names the member from which loading can go on.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ pub struct Progress {
     pub members: u32,
 }
 
-/// Empties the data store and loads all.
+/// Empties the data store and loads all, unless `tell`, which is told of each piece, breaks it off.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn load(
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
-    tell: &mut dyn FnMut(Progress),
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
     let fail = |why: Failure| format!("cannot create the schema of {}: {why}", store.name());
     runtime()?
@@ -60,7 +60,7 @@ pub fn load_from(
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
-    tell: &mut dyn FnMut(Progress),
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
     let shared = Shared {
         population,
@@ -86,17 +86,26 @@ pub fn load_from(
         drop(sender);
         for members in receiver {
             loaded += members;
-            tell(Progress {
+            let told = tell(Progress {
                 loaded,
                 members: population.members,
             });
+            if told.is_break() {
+                shared.fail(population.members, "it was told to end".to_owned());
+            }
         }
     });
-    if let Some((missing, why)) = shared.missing.into_inner().expect("nobody panics within") {
+    let missing = shared.missing.into_inner().expect("nobody panics within");
+    if let Some((missing, why)) = missing
+        && missing.min(shared.next.load(Ordering::Relaxed)) < population.members
+    {
         let missing = missing.min(shared.next.into_inner());
+        let kept = !store.is_volatile();
+        let go_on = format!("; bg load --from {missing} goes on there");
         return Err(format!(
-            "loading into {} stopped: {why}; --from {missing} goes on there",
-            store.name()
+            "loading into {} stopped: {why}{}",
+            store.name(),
+            if kept { &go_on } else { "" }
         ));
     }
     let finished = runtime()?.block_on(async {

@@ -45,7 +45,25 @@ pub trait Laboratory {
     ///
     /// Why the trial has no result at all. A store that fails or stalls is a result.
     fn run(&mut self, trial: &Trial) -> Result<Measured, String>;
+
+    /// The same, but it ends before its time when it is `enough`. Whoever cannot end a trial runs it to its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Laboratory::run`].
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+        let _ = enough;
+        self.run(trial)
+    }
+
+    /// Whether it was told to run no more trials: what ran last is what it had by then.
+    fn is_over(&self) -> bool {
+        false
+    }
 }
+
+/// Says after each second whether what was measured so far, over so long, is enough.
+pub type Enough<'a> = &'a dyn Fn(&Measured, Duration) -> bool;
 
 /// What came of a trial.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -197,7 +215,7 @@ impl Measured {
 
     /// Actions a second.
     pub fn throughput(&self) -> f64 {
-        self.done() as f64 / self.duration.as_secs_f64()
+        self.done() as f64 / self.duration.as_secs_f64().max(1e-9)
     }
 
     /// Whether the load's generator was short of processors, so that this may be its limit and not the data store's: in words.
@@ -270,7 +288,8 @@ impl Judged {
     /// Witnesses kept when results are added.
     const WITNESSES_MAX: usize = 20;
 
-    fn add(&mut self, other: Judged) {
+    /// Adds what another client judged of its own reads.
+    pub fn add(&mut self, other: Judged) {
         self.reads += other.reads;
         self.unpredictable += other.unpredictable;
         self.undecided += other.undecided;

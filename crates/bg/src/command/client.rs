@@ -6,7 +6,8 @@ use std::sync::Arc;
 use clap::Args;
 
 use super::coordinator::Work;
-use crate::coordinate::client::{Ready, serve};
+use super::interrupt::on_interrupt;
+use crate::coordinate::client::{Leave, Ready, serve};
 use crate::coordinate::protocol::Prepare;
 use crate::draw::{Drawing, fragment};
 use crate::run::{Process, Tracing};
@@ -31,12 +32,16 @@ pub fn client(arguments: &Arguments) -> Result<(), String> {
     let refuse = |why: std::io::Error| format!("--listen {}: {why}", arguments.listen);
     let listener = TcpListener::bind(&arguments.listen).map_err(refuse)?;
     println!("listening on {}", listener.local_addr().map_err(refuse)?);
-    serve(&listener, &prepare, &|what| eprintln!("{what}")).map_err(refuse)
+    let leave = Leave::default();
+    let (wish, own) = (leave.clone(), listener.try_clone().map_err(refuse)?);
+    on_interrupt(move || wish.leave(&own))?;
+    serve(&listener, &leave, &prepare, &|what| eprintln!("{what}")).map_err(refuse)
 }
 
 /// What the words of a command and a fragment come to.
 fn prepare(order: &Prepare) -> Result<Ready, String> {
-    let mut setup = Work::parse(&order.words)?.setup()?;
+    let work = Work::parse(&order.words)?;
+    let mut setup = work.setup()?;
     let (own, of) = (order.fragment, order.speeds.len());
     let sane = order
         .speeds
@@ -54,8 +59,9 @@ fn prepare(order: &Prepare) -> Result<Ready, String> {
     if let Tracing::Keep(folder) = &mut setup.tracing {
         folder.push(format!("client-{own}"));
     }
-    Ok(Ready {
-        process: Process::new(setup)?,
-        mass,
-    })
+    let mut process = Process::new(setup)?;
+    if work.judges_online() {
+        process.judge_online();
+    }
+    Ok(Ready { process, mass })
 }

@@ -1,15 +1,15 @@
 //! `bg coordinator`: runs or rates with several clients as one.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::interrupt::on_interrupt;
 use super::{rate, run};
 use crate::coordinate::Fleet;
 use crate::duration::duration;
 use crate::run::Setup;
+use crate::run::live::Watchable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,6 +72,14 @@ impl Work {
             Work::Rate(arguments) => arguments.setup(),
         }
     }
+
+    /// Whether reads are judged while trials run, too.
+    pub fn judges_online(&self) -> bool {
+        match self {
+            Work::Run(arguments) => arguments.judges_online(),
+            Work::Rate(arguments) => arguments.judges_online(),
+        }
+    }
 }
 
 pub fn coordinator(arguments: Arguments) -> Result<(), String> {
@@ -82,26 +90,26 @@ pub fn coordinator(arguments: Arguments) -> Result<(), String> {
         .skip_while(|word| word != "run" && word != "rate")
         .collect();
     // What cannot be is refused here, before any client is asked.
-    arguments.work.setup()?;
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = stopped.clone();
-    run::interrupt(move || flag.store(true, Ordering::Relaxed))?;
+    let setup = arguments.work.setup()?;
     let fleet = |load, reload| {
         Fleet::new(arguments.clients.clone(), words, load, reload)
             .with_silence_max(arguments.patience)
     };
+    let mut fleet = match &arguments.work {
+        Work::Run(work) => fleet(work.load, false),
+        Work::Rate(work) => fleet(work.load, work.reloads()),
+    };
+    let live = fleet.live().clone();
+    on_interrupt(move || live.end())?;
     match &arguments.work {
-        Work::Run(work) => work.run_with(&mut fleet(work.load, false)),
+        Work::Run(work) => work.run_with(&mut fleet, &setup),
         Work::Rate(work) => {
-            let mut fleet = fleet(work.load, work.reloads());
-            fleet.prepare()?;
-            let most = fleet.threads_max();
             let clients = arguments
                 .clients
                 .iter()
                 .map(|(address, _)| address.as_str());
             let clients = clients.collect::<Vec<_>>().join(", ");
-            work.rate_with(&mut fleet, most, &stopped, &clients)
+            work.rate_with(&mut fleet, &setup, &clients)
         }
     }
 }

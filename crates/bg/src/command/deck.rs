@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
-use super::{load, run, table};
+use super::{load, table};
 use crate::deck::{About, Board, Deck, Order, Watched};
 use crate::duration::duration;
 use crate::measure::{Laboratory, Load, Trial};
 use crate::rate::{End, Rating};
-use crate::run::live::Live;
-use crate::run::{Process, Tracing};
+use crate::run::live::{Live, Watchable};
+use crate::run::{Process, Setup, Tracing};
 use crate::sla::Sla;
 
 const EXAMPLES: &str = "\
@@ -80,24 +81,25 @@ impl Shown {
     pub fn open(
         command: &'static str,
         address: &str,
-        process: &Process,
+        setup: &Setup,
+        live: &Arc<Live>,
         sla: Option<&Sla>,
     ) -> Result<Shown, String> {
-        let about = About::of(command, process.setup());
-        let board = Board::new(about, sla.cloned(), process.live().clone());
+        let about = About::of(command, setup);
+        let board = Board::new(about, sla.cloned(), live.clone());
         let board = Arc::new(board);
         let deck = Deck::open(address, board.clone())?;
         eprintln!("{}", deck.invitation());
         Ok(Shown { board, _deck: deck })
     }
 
-    /// Shows each second of the process's trials; `also` is told of them, too.
-    pub fn watch(&self, process: &mut Process, mut also: impl FnMut(&Live) + 'static) {
+    /// Shows each second of the trials; `also` is told of them, too.
+    pub fn watch(&self, trials: &mut dyn Watchable, mut also: impl FnMut(&Live) + 'static) {
         let board = self.board.clone();
-        process.on_second(move |live| {
+        trials.watch(Box::new(move |live| {
             live.seen(|seen| board.second(&seen.into()));
             also(live);
-        });
+        }));
     }
 
     /// Loads, and shows how far it is.
@@ -151,9 +153,13 @@ pub fn deck(arguments: Arguments) -> Result<(), String> {
     if !arguments.untraced {
         process.judge_online();
     }
-    let shown = Shown::open("deck", &arguments.listen, &process, arguments.sla.as_ref())?;
+    let (live, sla) = (process.live().clone(), arguments.sla.as_ref());
+    let shown = Shown::open("deck", &arguments.listen, process.setup(), &live, sla)?;
     let board = shown.board.clone();
-    run::interrupt(move || board.quit())?;
+    on_interrupt(move || {
+        live.end();
+        board.quit();
+    })?;
     if arguments.load || process.setup().store.is_volatile() {
         shown.load(&mut process)?;
     }
@@ -165,6 +171,7 @@ pub fn deck(arguments: Arguments) -> Result<(), String> {
         }
         match Watched::new(&mut process, board.clone()).run(&trial) {
             Ok(measured) => println!("trial {number}: {}", table::short(&measured)),
+            Err(_) if process.is_over() => break,
             Err(why) => {
                 eprintln!("trial {number} has no result: {why}");
                 board.stumbled(why);

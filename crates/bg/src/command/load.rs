@@ -1,10 +1,14 @@
 //! `bg load`: fills a data store.
 
 use std::io::{IsTerminal, Write as _};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 
+use super::interrupt::on_interrupt;
 use super::options::{PopulationOptions, StoreOptions};
 use crate::load::{self, Progress};
 
@@ -37,11 +41,20 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
     let workers = arguments.store.workers();
     let started = Instant::now();
     let mut tell = progress(started);
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = ended.clone();
+    on_interrupt(move || end.store(true, Ordering::Relaxed))?;
+    let mut tell = |progress| {
+        tell(progress);
+        match ended.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
     match arguments.from {
         None => load::load(&store, &population, workers, &mut tell)?,
         Some(first) => load::load_from(first, &store, &population, workers, &mut tell)?,
     }
-    drop(tell);
     println!(
         "loaded {} members, {} friendships, {} resources in {:.1} s",
         population.members,

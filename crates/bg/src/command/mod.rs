@@ -1,10 +1,11 @@
 //! The command line: what a user may say, and what they are told.
 //!
-//! One file a command; `options` has what several take, `table` what a trial's result looks like.
+//! One file a command; `options` has what several take, `interrupt` what Ctrl-C does, `table` what a trial's result looks like.
 
 mod client;
 mod coordinator;
 mod deck;
+mod interrupt;
 mod load;
 pub mod options;
 mod rate;

@@ -3,19 +3,21 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 
 use super::deck::{DeckOption, Shown};
+use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
-use super::{load, run, table};
+use super::{load, table};
+use crate::coordinate::Fleet;
 use crate::deck::{Order, Watched};
 use crate::duration::duration;
-use crate::measure::{Laboratory, Measured, Trial};
+use crate::measure::{Enough, Laboratory, Measured, Trial};
 use crate::rate::{self, End, Experiment, Goal, Over, Plan};
 use crate::report::{Facts, Machine, Report, Row};
+use crate::run::live::{Live, Watchable as _};
 use crate::run::{Process, Setup, Tracing};
 use crate::sla::{Clause, Judgement, Sla};
 
@@ -58,6 +60,9 @@ pub struct Arguments {
     /// Judge no reads: quicker, and nobody knows what was read
     #[arg(long)]
     untraced: bool,
+    /// Judge reads while trials run, too: a trial ends early when it is clear that too many are unpredictable
+    #[arg(long, conflicts_with = "untraced")]
+    online: bool,
 }
 
 /// What to look for, and how.
@@ -91,6 +96,9 @@ pub struct SearchOptions {
     /// Trials of one load, at most, where noise could decide
     #[arg(long, default_value_t = 3)]
     trials: u32,
+    /// Run each trial of the search to its end, also when it is clear that it misses the agreement
+    #[arg(long)]
+    full_trials: bool,
     /// Write rating.html and rating.json into this folder
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -124,25 +132,21 @@ pub fn rate(arguments: &Arguments) -> Result<(), String> {
     let members = u64::from(setup.drawing.size());
     let plan = arguments.plan(members)?;
     let mut process = Process::new(setup)?;
-    let address = arguments.deck.deck.as_deref();
-    let shown = address
-        .map(|address| Shown::open("rate", address, &process, Some(&arguments.search.sla)))
-        .transpose()?;
+    if arguments.online {
+        process.judge_online();
+    }
+    let live = process.live().clone();
+    let shown = arguments.show(process.setup(), &live)?;
     if let Some(shown) = &shown {
         shown.watch(&mut process, |_| {});
     }
+    on_interrupt(move || live.end())?;
     if arguments.load || process.setup().store.is_volatile() {
         match &shown {
             Some(shown) => shown.load(&mut process)?,
             None => process.load(&mut load::progress(Instant::now()))?,
         }
     }
-    let stopped = Arc::new(AtomicBool::new(false));
-    let (live, flag) = (process.live().clone(), stopped.clone());
-    run::interrupt(move || {
-        flag.store(true, Ordering::Relaxed);
-        live.stop();
-    })?;
     let settings = arguments.settings(process.setup());
     let mut laboratory = Trials {
         process,
@@ -151,7 +155,7 @@ pub fn rate(arguments: &Arguments) -> Result<(), String> {
     };
     let (store, search) = (&arguments.store.store, &arguments.search);
     let shown = shown.as_ref();
-    search.rate(&plan, &mut laboratory, shown, &stopped, store, settings)
+    search.rate(&plan, &mut laboratory, shown, store, settings)
 }
 
 /// The laboratory of this process, with the data store made anew between trials where that is wished.
@@ -163,11 +167,19 @@ struct Trials {
 
 impl Laboratory for Trials {
     fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
         if self.reload && self.run > 0 {
             self.process.load(&mut |_| {})?;
         }
         self.run += 1;
-        self.process.run(trial)
+        self.process.run_until(trial, enough)
+    }
+
+    fn is_over(&self) -> bool {
+        self.process.is_over()
     }
 }
 
@@ -204,32 +216,37 @@ impl Arguments {
         self.between_trials == State::Reload
     }
 
-    /// Rates by clients that act as one.
+    /// Whether reads are judged meanwhile.
+    pub fn judges_online(&self) -> bool {
+        self.online
+    }
+
+    /// Rates by clients that act as one, for whom `setup` would be without them.
     ///
     /// # Errors
     ///
     /// As [`SearchOptions::rate`].
-    pub fn rate_with(
-        &self,
-        laboratory: &mut dyn Laboratory,
-        members: u64,
-        stopped: &AtomicBool,
-        clients: &str,
-    ) -> Result<(), String> {
-        if self.deck.deck.is_some() {
-            return Err("--deck is of one process, not of clients".to_owned());
+    pub fn rate_with(&self, fleet: &mut Fleet, setup: &Setup, clients: &str) -> Result<(), String> {
+        let live = fleet.live().clone();
+        let shown = self.show(setup, &live)?;
+        if let Some(shown) = &shown {
+            shown.watch(fleet, |_| {});
         }
-        let mut settings = self.settings(&self.setup()?);
+        fleet.prepare()?;
+        let plan = self.plan(fleet.threads_max())?;
+        let mut settings = self.settings(setup);
         settings.push(("clients".to_owned(), clients.to_owned()));
-        let plan = self.plan(members)?;
-        self.search.rate(
-            &plan,
-            laboratory,
-            None,
-            stopped,
-            &self.store.store,
-            settings,
-        )
+        let store = &self.store.store;
+        self.search
+            .rate(&plan, fleet, shown.as_ref(), store, settings)
+    }
+
+    /// Opens the deck, if it is wished.
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+        let (address, sla) = (self.deck.deck.as_deref(), &self.search.sla);
+        address
+            .map(|address| Shown::open("rate", address, setup, live, Some(sla)))
+            .transpose()
     }
 
     fn settings(&self, setup: &Setup) -> Vec<(String, String)> {
@@ -317,6 +334,7 @@ impl SearchOptions {
             trial: self.trial,
             tolerance: self.tolerance / 100.0,
             trials_max: self.trials,
+            full_trials: self.full_trials,
         })
     }
 
@@ -330,7 +348,6 @@ impl SearchOptions {
         plan: &Plan,
         laboratory: &mut dyn Laboratory,
         shown: Option<&Shown>,
-        stopped: &AtomicBool,
         store: &str,
         settings: Vec<(String, String)>,
     ) -> Result<(), String> {
@@ -339,11 +356,10 @@ impl SearchOptions {
         let mut progress = |experiment: &Experiment| {
             number += 1;
             eprintln!("{}", line(number, experiment));
-            let go_on = shown.is_none_or(|shown| {
+            shown.is_none_or(|shown| {
                 shown.board.explain(&experiment.purpose.to_string());
                 shown.board.order() == Order::Go
-            });
-            go_on && !stopped.load(Ordering::Relaxed)
+            })
         };
         let rating = match shown {
             Some(shown) => {
@@ -397,7 +413,12 @@ fn line(number: usize, experiment: &Experiment) -> String {
     let verdict = if row.verdict.met {
         "met".to_owned()
     } else {
-        format!("missed {}", row.verdict.why())
+        let early = if experiment.ended_early {
+            format!(" after {:.0} s", row.seconds)
+        } else {
+            String::new()
+        };
+        format!("missed{early} {}", row.verdict.why())
     };
     format!(
         "{number:>3}  {:<8} {:>8} {:>12.0} {:>10} {:>10} {:>9} {:>13}  {verdict}",

@@ -1,18 +1,21 @@
 //! `bg run`: one trial.
 
+use std::fmt::Display;
 use std::path::PathBuf;
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
 use super::deck::{DeckOption, Shown};
+use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, table};
+use crate::coordinate::Fleet;
 use crate::deck::Watched;
 use crate::duration::duration;
 use crate::measure::{Laboratory, Load, Measured, Trial};
-use crate::run::live::Live;
+use crate::run::live::{Live, Watchable};
 use crate::run::{Process, Setup, Tracing};
 use crate::sla::Sla;
 
@@ -68,53 +71,24 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), String> {
     let setup = arguments.setup()?;
-    let trial = arguments.trial();
-    let sla = arguments.sla.as_ref();
     let mut process = Process::new(setup)?;
-    process.check(&trial)?;
+    process.check(&arguments.trial())?;
     if arguments.online {
         process.judge_online();
     }
-    let address = arguments.deck.deck.as_deref();
-    let shown = address
-        .map(|address| Shown::open("run", address, &process, sla))
-        .transpose()?;
+    let shown = arguments.show(process.setup(), process.live())?;
+    let live = process.live().clone();
+    on_interrupt(move || live.end())?;
     if arguments.load || process.setup().store.is_volatile() {
         match &shown {
             Some(shown) => shown.load(&mut process)?,
             None => process.load(&mut load::progress(Instant::now()))?,
         }
     }
-    let live = process.live().clone();
-    interrupt(move || live.stop())?;
-    let quiet = arguments.quiet;
-    let tell = move |live: &Live| {
-        if !quiet {
-            live.seen(|seen| eprintln!("{}", table::second(seen)));
-        }
-    };
-    let measured = match &shown {
-        Some(shown) => {
-            shown.watch(&mut process, tell);
-            let ended = Watched::new(&mut process, shown.board.clone()).run(&trial);
-            shown.failed(ended)?
-        }
-        None => {
-            process.on_second(tell);
-            process.run(&trial)?
-        }
-    };
-    arguments.print(&measured)?;
-    if arguments.json {
-        return Ok(());
-    }
-    for (why, count) in process.live().seen(|seen| seen.failures.clone()) {
-        println!("{count} calls failed: {why}");
-    }
-    for (class, count) in process.setup().store.injected() {
-        println!("{count} injected: {class}");
-    }
-    Ok(())
+    let measured = arguments.watch(&mut process, shown.as_ref())?;
+    let failures = process.live().seen(|seen| seen.failures.clone());
+    let injected = process.setup().store.injected();
+    arguments.print(&measured, &failures, &injected)
 }
 
 impl Arguments {
@@ -147,20 +121,63 @@ impl Arguments {
         }
     }
 
-    /// The trial by whoever can run it.
+    /// Whether reads are judged meanwhile.
+    pub fn judges_online(&self) -> bool {
+        self.online
+    }
+
+    /// By clients that act as one, for whom `setup` would be without them.
     ///
     /// # Errors
     ///
     /// Why it has no result.
-    pub fn run_with(&self, laboratory: &mut dyn Laboratory) -> Result<(), String> {
-        if self.deck.deck.is_some() || self.online {
-            return Err("--deck and --online are of one process, not of clients".to_owned());
-        }
-        let measured = laboratory.run(&self.trial())?;
-        self.print(&measured)
+    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<(), String> {
+        let shown = self.show(setup, fleet.live())?;
+        let measured = self.watch(fleet, shown.as_ref())?;
+        let failures = fleet.live().seen(|seen| seen.failures.clone());
+        self.print(&measured, &failures, fleet.injected())
     }
 
-    fn print(&self, measured: &Measured) -> Result<(), String> {
+    /// Opens the deck, if it is wished.
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+        let address = self.deck.deck.as_deref();
+        address
+            .map(|address| Shown::open("run", address, setup, live, self.sla.as_ref()))
+            .transpose()
+    }
+
+    /// The trial by whoever can run it, with a line each second.
+    fn watch(
+        &self,
+        laboratory: &mut dyn Watchable,
+        shown: Option<&Shown>,
+    ) -> Result<Measured, String> {
+        let quiet = self.quiet;
+        let tell = move |live: &Live| {
+            if !quiet {
+                live.seen(|seen| eprintln!("{}", table::second(seen)));
+            }
+        };
+        let trial = self.trial();
+        match shown {
+            None => {
+                laboratory.watch(Box::new(tell));
+                laboratory.run(&trial)
+            }
+            Some(shown) => {
+                shown.watch(laboratory, tell);
+                let ended = Watched::new(laboratory, shown.board.clone()).run(&trial);
+                shown.failed(ended)
+            }
+        }
+    }
+
+    fn print(
+        &self,
+        measured: &Measured,
+        failures: &[(String, u64)],
+        injected: &[(impl Display, u64)],
+    ) -> Result<(), String> {
         if self.json {
             let text = serde_json::to_string(measured).map_err(|why| why.to_string())?;
             println!("{text}");
@@ -174,29 +191,12 @@ impl Arguments {
         {
             println!("{} {clause}", if clause.met { "met   " } else { "missed" });
         }
+        for (why, count) in failures {
+            println!("{count} calls failed: {why}");
+        }
+        for (class, count) in injected {
+            println!("{count} injected: {class}");
+        }
         Ok(())
     }
-}
-
-/// Ctrl-C calls `end`, which lets things end with what they have; a second one ends everything.
-pub fn interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|why| why.to_string())?;
-    thread::spawn(move || {
-        runtime.block_on(async {
-            for count in 0.. {
-                if tokio::signal::ctrl_c().await.is_err() {
-                    return;
-                }
-                if count > 0 {
-                    std::process::exit(130);
-                }
-                eprintln!("ending; once more to give up");
-                end();
-            }
-        });
-    });
-    Ok(())
 }

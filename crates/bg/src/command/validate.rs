@@ -8,6 +8,7 @@ use larder_validate::bg_text::{Kind as TextKind, Loaded};
 use larder_validate::report::Report;
 use larder_validate::trace::Options;
 
+use super::interrupt::leave_on_interrupt;
 use crate::item::Kind;
 use crate::judge;
 use crate::validate::print::{self, Labels};
@@ -50,6 +51,7 @@ enum Format {
 
 pub fn validate(arguments: Arguments) -> Result<(), String> {
     let cores = available_parallelism().map_or(1, |count| count.get());
+    leave_on_interrupt()?;
     let scratch = arguments.scratch.as_ref().unwrap_or(&arguments.dir);
     let bound = Bound::new(arguments.memory, scratch);
     match arguments.format {

@@ -1,19 +1,22 @@
 //! The client's side: does what one coordinator at a time asks.
 //!
-//! A thread reads orders, so that a connection that is lost ends the trial under way; another gives a sign of life each second.
+//! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`reins`); another gives a
+//! sign of life each second.
 
 use std::io::{self, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::protocol::{self, Load as Part, Order, PROTOCOL, Prepare, Tell};
+use super::protocol::{self, Done, Load as Part, Order, PROTOCOL, Prepare, Second, Tell};
+use super::reins::Reins;
 use crate::load;
 use crate::measure::{Laboratory, Load, Measured, Trial};
 use crate::run::Process;
+use crate::run::live::Seen;
 
 /// Between signs of life.
 const ALIVE: Duration = Duration::from_secs(1);
@@ -25,51 +28,81 @@ pub struct Ready {
     pub mass: f64,
 }
 
-/// Serves coordinators, one after the other, for ever. `prepare` makes ready what is asked for, loading excepted; `tell` hears what happens.
+/// Ends a client from another thread: what is under way ends, its coordinator learns why, and [`serve`] returns.
+#[derive(Clone, Default)]
+pub struct Leave(Arc<Leaving>);
+
+#[derive(Default)]
+struct Leaving {
+    wished: AtomicBool,
+    /// The coordinator who is there.
+    visit: Mutex<Option<(TcpStream, Arc<Reins>)>>,
+}
+
+impl Leave {
+    pub fn leave(&self, listener: &TcpListener) {
+        self.0.wished.store(true, Ordering::SeqCst);
+        if let Some((stream, reins)) = &*self.visit() {
+            reins.part();
+            // No more orders; answers still go out.
+            let _ = stream.shutdown(Shutdown::Read);
+        }
+        // Wakes whoever waits for a coordinator.
+        if let Ok(address) = listener.local_addr() {
+            let _ = TcpStream::connect_timeout(&address, ALIVE);
+        }
+    }
+
+    fn is_wished(&self) -> bool {
+        self.0.wished.load(Ordering::SeqCst)
+    }
+
+    fn visit(&self) -> MutexGuard<'_, Option<(TcpStream, Arc<Reins>)>> {
+        self.0.visit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves coordinators, one after the other, until told to leave. `prepare` makes ready what is asked for, loading excepted; `tell` hears what
+/// happens.
 ///
 /// # Errors
 ///
 /// A listener that accepts no more.
 pub fn serve(
     listener: &TcpListener,
+    leave: &Leave,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) -> io::Result<()> {
     loop {
         let (stream, from) = listener.accept()?;
+        if leave.is_wished() {
+            return Ok(());
+        }
         tell(&format!("coordinator {from}"));
-        match attend(&stream, prepare, tell) {
+        match attend(stream, leave, prepare, tell) {
             Ok(()) => tell("the coordinator has gone"),
             Err(why) => tell(&format!("the coordinator was lost: {why}")),
+        }
+        *leave.visit() = None;
+        if leave.is_wished() {
+            return Ok(());
         }
     }
 }
 
 fn attend(
-    stream: &TcpStream,
+    stream: TcpStream,
+    leave: &Leave,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let (sender, orders) = channel();
-    let gone = Arc::new(AtomicBool::new(false));
+    let reins = Arc::new(Reins::default());
+    *leave.visit() = Some((stream.try_clone()?, reins.clone()));
     let reader = BufReader::new(stream.try_clone()?);
-    let flag = gone.clone();
-    thread::spawn(move || {
-        let mut reader = reader;
-        // Ends with the connection, at the latest when the coordinator closes it.
-        loop {
-            let order = protocol::read::<Order>(&mut reader);
-            let last = order.is_err();
-            if last {
-                flag.store(true, Ordering::Relaxed);
-            }
-            if sender.send(order).is_err() || last {
-                return;
-            }
-        }
-    });
-    let writer = Mutex::new(stream);
+    let orders = read(reader, reins.clone());
+    let coordinator = Coordinator(Arc::new(Mutex::new(stream)));
     let mut ready: Option<Ready> = None;
     for order in orders {
         let answer = match order {
@@ -77,14 +110,15 @@ fn attend(
             Err(why) => {
                 // A coordinator that speaks otherwise learns so.
                 let why = why.to_string();
-                say(&writer, &Tell::Failed { why: why.clone() })?;
+                coordinator.say(&Tell::Failed { why: why.clone() })?;
                 return Err(io::Error::other(why));
             }
             Ok(Order::Hello { .. }) => Ok(Tell::Hello { protocol: PROTOCOL }),
             Ok(Order::Prepare(order)) => {
                 tell(&format!("preparing: {}", order.words.join(" ")));
                 ready = None;
-                alive(&writer, || get_ready(&order, prepare, &gone)).map(|new| {
+                let made = coordinator.alive(|| get_ready(&order, prepare, &reins, &coordinator));
+                made.map(|new| {
                     let answer = Tell::Prepared {
                         mass: new.mass,
                         members: new.process.setup().drawing.size(),
@@ -97,44 +131,94 @@ fn attend(
                 None => Err("nothing was prepared".to_owned()),
                 Some(ready) => {
                     tell(&format!("trial: {:?} for {} s", order.load, order.seconds));
-                    alive(&writer, || run(ready, &order))
-                        .map(|measured| Tell::Done(Box::new(measured)))
+                    let measured = coordinator.alive(|| run(&mut ready.process, &order));
+                    measured.map(|measured| Tell::Done(Box::new(done(&ready.process, measured))))
                 }
             },
+            Ok(Order::Go | Order::Threads(_) | Order::Stop) => {
+                unreachable!("the thread that reads obeys these")
+            }
         };
-        if gone.load(Ordering::Relaxed) {
-            continue;
-        }
-        let answer = answer.unwrap_or_else(|why| {
+        let answer = match answer {
+            _ if leave.is_wished() => Err("it was told to end (Ctrl-C or SIGTERM)".to_owned()),
+            _ if reins.is_gone() => continue,
+            answer => answer,
+        };
+        coordinator.say(&answer.unwrap_or_else(|why| {
             tell(&why);
             Tell::Failed { why }
-        });
-        say(&writer, &answer)?;
+        }))?;
     }
     Ok(())
+}
+
+/// A thread that obeys at once what is for the trial under way, and passes on the rest.
+fn read(mut reader: BufReader<TcpStream>, reins: Arc<Reins>) -> Receiver<io::Result<Order>> {
+    let (sender, orders): (Sender<io::Result<Order>>, _) = channel();
+    // Ends with the connection, at the latest when the coordinator closes it.
+    thread::spawn(move || {
+        loop {
+            let order = protocol::read::<Order>(&mut reader);
+            match &order {
+                Ok(Order::Go) => reins.go(),
+                Ok(Order::Threads(threads)) => reins.set_threads(*threads),
+                Ok(Order::Stop) => reins.stop(),
+                Ok(Order::Trial(_)) => reins.reset(),
+                Err(_) => reins.part(),
+                Ok(_) => {}
+            }
+            let last = order.is_err();
+            let passed_on = !matches!(order, Ok(Order::Go | Order::Threads(_) | Order::Stop));
+            if (passed_on && sender.send(order).is_err()) || last {
+                return;
+            }
+        }
+    });
+    orders
 }
 
 fn get_ready(
     order: &Prepare,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
-    gone: &Arc<AtomicBool>,
+    reins: &Arc<Reins>,
+    coordinator: &Coordinator,
 ) -> Result<Ready, String> {
     let mut ready = prepare(order)?;
+    reins.take(ready.process.live());
     if order.load || ready.process.setup().store.is_volatile() {
         ready.process.load(&mut |_: load::Progress| {})?;
     }
-    let gone = gone.clone();
+    let (reins, other) = (reins.clone(), coordinator.clone());
+    ready.process.before_start(move || {
+        other.say(&Tell::Ready).map_err(|why| why.to_string())?;
+        reins.wait_for_go()
+    });
+    let coordinator = coordinator.clone();
     ready.process.on_second(move |live| {
-        if gone.load(Ordering::Relaxed) {
-            live.stop();
-        }
+        let second = live.seen(second);
+        // Whoever reads orders learns that nobody hears any more.
+        let _ = coordinator.say(&Tell::Second(Box::new(second)));
     });
     Ok(ready)
 }
 
-fn run(ready: &mut Ready, order: &protocol::Trial) -> Result<Measured, String> {
+fn second(seen: &Seen) -> Second {
+    Second {
+        index: seen.seconds.saturating_sub(1),
+        now_ns: seen.now_ns,
+        counts: seen.counts,
+        measured: Measured {
+            reads: None,
+            ..seen.second.clone()
+        },
+        failures: seen.failures.clone(),
+        reads: seen.total.reads.clone(),
+    }
+}
+
+fn run(process: &mut Process, order: &protocol::Trial) -> Result<Measured, String> {
     let time = |seconds| Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string());
-    ready.process.run(&Trial {
+    process.run(&Trial {
         load: match order.load {
             Part::Threads(threads) => Load::Threads(threads),
             Part::Rate(rate) => Load::Rate(rate),
@@ -144,24 +228,41 @@ fn run(ready: &mut Ready, order: &protocol::Trial) -> Result<Measured, String> {
     })
 }
 
-/// Does something long, with signs of life.
-fn alive<T>(writer: &Mutex<&TcpStream>, work: impl FnOnce() -> T) -> T {
-    let (done, ended) = channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
-                if say(writer, &Tell::Alive).is_err() {
-                    return;
-                }
-            }
-        });
-        let answer = work();
-        drop(done);
-        answer
-    })
+fn done(process: &Process, measured: Measured) -> Done {
+    let injected = process.setup().store.injected().into_iter();
+    Done {
+        measured,
+        failures: process.live().seen(|seen| seen.failures.clone()),
+        injected: injected
+            .map(|(class, count)| (class.to_owned(), count))
+            .collect(),
+    }
 }
 
-fn say(writer: &Mutex<&TcpStream>, message: &Tell) -> io::Result<()> {
-    let mut writer = writer.lock().expect("nobody panics while they write");
-    protocol::write(&mut *writer, message)
+/// The way to the coordinator; several threads may speak.
+#[derive(Clone)]
+struct Coordinator(Arc<Mutex<TcpStream>>);
+
+impl Coordinator {
+    fn say(&self, message: &Tell) -> io::Result<()> {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        protocol::write(&mut *writer, message)
+    }
+
+    /// Does something long, with signs of life.
+    fn alive<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (done, ended) = channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
+                    if self.say(&Tell::Alive).is_err() {
+                        return;
+                    }
+                }
+            });
+            let answer = work();
+            drop(done);
+            answer
+        })
+    }
 }

@@ -8,12 +8,16 @@
 //!                  ◄──────── alive, a second ─
 //!                  ◄──────────────────────────  prepared: its part of all draws, its members
 //!     trial        ──────────────────────────►  its part of the load
-//!                  ◄──────── alive, a second ─
+//!                  ◄──────────────────────────  ready: connected to the data store
+//!     go           ──────────────────────────►  when all are ready
+//!                  ◄─── second, each second ──  what was measured in it
+//!     threads, stop ─────────────────────────►  at any time
 //!                  ◄──────────────────────────  done: Measured   (or failed: why)
 //! ```
 //!
 //! Members are shared out (D-Zipfian fragments), so clients never act for the same member, write no item in common, and need not
-//! talk to each other: each judges its own trace. `protocol` has the messages, `client` the one side, this file the other.
+//! talk to each other: each judges its own trace. `protocol` has the messages, `client` the one side; the other is this file, with
+//! `hear` for all clients at once and `trial` for one trial.
 //!
 //! Invariants:
 //!
@@ -21,20 +25,26 @@
 //!    trial of all, with its address and the reason.
 //! 2. After that the next trial begins anew: connections are made again, the data store is loaded again (nobody knows what the lost
 //!    client did), and clients prepare again.
-//! 3. A client without a coordinator runs nothing: when the connection is lost, the trial ends.
+//! 3. A client without a coordinator runs nothing: when the connection is lost, it ends what it does at once.
+//! 4. A coordinator that is told to end has its clients end at once, and has a result of what they measured by then.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
-use std::sync::mpsc::channel;
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::measure::{Laboratory, Load, Measured, Trial};
+use crate::measure::{Enough, Laboratory, Load, Measured, Trial};
+use crate::run::live::{Live, Tell as OnSecond, Watchable};
 
 pub mod client;
+mod hear;
 pub mod protocol;
+mod reins;
+mod trial;
 
+use hear::{Event, hear};
 use protocol::{Load as Part, Order, PROTOCOL, Tell};
+use trial::Running;
 
 /// A client that says nothing for so long is taken for dead; one that lives says so every second.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -54,6 +64,10 @@ pub struct Fleet {
     silence_max: Duration,
     /// Empty before the first trial and after a failure.
     clients: Vec<Connection>,
+    live: Arc<Live>,
+    on_second: Option<OnSecond>,
+    /// Faults that clients' data stores put into their answers on purpose.
+    injected: Vec<(String, u64)>,
 }
 
 struct Connection {
@@ -76,6 +90,9 @@ impl Fleet {
             reload,
             silence_max: SILENCE_MAX,
             clients: Vec::new(),
+            live: Arc::new(Live::new()),
+            on_second: None,
+            injected: Vec::new(),
         }
     }
 
@@ -116,15 +133,22 @@ impl Fleet {
             .collect();
         // One loads what all share, before the others look at it.
         for (from, to) in [(0, 1), (1, self.clients.len())] {
-            let mut clients: Vec<&mut Connection> = self.clients[from..to].iter_mut().collect();
-            let told = ask_each(&mut clients, &orders[from..to], self.silence_max)?;
-            for (client, tell) in clients.iter_mut().zip(told) {
-                match tell {
-                    Tell::Prepared { mass, members } => {
-                        (client.mass, client.members) = (mass, members)
-                    }
-                    other => return Err(odd(client, &other)),
+            let mut answers = vec![(0.0, 0); to - from];
+            let clients: Vec<&Connection> = self.clients[from..to].iter().collect();
+            trial::tell(&clients, |index| orders[from + index].clone())?;
+            hear(&clients, self.silence_max, &mut |event| match event {
+                Event::Said(index, Tell::Prepared { mass, members }) => {
+                    answers[index] = (mass, members);
+                    Ok(())
                 }
+                Event::Said(index, other) => Err(odd(clients[index], &other)),
+                Event::Idle if self.live.is_over() => {
+                    Err("it was told to end while clients made ready".to_owned())
+                }
+                Event::Idle => Ok(()),
+            })?;
+            for (client, answer) in self.clients[from..to].iter_mut().zip(answers) {
+                (client.mass, client.members) = answer;
             }
         }
         self.load = false;
@@ -142,12 +166,17 @@ impl Fleet {
             .max(1)
     }
 
-    fn try_run(&mut self, trial: &Trial) -> Result<Measured, String> {
+    /// Faults that data stores put into the answers to clients on purpose, by class.
+    pub fn injected(&self) -> &[(String, u64)] {
+        &self.injected
+    }
+
+    fn try_run(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
         self.prepare()?;
         self.load = self.reload;
         let parts = share(trial.load, &self.masses());
         let (mut clients, mut orders) = (Vec::new(), Vec::new());
-        for (client, part) in self.clients.iter_mut().zip(parts) {
+        for (client, part) in self.clients.iter().zip(parts) {
             let Some(load) = part else { continue };
             clients.push(client);
             orders.push(Order::Trial(protocol::Trial {
@@ -156,18 +185,25 @@ impl Fleet {
                 seconds: trial.duration.as_secs_f64(),
             }));
         }
-        let told = ask_each(&mut clients, &orders, self.silence_max)?;
-        let mut sum: Option<Measured> = None;
-        for (client, tell) in clients.iter().zip(told) {
-            let Tell::Done(measured) = tell else {
-                return Err(odd(client, &tell));
-            };
-            match &mut sum {
-                Some(sum) => sum.join(&measured),
-                None => sum = Some(*measured),
-            }
+        self.live.begin(
+            trial,
+            match trial.load {
+                Load::Threads(threads) => threads,
+                Load::Rate(_) => 0,
+            },
+        );
+        trial::tell(&clients, |index| orders[index].clone())?;
+        let together = Running {
+            clients,
+            live: &self.live,
+            silence_max: self.silence_max,
+            on_second: &mut self.on_second,
+            enough,
         }
-        sum.ok_or_else(|| "no client has a part of so little load".to_owned())
+        .run(trial)?;
+        self.live.set_failures(&together.failures);
+        self.injected = together.injected;
+        Ok(together.measured)
     }
 
     fn masses(&self) -> Vec<f64> {
@@ -175,9 +211,27 @@ impl Fleet {
     }
 }
 
+impl Watchable for Fleet {
+    fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    fn watch(&mut self, tell: OnSecond) {
+        self.on_second = Some(tell);
+    }
+}
+
 impl Laboratory for Fleet {
     fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
-        let measured = self.try_run(trial);
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn is_over(&self) -> bool {
+        self.live.is_over()
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+        let measured = self.try_run(trial, enough);
         if measured.is_err() {
             self.load = true;
             for client in self.clients.drain(..) {
@@ -239,81 +293,6 @@ fn greet(mut stream: TcpStream) -> io::Result<TcpStream> {
             "it answered a greeting with {}",
             other.name()
         ))),
-    }
-}
-
-/// Gives each client its order, all at once, and waits for all answers. The first failure stops all others.
-fn ask_each(
-    clients: &mut [&mut Connection],
-    orders: &[Order],
-    silence_max: Duration,
-) -> Result<Vec<Tell>, String> {
-    for (client, order) in clients.iter_mut().zip(orders) {
-        protocol::write(&mut client.stream, order)
-            .map_err(|why| format!("client {}: {why}", client.address))?;
-    }
-    let (sender, receiver) = channel();
-    thread::scope(|scope| {
-        for (index, client) in clients.iter().enumerate() {
-            let sender = sender.clone();
-            let (address, stream) = (&client.address, &client.stream);
-            scope.spawn(move || {
-                let answer = wait(stream, silence_max);
-                // The receiver outlives the scope.
-                let _ = sender.send((
-                    index,
-                    answer.map_err(|why| format!("client {address}: {why}")),
-                ));
-            });
-        }
-        drop(sender);
-        let mut answers: Vec<Option<Tell>> = clients.iter().map(|_| None).collect();
-        let mut failure = None;
-        for (index, answer) in receiver {
-            match answer {
-                Ok(tell) => answers[index] = Some(tell),
-                Err(why) => {
-                    if failure.is_none() {
-                        failure = Some(why);
-                        for client in clients.iter() {
-                            // Ends the waiting of its thread, and what the client does.
-                            let _ = client.stream.shutdown(Shutdown::Both);
-                        }
-                    }
-                }
-            }
-        }
-        match failure {
-            Some(why) => Err(why),
-            None => Ok(answers.into_iter().flatten().collect()),
-        }
-    })
-}
-
-/// The answer to an order: the first message that is more than a sign of life.
-fn wait(stream: &TcpStream, silence_max: Duration) -> Result<Tell, String> {
-    stream
-        .set_read_timeout(Some(silence_max))
-        .map_err(|why| why.to_string())?;
-    let mut reader = BufReader::new(stream);
-    loop {
-        match protocol::read::<Tell>(&mut reader) {
-            Ok(Tell::Alive) => {}
-            Ok(Tell::Failed { why }) => return Err(why),
-            Ok(other) => return Ok(other),
-            Err(why)
-                if matches!(
-                    why.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) =>
-            {
-                return Err(format!(
-                    "no sign of life for {} s",
-                    silence_max.as_secs_f64()
-                ));
-            }
-            Err(why) => return Err(why.to_string()),
-        }
     }
 }
 

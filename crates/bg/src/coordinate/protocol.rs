@@ -2,16 +2,21 @@
 //!
 //! | from the coordinator | |
 //! |---|---|
-//! | `{"hello":{"protocol":1}}` | first of all |
+//! | `{"hello":{"protocol":2}}` | first of all |
 //! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true}}` | take this part of the members, who are as loaded; load the data store |
-//! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | run this; `{"rate":500.0}` for an open loop |
+//! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | get ready to run this; `{"rate":500.0}` for an open loop |
+//! | `"go"` | all are ready: begin |
+//! | `{"threads":5}` | while a closed loop runs: so many emulated threads from now on |
+//! | `"stop"` | end the trial now, with what it has |
 //!
 //! | from the client | |
 //! |---|---|
-//! | `{"hello":{"protocol":1}}` | the answer to hello |
+//! | `{"hello":{"protocol":2}}` | the answer to hello |
 //! | `"alive"` | each second while it works |
 //! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its part of all draws, and how many members are its |
-//! | `{"done":{...}}` | the answer to trial: a [`Measured`](crate::measure::Measured) |
+//! | `"ready"` | the answer to trial: connected, and waiting for go |
+//! | `{"second":{...}}` | after each second of a trial: a [`Second`] |
+//! | `{"done":{...}}` | the trial is over: a [`Done`] |
 //! | `{"failed":{"why":"..."}}` | the answer to anything that could not be done |
 //!
 //! Closing the connection ends what the client is doing for this coordinator. Nobody is asked who they are: a client belongs on a network where all
@@ -22,10 +27,10 @@ use std::io::{self, BufRead, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Measured;
+use crate::measure::{Judged, Measured};
 
 /// Raised when a message changes its meaning.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Bytes of a line; a result of many seconds has a megabyte.
 const LINE_MAX: u64 = 64 << 20;
@@ -36,6 +41,9 @@ pub enum Order {
     Hello { protocol: u32 },
     Prepare(Prepare),
     Trial(Trial),
+    Go,
+    Threads(u32),
+    Stop,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -68,16 +76,52 @@ pub enum Tell {
     Hello { protocol: u32 },
     Alive,
     Prepared { mass: f64, members: u32 },
-    Done(Box<Measured>),
+    Ready,
+    Second(Box<Second>),
+    Done(Box<Done>),
     Failed { why: String },
 }
 
+/// A second of a trial that runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Of the trial's seconds, warm-up and all, from 0.
+    pub index: u64,
+    /// Its end, since the trial's start.
+    pub now_ns: u64,
+    /// Whether it is none of the warm-up.
+    pub counts: bool,
+    /// Without reads.
+    pub measured: Measured,
+    /// Why calls failed since the trial began.
+    pub failures: Vec<(String, u64)>,
+    /// Reads judged since the trial began; None where they are judged at the end.
+    pub reads: Option<Judged>,
+}
+
+/// What came of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    pub measured: Measured,
+    /// Why calls failed.
+    pub failures: Vec<(String, u64)>,
+    /// Faults that the data store put into its answers on purpose, so far.
+    pub injected: Vec<(String, u64)>,
+}
+
 impl Tell {
+    /// Whether the client says nothing more before it is asked again.
+    pub fn is_last(&self) -> bool {
+        !matches!(self, Tell::Alive | Tell::Ready | Tell::Second(_))
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
             Tell::Hello { .. } => "hello",
             Tell::Alive => "alive",
             Tell::Prepared { .. } => "prepared",
+            Tell::Ready => "ready",
+            Tell::Second(_) => "second",
             Tell::Done(_) => "done",
             Tell::Failed { .. } => "failed",
         }

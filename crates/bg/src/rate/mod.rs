@@ -18,7 +18,8 @@
 //! 1. The rating's figures are those of one trial of the agreement's full duration that met it. Without such a trial it is zero.
 //! 2. A load is never visited twice without need: what was run is remembered, and run again only where noise could have decided.
 //! 3. The search looks below the last load that rose: the peak of throughput may lie on either side of it.
-//! 4. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
+//! 4. A trial of the search that clearly misses ends early (`sla/early`); the confirming ones never do.
+//! 5. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
 
 use std::fmt;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub struct Plan {
     pub tolerance: f64,
     /// Trials of one load in the search, where noise could decide.
     pub trials_max: u32,
+    /// Whether trials of the search go on that clearly miss the agreement.
+    pub full_trials: bool,
 }
 
 impl Plan {
@@ -85,6 +88,7 @@ impl Plan {
             trial: Duration::from_secs(3),
             tolerance: 0.01,
             trials_max: 3,
+            full_trials: false,
         }
     }
 
@@ -133,6 +137,8 @@ pub struct Experiment {
     pub throughput: f64,
     /// Of this trial alone.
     pub verdict: Verdict,
+    /// It was clear before its time that it misses.
+    pub ended_early: bool,
     pub measured: Measured,
 }
 
@@ -174,7 +180,7 @@ impl Rating {
     }
 }
 
-/// Looks for the rating. `progress` is told each experiment as it ends, and says whether to go on.
+/// Looks for the rating. `progress` is told each experiment as it ends, and says whether to go on; a laboratory that is over ends it, too.
 pub fn rate(
     plan: &Plan,
     laboratory: &mut dyn Laboratory,
@@ -212,22 +218,29 @@ struct Bench<'a> {
 impl Bench<'_> {
     /// The index of the experiment.
     fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, End> {
-        let duration = match purpose {
-            Purpose::Confirm | Purpose::BackOff => self.plan.sla.duration,
-            _ => self.plan.trial,
+        let confirms = matches!(purpose, Purpose::Confirm | Purpose::BackOff);
+        let duration = match confirms {
+            true => self.plan.sla.duration,
+            false => self.plan.trial,
         };
         let trial = Trial {
             load: self.plan.load(load),
             warmup: self.plan.warmup,
             duration,
         };
-        let measured = match self.laboratory.run(&trial) {
+        let plan = self.plan;
+        let hopeless = |measured: &Measured, elapsed: Duration| {
+            !confirms && !plan.full_trials && plan.sla.is_hopeless(measured, elapsed)
+        };
+        let measured = match self.laboratory.run_until(&trial, &hopeless) {
             Ok(measured) => measured,
+            Err(_) if self.laboratory.is_over() => return Err(End::Interrupted),
             Err(why) => {
                 self.note(format!(
                     "the trial of {load} had no result and was run again: {why}"
                 ));
-                self.laboratory.run(&trial).map_err(End::Failed)?
+                let again = self.laboratory.run_until(&trial, &hopeless);
+                again.map_err(End::Failed)?
             }
         };
         self.experiments.push(Experiment {
@@ -235,10 +248,11 @@ impl Bench<'_> {
             purpose,
             throughput: measured.throughput(),
             verdict: self.plan.sla.judge_trial(&measured),
+            ended_early: measured.duration < duration && !self.laboratory.is_over(),
             measured,
         });
         let index = self.experiments.len() - 1;
-        if (self.progress)(&self.experiments[index]) {
+        if (self.progress)(&self.experiments[index]) && !self.laboratory.is_over() {
             Ok(index)
         } else {
             Err(End::Interrupted)

@@ -2,28 +2,44 @@
 //!
 //! Workers keep their counts to themselves and hand them over every second ([`Interval`]), so that watching costs them nothing.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::Schedule;
-use crate::measure::{Drawn, Judged, Load, Measured, Moment, Trial};
+use crate::measure::{Drawn, Judged, Laboratory, Load, Measured, Moment, Trial};
 
 /// Shared between a process, those who watch it, and those who press its buttons.
 pub struct Live {
     control: watch::Sender<Control>,
+    /// No trial shall begin any more.
+    over: AtomicBool,
     seen: Mutex<Seen>,
+}
+
+/// Told after each second of a trial.
+pub type Tell = Box<dyn FnMut(&Live)>;
+
+/// A laboratory whose trials can be watched, changed and ended while they run: this process, or clients together.
+pub trait Watchable: Laboratory {
+    fn live(&self) -> &Arc<Live>;
+
+    /// Calls this after each second of a trial.
+    fn watch(&mut self, tell: Tell);
 }
 
 /// What workers obey.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     /// None before the start.
     pub schedule: Option<Schedule>,
     /// Emulated threads of all workers together.
     pub threads: u32,
     pub stop: bool,
+    /// There will be no start.
+    pub cancelled: bool,
 }
 
 /// The trial so far.
@@ -34,6 +50,10 @@ pub struct Seen {
     pub threads: u32,
     /// Nanoseconds since the trial's start; zero before it.
     pub now_ns: u64,
+    /// How many seconds have ended, the warm-up's too.
+    pub seconds: u64,
+    /// Whether the one that ended last was measured, and none of the warm-up.
+    pub counts: bool,
     /// All that was measured, up to the last second.
     pub total: Measured,
     /// Of the second that ended last, the warm-up's too.
@@ -50,7 +70,7 @@ pub struct Seen {
 
 /// What one worker saw since it last told.
 #[derive(Clone, Debug)]
-pub(super) struct Interval {
+pub(crate) struct Interval {
     /// As the schedule numbers intervals.
     pub index: u64,
     pub measured: Measured,
@@ -98,7 +118,9 @@ impl Live {
                 schedule: None,
                 threads: 0,
                 stop: true,
+                cancelled: true,
             }),
+            over: AtomicBool::new(false),
             seen: Mutex::new(Seen::new(trial, 0)),
         }
     }
@@ -120,6 +142,30 @@ impl Live {
         self.control.send_modify(|control| control.stop = true);
     }
 
+    /// Ends the trial now, and every later one before it begins.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.stop();
+    }
+
+    /// Whether it was told to [`end`](Live::end).
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// What was asked for.
+    pub(crate) fn control(&self) -> Control {
+        *self.control.borrow()
+    }
+
+    /// Lets go of workers that wait for a start that will not be.
+    pub(super) fn cancel(&self) {
+        self.control.send_modify(|control| {
+            control.stop = true;
+            control.cancelled = true;
+        });
+    }
+
     /// Ends the trial without a result.
     pub(crate) fn fail(&self, why: String) {
         self.lock().fatal.get_or_insert(why);
@@ -127,7 +173,7 @@ impl Live {
     }
 
     /// What the reads judged so far are like.
-    pub(super) fn judged(&self, judged: Judged) {
+    pub(crate) fn judged(&self, judged: Judged) {
         let mut seen = self.lock();
         if !seen.unjudged {
             seen.total.reads = Some(judged);
@@ -145,12 +191,25 @@ impl Live {
         self.lock().fatal.clone()
     }
 
-    pub(super) fn begin(&self, trial: &Trial, threads: u32) {
+    /// Why calls failed so far, in place of what was known.
+    pub(crate) fn set_failures(&self, failures: &[(String, u64)]) {
+        let mut seen = self.lock();
+        seen.failures.clear();
+        for (why, count) in failures {
+            count_reason(&mut seen.failures, why, *count);
+        }
+    }
+
+    pub(crate) fn begin(&self, trial: &Trial, threads: u32) {
         *self.lock() = Seen::new(*trial, threads);
-        self.control.send_replace(Control {
-            schedule: None,
-            threads,
-            stop: false,
+        // Whether it is over is asked under the lock, so that an end at the same time is not lost.
+        self.control.send_modify(|control| {
+            *control = Control {
+                schedule: None,
+                threads,
+                stop: self.is_over(),
+                cancelled: false,
+            };
         });
     }
 
@@ -163,7 +222,7 @@ impl Live {
         self.control.subscribe()
     }
 
-    pub(super) fn add(&self, interval: &Interval, counts: bool) {
+    pub(crate) fn add(&self, interval: &Interval, counts: bool) {
         let mut seen = self.lock();
         if counts {
             seen.total.add(&interval.measured);
@@ -175,9 +234,10 @@ impl Live {
     }
 
     /// A second is over, and all workers told.
-    pub(super) fn second_ended(&self, now_ns: u64, counts: bool) {
+    pub(crate) fn second_ended(&self, now_ns: u64, counts: bool) {
         let mut seen = self.lock();
-        seen.now_ns = now_ns;
+        (seen.now_ns, seen.counts) = (now_ns, counts);
+        seen.seconds += 1;
         let fresh = Measured::new(Duration::from_secs(1));
         seen.second = std::mem::replace(&mut seen.next, fresh);
         let now = seen.total.reads.as_ref();
@@ -223,6 +283,8 @@ impl Seen {
             trial,
             threads,
             now_ns: 0,
+            seconds: 0,
+            counts: false,
             total: nothing(),
             second: nothing(),
             failures: Vec::new(),

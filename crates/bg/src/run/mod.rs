@@ -1,7 +1,7 @@
 //! A trial in this process: workers with their emulated threads, their results collected, their reads judged.
 //!
 //! ```text
-//!   Process::run ──spawns──► worker threads: connect ──► wait for the start ──► emulated threads (emulate, act, call)
+//!   Process::run ──spawns──► worker threads: connect ──► (gate) ──► the start ──► emulated threads (emulate, act, call)
 //!        ▲                         │ every second                                      │ each call
 //!        └── Interval ─────────────┘                                    records ───────┴──► trace/writer ──► judge
 //! ```
@@ -15,6 +15,7 @@
 //! 1. Between the two stamps of a call there is nothing but the call.
 //! 2. A call is measured if it was meant to begin within the measured time; all calls are traced.
 //! 3. A trial ends when every call has its answer or its timeout: no outcome is lost.
+//! 4. No worker begins before all are connected and whoever guards the gate lets them.
 
 mod act;
 mod call;
@@ -28,6 +29,7 @@ mod under_way;
 mod worker;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,13 +41,13 @@ use crate::clock::Clock;
 use crate::draw::{Cells, Drawing};
 use crate::judge;
 use crate::load;
-use crate::measure::{Effort, Laboratory, Load, Measured, Trial};
+use crate::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
 use crate::mix::Mix;
 use crate::population::Population;
 use crate::state::State;
 use crate::store::Store;
 use crate::trace;
-use live::{Interval, Live};
+use live::{Interval, Live, Tell, Watchable};
 
 /// All of a trial but its load.
 pub struct Setup {
@@ -115,10 +117,11 @@ pub struct Process {
     known: bool,
     online: bool,
     on_second: Option<Tell>,
+    gate: Option<Gate>,
 }
 
-/// Whom to tell after each second.
-type Tell = Box<dyn FnMut(&Live)>;
+/// Returns when a trial that is ready may begin, or why it must not.
+type Gate = Box<dyn FnMut() -> Result<(), String>>;
 
 /// What workers share.
 struct Shared<'a> {
@@ -133,7 +136,7 @@ struct Shared<'a> {
 
 /// When the parts of a trial are, on its clock.
 #[derive(Clone, Copy, Debug)]
-struct Schedule {
+pub(crate) struct Schedule {
     clock: Clock,
     measured_from: u64,
     end: u64,
@@ -210,6 +213,7 @@ impl Process {
             known: false,
             online: false,
             on_second: None,
+            gate: None,
             setup: Arc::new(setup),
         })
     }
@@ -233,17 +237,28 @@ impl Process {
         self.on_second = Some(Box::new(tell));
     }
 
+    /// Called in each trial when all workers are connected; the trial begins when it returns.
+    pub fn before_start(&mut self, gate: impl FnMut() -> Result<(), String> + 'static) {
+        self.gate = Some(Box::new(gate));
+    }
+
     /// Loads the population into an emptied data store; members are as the population has them again.
     ///
     /// # Errors
     ///
-    /// Why it could not be loaded.
+    /// Why it could not be loaded; that it was told to end.
     pub fn load(&mut self, tell: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
         load::load(
             &self.setup.store,
             &self.setup.population,
             self.setup.workers,
-            tell,
+            &mut |progress| {
+                tell(progress);
+                match self.live.is_over() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            },
         )?;
         self.state = Arc::new(State::new(self.setup.population.clone()));
         self.known = true;
@@ -300,14 +315,40 @@ impl Process {
     }
 }
 
+impl Watchable for Process {
+    fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    fn watch(&mut self, tell: Tell) {
+        self.on_second = Some(tell);
+    }
+}
+
 impl Laboratory for Process {
     fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn is_over(&self) -> bool {
+        self.live.is_over()
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
         self.check(trial)?;
+        if self.is_over() {
+            return Err("it was told to end before the trial began".to_owned());
+        }
         if self.setup.store.is_volatile() && !self.known {
             self.load(&mut |_| {})?;
         }
         self.trials += 1;
         let folder = self.trace_folder();
+        let scratch = self.setup.tracing == Tracing::Scratch;
+        let _scratch = folder
+            .clone()
+            .filter(|_| scratch)
+            .map(crate::scratch::Scratch::new);
         let writer = folder
             .as_deref()
             .map(|folder| {
@@ -330,8 +371,8 @@ impl Laboratory for Process {
             load: trial.load,
             unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
         };
-        let mut on_second = self.on_second.take();
-        let mut measured = thread::scope(|scope| {
+        let (mut on_second, mut gate) = (self.on_second.take(), self.gate.take());
+        let measured = thread::scope(|scope| {
             for index in 0..self.setup.workers {
                 let (sender, shared) = (sender.clone(), &shared);
                 let recorder = writer.as_ref().map(|writer| writer.recorder(index));
@@ -343,24 +384,30 @@ impl Laboratory for Process {
                     .expect("threads can be made");
             }
             drop(sender);
+            let mut after_second = |measured: bool, elapsed: Duration| {
+                if let Some(tell) = &mut on_second {
+                    tell(&self.live);
+                }
+                if measured && self.live.seen(|seen| enough(&seen.total, elapsed)) {
+                    self.live.stop();
+                }
+            };
             let collected = self
                 .wait_for_connections(&receiver)
+                .and_then(|()| gate.as_mut().map_or(Ok(()), |gate| gate()))
                 .map(|()| self.start(trial))
                 .inspect(|schedule| self.live.go(*schedule))
-                .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut on_second));
-            self.live.stop();
+                .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut after_second));
+            self.live.cancel();
             collected
-        })?;
+        });
+        (self.on_second, self.gate) = (on_second, gate);
+        let mut measured = measured?;
         self.known = true;
-        self.on_second = on_second;
         if let (Some(writer), Some(folder)) = (writer, folder) {
             writer.finish()?;
             if !self.setup.store.is_hollow() {
                 measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
-            }
-            if self.setup.tracing == Tracing::Scratch {
-                std::fs::remove_dir_all(&folder)
-                    .map_err(|why| format!("cannot remove {}: {why}", folder.display()))?;
             }
         }
         Ok(measured)
@@ -388,7 +435,7 @@ impl Process {
         schedule: Schedule,
         trial: &Trial,
         receiver: &Receiver<Message>,
-        on_second: &mut Option<Tell>,
+        after_second: &mut dyn FnMut(bool, Duration),
     ) -> Result<Measured, String> {
         let mut cpu = effort::process_cpu();
         let (mut ended, mut busiest) = (0, Duration::ZERO);
@@ -420,9 +467,9 @@ impl Process {
                 if end == schedule.measured_from {
                     cpu = effort::process_cpu();
                 }
-                if let Some(tell) = on_second {
-                    tell(&self.live);
-                }
+                let elapsed = end.saturating_sub(schedule.measured_from);
+                let counts = schedule.is_measured(complete - 1);
+                after_second(counts, Duration::from_nanos(elapsed));
             }
         }
         if !told.is_empty() {

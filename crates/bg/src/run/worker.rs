@@ -109,7 +109,7 @@ async fn supervise(
     mut control: watch::Receiver<Control>,
     tell: &dyn Fn(Message),
 ) {
-    let started = control.wait_for(|control| control.schedule.is_some() || control.stop);
+    let started = control.wait_for(|control| control.schedule.is_some() || control.cancelled);
     let Some(schedule) = started.await.ok().and_then(|control| control.schedule) else {
         return;
     };

@@ -1,7 +1,7 @@
 //! The agreement: what a data store promises, and whether a trial kept it.
 //!
 //! `"95% < 100ms, view-profile: 99% < 10ms, 0.1% unpredictable, 60s"` are four clauses: three to be met, and how long the trial lasts that
-//! confirms a rating. `grammar` reads them; here they are judged.
+//! confirms a rating. `grammar` reads them, `early` says when a trial is hopeless before its end; here they are judged.
 //!
 //! A clause is judged by a [`Tally`]: of so many calls (or reads), so many were good. Tallies of several trials at one load add up, so
 //! a clause that chance could have decided either way can be asked again with more.
@@ -23,6 +23,7 @@ use crate::action::Action;
 use crate::duration::Time;
 use crate::measure::{Level, Measured};
 
+mod early;
 mod grammar;
 
 pub use grammar::Misread;

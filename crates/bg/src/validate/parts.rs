@@ -16,6 +16,7 @@ use larder_validate::trace::{Initial, Options, judge, part};
 
 use super::Records;
 use super::files::{self, told};
+use crate::scratch::Scratch;
 
 /// What a record takes while its part is judged: itself, its place in the order of items, its share of an item's structures.
 const RECORD_COST: u64 = 256;
@@ -88,7 +89,7 @@ pub fn judge_within(
 
 /// A folder of parts being written; it goes when this does.
 struct Parts {
-    folder: PathBuf,
+    folder: Scratch,
     parts: Vec<Part>,
 }
 
@@ -104,13 +105,13 @@ impl Parts {
         let folder = bound.scratch.join(name);
         fs::create_dir(&folder).map_err(|why| told(&folder, &why))?;
         let mut made = Parts {
-            folder,
+            folder: Scratch::new(folder),
             parts: Vec::with_capacity(count),
         };
         // A quarter of the memory is for what waits to be written.
         let buffer = (bound.memory_bytes as usize / 4 / count).clamp(1 << 12, 1 << 20);
         for number in 0..count {
-            let path = made.folder.join(format!("part-{number:03}.trace"));
+            let path = made.folder.path().join(format!("part-{number:03}.trace"));
             let file = (bound.create)(&path).map_err(|why| unwritten(&path, &why))?;
             let mut file = BufWriter::with_capacity(buffer, file);
             let header = file.write_all(&Encoder::header());
@@ -140,13 +141,6 @@ impl Parts {
             Ok(part.path)
         });
         finished.collect()
-    }
-}
-
-impl Drop for Parts {
-    fn drop(&mut self) {
-        // Nothing better can be done with a folder that cannot be removed than to leave it.
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

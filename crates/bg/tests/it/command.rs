@@ -1,7 +1,6 @@
 //! The command line, as a user types it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -119,22 +118,15 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     check(&["validate", "/nosuch"], "/nosuch/population.json");
 }
 
-/// Starts a long run with a trace and waits until it has told of a second.
-fn start(trace: &Path) -> (std::process::Child, BufReader<std::process::ChildStderr>) {
-    let mut run = bg(&[
-        "run",
-        "--store",
-        "memory",
-        "--threads",
-        "2",
-        "--duration",
-        "1h",
-        "--json",
-    ]);
-    let run = run
-        .args(SMALL)
-        .args(["--between", "1ms", "--trace"])
-        .arg(trace);
+/// Starts a long run and waits until it has told of a second.
+fn start(
+    store: &str,
+    more: impl FnOnce(&mut Command),
+) -> (std::process::Child, BufReader<std::process::ChildStderr>) {
+    let mut run = bg(&["run", "--store", store, "--threads", "2"]);
+    run.args(["--duration", "1h", "--json"]).args(SMALL);
+    run.args(["--between", "1ms"]);
+    more(&mut run);
     let mut child = run
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -151,10 +143,18 @@ fn start(trace: &Path) -> (std::process::Child, BufReader<std::process::ChildStd
 
 #[test]
 fn an_interrupt_leaves_a_valid_report_and_trace() {
+    for signal in [Signal::INT, Signal::TERM] {
+        interrupted_by(signal);
+    }
+}
+
+fn interrupted_by(signal: Signal) {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    let (mut child, _err) = start(&trace);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let (mut child, _err) = start("memory", |run| {
+        run.arg("--trace").arg(&trace);
+    });
+    kill_process(Pid::from_child(&child), signal).unwrap();
     let mut out = String::new();
     child
         .stdout
@@ -174,6 +174,65 @@ fn an_interrupt_leaves_a_valid_report_and_trace() {
             .status
             .success()
     );
+}
+
+#[test]
+fn a_run_that_is_ended_at_once_or_fails_leaves_no_scratch_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let left = || std::fs::read_dir(folder.path()).unwrap().count();
+    // A call that takes an hour: a first signal waits for it, a second one does not.
+    let (mut child, err) = start("faulty:memory", |run| {
+        run.env("TMPDIR", folder.path());
+        run.args(["--set", "stall=0.01", "--set", "stall-for=1h"]);
+        run.args(["--timeout", "1h", "--sla", "99% < 1s, 0% unpredictable"]);
+    });
+    assert_eq!(left(), 1);
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut lines = err.lines();
+    assert!(lines.any(|line| line.unwrap().contains("once more to give up")));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(left(), 0);
+    // A disk that is full.
+    let script = "trap '' XFSZ; ulimit -f 4096; exec \"$@\"";
+    let mut run = Command::new("sh");
+    run.args([
+        "-c",
+        script,
+        "sh",
+        env!("CARGO_BIN_EXE_bg"),
+        "run",
+        "--store",
+        "memory",
+    ]);
+    run.args(["--duration", "1h", "--quiet", "--sla", "0% unpredictable"]);
+    let output = run
+        .args(SMALL)
+        .env("TMPDIR", folder.path())
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(left(), 0);
+}
+
+#[test]
+fn a_load_that_is_interrupted_ends() {
+    let mut load = bg(&[
+        "run",
+        "--store",
+        "memory",
+        "--members",
+        "500000",
+        "--friends",
+        "2",
+    ]);
+    load.args(["--resources", "1", "--duration", "1h"]);
+    let mut child = load.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("members, ")));
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(lines.any(|line| line.unwrap().contains("it was told to end")));
+    assert!(!child.wait().unwrap().success());
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Coordinators and clients as processes on loopback: results add up, and a client that dies ends the trial with its name.
 
-use std::io::{BufRead, BufReader, Lines, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use larder_bg::coordinate::Fleet;
 use larder_bg::measure::{Laboratory, Load, Trial};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A `bg client`; ends with the test.
 struct Client {
@@ -20,8 +22,14 @@ struct Client {
 
 impl Client {
     fn start() -> Client {
+        Client::start_in(&std::env::temp_dir())
+    }
+
+    /// With its scratch traces in this folder.
+    fn start_in(folder: &Path) -> Client {
         let mut process = Command::new(env!("CARGO_BIN_EXE_bg"))
             .args(["client", "--listen", "127.0.0.1:0"])
+            .env("TMPDIR", folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -56,13 +64,18 @@ impl Drop for Client {
 }
 
 fn coordinator(clients: &[&Client], words: &[&str]) -> Command {
+    let addresses: Vec<&str> = clients.iter().map(|client| &*client.address).collect();
+    coordinator_at(&addresses, words, "memory")
+}
+
+fn coordinator_at(clients: &[&str], words: &[&str], store: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
     command.arg("coordinator");
     for client in clients {
-        command.args(["--client", &client.address]);
+        command.args(["--client", client]);
     }
     command.args(words);
-    command.args(["--store", "memory", "--members", "400"]);
+    command.args(["--store", store, "--members", "400"]);
     command.args(["--friends", "10", "--resources", "5", "--workers", "1"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -190,8 +203,11 @@ fn scripted(answers: &'static [&'static str]) -> (String, thread::JoinHandle<Opt
         let (mut stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         for answer in answers {
+            // An empty one hears what is asked next without a word.
             lines.next()?.ok()?;
-            stream.write_all(format!("{answer}\n").as_bytes()).ok()?;
+            if !answer.is_empty() {
+                stream.write_all(format!("{answer}\n").as_bytes()).ok()?;
+            }
         }
         Some(stream)
     });
@@ -218,15 +234,247 @@ fn trial(answers: &'static [&'static str]) -> String {
 
 #[test]
 fn clients_that_are_none_are_told_apart() {
-    const HELLO: &str = r#"{"hello":{"protocol":1}}"#;
+    const HELLO: &str = r#"{"hello":{"protocol":2}}"#;
     const PREPARED: &str = r#"{"prepared":{"mass":1.0,"members":9}}"#;
-    let other = trial(&[r#"{"hello":{"protocol":2}}"#]);
-    assert!(other.contains("protocol 2"), "{other}");
+    let other = trial(&[r#"{"hello":{"protocol":3}}"#]);
+    assert!(other.contains("protocol 3"), "{other}");
     let junk = trial(&["+PONG"]);
-    assert!(junk.contains("not a message of protocol 1"), "{junk}");
+    assert!(junk.contains("not a message of protocol 2"), "{junk}");
     assert_eq!(trial(&[HELLO, PREPARED]), "no sign of life for 0.2 s");
     let failed = trial(&[HELLO, r#"{"failed":{"why":"no such store"}}"#]);
     assert_eq!(failed, "no such store");
     let odd = trial(&[HELLO, PREPARED, PREPARED]);
     assert!(odd.contains("answered with prepared"), "{odd}");
+    // Nobody is done who was not told to go.
+    let hasty = trial(&[HELLO, PREPARED, DONE]);
+    assert!(hasty.contains("answered with done"), "{hasty}");
+    // One that is ready and then silent was told to go.
+    assert_eq!(
+        trial(&[HELLO, PREPARED, r#""ready""#]),
+        "no sign of life for 0.2 s"
+    );
+}
+
+const DONE: &str = r#"{"done":{"measured":{"seconds":1.0,"actions":{},"sessions":0,"reads":null,"series":[],"effort":null},"failures":[],"injected":[]}}"#;
+
+/// A client of a test's own, which hears one order at a time.
+struct Puppet {
+    stream: TcpStream,
+    orders: Lines<BufReader<TcpStream>>,
+}
+
+impl Puppet {
+    fn accept(listener: &TcpListener) -> Puppet {
+        let (stream, _) = listener.accept().unwrap();
+        let orders = BufReader::new(stream.try_clone().unwrap()).lines();
+        Puppet { stream, orders }
+    }
+
+    /// Waits for an order and says something.
+    fn answer(&mut self, order: &str, answer: &str) {
+        let heard = self.orders.next().unwrap().unwrap();
+        assert!(heard.contains(order), "{order}: {heard}");
+        self.say(answer);
+    }
+
+    fn say(&mut self, what: &str) {
+        self.stream
+            .write_all(format!("{what}\n").as_bytes())
+            .unwrap();
+    }
+}
+
+/// Two clients, the first of which is ready; the other says `then`. What the coordinator came to, and what both heard of it.
+fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
+    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let address = |listener: &TcpListener| (listener.local_addr().unwrap().to_string(), 1.0);
+    let clients = listeners.iter().map(address).collect();
+    let ran = thread::spawn(move || {
+        let mut fleet = Fleet::new(clients, Vec::new(), false, false);
+        let measured = fleet.run(&Trial {
+            load: Load::Threads(4),
+            warmup: Duration::ZERO,
+            duration: Duration::from_secs(1),
+        });
+        measured.map(|measured| measured.duration.as_secs_f64())
+    });
+    let [mut one, mut other] = listeners.map(|listener| {
+        let mut puppet = Puppet::accept(&listener);
+        puppet.answer("hello", r#"{"hello":{"protocol":2}}"#);
+        puppet
+    });
+    for puppet in [&mut one, &mut other] {
+        puppet.answer("prepare", r#"{"prepared":{"mass":0.5,"members":9}}"#);
+    }
+    one.answer("trial", r#""ready""#);
+    other.answer("trial", then);
+    let heard = [&mut one, &mut other].map(|puppet| {
+        let heard = puppet.orders.next().and_then(Result::ok);
+        if heard.is_some() {
+            puppet.say(DONE);
+        }
+        heard
+    });
+    (ran.join().unwrap(), heard)
+}
+
+#[test]
+fn no_client_begins_before_all_are_ready() {
+    let (ran, heard) = ready_and(r#""ready""#);
+    assert_eq!(ran, Ok(1.0));
+    let go = || Some(r#""go""#.to_owned());
+    assert_eq!(heard, [go(), go()]);
+    // Nobody hears of a start that is not.
+    let (ran, heard) = ready_and(r#"{"failed":{"why":"no data store"}}"#);
+    assert!(ran.unwrap_err().ends_with(": no data store"));
+    assert_eq!(heard, [None, None]);
+}
+
+#[test]
+fn a_client_that_does_not_get_ready_says_why_and_nobody_begins() {
+    let (one, other) = (Client::start(), Client::start());
+    // Nothing listens there.
+    let words = ["run", "--threads", "4", "--duration", "60s"];
+    let mut command = coordinator_at(&[&one.address, &other.address], &words, "redis");
+    let output = command.args(["--at", "127.0.0.1:1"]).output().unwrap();
+    let told = text(&output);
+    assert!(
+        !output.status.success() && told.contains("client 127.0.0.1:"),
+        "{told}"
+    );
+    assert!(
+        told.contains("cannot connect to the data store redis"),
+        "{told}"
+    );
+}
+
+/// Of an interrupted coordinator: what its clients measured by then, and their trials are over.
+#[test]
+fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (mut one, mut other) = (Client::start(), Client::start());
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        let words = [
+            "run",
+            "--threads",
+            "4",
+            "--duration",
+            "1h",
+            "--json",
+            "--online",
+        ];
+        let mut command = coordinator(&[&one, &other], &words);
+        command.args(["--between", "1ms", "--trace"]).arg(&trace);
+        let mut running = command.spawn().unwrap();
+        // Lines of its seconds are on the error's side.
+        let mut seconds = BufReader::new(running.stderr.take().unwrap()).lines();
+        assert!(seconds.any(|line| line.unwrap().contains("4 threads")));
+        kill_process(Pid::from_child(&running), signal).unwrap();
+        let output = running.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(json["seconds"].as_f64().unwrap() < 3000.0);
+        assert!(json["reads"]["reads"].as_u64().unwrap() > 0, "{json}");
+        assert_eq!(json["reads"]["unpredictable"], 0);
+        for client in [&mut one, &mut other] {
+            client.wait_for("the coordinator has gone");
+        }
+    }
+}
+
+#[test]
+fn a_rating_by_clients_is_interrupted_with_a_report() {
+    let mut one = Client::start();
+    let words = ["rate", "--sla", "95% < 1s, 60s", "--trial", "60s", "--json"];
+    let running = coordinator(&[&one], &words).spawn().unwrap();
+    one.wait_for("trial: ");
+    kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+    let output = running.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["end"], "interrupted");
+}
+
+#[test]
+fn a_client_told_to_end_says_so_and_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut one = Client::start_in(folder.path());
+    let words = [
+        "run",
+        "--threads",
+        "2",
+        "--duration",
+        "1h",
+        "--sla",
+        "95% < 1s, 0% unpredictable",
+    ];
+    let mut running = coordinator(&[&one], &words).spawn().unwrap();
+    let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().contains("2 threads")));
+    let traces = || std::fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(traces(), 1, "a scratch trace while it runs");
+    kill_process(Pid::from_child(&one.process), Signal::TERM).unwrap();
+    assert!(one.process.wait().unwrap().success());
+    assert_eq!(traces(), 0);
+    assert!(told.any(|line| line.unwrap().contains("it was told to end")));
+    assert!(!running.wait().unwrap().success());
+}
+
+#[test]
+fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
+    let (one, other) = (Client::start(), Client::start());
+    let words = [
+        "run",
+        "--threads",
+        "4",
+        "--duration",
+        "1h",
+        "--online",
+        "--deck",
+        "0",
+    ];
+    let mut command = coordinator(&[&one, &other], &words);
+    let folder = tempfile::tempdir().unwrap();
+    command
+        .args(["--between", "1ms", "--trace"])
+        .arg(folder.path().join("trace"));
+    let mut running = command.spawn().unwrap();
+    let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
+    let invitation = told
+        .find(|line| line.as_ref().unwrap().contains("deck at "))
+        .unwrap()
+        .unwrap();
+    let address = invitation
+        .trim_start_matches("deck at http://")
+        .trim_end_matches('/')
+        .to_owned();
+    assert!(told.any(|line| line.unwrap().contains("4 threads")));
+    let said = ask(&address, "POST /v1/threads", r#"{"threads":2}"#);
+    assert!(said.contains("200 OK"), "{said}");
+    assert!(told.any(|line| line.unwrap().contains("2 threads")));
+    // Some seconds on, reads of both were judged.
+    let reads = || {
+        let state = ask(&address, "GET /v1/state", "");
+        let json = state.split("\r\n\r\n").nth(1).unwrap();
+        let json: serde_json::Value = serde_json::from_str(json).unwrap();
+        json["reads"]["reads"].as_u64().unwrap_or(0)
+    };
+    assert!((0..10).any(|_| reads() > 0 || told.next().unwrap().is_err()));
+    let said = ask(&address, "POST /v1/stop", "{}");
+    assert!(said.contains("200 OK"), "{said}");
+    assert!(running.wait().unwrap().success());
+}
+
+/// One request of HTTP, and all of its answer.
+fn ask(address: &str, what: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = format!(
+        "{what} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }

@@ -1,7 +1,9 @@
 //! Ratings of data stores that are formulas: the right load is known, and how many experiments it takes is counted.
 
+use std::time::Duration;
+
 use larder_bg::action::Action;
-use larder_bg::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::measure::{Enough, Laboratory, Load, Measured, Trial};
 use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate};
 
 /// A store that does `throughput` actions a second of which `within` (0 to 1) are in time, at a load and for so long.
@@ -46,6 +48,76 @@ impl Random {
     fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// The same, second by second, so that a trial may end early.
+struct BySecond<T, W>(Model<T, W>);
+
+impl<T: Fn(f64) -> f64, W: Fn(f64, f64) -> f64> Laboratory for BySecond<T, W> {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+        let mut measured = Measured::new(Duration::ZERO);
+        let second = Trial {
+            duration: Duration::from_secs(1),
+            ..*trial
+        };
+        while measured.duration < trial.duration {
+            let next = self.0.run(&second)?;
+            let elapsed = measured.duration + second.duration;
+            measured.add(&next);
+            measured.duration = elapsed;
+            if enough(&measured, elapsed) {
+                break;
+            }
+        }
+        Ok(measured)
+    }
+}
+
+#[test]
+fn trials_that_clearly_miss_end_early_and_the_rating_stays_the_same() {
+    for goal in [Goal::Soar, Goal::Socialites] {
+        for edge in [7, 100, 1000] {
+            let rated = |full_trials| {
+                let mut plan = plan(goal);
+                (plan.full_trials, plan.trial) = (full_trials, Duration::from_secs(10));
+                // Some are late below the edge, too, and many more above it.
+                let within = move |load: f64, _: f64| 0.99 - 0.09 * f64::from(load > edge as f64);
+                let mut laboratory = BySecond(Model {
+                    throughput: |load| 100.0 * load,
+                    within,
+                    noise: 0.01,
+                    random: Random(3),
+                });
+                rate(&plan, &mut laboratory, &mut |_| true)
+            };
+            let (full, early) = (rated(true), rated(false));
+            assert!(
+                early.load().abs_diff(full.load()) * 50 <= edge,
+                "{}",
+                story(&early)
+            );
+            for one in &early.experiments {
+                let whole = one.measured.duration >= Duration::from_secs(10);
+                assert!(
+                    whole || one.ended_early && !one.verdict.met,
+                    "{}",
+                    story(&early)
+                );
+                assert_eq!(one.load <= edge, one.verdict.met, "{}", story(&early));
+            }
+            let missed = early.experiments.iter().filter(|one| !one.verdict.met);
+            let longest = missed.map(|one| one.measured.duration).max();
+            assert!(longest <= Some(Duration::from_secs(2)), "{longest:?}");
+            assert!(longest.is_some(), "{}", story(&early));
+            let best = early.best().unwrap();
+            assert_eq!(best.measured.duration, Duration::from_secs(60));
+            assert!(full.experiments.iter().all(|one| !one.ended_early));
+        }
     }
 }
 

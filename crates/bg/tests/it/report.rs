@@ -243,7 +243,7 @@ fn the_command_rates_a_store_and_writes_the_report() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
     assert!(
-        text.starts_with("note: the largest load allowed, 2,") || text.starts_with("SoAR "),
+        text.contains("\nSoAR ") || text.starts_with("SoAR "),
         "{text}"
     );
     assert!(text.contains(&format!("--sla '{sla}'")), "{text}");
