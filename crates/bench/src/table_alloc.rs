@@ -1,34 +1,41 @@
-//! An allocator that counts, so that every rival's bytes are counted the same way: what was asked for.
+//! An allocator that counts, so that every rival's bytes are counted the same way: what was asked for, by each thread.
+//! An atomic count for all threads would cost a write as much as the memory that it asks for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
 
-static ASKED: AtomicUsize = AtomicUsize::new(0);
+thread_local! {
+    static ASKED: Cell<usize> = const { Cell::new(0) };
+}
 
 struct Counting;
 
-/// Bytes asked of the allocator and not given back.
+/// Bytes that this thread has asked of the allocator and not given back.
 pub fn asked() -> usize {
-    ASKED.load(Ordering::Relaxed)
+    ASKED.get()
+}
+
+/// Memory may be given back by another thread than asked for it, so a count may pass zero.
+fn count(more: usize, less: usize) {
+    ASKED.set(ASKED.get().wrapping_add(more).wrapping_sub(less));
 }
 
 // SAFETY: everything is passed to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.fetch_add(layout.size(), Ordering::Relaxed);
+        count(layout.size(), 0);
         // SAFETY: by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        ASKED.fetch_sub(layout.size(), Ordering::Relaxed);
+        count(0, layout.size());
         // SAFETY: by the caller.
         unsafe { System.dealloc(at, layout) }
     }
 
     unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ASKED.fetch_add(size, Ordering::Relaxed);
-        ASKED.fetch_sub(layout.size(), Ordering::Relaxed);
+        count(size, layout.size());
         // SAFETY: by the caller.
         unsafe { System.realloc(at, layout, size) }
     }

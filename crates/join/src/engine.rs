@@ -16,6 +16,7 @@ use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{KeyRange, table_name};
 use crate::log::LogEntry;
+use crate::maintain::Common;
 use crate::pages::Pages;
 use crate::put_off::PutOff;
 use crate::rows::{Rows, Value};
@@ -57,6 +58,7 @@ pub struct Engine {
     pub(crate) foreign: Vec<(u16, KeyRange)>,
     pub(crate) unsubscribed: Vec<(u16, KeyRange)>,
     pub(crate) scratch_lists: Vec<u32>,
+    pub(crate) scratch_common: Option<Box<Common>>,
     /// Lists of auto joins that were written.
     pub(crate) doubtful: Vec<(JoinId, u32)>,
     pub(crate) serial: u32,

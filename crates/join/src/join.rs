@@ -289,6 +289,14 @@ impl Join {
         self.status.covering(&range.lo, &range.hi)
     }
 
+    /// The fill that is the rest of a group from some key on, or the whole group.
+    pub fn fill_of_head(&self, head: &[u8]) -> Option<u32> {
+        self.tails
+            .get(head)
+            .or_else(|| self.wholes.get(head))
+            .copied()
+    }
+
     /// What a filled range is known by in `wholes` (`true`) or in `tails`.
     fn known_by<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
         if is_successor(&range.lo, &range.hi) {
@@ -301,8 +309,7 @@ impl Join {
     /// Looks for the group of a fill's prefix, for fan-out and reads.
     pub fn aim(&mut self, number: u32) {
         let fill = self.fills.get(number);
-        let group = self.output.rows.group(&fill.prefix);
-        let mut target = Target::new(fill, group);
+        let mut target = Target::new(fill, &self.output.rows);
         let at = number as usize;
         if at >= self.targets.len() {
             self.targets
@@ -311,7 +318,7 @@ impl Join {
         }
         target.keep_marks(&self.targets[at]);
         self.targets[at] = target;
-        if let Some(group) = group
+        if let Some(group) = target.group
             && target.is_tail
         {
             let group = group.index();

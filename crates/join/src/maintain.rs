@@ -29,9 +29,9 @@ pub(crate) struct Seen<'a> {
     pub new: Option<&'a Value>,
 }
 
-/// What a run of entries has in common.
+/// What a run of entries has in common. The engine keeps the buffers: a write asks for no memory but its rows'.
 #[derive(Default)]
-struct Common {
+pub(crate) struct Common {
     /// The slots of the source key alone.
     binding: Binding,
     /// The output key's end for plain entries whose fills fix this many elements.
@@ -125,14 +125,27 @@ impl Engine {
 
     /// Applies a change to entries of one list.
     pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
-        let mut common = Common::default();
-        if !key_matches(join, seen.level, seen.key, &mut common.binding) {
-            return;
+        // What follows from the change may be seen by others meanwhile, with buffers of their own.
+        let mut common = self.scratch_common.take().unwrap_or_default();
+        common.binding.clear();
+        common.suffix_elements = None;
+        if key_matches(join, seen.level, seen.key, &mut common.binding) {
+            self.see_alike(join, entries, seen, &mut common);
         }
+        self.scratch_common = Some(common);
+    }
+
+    fn see_alike(
+        &mut self,
+        join: &mut Join,
+        entries: &[Entry],
+        seen: &Seen<'_>,
+        common: &mut Common,
+    ) {
         if seen.level < join.last_level() {
             entries
                 .iter()
-                .for_each(|e| note_pending(join, *e, seen, &mut common));
+                .for_each(|e| note_pending(join, *e, seen, common));
             return;
         }
         let wanted = self.is_read(join.table);
@@ -141,10 +154,10 @@ impl Engine {
             ..Effects::default()
         };
         if join.definition.copies_rows() && !wanted {
-            copy_to_all(join, entries, seen, &mut common);
+            copy_to_all(join, entries, seen, common);
         } else {
             for entry in entries {
-                apply_to_one(join, *entry, seen, &mut common, &mut effects);
+                apply_to_one(join, *entry, seen, common, &mut effects);
             }
         }
         self.conclude(join, effects);
@@ -267,6 +280,9 @@ fn prefetch(join: &Join, entries: &[Entry]) {
             .get(ahead)
             .and_then(|e| join.targets[e.fill as usize].group)
     };
+    if let Some(entry) = entries.get(32) {
+        crate::rows::prefetch(&join.targets[entry.fill as usize]);
+    }
     if let Some(group) = group(24) {
         join.output.rows.prefetch(group);
     }

@@ -180,15 +180,20 @@ impl Engine {
         if !is_read_at_once(join) {
             return None;
         }
-        let (group, prefix_len) = join.output.rows.group_of(lo)?;
-        let fill = *join.fill_of_group.get(group.index())?;
+        let head = join.output.rows.head(lo)?;
+        let (prefix, low) = lo.split_at(head.len());
+        if !hi.starts_with(prefix) && !is_successor(prefix, hi) {
+            return None;
+        }
+        let group = join.output.rows.group_of(prefix);
+        let fill = match group {
+            Some(group) => *join.fill_of_group.get(group.index())?,
+            // It is filled, perhaps, and has no rows.
+            None => join.fill_of_head(prefix)?,
+        };
         let target = join.targets.get_mut(fill as usize)?;
-        let (prefix, low) = lo.split_at(prefix_len);
-        let is_inside = target.group == Some(group)
-            && !target.unsettled
-            && target.holds(low)
-            && (hi.starts_with(prefix) || is_successor(prefix, hi));
-        if !is_inside {
+        let is_its = target.is_group && (group.is_none() || target.group == group);
+        if !is_its || target.unsettled || !target.holds(low) {
             return None;
         }
         if join.definition.mode == Mode::Auto {
@@ -202,7 +207,7 @@ impl Engine {
         Some(AtOnce {
             maker,
             group,
-            prefix_len,
+            prefix_len: prefix.len(),
         })
     }
 
@@ -217,7 +222,10 @@ impl Engine {
         let (prefix, low) = lo.split_at(found.prefix_len);
         let rows = &found.join_of(self).output.rows;
         let high = hi.strip_prefix(prefix);
-        let Some(mut rows) = rows.cursor_in(found.group, low, high, limits.reverse) else {
+        let Some(mut rows) = found
+            .group
+            .and_then(|group| rows.cursor_in(group, low, high, limits.reverse))
+        else {
             return;
         };
         let mut left = limits.limit.unwrap_or(u64::MAX);
@@ -235,7 +243,8 @@ impl Engine {
 /// A range inside the rest of one group, and the join that made it.
 struct AtOnce {
     maker: JoinId,
-    group: GroupId,
+    /// `None`: it has no rows.
+    group: Option<GroupId>,
     prefix_len: usize,
 }
 

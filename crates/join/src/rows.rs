@@ -109,9 +109,11 @@ impl Rows {
         self.table.split() == Split::Bytes(len)
     }
 
-    /// The group of a key, and how many bytes of the key name it.
-    pub fn group_of(&self, key: &[u8]) -> Option<(GroupId, usize)> {
-        Some((self.table.group(key)?, self.head(key)?.len()))
+    /// The group of a key, whose first page is asked for. `key` has what names its group, and may be that alone.
+    pub fn group_of(&self, key: &[u8]) -> Option<GroupId> {
+        let group = self.table.group(key)?;
+        self.table.prefetch_root(group);
+        Some(group)
     }
 
     /// Begins to look for the group with a prefix: first this for several, then `prefetch_sought`, then `find_sought`.
@@ -158,7 +160,8 @@ impl Rows {
         !self.is_head(prefix) || self.table.group(prefix).is_some()
     }
 
-    fn is_head(&self, prefix: &[u8]) -> bool {
+    /// Whether `prefix` is what the keys of a group begin with.
+    pub fn is_head(&self, prefix: &[u8]) -> bool {
         self.head(prefix)
             .is_some_and(|head| head.len() == prefix.len())
     }

@@ -5,10 +5,10 @@
 
 use crate::join::Fill;
 use crate::keyrange::successor;
-use crate::rows::GroupId;
+use crate::rows::{GroupId, Rows};
 
 /// The longest lower bound that a target holds.
-const LOW_BYTES: usize = 14;
+const LOW_BYTES: usize = 13;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Target {
@@ -19,6 +19,8 @@ pub struct Target {
     /// The fill is the rest of its group from here on; else what it holds must be compared with its range.
     low_len: u8,
     pub is_tail: bool,
+    /// The prefix is what all keys of some group of the output's table begin with, and no others.
+    pub is_group: bool,
     /// The fill has something to catch up with.
     pub unsettled: bool,
     /// Read since the evictor last came by.
@@ -31,9 +33,11 @@ pub struct Target {
 const _: () = assert!(size_of::<Target>() == 32);
 
 impl Target {
-    pub fn new(fill: &Fill, group: Option<GroupId>) -> Self {
+    pub fn new(fill: &Fill, rows: &Rows) -> Self {
+        let is_group = rows.is_head(&fill.prefix);
         let mut target = Target {
-            group,
+            group: rows.group(&fill.prefix),
+            is_group,
             elements: fill.elements,
             ..Target::default()
         };

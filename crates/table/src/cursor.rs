@@ -32,6 +32,7 @@ pub struct Cursor<'t> {
 const AHEAD: usize = 6;
 
 enum Next {
+    At(Place),
     Beyond(Place),
     Group,
 }
@@ -50,6 +51,13 @@ impl<'t> Cursor<'t> {
             leaf: None,
             fixed: 0,
         }
+    }
+
+    /// As [`Cursor::new`], forwards; where the first row of the first group lies is known.
+    pub(crate) fn at(groups: &'t Groups, spans: Spans<'t>, first: Place) -> Cursor<'t> {
+        let mut cursor = Cursor::new(groups, spans);
+        cursor.next = Next::At(first);
+        cursor
     }
 
     /// The next row, if any is left.
@@ -89,10 +97,14 @@ impl<'t> Cursor<'t> {
                         tree.next(place)
                     }
                 }
+                Next::At(place) => {
+                    self.enter();
+                    Some(place)
+                }
                 Next::Group => {
                     self.shown = None;
                     match self.enter() {
-                        Some(place) => place,
+                        Some((tree, near)) => self.first(tree, near),
                         None => return,
                     }
                 }
@@ -112,8 +124,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes to the next group's first row. `None` if no group is left; `Some(None)` if it has no such row.
-    fn enter(&mut self) -> Option<Option<Place>> {
+    /// Goes to the next group; says where its rows begin. `None` if no group is left.
+    fn enter(&mut self) -> Option<(&'t Tree, Bound<&'t [u8]>)> {
         let span = self.spans.next(self.groups)?;
         let group = self.groups.get(span.group);
         let tree = group.tree();
@@ -129,14 +141,19 @@ impl<'t> Cursor<'t> {
             (self.spans.from(span), self.spans.to(span))
         };
         self.bounded = far != Bound::Unbounded;
-        Some(match (near, self.spans.reverse) {
+        Some((tree, near))
+    }
+
+    /// A group's first row that is read.
+    fn first(&self, tree: &Tree, near: Bound<&[u8]>) -> Option<Place> {
+        match (near, self.spans.reverse) {
             (Bound::Unbounded, false) => Some(tree.first()),
             (Bound::Included(key), false) => tree.at_or_after(key, false),
             (Bound::Excluded(key), false) => tree.at_or_after(key, true),
             (Bound::Unbounded, true) => Some(tree.last()),
             (Bound::Included(key), true) => tree.at_or_before(key, false),
             (Bound::Excluded(key), true) => tree.at_or_before(key, true),
-        })
+        }
     }
 
     #[inline]

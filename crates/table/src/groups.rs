@@ -175,6 +175,14 @@ impl Groups {
         Some(self.id(number))
     }
 
+    /// Asks for the group's first page.
+    #[inline]
+    pub(crate) fn prefetch_root(&self, id: GroupId) {
+        if let Some(number) = self.resolve(id) {
+            self.get(number).tree().prefetch_root();
+        }
+    }
+
     /// Asks for the first rows of a group of one page, whose header is read.
     #[inline]
     pub(crate) fn prefetch_rows(&self, id: GroupId) {

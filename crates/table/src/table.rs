@@ -402,11 +402,23 @@ impl Table {
         reverse: bool,
     ) -> Option<Cursor<'t>> {
         let group = self.groups.resolve(group)?;
-        if !self.groups.get(group).tree().has_between(lo, hi) {
+        let tree = self.groups.get(group).tree();
+        let first = tree.at_or_after(lo, false)?;
+        if hi.is_some_and(|hi| !first.leaf.is_less(first.index, hi)) {
             return None;
         }
         let spans = Spans::within(group, lo, hi, reverse);
-        Some(Cursor::new(&self.groups, spans))
+        Some(if reverse {
+            Cursor::new(&self.groups, spans)
+        } else {
+            Cursor::at(&self.groups, spans, first)
+        })
+    }
+
+    /// Asks for the first page of a group, where a range read of it begins.
+    #[inline]
+    pub fn prefetch_root(&self, group: GroupId) {
+        self.groups.prefetch_root(group);
     }
 
     /// Asks the processor to fetch the group's record, the first thing that a put into it touches. In a loop over groups,

@@ -331,7 +331,7 @@ impl Tree {
             }
             page = child;
         }
-        let (found, index) = match page.search(key) {
+        let (found, index) = match page.search_near_end(key) {
             Ok(index) => (true, index),
             Err(index) => (false, index),
         };
@@ -343,13 +343,6 @@ impl Tree {
         } else {
             Some(place)
         }
-    }
-
-    /// Whether there are rows at a key or after it and before another, or the end.
-    #[inline]
-    pub(crate) fn has_between(&self, lo: &[u8], hi: Option<&[u8]>) -> bool {
-        let first = self.at_or_after(lo, false);
-        first.is_some_and(|first| hi.is_none_or(|hi| first.leaf.is_less(first.index, hi)))
     }
 
     /// The last row at a key or before it; strictly before it if `before`.

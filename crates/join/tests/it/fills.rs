@@ -356,3 +356,32 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
     assert_eq!(engine.count(b"x|", b"x}", now).unwrap().0, 12);
     assert_eq!(get(&mut engine, "n|all"), Some(b"12".to_vec()));
 }
+
+#[test]
+fn an_empty_timeline_is_known_to_be_empty_only_from_where_it_was_read() {
+    for at in ["", "at|"] {
+        let mut engine = Engine::new();
+        let timeline = format!(
+            "t|<user>|{at}<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>"
+        );
+        engine.create("timeline", &timeline, 0).expect("a join");
+        put(&mut engine, "s|ann|bob", "1");
+        put(&mut engine, "p|bob|0003", "x");
+        let shows = |engine: &mut Engine, from: &str, rows: &[&str]| {
+            let (outcome, found) = range(engine, &format!("t|ann|{at}{from}"), "t|ann}");
+            let keys: Vec<String> = rows.iter().map(|row| format!("t|ann|{at}{row}")).collect();
+            assert_eq!(outcome, Outcome::Done);
+            assert!(
+                found.iter().map(|(key, _)| key).eq(&keys),
+                "{at}: {found:?}"
+            );
+        };
+        shows(&mut engine, "0005", &[]);
+        shows(&mut engine, "0006", &[]);
+        shows(&mut engine, "0002", &["0003|bob"]);
+        engine.remove(b"p|bob|0003", 0).expect("remove");
+        shows(&mut engine, "0002", &[]);
+        put(&mut engine, "p|bob|0007", "y");
+        shows(&mut engine, "0005", &["0007|bob"]);
+    }
+}
