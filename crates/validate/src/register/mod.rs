@@ -120,7 +120,19 @@ impl Registers {
     }
 
     pub fn judge(&self, read: Content) -> Verdict {
+        self.judge_from(read, self.replaced(read.span.start))
+    }
+
+    /// The verdict, and whether reads of this span may differ. If they may not, they tell nothing that the writes do not.
+    pub(crate) fn judge_contested(&self, read: Content) -> (Verdict, bool) {
         let replaced = self.replaced(read.span.start);
+        (
+            self.judge_from(read, replaced),
+            self.contested_from(read.span, replaced),
+        )
+    }
+
+    fn judge_from(&self, read: Content, replaced: Option<u64>) -> Verdict {
         if replaced.is_none() && read.value == self.initial {
             return Verdict::Acceptable;
         }
@@ -170,13 +182,17 @@ impl Registers {
         (write.value == value).then_some(*latest)
     }
 
-    /// Whether reads of this span may differ. If they may not, they tell nothing that the writes do not.
-    pub(crate) fn is_contested(&self, read: Span) -> bool {
+    /// Whether reads of this span may differ.
+    fn is_contested(&self, read: Span) -> bool {
+        self.contested_from(read, self.replaced(read.start))
+    }
+
+    fn contested_from(&self, read: Span, replaced: Option<u64>) -> bool {
         let begun = self.begun.partition_point(|write| write.0 <= read.end);
         let Some((_, _, latest)) = begun.checked_sub(1).map(|last| self.begun[last]) else {
             return false;
         };
-        match self.replaced(read.start) {
+        match replaced {
             Some(replaced) => latest.second.is_some_and(|end| end >= replaced),
             None => true,
         }

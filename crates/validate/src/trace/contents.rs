@@ -55,17 +55,19 @@ impl ContentLane {
     pub fn judge(&mut self, reads: &[&Record], past: Option<&mut ContentLane>, sink: &mut Sink) {
         let registers = Registers::new(self.initial, &self.writes);
         self.ends.of(self.writes.iter().map(|write| write.span));
-        let mut explained = Vec::with_capacity(reads.len());
-        let mut refused = Vec::new();
+        let (mut contested, mut refused) = (Vec::new(), Vec::new());
         for read in reads {
-            let verdict = registers.judge(content(read));
+            let (verdict, differ) = registers.judge_contested(content(read));
             sink.level(read, Level::Members, verdict);
             sink.level(read, Level::Snapshot, verdict);
-            if verdict == Verdict::Acceptable {
-                explained.push(*read);
-                sink.judged(read, Found::Acceptable, self.ends.since(read.span));
-            } else {
+            if verdict != Verdict::Acceptable {
                 refused.push(*read);
+                continue;
+            }
+            sink.judged(read, Found::Acceptable, self.ends.since(read.span));
+            match differ {
+                true => contested.push(*read),
+                false => sink.level(read, Level::Atomic, verdict),
             }
         }
         match past {
@@ -77,9 +79,9 @@ impl ContentLane {
                 past.refuse(&registers, &refused, &self.ends, sink);
             }
         }
-        let contents: Vec<Content> = explained.iter().map(|read| content(read)).collect();
+        let contents: Vec<Content> = contested.iter().map(|read| content(read)).collect();
         let verdicts = judge_after(&registers, &self.writes, &contents, &mut self.shown);
-        for (read, verdict) in explained.iter().zip(verdicts) {
+        for (read, verdict) in contested.iter().zip(verdicts) {
             sink.level(read, Level::Atomic, verdict);
             if verdict == Verdict::Unacceptable {
                 sink.failed(read, Failure::WentBack, |failure| {
