@@ -1,5 +1,6 @@
 //! `bg validate`: judges a trace.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::thread::available_parallelism;
 
@@ -67,8 +68,7 @@ pub fn validate(arguments: Arguments) -> Result<(), String> {
                     known.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
                 },
             };
-            show(&report, &labels, arguments.json);
-            Ok(())
+            show(&report, &labels, arguments.json)
         }
         Format::BgText => validate_text(&arguments, cores, &bound),
     }
@@ -97,7 +97,7 @@ fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<(
             kind.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
         },
     };
-    show(&report, &labels, arguments.json);
+    show(&report, &labels, arguments.json)?;
     let (without_value, of_graph) = logs.left_out();
     if without_value + of_graph > 0 {
         eprintln!(
@@ -107,11 +107,15 @@ fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<(
     Ok(())
 }
 
-fn show(report: &Report, labels: &Labels<'_>, json: bool) {
-    if json {
-        println!("{}", print::json(report, labels));
-    } else {
-        print!("{}", print::words(report, labels));
+fn show(report: &Report, labels: &Labels<'_>, json: bool) -> Result<(), String> {
+    let text = match json {
+        true => format!("{}\n", print::json(report, labels)),
+        false => print::words(report, labels),
+    };
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        // Whoever read has read enough: `bg validate DIR | head`.
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|why| format!("cannot print: {why}")),
     }
 }
 

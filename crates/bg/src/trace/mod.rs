@@ -10,6 +10,7 @@
 mod writer;
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -83,7 +84,13 @@ impl Parameters {
 
     pub fn read(folder: &Path) -> Result<(Parameters, Population), String> {
         let path = folder.join(PARAMETERS);
-        let text = fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+        let text = fs::read(&path).map_err(|why| match why.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{} is no trace, it has no {PARAMETERS}: bg run --trace makes one; logs of the released BG want --format bg-text",
+                folder.display()
+            ),
+            _ => format!("{}: {why}", path.display()),
+        })?;
         let parameters: Parameters =
             serde_json::from_slice(&text).map_err(|why| format!("{}: {why}", path.display()))?;
         let friendships = match parameters.graph {

@@ -115,7 +115,7 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
         "--set x: memory has no settings",
     );
     check(&["load", "--store", "memory"], "gone with this process");
-    check(&["validate", "/nosuch"], "/nosuch/population.json");
+    check(&["validate", "/nosuch"], "/nosuch is no trace");
 }
 
 /// Starts a long run and waits until it has told of a second.

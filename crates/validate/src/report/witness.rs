@@ -155,7 +155,7 @@ impl Witness {
             }
             Failure::Class(Class::Future) => out.push_str("so only after the read"),
             Failure::Class(Class::Phantom) => out.push_str("nobody wrote that"),
-            Failure::Class(Class::Never) => out.push_str("never so"),
+            Failure::Class(Class::Never) => out.push_str("it never was so"),
             Failure::Class(Class::Untold) => out.push_str("not so at any time remembered"),
             Failure::WentBack => {
                 out.push_str("acceptable by itself, but an earlier read had seen what came later")
@@ -173,9 +173,11 @@ impl Witness {
             match change.effect {
                 Effect::Add(delta) => write!(out, "{delta:+}")?,
                 Effect::Set(value) => write!(out, "set to {value}")?,
-                Effect::Put(element) => write!(out, "{} in", names.element(self.item, element))?,
+                Effect::Put(element) => {
+                    write!(out, "{} put in", names.element(self.item, element))?
+                }
                 Effect::Remove(element) => {
-                    write!(out, "{} out", names.element(self.item, element))?
+                    write!(out, "{} taken out", names.element(self.item, element))?
                 }
                 Effect::Write(value) => write!(out, "version {value}")?,
             }
@@ -189,7 +191,7 @@ impl Witness {
             match change.span.end {
                 u64::MAX => out.push_str(", outcome unknown"),
                 end if end < self.read.start => write!(out, ", acknowledged at {}", at(end))?,
-                end => write!(out, " to {}", at(end))?,
+                end => write!(out, " to {}, while this was read", at(end))?,
             }
         }
         Ok(())
@@ -202,7 +204,7 @@ impl Witness {
         count: u32,
         difference: &Option<Difference>,
     ) -> std::fmt::Result {
-        write!(out, "{count} elements")?;
+        write!(out, "{count} element{}", if count == 1 { "" } else { "s" })?;
         let Some(difference) = difference else {
             return out.write_str(", more of them wrong than can be told apart");
         };

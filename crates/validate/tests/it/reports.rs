@@ -91,7 +91,7 @@ fn a_stale_list_names_the_member_who_is_missing_and_the_write_that_put_it_in() {
         ],
         &[
             "list-friends (session 40) read friends of member 17 from 203.000 ms to 204.000 ms and saw 2 elements, \
-             without member 88: stale by 101.000 ms, 1 write behind; member 88 in by accept-friend-request \
+             without member 88: stale by 101.000 ms, 1 write behind; member 88 put in by accept-friend-request \
              (session 41) from 100.000 ms, acknowledged at 102.000 ms",
         ],
     );
@@ -104,7 +104,7 @@ fn a_wrong_count_names_what_was_acceptable_and_what_was_in_flight() {
     check(
         &[unknown, record(2, 1203, 1204, What::ReadCount(9))],
         &[
-            "view-profile (session 42) read friends of member 17 from 1.203000 s to 1.204000 s and saw 9: never so; \
+            "view-profile (session 42) read friends of member 17 from 1.203000 s to 1.204000 s and saw 9: it never was so; \
              acceptable: 2, 3; +1 by accept-friend-request (session 41) from 150.000 ms, outcome unknown",
         ],
     );
@@ -125,11 +125,17 @@ fn strangers_repetitions_and_members_lost_are_named() {
         told(&[1, 2, 3, 999]),
         "4 elements, with member 999: nobody wrote that"
     );
-    assert_eq!(told(&[1, 2, 3, 2]), "4 elements, member 2 twice: never so");
-    assert_eq!(told(&[1, 3]), "2 elements, without member 2: never so");
+    assert_eq!(
+        told(&[1, 2, 3, 2]),
+        "4 elements, member 2 twice: it never was so"
+    );
+    assert_eq!(
+        told(&[1, 3]),
+        "2 elements, without member 2: it never was so"
+    );
     assert_eq!(
         told(&[7, 8, 9]),
-        "3 elements, more of them wrong than can be told apart: never so"
+        "3 elements, more of them wrong than can be told apart: it never was so"
     );
 }
 
