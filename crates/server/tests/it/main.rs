@@ -3,6 +3,8 @@
 mod cores;
 mod fetch;
 mod http;
+mod judged;
+mod killable;
 mod postgres;
 mod resp;
 mod source;

@@ -1,0 +1,364 @@
+//! One client acting at random on tables and joins, and writing down what it wrote and saw as `larder-validate` judges it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use larder_validate::Span;
+use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::set::Sketch;
+
+use super::link::{Link, Reply};
+
+/// Of sketches.
+pub const SEED: u64 = 7;
+
+/// Every output is on another core than some of its sources.
+pub const JOINS: [(&str, &str); 5] = [
+    ("votes", "votes|<thing> = count vote|<thing>|<voter>"),
+    ("by", "by|<voter>|<thing> = copy vote|<thing>|<voter>"),
+    (
+        "tline",
+        "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>",
+    ),
+    ("board", "board|<owner>|<thing> = copy note|<thing>|<owner>"),
+    ("sum", "sum|<account> = sum in|<account>|<n>"),
+];
+
+/// Things, voters, authors: few, so that calls meet.
+const FEW: u64 = 6;
+
+/// Items, by their highest 8 bits.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Voters for a thing: rows of `vote`, counted by `votes`.
+    Voters = 1,
+    /// What a voter voted for: a copied list.
+    By,
+    /// Posts on a timeline.
+    Timeline,
+    /// What a note says, itself and on its board.
+    Note,
+    /// Two numbers that transactions change together; of one account.
+    Given,
+    Taken,
+}
+
+impl Kind {
+    fn of(self, id: u64) -> u64 {
+        (self as u64) << 56 | id
+    }
+}
+
+pub struct Actor {
+    addr: SocketAddr,
+    link: Link,
+    clock: Instant,
+    session: u32,
+    random: u64,
+    notes: u64,
+    /// One write in so many is sent and never listened for; none if 0.
+    lose: u64,
+    pub records: Vec<Record>,
+}
+
+/// Whom a user follows, for ever.
+fn follows(user: u64) -> [u64; 2] {
+    [user, (user + 1) % FEW]
+}
+
+/// Declares the joins, and who follows whom.
+pub fn prepare(addr: SocketAddr) {
+    let mut link = Link::connect(addr).expect("connected");
+    let mut ask = |words: &[&str]| {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        let reply = link.ask(&[words]).expect("answered");
+        assert_eq!(reply, Reply::Status("OK".to_owned()));
+    };
+    for (name, definition) in JOINS {
+        ask(&["JOIN.CREATE", name, definition]);
+    }
+    for user in 0..FEW {
+        for author in follows(user) {
+            ask(&["SET", &format!("sub|{user}|{author}"), "1"]);
+        }
+    }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+fn transaction(lines: &[String]) -> Vec<Vec<String>> {
+    let all = ["MULTI".to_owned()]
+        .into_iter()
+        .chain(lines.iter().cloned());
+    let all = all.chain(["EXEC".to_owned()]);
+    all.map(|line| words(&line)).collect()
+}
+
+impl Actor {
+    /// `clock` is that of all actors of a history; `session` is this one's alone.
+    pub fn connect(addr: SocketAddr, clock: Instant, session: u32, lose: u64) -> Actor {
+        Actor {
+            addr,
+            link: Link::connect(addr).expect("connected"),
+            clock,
+            session,
+            random: u64::from(session) * 0x9e37_79b9 + 1,
+            notes: 0,
+            lose,
+            records: Vec::new(),
+        }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005);
+        self.random = self.random.wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % n
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// One call.
+    ///
+    /// # Errors
+    ///
+    /// The connection was lost; what the call was to do is recorded as unknown.
+    pub fn act(&mut self) -> io::Result<()> {
+        let (thing, voter, time) = (self.below(FEW), self.below(FEW), self.below(10));
+        let put = self.below(2) == 0;
+        let verb = |key: String| match put {
+            true => format!("SET {key} 1"),
+            false => format!("DEL {key}"),
+        };
+        match self.below(12) {
+            0 | 1 => {
+                let line = verb(format!("vote|{thing}|{voter}"));
+                self.write(vec![words(&line)], vote(thing, voter, put))
+            }
+            2 => {
+                // Two at once, on two cores or one.
+                let other = (thing + 1 + time % (FEW - 1)) % FEW;
+                let lines = [thing, other].map(|it| verb(format!("vote|{it}|{voter}")));
+                let both = [vote(thing, voter, put), vote(other, voter, put)].concat();
+                self.write(transaction(&lines), both)
+            }
+            3 => {
+                let (author, key) = (thing, format!("post|{thing}|{time}"));
+                let line = verb(key);
+                let readers = (0..FEW).filter(|user| follows(*user).contains(&author));
+                let changes = readers.map(|user| {
+                    let item = Kind::Timeline.of(user);
+                    (item, element(put, time * FEW + author))
+                });
+                let changes = changes.collect();
+                self.write(vec![words(&line)], changes)
+            }
+            4 => {
+                self.notes += 1;
+                let content = u64::from(self.session) << 32 | self.notes;
+                let line = format!("SET note|{thing}|{} {content}", thing % 3);
+                let what = What::WriteContent(content);
+                self.write(vec![words(&line)], vec![(Kind::Note.of(thing), what)])
+            }
+            5 => {
+                let by = 1 + self.below(3) as i32;
+                let lines = [
+                    format!("INCRBY in|a{thing}|1 {by}"),
+                    format!("DECRBY out|{thing} {by}"),
+                ];
+                let changes = vec![
+                    (Kind::Given.of(thing), What::AddCount(by)),
+                    (Kind::Taken.of(thing), What::AddCount(-by)),
+                ];
+                self.write(transaction(&lines), changes)
+            }
+            6 => self.read(vec![words(&format!("GET votes|{thing}"))], |reply| {
+                vec![(Kind::Voters.of(thing), What::ReadCount(count(reply)))]
+            }),
+            7 => {
+                let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
+                let ask = match put {
+                    true => vec![words(&format!("MGET {} {}", keys[0], keys[1]))],
+                    false => transaction(&keys.map(|key| format!("GET {key}"))),
+                };
+                self.read(ask, |reply| {
+                    let Reply::Many(all) = reply else {
+                        panic!("{reply:?}");
+                    };
+                    vec![
+                        (Kind::Given.of(thing), What::ReadCount(count(&all[0]))),
+                        (Kind::Taken.of(thing), What::ReadCount(count(&all[1]))),
+                    ]
+                })
+            }
+            8 => self.read(vec![words(&format!("GET sum|a{thing}"))], |reply| {
+                vec![(Kind::Given.of(thing), What::ReadCount(count(reply)))]
+            }),
+            9 => {
+                let key = match put {
+                    true => format!("note|{thing}|{}", thing % 3),
+                    false => format!("board|{}|{thing}", thing % 3),
+                };
+                self.read(vec![words(&format!("GET {key}"))], |reply| {
+                    let content = count(reply) as u64;
+                    vec![(Kind::Note.of(thing), What::ReadContent(content))]
+                })
+            }
+            10 => {
+                let item = Kind::By.of(voter);
+                let prefix = format!("by|{voter}");
+                match time % 2 {
+                    0 => self.list(item, &prefix, number),
+                    _ => {
+                        let ask = format!("RANGECOUNT {prefix}| {prefix}}}");
+                        self.read(vec![words(&ask)], |reply| {
+                            vec![(item, What::ReadCount(count(reply)))]
+                        })
+                    }
+                }
+            }
+            _ if put => {
+                let prefix = format!("vote|{thing}");
+                self.list(Kind::Voters.of(thing), &prefix, number)
+            }
+            _ => self.list(Kind::Timeline.of(voter), &format!("tline|{voter}"), posted),
+        }
+    }
+
+    /// Everything there is, once.
+    pub fn look_at_all(&mut self) {
+        let from = self.records.len();
+        self.read_all().expect("the server answers");
+        for record in &mut self.records[from..] {
+            record.action = END_STATE;
+        }
+    }
+
+    fn read_all(&mut self) -> io::Result<()> {
+        for id in 0..FEW {
+            self.list(Kind::Voters.of(id), &format!("vote|{id}"), number)?;
+            self.list(Kind::By.of(id), &format!("by|{id}"), number)?;
+            self.list(Kind::Timeline.of(id), &format!("tline|{id}"), posted)?;
+            for (key, item) in [
+                (format!("votes|{id}"), Kind::Voters),
+                (format!("sum|a{id}"), Kind::Given),
+                (format!("in|a{id}|1"), Kind::Given),
+                (format!("out|{id}"), Kind::Taken),
+            ] {
+                self.read(vec![words(&format!("GET {key}"))], |reply| {
+                    vec![(item.of(id), What::ReadCount(count(reply)))]
+                })?;
+            }
+            for key in [
+                format!("note|{id}|{}", id % 3),
+                format!("board|{}|{id}", id % 3),
+            ] {
+                self.read(vec![words(&format!("GET {key}"))], |reply| {
+                    let content = count(reply) as u64;
+                    vec![(Kind::Note.of(id), What::ReadContent(content))]
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a leading column, as elements.
+    fn list(&mut self, item: u64, prefix: &str, element: fn(&str) -> u64) -> io::Result<()> {
+        let ask = format!("RANGE {prefix}| {prefix}}} KEYSONLY");
+        self.read(vec![words(&ask)], |reply| {
+            let Reply::Many(keys) = reply else {
+                panic!("{reply:?}");
+            };
+            let elements = keys.iter().map(|key| match key {
+                Reply::Text(key) => element(&key[prefix.len() + 1..]),
+                other => panic!("{other:?}"),
+            });
+            vec![(item, What::ReadSet(Sketch::of(SEED, item, elements)))]
+        })
+    }
+
+    fn read(
+        &mut self,
+        ask: Vec<Vec<String>>,
+        saw: impl FnOnce(&Reply) -> Vec<(u64, What)>,
+    ) -> io::Result<()> {
+        let start = self.now();
+        let reply = self.link.ask(&ask)?;
+        let end = self.now();
+        self.record(start, end, Outcome::Done, saw(&reply));
+        Ok(())
+    }
+
+    fn write(&mut self, ask: Vec<Vec<String>>, changes: Vec<(u64, What)>) -> io::Result<()> {
+        let start = self.now();
+        if self.lose > 0 && self.below(self.lose) == 0 {
+            self.link.send(&ask)?;
+            // Closed with its answer unread.
+            self.link = Link::connect(self.addr)?;
+            let end = self.now();
+            self.record(start, end, Outcome::Unknown, changes);
+            return Ok(());
+        }
+        let answered = self.link.ask(&ask);
+        let outcome = match &answered {
+            Ok(Reply::Nil) => panic!("{ask:?}"),
+            Ok(_) => Outcome::Done,
+            Err(_) => Outcome::Unknown,
+        };
+        let end = self.now();
+        self.record(start, end, outcome, changes);
+        answered.map(|_| ())
+    }
+
+    fn record(&mut self, start: u64, end: u64, outcome: Outcome, changes: Vec<(u64, What)>) {
+        let span = Span::new(start, end).expect("the clock never goes back");
+        let session = self.session;
+        self.records
+            .extend(changes.into_iter().map(|(item, what)| Record {
+                item,
+                span,
+                session,
+                action: 0,
+                outcome,
+                what,
+            }));
+    }
+}
+
+fn vote(thing: u64, voter: u64, put: bool) -> Vec<(u64, What)> {
+    vec![
+        (Kind::Voters.of(thing), element(put, voter)),
+        (Kind::By.of(voter), element(put, thing)),
+    ]
+}
+
+fn element(put: bool, element: u64) -> What {
+    match put {
+        true => What::PutElement(element),
+        false => What::RemoveElement(element),
+    }
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().expect("a number")
+}
+
+/// `time|author`
+fn posted(rest: &str) -> u64 {
+    let (time, author) = rest.split_once('|').expect("two columns");
+    number(time) * FEW + number(author)
+}
+
+/// A number; what is absent is 0.
+fn count(reply: &Reply) -> i64 {
+    match reply {
+        Reply::Nil => 0,
+        Reply::Number(number) => *number,
+        Reply::Text(text) => text.parse().expect("a number"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,183 @@
+//! A connection that may be lost, and a proxy that spoils what comes through it.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::resp::request;
+
+/// One connection.
+pub struct Link {
+    stream: BufReader<TcpStream>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Nil,
+    Status(String),
+    Number(i64),
+    Text(String),
+    Many(Vec<Reply>),
+}
+
+impl Link {
+    pub fn connect(addr: SocketAddr) -> io::Result<Link> {
+        let stream = TcpStream::connect(addr)?;
+        stream.set_nodelay(true)?;
+        // A test that would hang fails instead.
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        let stream = BufReader::new(stream);
+        Ok(Link { stream })
+    }
+
+    /// Sends requests and waits for nothing.
+    pub fn send(&mut self, requests: &[Vec<String>]) -> io::Result<()> {
+        let words = |all: &Vec<String>| {
+            let all: Vec<&str> = all.iter().map(String::as_str).collect();
+            request(&all)
+        };
+        let bytes: Vec<u8> = requests.iter().flat_map(words).collect();
+        self.stream.get_mut().write_all(&bytes)
+    }
+
+    /// The last reply of as many as there are requests.
+    pub fn ask(&mut self, requests: &[Vec<String>]) -> io::Result<Reply> {
+        self.send(requests)?;
+        let mut last = Reply::Nil;
+        for _ in requests {
+            last = decode(&mut &*frame(&mut self.stream)?);
+        }
+        Ok(last)
+    }
+}
+
+/// The bytes of one reply, or of one request.
+fn frame(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.read_until(b'\n', &mut bytes)?;
+    if bytes.last() != Some(&b'\n') {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let count = number(&bytes[1..]).unwrap_or(0);
+    match bytes[0] {
+        b'$' if count >= 0 => {
+            let start = bytes.len();
+            bytes.resize(start + count as usize + 2, 0);
+            stream.read_exact(&mut bytes[start..])?;
+        }
+        b'*' => {
+            for _ in 0..count {
+                bytes.extend(frame(stream)?);
+            }
+        }
+        _ => {}
+    }
+    Ok(bytes)
+}
+
+fn number(line: &[u8]) -> Option<i64> {
+    std::str::from_utf8(line).ok()?.trim_end().parse().ok()
+}
+
+/// The reply at the start of whole bytes, which are moved behind it.
+fn decode(bytes: &mut &[u8]) -> Reply {
+    let end = bytes.iter().position(|byte| *byte == b'\n').expect("whole") + 1;
+    let (line, rest) = bytes.split_at(end);
+    *bytes = rest;
+    let count = || number(&line[1..]).expect("a number");
+    match line[0] {
+        b'+' => Reply::Status(String::from_utf8_lossy(&line[1..end - 2]).into_owned()),
+        b':' => Reply::Number(count()),
+        b'$' if count() < 0 => Reply::Nil,
+        b'$' => {
+            let (text, rest) = bytes.split_at(count() as usize);
+            *bytes = &rest[2..];
+            Reply::Text(String::from_utf8_lossy(text).into_owned())
+        }
+        b'*' => Reply::Many((0..count()).map(|_| decode(bytes)).collect()),
+        _ => panic!("{}", String::from_utf8_lossy(line)),
+    }
+}
+
+/// What a proxy does to the requests of one command.
+#[derive(Clone, Copy, Debug)]
+pub enum Spoil {
+    /// Every fifth reply is the first one that the same request got, if it is another by now.
+    Replay(&'static str),
+    /// Every fifth request is answered +OK and goes no further.
+    Swallow(&'static str),
+}
+
+/// Stands between clients and a server for as long as they are connected.
+pub struct Proxy {
+    pub addr: SocketAddr,
+    spoiled: Arc<AtomicU64>,
+}
+
+impl Proxy {
+    pub fn start(server: SocketAddr, spoil: Spoil) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let addr = listener.local_addr().expect("bound");
+        let spoiled = Arc::new(AtomicU64::new(0));
+        let counter = spoiled.clone();
+        // It ends with this process.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let counter = counter.clone();
+                thread::spawn(move || pass_on(client, server, spoil, &counter));
+            }
+        });
+        Proxy { addr, spoiled }
+    }
+
+    /// Replies spoiled so far.
+    pub fn spoiled(&self) -> u64 {
+        self.spoiled.load(Ordering::SeqCst)
+    }
+}
+
+/// One connection, a request at a time, until either side is gone.
+fn pass_on(
+    client: TcpStream,
+    server: SocketAddr,
+    spoil: Spoil,
+    spoiled: &AtomicU64,
+) -> io::Result<()> {
+    let mut server = BufReader::new(TcpStream::connect(server)?);
+    let mut client = BufReader::new(client);
+    let mut first: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    let mut seen = 0;
+    loop {
+        let asked = frame(&mut client)?;
+        // Behind the count of words, of one digit.
+        let is = |command: &str| asked[4..].starts_with(&bulk(command));
+        let (Spoil::Replay(command) | Spoil::Swallow(command)) = spoil;
+        let due = is(command) && {
+            seen += 1;
+            seen % 5 == 0
+        };
+        if let (Spoil::Swallow(_), true) = (spoil, due) {
+            spoiled.fetch_add(1, Ordering::SeqCst);
+            client.get_mut().write_all(b"+OK\r\n")?;
+            continue;
+        }
+        server.get_mut().write_all(&asked)?;
+        let mut reply = frame(&mut server)?;
+        if let Spoil::Replay(_) = spoil {
+            let old = first.entry(asked).or_insert_with(|| reply.clone());
+            if due && *old != reply {
+                spoiled.fetch_add(1, Ordering::SeqCst);
+                reply.clone_from(old);
+            }
+        }
+        client.get_mut().write_all(&reply)?;
+    }
+}
+
+fn bulk(word: &str) -> Vec<u8> {
+    format!("${}\r\n{word}\r\n", word.len()).into_bytes()
+}

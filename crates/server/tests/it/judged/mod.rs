@@ -1,0 +1,194 @@
+//! Histories of several clients at once, judged by `larder-validate`: what is read of tables and joins is what some order of the writes explains.
+//!
+//! Lists, counts and contents are judged at levels 0 to 2, numbers that transactions change together at level 4, too. Writes that
+//! nobody answered may have happened or not. The same judge is shown servers that lie, and must say so.
+
+mod actor;
+mod link;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use larder_validate::record::{Outcome, Record};
+use larder_validate::report::{Level, Plain, Report};
+use larder_validate::trace::{Initial, Options, judge};
+
+use crate::killable::Killable;
+use crate::support::TestServer;
+use actor::{Actor, SEED};
+use link::{Proxy, Spoil};
+
+/// Nothing is there at first.
+struct Empty;
+
+impl Initial for Empty {
+    fn count(&self, _: u64) -> i32 {
+        0
+    }
+
+    fn set(&self, _: u64) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn content(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+fn report(records: &[Record]) -> Report {
+    let options = Options {
+        seed: SEED,
+        cores: 1,
+        witnesses_max: 5,
+    };
+    judge(records, &Empty, &options)
+}
+
+/// What each of so many clients saw in so many calls.
+fn history(addr: SocketAddr, clock: Instant, clients: u32, calls: u32, lose: u64) -> Vec<Record> {
+    let actors: Vec<_> = (0..clients)
+        .map(|session| {
+            thread::spawn(move || {
+                let mut actor = Actor::connect(addr, clock, session, lose);
+                for _ in 0..calls {
+                    actor.act().expect("the server answers");
+                }
+                actor.records
+            })
+        })
+        .collect();
+    let ended = actors.into_iter().map(|actor| actor.join().expect("ended"));
+    ended.flatten().collect()
+}
+
+/// All that is there when nobody writes any more.
+fn left(addr: SocketAddr, clock: Instant) -> Vec<Record> {
+    let mut actor = Actor::connect(addr, clock, u32::MAX, 0);
+    actor.look_at_all();
+    actor.records
+}
+
+#[track_caller]
+fn check_explained(records: &[Record]) -> Report {
+    let report = report(records);
+    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let total = &report.total;
+    assert_eq!(
+        (total.unpredictable(), total.undecided),
+        (0, 0),
+        "{told:#?}"
+    );
+    assert_eq!(
+        report.end_state.acceptable, report.end_state.reads,
+        "{told:#?}"
+    );
+    assert!(report.end_state.reads > 0);
+    let joint = report.level(Level::Joint);
+    assert!(joint.judged > 0, "{report:?}");
+    assert_eq!(joint.refused, 0, "{told:#?}");
+    report
+}
+
+#[test]
+fn what_many_clients_read_at_once_is_what_was_written() {
+    for threads in [1, 2, 3] {
+        let server = TestServer::with(|config| config.server.threads = threads);
+        let addr = server.server().resp_addr();
+        actor::prepare(addr);
+        let clock = Instant::now();
+        let mut records = history(addr, clock, 6, 800, 0);
+        records.extend(left(addr, clock));
+        let report = check_explained(&records);
+        assert!(report.total.reads > 1500, "{report:?}");
+    }
+}
+
+#[test]
+fn connections_lost_with_writes_under_way_leave_them_done_or_not() {
+    for threads in [1, 2] {
+        let server = TestServer::with(|config| config.server.threads = threads);
+        let addr = server.server().resp_addr();
+        actor::prepare(addr);
+        let clock = Instant::now();
+        let mut records = history(addr, clock, 6, 400, 60);
+        let lost = records.iter().filter(|it| it.outcome == Outcome::Unknown);
+        assert!(lost.count() > 5);
+        records.extend(left(addr, clock));
+        check_explained(&records);
+    }
+}
+
+#[test]
+fn a_server_killed_under_load_keeps_what_it_answered() {
+    const ROUNDS: u32 = 3;
+    const CLIENTS: u32 = 4;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut server = Killable::start(&folder.path().join("data"));
+    let addr = SocketAddr::from(([127, 0, 0, 1], server.port));
+    actor::prepare(addr);
+    let clock = Instant::now();
+    let mut records = Vec::new();
+    for round in 0..ROUNDS {
+        let done = AtomicU64::new(0);
+        thread::scope(|scope| {
+            let actors: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    let done = &done;
+                    scope.spawn(move || {
+                        let session = round * CLIENTS + client;
+                        let mut actor = Actor::connect(addr, clock, session, 0);
+                        // Until the server is gone.
+                        while actor.act().is_ok() {
+                            done.fetch_add(1, Ordering::SeqCst);
+                        }
+                        actor.records
+                    })
+                })
+                .collect();
+            while done.load(Ordering::SeqCst) < 400 {
+                thread::yield_now();
+            }
+            server.kill();
+            for actor in actors {
+                records.extend(actor.join().expect("ended"));
+            }
+        });
+        server.start_again();
+    }
+    let unanswered = records.iter().filter(|it| it.outcome == Outcome::Unknown);
+    assert!(unanswered.count() > 0, "nothing was under way");
+    records.extend(left(addr, clock));
+    check_explained(&records);
+}
+
+/// What the judge says of a history behind a proxy that spoils it; how many replies were spoiled.
+fn spoiled(spoil: Spoil) -> (Report, u64) {
+    let server = TestServer::with(|config| config.server.threads = 2);
+    let proxy = Proxy::start(server.server().resp_addr(), spoil);
+    actor::prepare(server.server().resp_addr());
+    let clock = Instant::now();
+    let mut records = history(proxy.addr, clock, 6, 400, 0);
+    records.extend(left(server.server().resp_addr(), clock));
+    (report(&records), proxy.spoiled())
+}
+
+#[test]
+fn old_answers_are_found_among_new_ones() {
+    for command in ["RANGE", "GET"] {
+        let (report, spoiled) = spoiled(Spoil::Replay(command));
+        let found = report.total.unpredictable();
+        assert!(found > 0 && found <= spoiled, "{found} of {spoiled}");
+        assert!(report.total.stale > 0, "{report:?}");
+        assert!(!report.witnesses.is_empty());
+        assert_eq!(report.end_state.acceptable, report.end_state.reads);
+    }
+}
+
+#[test]
+fn writes_answered_and_not_done_are_found() {
+    let (report, spoiled) = spoiled(Spoil::Swallow("SET"));
+    assert!(spoiled > 0);
+    assert!(report.total.unpredictable() > 0, "{report:?}");
+}

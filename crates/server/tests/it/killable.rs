@@ -1,0 +1,89 @@
+//! A server that can be killed with SIGKILL and started again on its port and data: this program itself, started once more to be only
+//! [`a_server_that_can_be_killed`]. Also a module of `crates/bg/tests/it`.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+
+const DATA: &str = "TEST_SERVER_DATA";
+const PORT: &str = "TEST_SERVER_PORT";
+const READY: &str = "the server is ready";
+
+/// Not a test by itself: nothing, unless a test started it.
+#[test]
+fn a_server_that_can_be_killed() {
+    let (Ok(data), Ok(port)) = (std::env::var(DATA), std::env::var(PORT)) else {
+        return;
+    };
+    let mut config = ServerConfig::default();
+    config.server.data = data.into();
+    config.server.resp = format!("127.0.0.1:{port}");
+    config.server.http = "127.0.0.1:0".to_owned();
+    config.server.threads = 2;
+    config.tables.fsync = "always".to_owned();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let server = runtime.block_on(Server::start(config)).expect("it starts");
+    println!("\n{READY}");
+    // Until the test ends, if it has not killed this before.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    runtime.block_on(server.stop());
+}
+
+/// Two serving threads; every acknowledged write is on disk.
+pub struct Killable {
+    child: Option<Child>,
+    pub port: u16,
+    data: PathBuf,
+}
+
+impl Killable {
+    pub fn start(data: &Path) -> Killable {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        drop(listener);
+        let mut server = Killable {
+            child: None,
+            port,
+            data: data.to_owned(),
+        };
+        server.start_again();
+        server
+    }
+
+    pub fn start_again(&mut self) {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--nocapture", "--exact"])
+            .arg("killable::a_server_that_can_be_killed")
+            .env(DATA, &self.data)
+            .env(PORT, self.port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program runs");
+        let said = BufReader::new(child.stdout.take().expect("piped"));
+        let mut lines = said.lines().map_while(Result::ok);
+        assert!(lines.any(|line| line == READY), "the server does not start");
+        self.child = Some(child);
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("our own child");
+            child.wait().expect("our own child");
+        }
+    }
+}
+
+impl Drop for Killable {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
