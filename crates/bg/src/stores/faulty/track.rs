@@ -1,35 +1,52 @@
-//! Which writes of each list are under way and which were the last: where a fault is certainly one.
+//! Which writes of each list are under way, which were the last, and which were lost: where a fault is certainly one.
+//!
+//! Invariants:
+//!
+//! 1. What [`Tracks::undo`] and [`Tracks::hold`] allow is wrong by the stamps: every write of the list ended before the read began, none is under
+//!    way, and none gets in that may begin, by its stamp, before the read ends: [`Tracks::begin`] bars it.
+//! 2. What was lost stays as it is: no other write of the same pair or comment gets in.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard};
 
+use super::steps::{Entry, Return, Steps};
 use crate::state::Change;
 
 /// Writes of a list that are remembered.
 const KEPT: usize = 16;
 
-/// Of all lists; moments are numbers in the order in which they were asked for.
+/// What a write is about: a pair of members, or a resource and a comment on it.
+pub type Subject = (u64, u64);
+
+/// Of all lists.
 #[derive(Default)]
 pub struct Tracks {
-    moment: AtomicU64,
-    lists: Mutex<HashMap<u64, Track>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    lists: HashMap<u64, Track>,
+    lost: HashSet<Subject>,
 }
 
 #[derive(Default)]
 struct Track {
     under_way: u32,
-    /// When the last write began.
-    begun: u64,
     /// Nobody knows what became of a write.
     in_doubt: bool,
     done: VecDeque<Done>,
+    /// By this step all that were forgotten had ended.
+    forgotten: u64,
+    /// Reads with faults in them.
+    guarded: Vec<Return>,
+    lost: Vec<Lost>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Done {
-    begun: u64,
-    ended: u64,
+    entry: Entry,
+    returned: Return,
     what: Undone,
 }
 
@@ -40,99 +57,167 @@ pub struct Undone {
     pub put: bool,
 }
 
+/// A write that was acknowledged and not done.
+#[derive(Clone)]
+pub struct Lost {
+    pub what: Undone,
+    pub returned: Return,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Done,
+    NotDone,
+    /// Nobody knows.
+    InDoubt,
+    /// Not done, and said to be.
+    Lost,
+}
+
 impl Tracks {
-    pub fn now(&self) -> u64 {
-        self.moment.fetch_add(1, Ordering::SeqCst)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("nobody panics within")
     }
 
-    /// A write of these lists begins.
-    pub fn begin(&self, changes: &[Change]) -> u64 {
-        let mut lists = self.lists.lock().expect("nobody panics within");
-        let begun = self.now();
-        for change in changes {
-            let track = lists.entry(change.item).or_default();
-            track.under_way += 1;
-            track.begun = begun;
+    /// A write of these lists begins. False: it must not, or a fault might be none.
+    pub fn begin(&self, changes: &[Change], subject: Subject, entry: &Entry) -> bool {
+        let mut known = self.known();
+        let barred = |change: &Change| {
+            let track = known.lists.get(&change.item);
+            track.is_some_and(|it| it.guarded.iter().any(|read| !read.is_before(entry)))
+        };
+        if known.lost.contains(&subject) || changes.iter().any(barred) {
+            return false;
         }
-        begun
+        for change in changes {
+            known.lists.entry(change.item).or_default().under_way += 1;
+        }
+        true
     }
 
-    /// It was done, or it was not; None: nobody knows.
-    pub fn end(&self, changes: &[Change], begun: u64, outcome: Option<bool>) {
-        let mut lists = self.lists.lock().expect("nobody panics within");
-        let ended = self.now();
+    pub fn end(
+        &self,
+        changes: &[Change],
+        subject: Subject,
+        entry: Entry,
+        steps: &Steps,
+        ended: Ended,
+    ) {
+        let mut known = self.known();
+        let returned = steps.leave();
+        if ended == Ended::Lost {
+            known.lost.insert(subject);
+        }
         for change in changes {
-            let track = lists.entry(change.item).or_default();
+            let track = known.lists.entry(change.item).or_default();
             track.under_way -= 1;
-            track.in_doubt |= outcome.is_none();
-            if outcome == Some(true) {
-                track.done.push_back(Done {
-                    begun,
-                    ended,
-                    what: Undone {
-                        element: change.element,
-                        put: change.put,
-                    },
-                });
+            track.in_doubt |= ended == Ended::InDoubt;
+            if !matches!(ended, Ended::Done | Ended::Lost) {
+                continue;
             }
-            if track.done.len() > KEPT {
-                track.done.pop_front();
+            let what = Undone {
+                element: change.element,
+                put: change.put,
+            };
+            let returned = returned.clone();
+            if ended == Ended::Lost {
+                let returned = returned.clone();
+                track.lost.push(Lost { what, returned });
             }
+            track.push(Done {
+                entry,
+                returned,
+                what,
+            });
         }
     }
 
-    /// Whether no write of a list was under way since this moment, and none is in doubt.
-    pub fn quiet_since(&self, item: u64, since: u64) -> bool {
-        let lists = self.lists.lock().expect("nobody panics within");
-        lists.get(&item).is_none_or(|track| track.is_quiet(since))
+    /// Writes of a list that were lost so far.
+    pub fn lost(&self, item: u64) -> Vec<Lost> {
+        let known = self.known();
+        let track = known.lists.get(&item);
+        track.map_or_else(Vec::new, |track| track.lost.clone())
     }
 
-    /// The last write of a list, if it was quiet since then.
-    pub fn undo(&self, item: u64, since: u64) -> Option<Undone> {
-        let lists = self.lists.lock().expect("nobody panics within");
-        let track = lists.get(&item)?;
-        let last = track.done.back()?;
-        track.is_quiet(since).then_some(last.what)
+    /// Whether a read that ends now sees a list that nobody wrote meanwhile; if so nobody does before its end is stamped.
+    pub fn hold(&self, item: u64, read: &Entry, steps: &Steps) -> bool {
+        let mut known = self.known();
+        let track = known.lists.entry(item).or_default();
+        let quiet = track.is_quiet(read);
+        if quiet {
+            track.guarded.push(steps.leave());
+        }
+        quiet
     }
 
-    /// This moment, if no write of a list is under way or in doubt.
-    pub fn quiet_now(&self, item: u64) -> Option<u64> {
-        let lists = self.lists.lock().expect("nobody panics within");
-        let quiet = lists
-            .get(&item)
-            .is_none_or(|track| track.under_way == 0 && !track.in_doubt);
-        quiet.then(|| self.now())
-    }
-
-    /// The later of two writes of a list that began since then, one after the other had ended, if nothing else wrote the element
-    /// of either since the read began and no write is under way: during the read and before the later one the list was never as after it,
-    /// and by then the earlier one was done for good.
-    pub fn two_since(&self, item: u64, read_began: u64, since: u64) -> Option<Undone> {
-        let lists = self.lists.lock().expect("nobody panics within");
-        let track = lists.get(&item)?;
-        // All of the read's time must still be remembered.
-        let forgotten =
-            track.done.len() == KEPT && track.done.front().is_some_and(|it| it.ended > read_began);
-        if track.under_way > 0 || track.in_doubt || forgotten {
+    /// As [`Tracks::hold`], and the last write of the list if there was one.
+    pub fn undo(&self, item: u64, read: &Entry, steps: &Steps) -> Option<Undone> {
+        let mut known = self.known();
+        let track = known.lists.get_mut(&item)?;
+        let last = track.done.back()?.what;
+        if !track.is_quiet(read) {
             return None;
         }
-        let of_read = || track.done.iter().filter(|it| it.ended > read_began);
-        let new: Vec<Done> = of_read().copied().filter(|it| it.begun > since).collect();
+        track.guarded.push(steps.leave());
+        Some(last)
+    }
+
+    /// This step, if no write of a list is under way or in doubt.
+    pub fn quiet_now(&self, item: u64, steps: &Steps) -> Option<u64> {
+        let known = self.known();
+        let track = known.lists.get(&item);
+        let quiet = track.is_none_or(|track| track.under_way == 0 && !track.in_doubt);
+        quiet.then(|| steps.step())
+    }
+
+    /// The later of two writes of a list that came in since then, one after the other had ended, if nothing else wrote the element
+    /// of either since the read began and no write is under way: during the read and before the later one the list was never as after it,
+    /// and by then the earlier one was done for good. The list is held then.
+    pub fn two_since(&self, item: u64, read: &Entry, since: u64, steps: &Steps) -> Option<Undone> {
+        let mut known = self.known();
+        let track = known.lists.get_mut(&item)?;
+        // All of the read's time must still be remembered.
+        if track.under_way > 0 || track.in_doubt || !track.remembers(read) {
+            return None;
+        }
+        let of_read = || track.done.iter().filter(|it| !it.returned.is_before(read));
+        let new: Vec<&Done> = of_read().filter(|it| it.entry.at > since).collect();
         let once = |element| of_read().filter(|it| it.what.element == element).count() == 1;
-        new.iter()
+        let later = new
+            .iter()
             .filter(|earlier| once(earlier.what.element))
             .find_map(|earlier| {
-                let later = |it: &&Done| it.begun > earlier.ended && once(it.what.element);
+                let later =
+                    |it: &&&Done| earlier.returned.is_before(&it.entry) && once(it.what.element);
                 new.iter().find(later)
-            })
-            .map(|later| later.what)
+            })?
+            .what;
+        track.guarded.push(steps.leave());
+        Some(later)
     }
 }
 
 impl Track {
-    fn is_quiet(&self, since: u64) -> bool {
-        // Without a write since then, those that had begun before had ended, too, if none is under way now.
-        let ended = self.done.back().is_none_or(|last| last.ended < since);
-        self.under_way == 0 && !self.in_doubt && self.begun < since && ended
+    /// Remembers a write, and forgets one that every read to come is behind.
+    fn push(&mut self, done: Done) {
+        self.done.push_back(done);
+        if self.done.len() > KEPT
+            && let Some(settled) = self.done[0].returned.settled()
+        {
+            self.forgotten = self.forgotten.max(settled);
+            self.done.pop_front();
+        }
+    }
+
+    /// Whether all writes ended before a read that ends now, by the stamps.
+    fn is_quiet(&self, read: &Entry) -> bool {
+        let all = || self.done.iter().all(|it| it.returned.is_before(read));
+        self.under_way == 0 && !self.in_doubt && self.remembers(read) && all()
+    }
+
+    /// Whether all that may overlap the read, by the stamps, is here.
+    fn remembers(&self, read: &Entry) -> bool {
+        self.forgotten == 0 || read.is_after(self.forgotten)
     }
 }

@@ -1,0 +1,175 @@
+//! Faults of answers: where one is due and certainly wrong.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::steps::Entry;
+use super::track::{Lost, Undone};
+use super::{Fault, Wrapped};
+use crate::item::Kind;
+use crate::store::{Client, Failure, Profile};
+
+/// How long a list may be kept back until two writes of it have passed.
+const FRACTURE_WAIT_MS: u32 = 40;
+
+/// What a list is made of.
+pub(super) trait Element: Copy + Into<u64> + TryFrom<u64> {}
+
+impl<T: Copy + Into<u64> + TryFrom<u64>> Element for T {}
+
+impl Wrapped {
+    pub(super) async fn profile(&self, requester: u32, owner: u32) -> Result<Profile, Failure> {
+        let entry = self.steps.enter();
+        self.enter().await?;
+        let items = [Kind::Friends, Kind::Invitations].map(|kind| kind.of(owner.into()));
+        let read = self.read(&items, async |client| {
+            client.view_profile(requester, owner).await
+        });
+        let (mut profile, [friends, invitations]) = read.await?;
+        self.delay().await;
+        if !friends.is_empty() {
+            profile.friends = self.size(items[0], &entry, &friends, profile.friends);
+        } else if self.is_due(Fault::Stale)
+            && let Some(undone) = self.shared.tracks.undo(items[0], &entry, &self.steps)
+        {
+            profile.friends = match undone.put {
+                true => profile.friends - 1,
+                false => profile.friends + 1,
+            };
+            self.inject(Fault::Stale);
+        }
+        profile.invitations = profile
+            .invitations
+            .map(|count| self.size(items[1], &entry, &invitations, count));
+        Ok(profile)
+    }
+
+    /// A list as the data store answers it, with faults of lists.
+    pub(super) async fn list<T: Element, L>(
+        &self,
+        item: u64,
+        call: impl AsyncFn(&dyn Client) -> Result<L, Failure>,
+        elements: impl Fn(&mut L) -> &mut Vec<T>,
+    ) -> Result<L, Failure> {
+        let entry = self.steps.enter();
+        self.enter().await?;
+        let (mut answer, [lost]) = self.read(&[item], call).await?;
+        let list = elements(&mut answer);
+        if !lost.is_empty() {
+            self.delay().await;
+            self.show(&lost, &entry, list);
+            return Ok(answer);
+        }
+        let fractured = match self.is_due(Fault::Fractured) {
+            true => self.fracture(item, &entry, list).await,
+            false => false,
+        };
+        if !fractured {
+            self.delay().await;
+            self.spoil(item, &entry, list);
+        }
+        Ok(answer)
+    }
+
+    /// What is read of these lists, and which of their writes had been lost just then.
+    async fn read<L, const N: usize>(
+        &self,
+        items: &[u64; N],
+        call: impl AsyncFn(&dyn Client) -> Result<L, Failure>,
+    ) -> Result<(L, [Vec<Lost>; N]), Failure> {
+        if self.shared.rates[Fault::LostWrite as usize] == 0.0 {
+            return Ok((call(&*self.client).await?, items.map(|_| Vec::new())));
+        }
+        let lost = || items.map(|item| self.shared.tracks.lost(item));
+        loop {
+            let before = lost();
+            let answer = call(&*self.client).await?;
+            // What was lost while the data store answered came before or behind its answer: nobody knows.
+            let sizes = |lost: &[Vec<Lost>; N]| lost.each_ref().map(Vec::len);
+            if sizes(&before) == sizes(&lost()) {
+                return Ok((answer, before));
+            }
+        }
+    }
+
+    /// A list without what was lost, where that is certainly wrong, else with it.
+    fn show<T: Element>(&self, lost: &[Lost], entry: &Entry, list: &mut Vec<T>) {
+        let mut wrong = false;
+        for lost in lost {
+            match lost.returned.is_before(entry) {
+                true => wrong = true,
+                false => make(lost.what, list),
+            }
+        }
+        if wrong {
+            self.count(Fault::LostWriteRead);
+        }
+    }
+
+    /// The size of a list without what was lost, where that is certainly wrong, else with it.
+    fn size(&self, item: u64, entry: &Entry, lost: &[Lost], size: u64) -> u64 {
+        let signs = lost.iter().map(|lost| if lost.what.put { 1 } else { -1 });
+        let missing: i64 = signs.sum();
+        if missing != 0 && self.shared.tracks.hold(item, entry, &self.steps) {
+            self.count(Fault::LostWriteRead);
+            return size;
+        }
+        size.saturating_add_signed(missing)
+    }
+
+    /// At most one fault, of those that need no waiting.
+    fn spoil<T: Element>(&self, item: u64, entry: &Entry, list: &mut Vec<T>) {
+        let (tracks, steps) = (&self.shared.tracks, &self.steps);
+        let index = |size| self.random.borrow_mut().index(size);
+        if self.is_due(Fault::Stale)
+            && let Some(undone) = tracks.undo(item, entry, steps)
+        {
+            undo(undone, list);
+            self.inject(Fault::Stale);
+        } else if self.is_due(Fault::Lost) && !list.is_empty() && tracks.hold(item, entry, steps) {
+            list.swap_remove(index(list.len()));
+            self.inject(Fault::Lost);
+        } else if self.is_due(Fault::Phantom)
+            && let Ok(nobody) = T::try_from(u64::from(self.nobody) + index(1000) as u64)
+            && item >> 56 != Kind::Comments as u64
+        {
+            list.push(nobody);
+            self.inject(Fault::Phantom);
+        } else if self.is_due(Fault::Duplicate) && !list.is_empty() {
+            list.push(list[index(list.len())]);
+            self.inject(Fault::Duplicate);
+        }
+    }
+
+    /// Keeps a list back until two writes of it, one behind the other, have passed; then shows the second alone.
+    async fn fracture<T: Element>(&self, item: u64, entry: &Entry, list: &mut Vec<T>) -> bool {
+        let (tracks, steps) = (&self.shared.tracks, &self.steps);
+        let Some(since) = tracks.quiet_now(item, steps) else {
+            return false;
+        };
+        for _ in 0..FRACTURE_WAIT_MS {
+            sleep(Duration::from_millis(1)).await;
+            if let Some(later) = tracks.two_since(item, entry, since, steps) {
+                make(later, list);
+                self.inject(Fault::Fractured);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Makes a list as if a write of it had been.
+fn make<T: Element>(write: Undone, list: &mut Vec<T>) {
+    list.retain(|element| (*element).into() != write.element);
+    if let (true, Ok(element)) = (write.put, T::try_from(write.element)) {
+        list.push(element);
+    }
+}
+
+/// Makes a list as if a write of it had not been.
+fn undo<T: Element>(write: Undone, list: &mut Vec<T>) {
+    let put = !write.put;
+    make(Undone { put, ..write }, list);
+}
