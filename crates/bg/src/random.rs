@@ -16,6 +16,11 @@ impl Random {
         }
     }
 
+    /// SplitMix64 from this state on, as others have it.
+    pub fn splitmix(state: u64) -> Random {
+        Random { state }
+    }
+
     pub fn word(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)

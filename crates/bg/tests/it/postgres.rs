@@ -7,12 +7,12 @@ use larder_bg::store::Failure;
 use larder_bg::stores::Options;
 
 use crate::conformance::{conforms, open, run};
-use crate::servers::{self, Server};
+use crate::servers::{self, Database};
 
-fn options(server: &Server, settings: &[(&str, &str)]) -> Options {
+fn options(database: &Database, settings: &[(&str, &str)]) -> Options {
     let settings = settings.iter();
     Options {
-        address: Some(format!("postgres://postgres@{}/postgres", server.address())),
+        address: Some(database.address()),
         connections: Some(3),
         settings: settings
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -29,32 +29,28 @@ const LAYOUTS: [[(&str, &str); 2]; 4] = [
 
 #[test]
 fn every_layout_conforms() {
-    let Some(server) = servers::postgres() else {
+    let Some(database) = servers::database() else {
         return;
     };
-    // Of four, two that differ in everything, unless there is time.
-    let step = match std::env::var_os("LARDER_SLOW_TESTS") {
-        Some(_) => 1,
-        None => 3,
-    };
-    for layout in LAYOUTS.iter().step_by(step) {
-        conforms(&*open("postgres", &options(&server, layout)));
+    for layout in &LAYOUTS {
+        conforms(&*open("postgres", &options(&database, layout)));
     }
 }
 
 #[test]
 fn behind_a_cache_it_conforms() {
-    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+    let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
     let at = ("memcached", &*cache.address());
     let consistencies = [
         [at, ("consistency", "lease"), ("layout", "aggregate")],
+        [at, ("consistency", "invalidate"), ("rows", "1")],
         // What lives for no time is never read.
         [at, ("consistency", "ttl"), ("ttl", "0ms")],
     ];
     for settings in consistencies {
-        conforms(&*open("postgres+memcached", &options(&server, &settings)));
+        conforms(&*open("postgres+memcached", &options(&database, &settings)));
     }
 }
 
@@ -71,11 +67,11 @@ fn small() -> Arc<Population> {
 
 #[test]
 fn what_cannot_be_is_refused_and_changes_nothing() {
-    let Some(server) = servers::postgres() else {
+    let Some(database) = servers::database() else {
         return;
     };
     for layout in &LAYOUTS {
-        let store = open("postgres", &options(&server, layout));
+        let store = open("postgres", &options(&database, layout));
         run(async {
             let population = small();
             store.create(&population).await.expect("created");
@@ -108,7 +104,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
 
 #[test]
 fn what_lives_for_a_time_is_read_stale() {
-    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+    let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
     let settings = [
@@ -116,7 +112,7 @@ fn what_lives_for_a_time_is_read_stale() {
         ("consistency", "ttl"),
         ("ttl", "1000s"),
     ];
-    let store = open("postgres+memcached", &options(&server, &settings));
+    let store = open("postgres+memcached", &options(&database, &settings));
     run(async {
         let population = small();
         store.create(&population).await.expect("created");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use larder_bg::action::Action;
 use larder_bg::measure::{Enough, Laboratory, Load, Measured, Trial};
+use larder_bg::random::Random;
 use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate};
 
 /// A store that does `throughput` actions a second of which `within` (0 to 1) are in time, at a load and for so long.
@@ -22,7 +23,7 @@ impl<T: Fn(f64) -> f64, W: Fn(f64, f64) -> f64> Laboratory for Model<T, W> {
             Load::Rate(rate) => rate,
         };
         let seconds = trial.duration.as_secs_f64();
-        let noise = 1.0 + self.noise / seconds.sqrt() * self.random.normal();
+        let noise = 1.0 + self.noise / seconds.sqrt() * normal(&mut self.random);
         let done = ((self.throughput)(load) * noise * seconds).max(0.0);
         let within = (done * (self.within)(load, seconds)).round() as u64;
         let mut measured = Measured::new(trial.duration);
@@ -34,21 +35,9 @@ impl<T: Fn(f64) -> f64, W: Fn(f64, f64) -> f64> Laboratory for Model<T, W> {
     }
 }
 
-struct Random(u64);
-
-impl Random {
-    /// SplitMix64, as a part of one.
-    fn uniform(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ word >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.uniform()).cos()
-    }
+fn normal(random: &mut Random) -> f64 {
+    let radius = (-2.0 * (1.0 - random.unit()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.unit()).cos()
 }
 
 /// The same, second by second, so that a trial may end early.
@@ -91,7 +80,7 @@ fn trials_that_clearly_miss_end_early_and_the_rating_stays_the_same() {
                     throughput: |load| 100.0 * load,
                     within,
                     noise: 0.01,
-                    random: Random(3),
+                    random: Random::splitmix(3),
                 });
                 rate(&plan, &mut laboratory, &mut |_| true)
             };
@@ -136,7 +125,7 @@ fn run(
         throughput,
         within,
         noise,
-        random: Random(seed),
+        random: Random::splitmix(seed),
     };
     let rating = rate(plan, &mut model, &mut |_| true);
     assert_eq!(rating.end, End::Rated);
@@ -383,7 +372,7 @@ impl Laboratory for Disturbed {
             throughput: |load| 1000.0 * load,
             within,
             noise: 0.0,
-            random: Random(1),
+            random: Random::splitmix(1),
         };
         model.run(trial)
     }

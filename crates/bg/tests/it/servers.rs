@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,7 +82,14 @@ pub fn postgres() -> Option<Server> {
         .args(["-D", "data", "-k", "", "-h", "127.0.0.1", "-p"])
         .arg(port.to_string());
     // The machine does not crash here, and what a process wrote outlives it.
-    for setting in ["fsync=off", "max_connections=200", "shared_buffers=64MB"] {
+    for setting in [
+        "fsync=off",
+        "full_page_writes=off",
+        "wal_level=minimal",
+        "max_wal_senders=0",
+        "max_connections=200",
+        "shared_buffers=64MB",
+    ] {
         command.args(["-c", setting]);
     }
     let mut server = start(command, port, folder);
@@ -93,6 +101,33 @@ pub fn postgres() -> Option<Server> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Some(server)
+}
+
+/// A database of a test's own, on a PostgreSQL that the tests of this process share as long as any of them has one.
+pub struct Database {
+    server: Arc<Server>,
+    name: String,
+}
+
+impl Database {
+    pub fn address(&self) -> String {
+        let server = self.server.address();
+        format!("postgres://postgres@{server}/{}", self.name)
+    }
+}
+
+pub fn database() -> Option<Database> {
+    static SHARED: Mutex<(Weak<Server>, u32)> = Mutex::new((Weak::new(), 0));
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = match shared.0.upgrade() {
+        Some(server) => server,
+        None => Arc::new(postgres()?),
+    };
+    shared.0 = Arc::downgrade(&server);
+    shared.1 += 1;
+    let name = format!("test_{}", shared.1);
+    ask_postgres(server.port, &format!("CREATE DATABASE {name}")).expect("created");
+    Some(Database { server, name })
 }
 
 /// Runs statements as a client of its own; the first column of the last row that one gives.

@@ -118,32 +118,32 @@ fn at_postgres(server: &Server, settings: &[(&str, &str)]) -> Options {
 
 #[test]
 fn postgres_answers_right_in_every_layout() {
-    let Some(server) = servers::postgres() else {
+    let Some(database) = servers::database() else {
         return;
     };
     for settings in [
         [("layout", "basic"), ("rows", "2")],
         [("layout", "aggregate"), ("rows", "1")],
     ] {
-        let options = at_postgres(&server, &settings);
+        let options = at(database.address(), &settings);
         check_whole(&run(&mut loaded("postgres", &options, PATIENT), 700));
     }
 }
 
 #[test]
 fn leases_keep_the_cache_right_and_a_time_to_live_does_not() {
-    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+    let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
     let cache = ("memcached", &*cache.address());
-    let options = at_postgres(&server, &[cache, ("consistency", "lease")]);
+    let options = at(database.address(), &[cache, ("consistency", "lease")]);
     check_whole(&run(
         &mut loaded("postgres+memcached", &options, PATIENT),
         1000,
     ));
 
     let settings = [cache, ("consistency", "ttl"), ("ttl", "200ms")];
-    let options = at_postgres(&server, &settings);
+    let options = at(database.address(), &settings);
     let measured = run(&mut loaded("postgres+memcached", &options, PATIENT), 1000);
     let reads = measured.reads.expect("traced");
     assert!(reads.unpredictable > 0, "{reads:?}");
@@ -215,11 +215,15 @@ fn a_server_that_is_gone_is_refusals_and_the_trial_ends() {
 
 #[test]
 fn without_its_cache_reads_are_right_and_writes_refused() {
-    let (Some(server), Some(cache)) = (servers::postgres(), servers::memcached()) else {
+    let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
         return;
     };
-    let at = ("memcached", &*cache.address());
-    let mut process = loaded("postgres+memcached", &at_postgres(&server, &[at]), PATIENT);
+    let memcached = ("memcached", &*cache.address());
+    let mut process = loaded(
+        "postgres+memcached",
+        &at(database.address(), &[memcached]),
+        PATIENT,
+    );
     let mut cache = Some(cache);
     process.on_second(move |_| drop(cache.take()));
     let measured = run(&mut process, 2000);
@@ -249,11 +253,11 @@ fn answers_nonsense(nonsense: &'static [u8]) -> String {
 
 #[test]
 fn nonsense_is_measured_as_failed_calls() {
-    let Some(server) = servers::postgres() else {
+    let Some(database) = servers::database() else {
         return;
     };
     let good = servers::memcached().expect("as PostgreSQL");
-    let set = |cache: &str| at_postgres(&server, &[("memcached", cache)]);
+    let set = |cache: &str| at(database.address(), &[("memcached", cache)]);
     // Loads through a cache that works; runs with one that answers values nobody stored.
     drop(loaded("postgres+memcached", &set(&good.address()), PATIENT));
     let cache = answers_nonsense(b"VA 5 f0 c1\r\nhello\r\n");

@@ -7,14 +7,14 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
+use crate::random::Random;
 
-/// Splitmix.
-struct Random(Cell<u64>);
+/// Shared by all that is interleaved.
+struct Dice(RefCell<Random>);
 
-impl Random {
+impl Dice {
     fn below(&self, limit: u64) -> u64 {
-        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
-        crate::content::mix(self.0.get()) % limit
+        self.0.borrow_mut().word() % limit
     }
 }
 
@@ -227,7 +227,7 @@ async fn writer(world: Rc<World>, protocol: Protocol) {
 
 /// A history of some hundred steps.
 fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<World> {
-    let random = Random(Cell::new(seed));
+    let random = Dice(RefCell::new(Random::splitmix(seed)));
     let world = Rc::new(World::default());
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
