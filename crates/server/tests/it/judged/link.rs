@@ -147,8 +147,10 @@ fn pass_on(
     spoil: Spoil,
     spoiled: &AtomicU64,
 ) -> io::Result<()> {
-    let mut server = BufReader::new(TcpStream::connect(server)?);
-    let mut client = BufReader::new(client);
+    let server = TcpStream::connect(server)?;
+    server.set_nodelay(true)?;
+    client.set_nodelay(true)?;
+    let (mut server, mut client) = (BufReader::new(server), BufReader::new(client));
     let mut first: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
     let mut seen = 0;
     loop {
