@@ -83,7 +83,8 @@ impl Engine {
         Ok(id)
     }
 
-    /// Drops a join and all it has made.
+    /// Drops a join and all it has made: nobody sees any of it any more. Where steps are bounded (see
+    /// [`Engine::set_step_rows`]) its memory comes back with the next steps.
     ///
     /// # Errors
     /// No join has this name.
@@ -94,15 +95,20 @@ impl Engine {
         let join = self.joins[id as usize].as_ref().expect("found");
         let (table, sources) = (join.table, join.tables.clone());
         self.discard_downstream(table);
-        self.discard_fills(id);
-        self.joins[id as usize] = None;
+        if self.step_rows.is_none() {
+            self.discard_fills(id);
+        }
         self.tables[table as usize].makers.retain(|&m| m != id);
         self.tables[table as usize].pages = Pages::default();
         for source in sources {
             self.tables[source as usize]
                 .readers
                 .retain(|(r, _)| *r != id);
-            self.release_guests(source);
+        }
+        self.give_up_reads();
+        self.dropped.push_back(id);
+        if self.step_rows.is_none() {
+            self.forget_dropped(usize::MAX);
         }
         self.order_upstream();
         self.record(|| LogEntry::Drop {
@@ -111,17 +117,24 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether joins that were dropped have yet to be forgotten by [`Engine::step`].
+    pub fn has_dropped(&self) -> bool {
+        !self.dropped.is_empty()
+    }
+
+    /// The joins that have not been dropped, oldest first.
+    pub(crate) fn live_joins(&self) -> impl Iterator<Item = &Join> {
+        let joins = self.joins.iter().flatten().map(|join| &**join);
+        joins.filter(|join| !self.dropped.contains(&join.id))
+    }
+
     pub(crate) fn find(&self, name: &str) -> Option<JoinId> {
-        self.joins
-            .iter()
-            .flatten()
-            .find(|j| j.name == name)
-            .map(|j| j.id)
+        self.live_joins().find(|j| j.name == name).map(|j| j.id)
     }
 
     /// All joins, oldest first.
     pub fn list(&self) -> Vec<JoinInfo> {
-        let infos = self.joins.iter().flatten().map(|join| JoinInfo {
+        let infos = self.live_joins().map(|join| JoinInfo {
             name: join.name.clone(),
             definition: join.definition.text.clone(),
             ranges: join.status.len(),
@@ -261,25 +274,7 @@ impl Engine {
 
     /// Discards all that was computed from a table.
     pub(crate) fn discard_downstream(&mut self, table: TableId) {
-        let mut tables = vec![table];
-        let mut joins: Vec<JoinId> = Vec::new();
-        while let Some(table) = tables.pop() {
-            for join in self.joins.iter().flatten() {
-                if join.tables.contains(&table) && !joins.contains(&join.id) {
-                    joins.push(join.id);
-                    tables.push(join.table);
-                }
-            }
-        }
-        // Those that read most joins come first: what they were computed from is pinned by them.
-        joins.sort_by_key(|&id| {
-            std::cmp::Reverse(
-                self.joins[id as usize]
-                    .as_ref()
-                    .map_or(0, |j| j.upstream.len()),
-            )
-        });
-        for id in joins {
+        for id in self.downstream(table) {
             self.discard_fills(id);
         }
     }

@@ -41,6 +41,8 @@ pub struct Engine {
     pub(crate) read_rows: Option<usize>,
     /// Ranges that reads wait for.
     pub(crate) put_off: PutOff,
+    /// Joins that were dropped and have yet to be forgotten; to everybody else they are gone.
+    pub(crate) dropped: VecDeque<JoinId>,
     /// What the last read computed for itself, while nothing else was done.
     pub(crate) computed: Option<View>,
     /// How many source rows fills have read so far.

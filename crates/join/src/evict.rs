@@ -1,7 +1,7 @@
 //! Evict: keeps memory under the limit by forgetting filled ranges, and supplied ones, that were not read for long.
 //!
 //! Ranges stand in a ring. The evictor passes along it: a range that was read again since it last came by stays, another
-//! goes, with its rows, nodes and updaters; the next read fills it again. A range that others were computed from stays
+//! goes, with its rows, nodes and updaters, a large one from its end on and no more of it than need be; the next read fills it again. A range that others were computed from stays
 //! until they are gone. When nothing can go and base rows alone fill the memory, a write is refused.
 //!
 //! Where more is read in turn than fits, the oldest range is always the one that will be read next, and all would go in
@@ -113,7 +113,12 @@ impl Engine {
             match self.judge(victim, true) {
                 Verdict::Gone => {}
                 Verdict::Stays => self.ring.victims.push_back(victim),
-                Verdict::Goes => self.evict(victim),
+                Verdict::Goes => {
+                    if !self.evict(victim) {
+                        self.ring.victims.push_front(victim);
+                        continue;
+                    }
+                }
             }
             passes -= 1;
         }
@@ -184,22 +189,23 @@ impl Engine {
         Verdict::Goes
     }
 
-    fn evict(&mut self, victim: Victim) {
+    /// Lets a victim go, or some rows of a large one; says whether it is gone.
+    fn evict(&mut self, victim: Victim) -> bool {
         match victim {
             Victim::Fill {
                 join: id, number, ..
             } => {
                 let Some(mut join) = self.joins[id as usize].take() else {
-                    return;
+                    return true;
                 };
                 let is_reread = join.targets[number as usize].is_reread;
-                self.ring.gone(!is_reread);
-                if join.fills.get(number).unsettled.is_some() {
-                    self.give_up_reads();
+                let is_gone = self.discard_some(&mut join, number);
+                if is_gone {
+                    self.ring.gone(!is_reread);
+                    join.evicted += 1;
                 }
-                self.discard(&mut join, number);
-                join.evicted += 1;
                 self.joins[id as usize] = Some(join);
+                return is_gone;
             }
             Victim::Supplied { table, number, .. } => self.evict_supplied(table, number),
             Victim::Guests {
@@ -209,6 +215,7 @@ impl Engine {
                 ..
             } => self.evict_guests(table, owner, number),
         }
+        true
     }
 
     /// # Errors

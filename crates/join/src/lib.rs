@@ -12,7 +12,7 @@
 //! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
 //! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do; `pairs`, `gathered` and
 //! `merge` read what is pulled; `reading` and `moment` hand out a long answer some rows at a time); `output` with
-//! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short.
+//! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short, and `forget` for how.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
 
@@ -27,6 +27,7 @@ mod exchange;
 mod expiry;
 mod explain;
 mod fill;
+mod forget;
 mod gathered;
 pub mod grammar;
 mod guests;

@@ -29,6 +29,13 @@ impl Status {
         (**end >= *hi).then_some(*number)
     }
 
+    /// The first range.
+    pub fn first(&self) -> Option<u32> {
+        self.ranges
+            .first_key_value()
+            .map(|(_, (_, number))| *number)
+    }
+
     /// The ranges that share keys with `lo..hi`, in order.
     pub fn overlapping(&self, lo: &[u8], hi: &[u8]) -> Vec<u32> {
         let first = self

@@ -23,12 +23,13 @@ impl Engine {
         list.enqueue(Rc::new(event), self.sequence);
     }
 
-    /// Works on waiting changes until `budget` entries have seen one, and as long on ranges that reads wait for; says whether
-    /// any work is left.
+    /// Works on waiting changes until `budget` entries have seen one, as long on ranges that reads wait for, and as long on what
+    /// dropped joins have left; says whether any work is left.
     pub fn step(&mut self, budget: usize) -> bool {
         self.see_waiting(budget);
         self.go_on_with_reads(budget);
-        !self.work.is_empty() || !self.put_off.is_empty()
+        self.forget_dropped(budget);
+        !self.work.is_empty() || !self.put_off.is_empty() || !self.dropped.is_empty()
     }
 
     fn see_waiting(&mut self, budget: usize) {

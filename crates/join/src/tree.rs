@@ -151,25 +151,6 @@ impl Engine {
         self.pin(join.tables[level], &range, -1);
     }
 
-    /// Forgets a fill: its rows, nodes and updaters.
-    pub(crate) fn discard(&mut self, join: &mut Join, number: u32) {
-        let mut run = Run::of_fill(join, number, false, 0);
-        let fill = join.fills.get(number);
-        let (root, fixed, packed) = (fill.root, fill.fixed, fill.packed.clone());
-        let mut binding = Binding::default();
-        binding.unpack(fixed, &join.definition.slots, &packed);
-        self.drop_node(join, &mut run, 0, root, &mut binding, false);
-        join.uncover(number);
-        let fill = join.fills.remove(number);
-        join.held_bytes -= fill.held_bytes();
-        join.unsettled.remove(&number);
-        join.output.remove_range(&fill.range);
-        debug_assert!(
-            join.fills.len() > 0 || join.held_bytes == 0,
-            "what is counted is taken back"
-        );
-    }
-
     /// Counts nodes that were computed from filled or supplied ranges of a table.
     fn pin(&mut self, table: TableId, range: &KeyRange, change: i32) {
         let state = &mut self.tables[table as usize];

@@ -11,7 +11,7 @@ use super::finish::kept_args;
 use super::reads::{Ask, ReadJob, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
-use super::tables::{self, AgainJob, ManyJob, RangeJob, WaitJob};
+use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, WaitJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::tables::source::WriteJob;
@@ -21,6 +21,8 @@ pub(super) enum Job {
     Read(ReadJob),
     Scan(ScanJob),
     Range(RangeJob),
+    /// A join is dropped.
+    Drop(DropJob),
     /// It waits for rows of other cores, or while what it reads is computed.
     Wait(WaitJob),
     /// Several cores execute it.
@@ -39,6 +41,7 @@ impl Job {
             Job::Read(job) => job.command,
             Job::Scan(_) => Id::Scan,
             Job::Range(job) => job.command(),
+            Job::Drop(_) => Id::JoinDrop,
             Job::Wait(job) => job.command,
             Job::Many(job) => job.command.id,
             Job::Again(job) => job.command.id,
@@ -52,6 +55,7 @@ impl Job {
             Job::Read(job) => job.started,
             Job::Scan(job) => job.started,
             Job::Range(job) => job.started(),
+            Job::Drop(job) => job.started,
             Job::Wait(job) => job.started,
             Job::Many(job) => job.started,
             Job::Again(job) => job.started,
@@ -66,6 +70,7 @@ impl Job {
             Job::Read(job) => std::mem::take(&mut job.args),
             Job::Scan(job) => std::mem::take(&mut job.args),
             Job::Range(job) => job.args(),
+            Job::Drop(job) => std::mem::take(&mut job.args),
             Job::Wait(job) => std::mem::take(&mut job.args),
             Job::Many(job) => std::mem::take(&mut job.args),
             Job::Again(job) => std::mem::take(&mut job.args),

@@ -137,6 +137,7 @@ impl Session {
             },
             Job::Write(write) => tables::run_write(state, write).await,
             Job::Scan(scan) => scan.run(state).await,
+            Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,
             Job::Wait(wait) => {
                 let tables = state.tables();

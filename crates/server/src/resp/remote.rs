@@ -450,7 +450,7 @@ impl Remote {
                 },
                 Job::Write(write) => tables::run_write(&mut self.state, write).await,
                 // Those are executed where the connection is.
-                Job::Read(_) | Job::Scan(_) | Job::Many(_) => {}
+                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Drop(_) => {}
             }
             break;
         }

@@ -48,6 +48,9 @@ const STEP_ROWS: usize = 2048;
 /// Source rows that a read may compute from at once; one that needs more is put off, and goes on by [`STEP_ROWS`].
 const READ_ROWS: usize = 8192;
 
+/// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
+const PREPARED_MAX: usize = 10_000;
+
 /// An error reply.
 pub type Refusal = (Code, String);
 
@@ -105,7 +108,7 @@ impl Tables {
             engine.begin(now);
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
-            self.call_if_late(&engine);
+            self.call_if_more(&engine);
         }
         engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
         read(&mut engine, now)
@@ -161,7 +164,7 @@ impl Tables {
         let changed = change(&mut engine, now);
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
-        self.call_if_late(&engine);
+        self.call_if_more(&engine);
         let (answer, waits_for) = changed?;
         if waits_for.is_some() {
             gate.change = gate.change.max(waits_for);
@@ -273,9 +276,25 @@ impl Tables {
         }
     }
 
-    /// Has `attend` let the rest go, where more rows were due than go at once.
-    fn call_if_late(&self, engine: &Engine) {
-        if engine.has_late_rows() {
+    /// Forgets what was computed from a join's output, some rows in each turn, so that to drop the join takes little at once.
+    pub async fn prepare_drop(&self, name: &str) {
+        for _ in 0..PREPARED_MAX {
+            self.resumed(None).await;
+            if self.prepare_drop_once(name) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// One turn of it; says whether it is done.
+    pub fn prepare_drop_once(&self, name: &str) -> bool {
+        self.engine.borrow_mut().prepare_drop(name, STEP_ROWS)
+    }
+
+    /// Has `attend` go on where not all that was to go has gone at once.
+    fn call_if_more(&self, engine: &Engine) {
+        if engine.has_late_rows() || engine.has_dropped() {
             self.call();
         }
     }

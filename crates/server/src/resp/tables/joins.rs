@@ -1,11 +1,15 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
+use std::time::Instant;
+
 use larder_join::JoinInfo;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
 
+use super::super::dispatch::Job;
+use super::super::finish::kept_args;
 use super::super::session::State;
 use super::syntax;
 use crate::tables::{Gate, Refusal, Tables, refusal};
@@ -115,6 +119,43 @@ pub(super) fn create(
             .map_err(|error| (Code::BadRequest, error.to_string()))?;
         Ok(((), None))
     })
+}
+
+/// Drops a join, once what was computed from its output has been forgotten some rows at a time.
+pub(super) fn drop_in_steps(
+    state: &mut State,
+    request: Request<'_>,
+) -> Result<Option<Job>, Refusal> {
+    let name = text(request.arg(1))?;
+    let tables = state.tables();
+    if !tables.prepare_drop_once(name) {
+        return Ok(Some(Job::Drop(DropJob {
+            name: name.to_owned(),
+            started: Instant::now(),
+            args: kept_args(&request),
+        })));
+    }
+    drop_join(&tables, &mut state.gate, name)?;
+    state.encoder().ok();
+    Ok(None)
+}
+
+/// A join that is about to be dropped.
+pub(in crate::resp) struct DropJob {
+    name: String,
+    pub started: Instant,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl DropJob {
+    pub async fn run(&self, state: &mut State) {
+        state.tables().prepare_drop(&self.name).await;
+        let tables = state.tables();
+        match drop_join(&tables, &mut state.gate, &self.name) {
+            Ok(()) => state.encoder().ok(),
+            Err(refusal) => state.refuse(refusal),
+        }
+    }
 }
 
 /// Drops a join and what it made.

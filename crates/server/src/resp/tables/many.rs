@@ -382,6 +382,9 @@ impl Coordinator {
         name: String,
         definition: Option<String>,
     ) -> Result<Vec<u8>, Refusal> {
+        if definition.is_none() {
+            prepare_drop(&self.core.tables, &name).await;
+        }
         let paused = self.pause().await?;
         let defined = define(&self.core.tables, self.ticket, &name, definition).await;
         self.go_on(paused).await?;
@@ -477,6 +480,21 @@ impl Coordinator {
     }
 }
 
+/// Has every core forget what was computed from a join's output, which is to be dropped.
+async fn prepare_drop(tables: &crate::tables::Tables, name: &str) {
+    let handle = tables.handle();
+    let begin = |core: usize| {
+        let name = name.to_owned();
+        handle.begin_call(core, None, move |tables| async move {
+            tables.prepare_drop(&name).await;
+        })
+    };
+    for done in (0..handle.cores()).map(begin).collect::<Vec<_>>() {
+        // A core that is gone is noticed when the join is dropped.
+        let _ = done.await;
+    }
+}
+
 /// Declares a join (or, without a definition, drops it) on all cores, which are paused with the ticket.
 async fn define(
     tables: &Rc<crate::tables::Tables>,
@@ -522,10 +540,16 @@ pub(crate) async fn define_everywhere(
     definition: Option<String>,
 ) -> Result<(), Refusal> {
     if tables.shard().is_none() {
+        if definition.is_none() {
+            tables.prepare_drop(name).await;
+        }
         return match definition {
             Some(definition) => joins::create(&tables, gate, name, &definition),
             None => joins::drop_join(&tables, gate, name),
         };
+    }
+    if definition.is_none() {
+        prepare_drop(&tables, name).await;
     }
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
     let defined = define(&tables, Some(paused.ticket), name, definition).await;

@@ -29,6 +29,7 @@ use crate::tables::Refusal;
 use crate::tables::source::{Wanted, take_write};
 
 pub(super) use again::{AgainJob, run_write};
+pub(super) use joins::DropJob;
 pub(super) use many::ManyJob;
 pub(crate) use many::define_everywhere;
 pub(super) use merge::Merge;
@@ -165,6 +166,7 @@ fn at_once(
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),
         Id::RangeCount => range::count(state, request)?,
+        Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
         Id::Scan => scan::scan(state, request)?,
         Id::JoinCreate | Id::JoinDrop | Id::JoinList | Id::JoinInfo | Id::JoinExplain => {
             joins::execute(state, command.id, request)?;
