@@ -162,7 +162,13 @@ impl Address {
 
     fn unreachable(&self, why: &str) -> Error {
         let shown = self.shown();
-        Error::Unreachable(format!("PostgreSQL at {shown} cannot be reached: {why}"))
+        let advice = match why.contains("password missing") {
+            true => "; it asks for one: postgres.url = \"postgres://user:password@host/database\"",
+            false => "",
+        };
+        Error::Unreachable(format!(
+            "PostgreSQL at {shown} cannot be reached: {why}{advice}"
+        ))
     }
 
     /// Makes a connection, with TLS as the address asks for.
