@@ -195,6 +195,8 @@ impl Bench<'_> {
                 let begun = Instant::now();
                 let done = command(reader, case.work);
                 let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+                // What has yet to go when the answer is given is not the others' concern either.
+                std::thread::sleep(AFTER);
                 ended.store(true, Ordering::Release);
                 done?;
                 let seen = others.join().map_err(|_| "the other client panicked")?;
@@ -231,6 +233,9 @@ pub fn command(client: &RespClient, words: &[&str]) -> Result<()> {
     client.command(&words)?;
     Ok(())
 }
+
+/// So long the others go on when the work has been answered.
+const AFTER: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// So many have posts.
 pub const AUTHORS: u64 = 1_000;

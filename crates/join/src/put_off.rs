@@ -86,6 +86,12 @@ impl Engine {
             let Some((table, range)) = self.put_off.ranges.pop_front() else {
                 break;
             };
+            // A read of base rows waits for late ones to go.
+            let is_base = self.tables[table as usize].makers.is_empty();
+            if is_base && self.has_late_rows() {
+                self.put_off.ranges.push_back((table, range));
+                continue;
+            }
             self.missing.clear();
             self.foreign.clear();
             let is_filled = self.view(table, &range, self.now).is_some();

@@ -1,6 +1,7 @@
 //! Joins against a model that recomputes them.
 
 mod fills;
+mod limits;
 mod model;
 mod pages;
 mod pages_random;

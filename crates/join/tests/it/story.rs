@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, Outcome};
 
 /// An engine that is told what to do in short lines.
-struct Told(Engine, u64);
+pub struct Told(pub Engine, pub u64);
 
-fn told(joins: &[&str]) -> Told {
+pub fn told(joins: &[&str]) -> Told {
     let mut told = Told(Engine::new(), 0);
     for (number, join) in joins.iter().enumerate() {
         told.0.create(&format!("j{number}"), join, 0).unwrap();
@@ -16,7 +16,7 @@ fn told(joins: &[&str]) -> Told {
 }
 
 impl Told {
-    fn put(&mut self, rows: &[(&str, &str)]) -> &mut Self {
+    pub fn put(&mut self, rows: &[(&str, &str)]) -> &mut Self {
         for (key, value) in rows {
             self.0
                 .put(key.as_bytes(), value.as_bytes(), self.1)
@@ -25,14 +25,14 @@ impl Told {
         self
     }
 
-    fn remove(&mut self, keys: &[&str]) -> &mut Self {
+    pub fn remove(&mut self, keys: &[&str]) -> &mut Self {
         for key in keys {
             self.0.remove(key.as_bytes(), self.1).unwrap();
         }
         self
     }
 
-    fn read(&mut self, lo: &str, hi: &str) -> Vec<String> {
+    pub fn read(&mut self, lo: &str, hi: &str) -> Vec<String> {
         let mut rows = Vec::new();
         let outcome = self.0.range(
             lo.as_bytes(),
@@ -54,18 +54,18 @@ impl Told {
 
     /// All rows with a prefix that ends in `|` are these.
     #[track_caller]
-    fn shows(&mut self, prefix: &str, rows: &[&str]) -> &mut Self {
+    pub fn shows(&mut self, prefix: &str, rows: &[&str]) -> &mut Self {
         let hi = format!("{}}}", prefix.strip_suffix('|').unwrap());
         assert_eq!(self.read(prefix, &hi), rows);
         self
     }
 
-    fn filled(&self, join: &str) -> usize {
+    pub fn filled(&self, join: &str) -> usize {
         self.0.info(join).unwrap().ranges
     }
 }
 
-const TIMELINE: &str =
+pub const TIMELINE: &str =
     "t|<user>|<time:4>|<poster> = check s|<user>|<poster> copy p|<poster>|<time>";
 
 #[test]
@@ -124,6 +124,25 @@ fn a_checked_row_is_looked_at_when_somebody_reads_and_a_copied_one_at_once() {
     let all = ["t|ann|0001|bob x", "t|ann|0002|cid y", "t|ann|0003|bob z"];
     t.shows("t|ann|", &all);
     assert_eq!(t.0.rows_read(), read + 1, "only the new one's post");
+}
+
+#[test]
+fn bounds_of_a_read_are_carried_to_the_sources() {
+    let mut t = told(&[TIMELINE]);
+    t.put(&[("s|ann|bob", ""), ("s|ann|cid", ""), ("s|annie|bob", "")]);
+    for time in 0..100 {
+        t.put(&[(&format!("p|bob|{time:04}"), "x")]);
+    }
+    t.put(&[
+        ("p|cid|0099", "y"),
+        ("p|cid|0100", "z"),
+        ("p|bobby|0095", ""),
+    ]);
+    assert_eq!(t.read("t|ann|0095", "t|ann}").len(), 7);
+    // Two subscriptions, five posts of bob from then on, and two of cid.
+    assert_eq!(t.0.rows_read(), 2 + 5 + 2);
+    assert_eq!(t.read("t|ann|0092", "t|ann|0099|c").len(), 8);
+    assert_eq!(t.0.rows_read(), 9 + 2 + 3, "only what lies before");
 }
 
 #[test]
@@ -568,157 +587,6 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
         t.0.get(b"t|ann|0001|bob", 0, &mut |_| {}),
         Ok(Outcome::Missing(_))
     ));
-}
-
-#[test]
-fn memory_stays_under_the_limit_and_base_rows_fail_clearly() {
-    let mut t = told(&[TIMELINE]);
-    for user in 0..400 {
-        for poster in 0..10 {
-            t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
-        }
-    }
-    for time in 0..100 {
-        t.put(&[(
-            &format!("p|{:04}|{time:04}", time % 10),
-            "a tweet that is longer than a handle",
-        )]);
-    }
-    let base = t.0.memory_bytes();
-    let limit = base + 600_000;
-    t.0.set_memory_limit(Some(limit));
-    for round in 0..3 {
-        for user in 0..400 {
-            let rows = t.read(&format!("t|{user:04}|"), &format!("t|{user:04}}}"));
-            assert_eq!(rows.len(), 100 + round, "user {user}");
-            assert!(
-                t.0.memory_bytes() <= limit + limit / 20,
-                "{} of {limit}",
-                t.0.memory_bytes()
-            );
-        }
-        t.put(&[(&format!("p|0003|9{round:03}"), "x")]);
-    }
-    assert!(t.0.info("j0").unwrap().evicted > 100);
-    let failed =
-        (0..1_000_000).find_map(|n| t.0.put(format!("x|{n}").as_bytes(), &[b'x'; 1000], 0).err());
-    assert!(
-        matches!(failed, Some(Error::OutOfMemory { .. })),
-        "{failed:?}"
-    );
-    assert!(t.0.memory_bytes() <= limit);
-    t.remove(&["x|1", "x|2", "x|3"]);
-    t.0.put(b"x|1", b"fits again", 0).unwrap();
-}
-
-#[test]
-fn more_timelines_than_fit_read_in_turn_are_not_all_filled_again_each_time() {
-    let mut t = told(&[TIMELINE]);
-    for user in 0..400 {
-        for poster in 0..10 {
-            t.put(&[(&format!("s|{user:04}|{poster:04}"), "")]);
-        }
-    }
-    for time in 0..100 {
-        t.put(&[(&format!("p|{:04}|{time:04}", time % 10), "x")]);
-    }
-    let base = t.0.memory_bytes();
-    let read_all = |t: &mut Told| {
-        for user in 0..400 {
-            let rows = t.read(&format!("t|{user:04}|"), &format!("t|{user:04}}}"));
-            assert_eq!(rows.len(), 100, "user {user}");
-        }
-    };
-    read_all(&mut t);
-    let limit = base + (t.0.memory_bytes() - base) * 6 / 10;
-    t.0.set_memory_limit(Some(limit));
-    (0..5).for_each(|_| read_all(&mut t));
-    let before = t.0.info("j0").unwrap().filled;
-    (0..5).for_each(|_| read_all(&mut t));
-    let filled = t.0.info("j0").unwrap().filled - before;
-    assert!(filled < 5 * 400 * 7 / 10, "{filled} of 2000 reads filled");
-    assert!(t.0.memory_bytes() <= limit);
-}
-
-#[test]
-fn a_large_fan_out_goes_in_steps_and_reads_in_between_are_right() {
-    let mut t = told(&[TIMELINE]);
-    let users = 2_000;
-    for user in 0..users {
-        t.put(&[(&format!("s|{user:05}|cel"), "")]);
-        assert_eq!(
-            t.read(&format!("t|{user:05}|"), &format!("t|{user:05}}}"))
-                .len(),
-            0
-        );
-    }
-    t.0.set_step_rows(Some(100));
-    let first =
-        t.0.put(b"p|cel|0001", b"x", 0)
-            .unwrap()
-            .waits_for
-            .expect("too large for one step");
-    t.0.put(b"p|cel|0002", b"y", 0).unwrap();
-    let last = t.0.remove(b"p|cel|0001", 0).unwrap().waits_for.unwrap();
-    t.shows("t|01999|", &["t|01999|0002|cel y"]);
-    t.remove(&["s|00042|cel"]).shows("t|00042|", &[]);
-    let mut steps = 0;
-    while t.0.step(100) {
-        steps += 1;
-        assert!(!t.0.is_done(last));
-        t.shows("t|01000|", &["t|01000|0002|cel y"]);
-    }
-    assert!(
-        t.0.is_done(first) && t.0.is_done(last) && steps >= 50,
-        "{steps}"
-    );
-    assert_eq!(t.read("t|", "t}").len(), users - 1);
-}
-
-#[test]
-fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_between_are_right() {
-    let mut t = told(&[
-        "t|<user:3>|<time:4>|<poster:3> = auto check s|<user>|<poster> copy p|<poster>|<time>",
-    ]);
-    let timeline = |user: usize| (format!("t|{user:03}|"), format!("t|{user:03}}}"));
-    for user in 0..400 {
-        t.put(&[(&format!("s|{user:03}|cel"), "")]);
-        let (lo, hi) = timeline(user);
-        assert!(t.read(&lo, &hi).is_empty());
-    }
-    t.0.set_step_rows(Some(64));
-    let mut posts: Vec<String> = Vec::new();
-    // Rows stored, beside those that the timelines have: all at first, none once the author is pulled.
-    let (mut partly, mut pulled, mut pushed_again) = (0, false, false);
-    for round in 0..2_000 {
-        if round < 60 {
-            posts.push(format!("{round:04}|cel x"));
-            t.put(&[(&format!("p|cel|{round:04}"), "x")]);
-        }
-        if round % 7 == 3 && posts.len() > 5 && round < 60 {
-            let post = posts.remove(round % 5);
-            t.remove(&[&format!("p|cel|{}", &post[..4])]);
-        }
-        t.0.step(64);
-        // Few read while the author posts, then all do.
-        for user in (0..400).filter(|user| round >= 60 || user % 400 == round * 37 % 400) {
-            let (lo, hi) = timeline(user);
-            let expected: Vec<String> = posts.iter().map(|post| lo.clone() + post).collect();
-            assert_eq!(t.read(&lo, &hi), expected, "round {round}, user {user}");
-        }
-        let stored = t.0.info("j0").unwrap().rows as usize;
-        let all = posts.len() * 400;
-        partly += usize::from(0 < stored && stored < all && round > 8);
-        pulled |= stored == 0;
-        pushed_again |= pulled && stored == all;
-        if pushed_again {
-            break;
-        }
-    }
-    assert!(
-        pulled && pushed_again && partly > 10,
-        "{pulled} {pushed_again} {partly}"
-    );
 }
 
 #[test]
