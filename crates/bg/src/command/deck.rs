@@ -25,7 +25,7 @@ Examples:
 The page at http://127.0.0.1:6001/ has the buttons: threads, stop, start again. Ctrl-C ends bg.";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreOptions,

@@ -18,7 +18,7 @@ Examples:
   bg load --store postgres --at 'host=localhost user=me' --members 10000 --image-size 12K --from 4200";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreOptions,
@@ -39,6 +39,14 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
         ));
     }
     let workers = arguments.store.workers();
+    if let Some(from) = arguments.from
+        && from > population.members
+    {
+        return Err(format!(
+            "--from {from}: is more than --members {}",
+            population.members
+        ));
+    }
     let started = Instant::now();
     let mut tell = progress(started);
     let ended = Arc::new(AtomicBool::new(false));

@@ -117,6 +117,9 @@ impl StoreOptions {
     ///
     /// A name nobody knows, or what the data store says of its options.
     pub fn open(&self) -> Result<Arc<dyn Store>, String> {
+        if self.connections == Some(0) {
+            return Err("--connections 0: there must be one at least".to_owned());
+        }
         let options = stores::Options {
             address: self.address.clone(),
             connections: self.connections,
@@ -205,13 +208,14 @@ impl ConductOptions {
 
 fn size(text: &str) -> Result<usize, String> {
     let digits = text.trim_end_matches(['K', 'M']);
+    let how = || "a size is a number of bytes, or one with K or M, such as 12K".to_owned();
     let unit = match &text[digits.len()..] {
         "" => 1,
         "K" => 1 << 10,
         "M" => 1 << 20,
-        _ => return Err("a size is a number, or one with K or M".to_owned()),
+        _ => return Err(how()),
     };
-    let count: usize = digits.parse().map_err(|_| "no number".to_owned())?;
+    let count: usize = digits.parse().map_err(|_| how())?;
     match count.checked_mul(unit) {
         Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
         _ => Err("must be 1 byte to 64M".to_owned()),

@@ -9,17 +9,19 @@ use clap::{Args, ValueEnum};
 
 use super::deck::{DeckOption, Shown};
 use super::interrupt::on_interrupt;
+use super::load;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
-use super::{load, table};
 use crate::coordinate::Fleet;
 use crate::deck::{Order, Watched};
 use crate::duration::duration;
 use crate::measure::{Enough, Laboratory, Measured, Trial};
 use crate::rate::{self, End, Experiment, Goal, Over, Plan};
-use crate::report::{Facts, Machine, Report, Row};
+use crate::report::{Facts, Machine, Report};
 use crate::run::live::{Live, Watchable as _};
 use crate::run::{Process, Setup, Tracing};
-use crate::sla::{Clause, Judgement, Sla};
+use crate::sla::Sla;
+
+mod words;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,7 +41,7 @@ The agreement (--sla) is clauses with commas between them:
   60s                          how long the trial lasts that confirms the rating";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreOptions,
@@ -290,7 +292,7 @@ impl Arguments {
 impl SearchOptions {
     /// # Errors
     ///
-    /// Numbers that cannot be, by name.
+    /// Numbers that cannot be, by name; a folder that cannot have the report.
     pub fn plan(&self, threads_max: u64) -> Result<Plan, String> {
         let over = match self.over {
             By::Threads => Over::Threads,
@@ -320,6 +322,11 @@ impl SearchOptions {
         }
         if self.trials == 0 {
             return Err("--trials 0: there must be one at least".to_owned());
+        }
+        if let Some(folder) = &self.report {
+            // Not after an hour of trials.
+            Report::may_write(folder)
+                .map_err(|why| format!("--report {}: {why}", folder.display()))?;
         }
         Ok(Plan {
             sla: self.sla.clone(),
@@ -351,11 +358,11 @@ impl SearchOptions {
         store: &str,
         settings: Vec<(String, String)>,
     ) -> Result<(), String> {
-        eprintln!("{}", header(plan));
+        eprintln!("{}", words::header(plan));
         let mut number = 0;
         let mut progress = |experiment: &Experiment| {
             number += 1;
-            eprintln!("{}", line(number, experiment));
+            eprintln!("{}", words::line(number, experiment));
             shown.is_none_or(|shown| {
                 shown.board.explain(&experiment.purpose.to_string());
                 shown.board.order() == Order::Go
@@ -372,7 +379,7 @@ impl SearchOptions {
         };
         let facts = Facts {
             store: store.to_owned(),
-            command: command(std::env::args()),
+            command: words::command(std::env::args()),
             settings,
             machine: Machine::here(),
         };
@@ -382,7 +389,7 @@ impl SearchOptions {
             // Whoever reads may have gone.
             let _ = writeln!(io::stdout(), "{text}");
         } else {
-            print!("{}", summary(&report));
+            print!("{}", words::summary(&report));
         }
         if let Some(folder) = &self.report {
             let page = report.write(folder).map_err(|why| {
@@ -394,115 +401,5 @@ impl SearchOptions {
             End::Failed(why) => Err(why),
             _ => Ok(()),
         }
-    }
-}
-
-fn header(plan: &Plan) -> String {
-    let load = match plan.over {
-        Over::Threads => "threads",
-        Over::Rate => "rate",
-    };
-    format!(
-        "{:>3}  {:<8} {load:>8} {:>12} {:>10} {:>10} {:>9} {:>13}  verdict",
-        "#", "why", "actions/s", "p50", "p99", "in time", "unpredictable"
-    )
-}
-
-fn line(number: usize, experiment: &Experiment) -> String {
-    let row = Row::new(number, experiment);
-    let verdict = if row.verdict.met {
-        "met".to_owned()
-    } else {
-        let early = if experiment.ended_early {
-            format!(" after {:.0} s", row.seconds)
-        } else {
-            String::new()
-        };
-        format!("missed{early} {}", row.verdict.why())
-    };
-    format!(
-        "{number:>3}  {:<8} {:>8} {:>12.0} {:>10} {:>10} {:>9} {:>13}  {verdict}",
-        row.purpose.to_string(),
-        row.load,
-        row.throughput,
-        table::time((row.p50_us * 1e3) as u64),
-        table::time((row.p99_us * 1e3) as u64),
-        percent(&row, |clause| matches!(clause, Clause::Within { .. })),
-        if row.reads == 0 {
-            "-".to_owned()
-        } else {
-            let share = (row.unpredictable + row.wrong) as f64 / row.reads as f64;
-            format!("{:.4}%", 100.0 * share)
-        },
-    )
-}
-
-/// Of the first clause that is of a kind.
-fn percent(row: &Row, is: fn(&Clause) -> bool) -> String {
-    let judgement = row.verdict.clauses.iter().find(|one| is(&one.clause));
-    match judgement.and_then(|judgement: &Judgement| judgement.percent) {
-        Some(percent) => format!("{percent:.2}%"),
-        None => "-".to_owned(),
-    }
-}
-
-fn summary(report: &Report) -> String {
-    let goal = match report.plan.goal {
-        Goal::Soar => "SoAR",
-        Goal::Socialites => "Socialites",
-    };
-    let unit = match report.plan.over {
-        Over::Threads => "threads",
-        Over::Rate => "actions/s offered",
-    };
-    let mut out = String::new();
-    for note in &report.notes {
-        out += &format!("note: {note}\n");
-    }
-    for warning in &report.warnings {
-        out += &format!("warning: {warning}\n");
-    }
-    out += &match (report.end, report.load, report.plan.goal) {
-        ("rated", 0, _) => format!("{goal} 0: no load meets {}\n", report.plan.sla),
-        ("rated", load, Goal::Soar) => format!(
-            "{goal} {:.0} actions/s, at {load} {unit}, under {}\n",
-            report.throughput, report.plan.sla
-        ),
-        ("rated", load, Goal::Socialites) => format!(
-            "{goal} {load} {unit}, with {:.0} actions/s, under {}\n",
-            report.throughput, report.plan.sla
-        ),
-        (end, ..) => format!("{goal} not known: {end}\n"),
-    };
-    out + &format!("again: {}\n", report.facts.command)
-}
-
-/// As one would type it into a shell.
-fn command(words: impl Iterator<Item = String>) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:=,@%+".contains(letter);
-    let quoted = words.skip(1).map(|word| {
-        if !word.is_empty() && word.chars().all(plain) {
-            word
-        } else {
-            format!("'{}'", word.replace('\'', r"'\''"))
-        }
-    });
-    std::iter::once("bg".to_owned())
-        .chain(quoted)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::command;
-
-    #[test]
-    fn a_command_can_be_typed_again() {
-        let words = ["/bin/bg", "rate", "--sla", "95% < 1ms", "it's", ""];
-        assert_eq!(
-            command(words.into_iter().map(str::to_owned)),
-            r"bg rate --sla '95% < 1ms' 'it'\''s' ''"
-        );
     }
 }

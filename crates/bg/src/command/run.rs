@@ -27,7 +27,7 @@ Examples:
   bg run --store postgres --rate 2000 --mix low-write --warmup 5s --duration 60s --json";
 
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
     store: StoreOptions,
@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Say whether the trial keeps this agreement; reads are judged where it speaks of them
     #[arg(long, value_name = "AGREEMENT")]
     sla: Option<Sla>,
-    /// Judge reads while the trial runs, too; with --trace, or an agreement that speaks of them
+    /// Judge reads, and do so while the trial runs, too
     #[arg(long)]
     online: bool,
     /// Empty the data store and load it first
@@ -101,10 +101,8 @@ impl Arguments {
         let mut setup = self
             .conduct
             .setup(&self.store, &self.population, self.trace.clone())?;
-        if setup.tracing == Tracing::None
-            && self.sla.as_ref().is_some_and(Sla::wants_reads)
-            && !setup.store.is_hollow()
-        {
+        let judged = self.online || self.sla.as_ref().is_some_and(Sla::wants_reads);
+        if setup.tracing == Tracing::None && judged && !setup.store.is_hollow() {
             setup.tracing = Tracing::Scratch;
         }
         Ok(setup)

@@ -273,7 +273,7 @@ fn connect(address: &str) -> Result<TcpStream, String> {
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
             Ok(stream) => return greet(stream).map_err(|why| why.to_string()),
-            Err(why) => last = why.to_string(),
+            Err(why) => last = format!("{why}; does bg client listen there?"),
         }
     }
     Err(last)

@@ -98,6 +98,14 @@ impl fmt::Display for Impossible {
                 members,
                 friends,
                 invitations,
+            } if *invitations == 0 => write!(
+                out,
+                "--friends {friends}: must be fewer than --members {members}; take fewer friends or more members"
+            ),
+            Impossible::TooFewMembers {
+                members,
+                friends,
+                invitations,
             } => write!(
                 out,
                 "--friends {friends} --invitations {invitations}: the friends and twice the invitations must be fewer than --members {members}"

@@ -158,6 +158,18 @@ impl Report {
         }
     }
 
+    /// Makes the folder, and tries to write into it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Report::write`].
+    pub fn may_write(folder: &Path) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        let probe = folder.join(".rating");
+        fs::write(&probe, "")?;
+        fs::remove_file(&probe)
+    }
+
     /// Writes `rating.html` and `rating.json` into a folder, which it makes. Returns the page's path.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
-//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `live` what others see meanwhile, `online` the judge
+//! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `schedule` when the parts of a trial are, `live` what others see meanwhile, `online` the judge
 //! of reads who does not wait for the end, with `under_way` to tell how far he can see.
 //!
 //! Invariants:
@@ -25,6 +25,7 @@ mod held;
 pub mod live;
 pub(crate) mod online;
 mod pace;
+mod schedule;
 mod under_way;
 mod worker;
 
@@ -37,7 +38,6 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::draw::{Cells, Drawing};
 use crate::judge;
 use crate::load;
@@ -48,6 +48,7 @@ use crate::state::State;
 use crate::store::Store;
 use crate::trace;
 use live::{Interval, Live, Tell, Watchable};
+use schedule::Schedule;
 
 /// All of a trial but its load.
 pub struct Setup {
@@ -134,40 +135,6 @@ struct Shared<'a> {
     unseen: bool,
 }
 
-/// When the parts of a trial are, on its clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Schedule {
-    clock: Clock,
-    measured_from: u64,
-    end: u64,
-}
-
-const SECOND: u64 = 1_000_000_000;
-
-impl Schedule {
-    /// How many intervals there are before the measured time.
-    fn warmup_intervals(&self) -> u64 {
-        self.measured_from.div_ceil(SECOND)
-    }
-
-    /// When an interval ends: each a second, but for the last before the measured time and the last of it.
-    fn interval_end(&self, index: u64) -> u64 {
-        match index.checked_sub(self.warmup_intervals()) {
-            None => self.measured_from.min((index + 1) * SECOND),
-            Some(index) => self.end.min(self.measured_from + (index + 1) * SECOND),
-        }
-    }
-
-    fn is_measured(&self, interval: u64) -> bool {
-        interval >= self.warmup_intervals()
-    }
-
-    /// Whether a call that was meant to begin then counts.
-    fn covers(&self, instant: u64) -> bool {
-        (self.measured_from..self.end).contains(&instant)
-    }
-}
-
 /// From a worker to its process.
 enum Message {
     Connected(Result<(), String>),
@@ -197,6 +164,15 @@ impl Process {
         }
         if setup.conduct.timeout.is_zero() {
             return Err("--timeout 0: every action would be of unknown outcome".to_owned());
+        }
+        for (option, value) in [
+            ("--top", setup.conduct.top),
+            ("--tries", setup.conduct.tries),
+            ("--threads-max", setup.conduct.threads_max),
+        ] {
+            if value == 0 {
+                return Err(format!("{option} 0: there must be one at least"));
+            }
         }
         let resources = setup.mix.actions().any(|action| action.needs_resources());
         if resources && setup.population.resources == 0 {
@@ -267,7 +243,7 @@ impl Process {
 
     /// # Errors
     ///
-    /// A load that these members cannot make.
+    /// A load that these members cannot make; a folder that cannot have the trace.
     pub fn check(&self, trial: &Trial) -> Result<(), String> {
         let threads = match trial.load {
             Load::Threads(0) => return Err("--threads 0: there must be one at least".to_owned()),
@@ -288,17 +264,10 @@ impl Process {
         if trial.duration.is_zero() {
             return Err("--duration 0: nothing would be measured".to_owned());
         }
-        Ok(())
-    }
-
-    fn start(&self, trial: &Trial) -> Schedule {
-        let clock = Clock::start();
-        let measured_from = trial.warmup.as_nanos() as u64;
-        Schedule {
-            clock,
-            measured_from,
-            end: measured_from + trial.duration.as_nanos() as u64,
+        if let (Tracing::Keep(folder), 0) = (&self.setup.tracing, self.trials) {
+            trace::make_folder(folder)?;
         }
+        Ok(())
     }
 
     fn trace_folder(&self) -> Option<PathBuf> {
@@ -395,7 +364,7 @@ impl Laboratory for Process {
             let collected = self
                 .wait_for_connections(&receiver)
                 .and_then(|()| gate.as_mut().map_or(Ok(()), |gate| gate()))
-                .map(|()| self.start(trial))
+                .map(|()| Schedule::start(trial))
                 .inspect(|schedule| self.live.go(*schedule))
                 .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut after_second));
             self.live.cancel();

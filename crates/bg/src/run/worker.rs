@@ -74,8 +74,12 @@ pub(super) fn work(
     };
     let connected = runtime.block_on(async {
         let (store, population) = (&shared.setup.store, shared.setup.population.clone());
-        let failed =
-            |why: String| format!("cannot connect to the data store {}: {why}", store.name());
+        let failed = |why: String| {
+            format!(
+                "cannot connect to the data store {}: {why}; is it there? --at says where it is",
+                store.name()
+            )
+        };
         let client = match timeout(CONNECT_TIMEOUT, store.connect(population)).await {
             Ok(Ok(client)) => client,
             Ok(Err(why)) => return Err(failed(why.to_string())),

@@ -104,7 +104,10 @@ impl<'a> Reader<'a> {
             self.number("a clause such as `95% < 100ms`, `0.1% unpredictable` or `60s`")?;
         self.skip_spaces();
         if !self.rest().starts_with('%') {
-            let time = self.unit(start, number)?;
+            let time = self.unit(start, number).map_err(|misread| Misread {
+                why: format!("expected % behind a share; or {}", misread.why),
+                ..misread
+            })?;
             return match action {
                 None => Ok(Part::Duration(time)),
                 Some(_) => Err(self.misread(start, "only the whole agreement has a duration")),
@@ -218,8 +221,7 @@ impl<'a> Reader<'a> {
     fn unit(&mut self, start: usize, number: f64) -> Result<Duration, Misread> {
         let unit_at = self.at;
         let Some(unit) = duration::unit(self.word()) else {
-            let why = format!("expected %, or a unit: {}", duration::HOW);
-            return Err(self.misread(unit_at, &why));
+            return Err(self.misread(unit_at, &format!("expected a unit: {}", duration::HOW)));
         };
         match duration::times(number, unit) {
             Some(time) if !time.is_zero() => Ok(time),

@@ -140,6 +140,24 @@ fn graph_of(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
     Ok(Graph::new(members, &edges))
 }
 
+/// Makes a folder for a trace.
+///
+/// # Errors
+///
+/// A folder that holds files already, or that cannot be made.
+pub fn make_folder(folder: &Path) -> Result<(), String> {
+    let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
+    fs::create_dir_all(folder).map_err(fail)?;
+    let mut files = fs::read_dir(folder).map_err(fail)?;
+    if files.any(|file| file.is_ok_and(|file| file.path().is_file())) {
+        return Err(format!(
+            "trace folder {}: holds files already; name an empty one",
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(path, bytes).map_err(|why| format!("cannot write {}: {why}", path.display()))
 }

@@ -11,7 +11,7 @@
 //! 2. What cannot be written ends the trial: [`Live::fail`] at once, and an error from [`Writer::finish`]. A trace lacks nothing, or
 //!    has no footer.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -73,15 +73,7 @@ impl Writer {
         live: &Arc<Live>,
         online: bool,
     ) -> Result<Writer, String> {
-        let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
-        fs::create_dir_all(folder).map_err(fail)?;
-        let mut files = fs::read_dir(folder).map_err(fail)?;
-        if files.any(|file| file.is_ok_and(|file| file.path().is_file())) {
-            return Err(format!(
-                "trace folder {}: holds files already; name an empty one",
-                folder.display()
-            ));
-        }
+        super::make_folder(folder)?;
         let parameters = Parameters::new(setup.store.name(), &setup.population, setup.conduct.top);
         parameters.save(folder, &setup.population)?;
         let mut first = Trace::create(folder.join(BEFORE))?;

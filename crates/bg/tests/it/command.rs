@@ -90,6 +90,46 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
         "fewer than --members 100",
     );
     check(
+        &["run", "--store", "null", "--friends", "-2"],
+        "'-2' for '--friends",
+    );
+    for option in ["--top", "--tries", "--threads-max", "--connections"] {
+        let why = format!("{option} 0: there must be one at least");
+        check(&["run", "--store", "null", option, "0"], &why);
+    }
+    check(
+        &["run", "--store", "memory", "--trace", "/proc/nosuch"],
+        "trace folder /proc/nosuch",
+    );
+    check(
+        &[
+            "rate",
+            "--store",
+            "memory",
+            "--sla",
+            "9% < 1s",
+            "--report",
+            "/proc/nosuch",
+        ],
+        "--report /proc/nosuch",
+    );
+    check(
+        &["load", "--store", "redis", "--from", "20000"],
+        "--from 20000: is more than --members 10000",
+    );
+    check(
+        &["run", "--store", "redis", "--at", "127.0.0.1:1"],
+        "is it there? --at says where it is",
+    );
+    check(
+        &["run", "--store", "null", "--image-size", "12Q"],
+        "a size is a number of bytes",
+    );
+    check(
+        &["run", "--store", "null", "--sla", "95 < 100ms"],
+        "expected % behind a share",
+    );
+    check(
         &["run", "--store", "null", "--mix", "nosuch"],
         "--mix nosuch: no mix of that name",
     );
