@@ -141,29 +141,20 @@ pub(crate) fn build(
     Some(page)
 }
 
-/// Copies a page as it is into a larger block, with room for a row of so many bytes, and frees the smaller one. `None`
-/// if the row does not fit a page.
-pub(super) fn grow(account: &mut Account, page: Page, new: usize) -> Option<Page> {
+/// Copies a page into a larger block, with room for a row of so many bytes, and frees the smaller one. `None` if the row
+/// does not fit a page. Where rows come in order (`in_order`) the page is copied as it is; else its records are put in
+/// order, so that a range of them lies in a line.
+pub(super) fn grow(account: &mut Account, page: Page, new: usize, in_order: bool) -> Option<Page> {
     let need = page.used() + new;
     if need > size_max(0) {
         return None;
     }
-    let larger = alloc_block(account, with_slack(0, need, new), 0, page.prefix());
-    let (header, heap) = (page.header(), page.header().heap as usize);
-    // SAFETY: the larger block has room for all of the smaller one; slots begin at the same place, for the prefix has the
-    // same length, and records keep their distance from the end.
-    unsafe {
-        ptr::copy_nonoverlapping(
-            page.slot_at(0),
-            larger.base().add(header.slots as usize).cast(),
-            header.rows as usize,
-        );
-        let to_end = larger.base().add(larger.header().size as usize);
-        ptr::copy_nonoverlapping(page.heap_start(), to_end.sub(heap), heap);
+    let mut larger = alloc_block(account, with_slack(0, need, new), 0, page.prefix());
+    if in_order {
+        larger.copy_all(page);
+    } else {
+        larger.append_rows(page, 0, page.rows());
     }
-    let mut larger = larger;
-    let new_header = larger.header_mut();
-    (new_header.rows, new_header.heap, new_header.out) = (header.rows, header.heap, header.out);
     free_block(account, page);
     Some(larger)
 }
@@ -345,9 +336,25 @@ impl Page {
         distance
     }
 
+    /// Copies another page's slots and records as they are. This one is empty and larger, and has the same prefix.
+    fn copy_all(&mut self, page: Page) {
+        let (header, heap) = (page.header(), page.header().heap as usize);
+        // SAFETY: this block has room for all of the smaller one; slots begin at the same place, for the prefix has the
+        // same length, and records keep their distance from the end.
+        unsafe {
+            let slots = self.base().add(header.slots as usize).cast();
+            ptr::copy_nonoverlapping(page.slot_at(0), slots, header.rows as usize);
+            let to_end = self.base().add(self.header().size as usize);
+            ptr::copy_nonoverlapping(page.heap_start(), to_end.sub(heap), heap);
+        }
+        let own = self.header_mut();
+        (own.rows, own.heap, own.out) = (header.rows, header.heap, header.out);
+    }
+
     /// Copies rows of a page that has the same prefix. There is room.
     fn append_rows(&mut self, page: Page, from: usize, to: usize) {
         for row in from..to {
+            page.prefetch_row(row + 12);
             let record = page.record(row);
             let distance = self.header().heap as usize + record.size;
             let at = self.header().size as usize - distance;

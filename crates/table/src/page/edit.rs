@@ -41,7 +41,7 @@ impl Page {
         }
         if fits && self.is_settled() {
             let size = record_size(key, self.prefix().len(), cell) + SLOT;
-            if let Some(page) = build::grow(account, self, size) {
+            if let Some(page) = build::grow(account, self, size, index == rows) {
                 page.insert(account, index, key, cell);
                 return Placed::Moved(page);
             }
