@@ -95,6 +95,11 @@ fn is_added(operator: Operator) -> bool {
     matches!(operator, Operator::Sum | Operator::Avg)
 }
 
+/// Whether totals can be spelled out whatever was added up: they count.
+pub fn always_adds_up(operator: Operator) -> bool {
+    is_totals(operator) && !is_added(operator)
+}
+
 /// Whether the rows of the output are totals.
 pub fn is_totals(operator: Operator) -> bool {
     matches!(

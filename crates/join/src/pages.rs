@@ -7,20 +7,22 @@
 //!  └ page ─┘└ word
 //! ```
 //!
-//! 1. A join whose first fill is a page has its rows split by page and word, as long as it has any. So all rows of a page
-//!    that are one join's are a group, and the page is read by as many groups as there are joins, one behind the other:
+//! 1. A join whose first fill is a page, or that was not filled when another's was, has its rows split by page and word, as
+//!    long as it has any. So all rows of a page that are one join's are a group, and the page is read by as many groups as there are joins, one behind the other:
 //!    no word is the beginning of another.
-//! 2. A page is read so while all of it is filled and fresh, and all that it was computed from as well.
+//! 2. A page, or the parts of it from the first on that some joins make, is read so while all of that is filled and fresh, and all that
+//!    it was computed from as well.
 //!
 //! What lies in memory elsewhere is asked for by all joins together, one step after the other, so that they wait for it once.
 
+use crate::aggregate::{Totals, always_adds_up};
 use crate::engine::Engine;
 use crate::grammar::Mode;
 use crate::join::JoinId;
 use crate::join::{Join, TableId};
 use crate::keyrange::{EachRow, KeyRange, is_successor};
 use crate::output::is_spelled_out;
-use crate::pattern::Element;
+use crate::pattern::{Binding, Element};
 use crate::reads::Limits;
 use crate::rows::{GroupId, Sought, Split, split_of};
 
@@ -88,11 +90,29 @@ impl Join {
         }
     }
 
-    /// Whether what is stored can be read as it is, once it is filled and settled.
+    /// Has the rows of a join that was never read split as its part of a page that others fill suggests.
+    fn split_with(&mut self, page: &KeyRange) {
+        if self.page.is_some() {
+            return;
+        }
+        let mut binding = Binding::default();
+        let definition = &self.definition;
+        let found = definition
+            .output
+            .constrain(page, &definition.slots, &mut binding);
+        if found.is_some() {
+            let mut prefix = Vec::new();
+            let elements = definition.output.write_prefix(&binding, &mut prefix);
+            self.split_for(page, &prefix, elements);
+        }
+    }
+
+    /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
     fn is_read_as_stored(&self) -> bool {
-        self.definition.mode == Mode::Push
+        let definition = &self.definition;
+        definition.mode == Mode::Push
             && self.busy.is_empty()
-            && !is_spelled_out(&self.definition)
+            && (!is_spelled_out(definition) || always_adds_up(definition.operator))
     }
 
     /// Whether others that were computed from this one's output have nothing to hear from it.
@@ -107,14 +127,14 @@ impl Engine {
         self.pages_read
     }
 
-    /// Finds a page that is filled and fresh. `false` does not mean that it is not.
+    /// Finds a page that is filled and fresh, or the first parts of one. `false` does not mean that it is not.
     pub(crate) fn find_page(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> bool {
         let state = &mut self.tables[table as usize];
         if state.makers.is_empty() {
             return false;
         }
         if !state.pages.is_known {
-            self.learn_pages(table);
+            self.learn_pages(table, lo);
         }
         let Engine { tables, joins, .. } = self;
         let Pages {
@@ -125,15 +145,24 @@ impl Engine {
             keys,
             ..
         } = &mut tables[table as usize].pages;
-        if makers.is_empty() || *len != lo.len() || !is_successor(lo, hi) {
+        if *len != lo.len() {
             return false;
         }
+        let count = match hi.strip_prefix(lo) {
+            None if is_successor(lo, hi) => makers.len(),
+            None => 0,
+            Some(end) => parts_before(makers, joins, end),
+        };
+        if count == 0 {
+            return false;
+        }
+        let makers = &makers[..count];
         let join_of = |maker: JoinId| joins[maker as usize].as_deref();
         let is_idle = |&maker: &JoinId| join_of(maker).is_some_and(Join::is_idle);
         found.clear();
         sought.clear();
         keys.clear();
-        for &maker in &*makers {
+        for &maker in makers {
             let Some(join) = join_of(maker) else {
                 return false;
             };
@@ -189,8 +218,28 @@ impl Engine {
         true
     }
 
-    /// Finds out whether the joins of a table are read together.
-    fn learn_pages(&mut self, table: TableId) {
+    /// Finds out whether the joins of a table are read together, from a page that is read.
+    fn learn_pages(&mut self, table: TableId, lo: &[u8]) {
+        let Engine { tables, joins, .. } = self;
+        let state = &mut tables[table as usize];
+        state.pages.makers.clear();
+        let mut pages = state.makers.iter().filter_map(|&maker| {
+            let join = joins[maker as usize].as_ref()?;
+            join.page.as_ref()
+        });
+        match pages.next() {
+            // Another read may be of a page.
+            Some(page) if page.len != lo.len() => return,
+            Some(_) => {
+                let page = KeyRange::prefix(lo);
+                for &maker in &state.makers {
+                    if let Some(join) = &mut joins[maker as usize] {
+                        join.split_with(&page);
+                    }
+                }
+            }
+            None => {}
+        }
         let state = &mut self.tables[table as usize];
         let word = |maker: JoinId| {
             let join = self.joins[maker as usize].as_ref()?;
@@ -204,7 +253,6 @@ impl Engine {
             .all(|two| two[0].0.len == two[1].0.len && !two[1].0.word.starts_with(&two[0].0.word));
         let pages = &mut state.pages;
         pages.is_known = true;
-        pages.makers.clear();
         if let (true, Some((first, _))) = (is_apart, words.first()) {
             pages.len = first.len;
             pages.makers.extend(words.iter().map(|(_, maker)| maker));
@@ -215,6 +263,7 @@ impl Engine {
     pub(crate) fn hand_out_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
         let found = &self.tables[table as usize].pages.found;
         let mut left = limits.limit.unwrap_or(u64::MAX);
+        let mut text = Vec::new();
         for at in 0..found.len() {
             let at = if limits.reverse {
                 found.len() - 1 - at
@@ -229,14 +278,41 @@ impl Engine {
             else {
                 continue;
             };
+            let operator = join.definition.operator;
+            let is_spelled_out = is_spelled_out(&join.definition);
             while left > 0
                 && let Some((key, value)) = rows.next()
             {
                 left -= 1;
-                if each(key, if limits.keys_only { &[] } else { value }).is_break() {
+                let value = match is_spelled_out {
+                    _ if limits.keys_only => &[],
+                    false => value,
+                    true => {
+                        text.clear();
+                        // It always adds up.
+                        let _ = Totals::decode(value).print(operator, &mut text);
+                        &text[..]
+                    }
+                };
+                if each(key, value).is_break() {
                     return;
                 }
             }
         }
+    }
+}
+
+/// How many joins, in the order of their words, make all that a page has before `end`. None if that ends inside a join's part.
+fn parts_before(makers: &[JoinId], joins: &[Option<Box<Join>>], end: &[u8]) -> usize {
+    let word = |maker: &JoinId| {
+        let join = joins[*maker as usize].as_deref()?;
+        join.page.as_ref().map(|page| &*page.word)
+    };
+    let is_before = |maker: &&JoinId| word(maker).is_some_and(|word| word < end);
+    let count = makers.iter().take_while(is_before).count();
+    let is_whole = |last: &JoinId| word(last).is_some_and(|word| !end.starts_with(word));
+    match makers[..count].last() {
+        Some(last) if is_whole(last) => count,
+        _ => 0,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  range ──► at_once: one filled and fresh range, found by its group ──► rows
+//!     ├────► base rows that are all here ───────────────────────────────► rows
 //!     ├────► find_page: one of several joins (see `pages`) ─────────────► rows
 //!     └────► view (fill, settle, compute) ──► hand_out ──► rows
 //!  and what was not taken then is read on later (see `reading`)
@@ -16,7 +17,7 @@ use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, KeyRange, is_successor, table_name};
 use crate::output::is_spelled_out;
-use crate::rows::GroupId;
+use crate::rows::{GroupId, Rows};
 
 /// What a read came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +84,11 @@ impl Engine {
         }
         if let Some(found) = self.at_once(table, lo, hi) {
             self.hand_out_at_once(&found, lo, hi, limits, each);
+            return Ok(Outcome::Done);
+        }
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
+            hand_out_base(&state.rows, lo, hi, limits, each);
             return Ok(Outcome::Done);
         }
         if self.find_page(table, lo, hi) {
@@ -236,6 +242,22 @@ impl Engine {
             if each(key, if limits.keys_only { &[] } else { value }).is_break() {
                 return;
             }
+        }
+    }
+}
+
+/// Base rows that are all here are read as they are.
+fn hand_out_base(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut EachRow<'_>) {
+    let Some(mut rows) = rows.cursor_near(lo, hi, limits.reverse) else {
+        return;
+    };
+    let mut left = limits.limit.unwrap_or(u64::MAX);
+    while left > 0
+        && let Some((key, value)) = rows.next()
+    {
+        left -= 1;
+        if each(key, if limits.keys_only { &[] } else { value }).is_break() {
+            return;
         }
     }
 }

@@ -364,8 +364,9 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         // Part of a page that several joins make. If this join's part is as good as its group, the next read, of more of the
         // page or of less, finds it by the group.
         let has_all = range.lo <= whole.lo && whole.hi <= range.hi;
-        let group = join.output.rows.head(&range.lo).map(KeyRange::prefix);
-        let group = group.filter(|group| {
+        // Before a page is known to be one, or where its groups are parts of it, it is what all its keys begin with.
+        let head = join.output.rows.head(&range.lo).unwrap_or(&range.lo);
+        let group = Some(KeyRange::prefix(head)).filter(|group| {
             let mut wider = Binding::default();
             let output = &definition.output;
             let found = output.constrain(group, &definition.slots, &mut wider);

@@ -44,29 +44,32 @@ const TABLES: [&str; 8] = [
     "person", "card", "friend", "invite", "created", "wall", "comment", "post",
 ];
 
-/// Names and definitions, where `CARD` is the table of cards.
+/// Names and definitions, where `CARD` is the table of cards. With widths, larder knows where rows of one view lie together.
 const JOINS: [(&str, &str); 7] = [
-    ("bg.page.person", "bg.page|<m>|1 = copy bg.person|<m>"),
-    ("bg.page.friends", "bg.page|<m>|2 = count bg.friend|<m>|<f>"),
+    ("bg.page.person", "bg.page|<m:8>|1 = copy bg.person|<m:8>"),
+    (
+        "bg.page.friends",
+        "bg.page|<m:8>|2 = count bg.friend|<m:8>|<f:8>",
+    ),
     (
         "bg.page.resources",
-        "bg.page|<m>|3 = count bg.created|<m>|<r>",
+        "bg.page|<m:8>|3 = count bg.created|<m:8>|<r:16>",
     ),
     (
         "bg.page.invitations",
-        "bg.page|<m>|4 = count bg.invite|<m>|<i>",
+        "bg.page|<m:8>|4 = count bg.invite|<m:8>|<i:8>",
     ),
     (
         "bg.friends",
-        "bg.friends|<m>|<f> = check bg.friend|<m>|<f> copy CARD|<f>",
+        "bg.friends|<m:8>|<f:8> = check bg.friend|<m:8>|<f:8> copy CARD|<f:8>",
     ),
     (
         "bg.requests",
-        "bg.requests|<m>|<i> = check bg.invite|<m>|<i> copy CARD|<i>",
+        "bg.requests|<m:8>|<i:8> = check bg.invite|<m:8>|<i:8> copy CARD|<i:8>",
     ),
     (
         "bg.feed",
-        "bg.feed|<m>|<t>|<a>|<n> = check bg.friend|<m>|<a> copy bg.post|<a>|<t>|<n>",
+        "bg.feed|<m:8>|<t:16>|<a:8>|<n:16> = check bg.friend|<m:8>|<a:8> copy bg.post|<a:8>|<t:16>|<n:16>",
     ),
 ];
 

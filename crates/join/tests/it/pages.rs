@@ -74,3 +74,41 @@ fn parts_of_a_page_are_filled_once_whatever_is_read_first() {
     assert_eq!(read(&mut engine, "page|a|", "page|a}"), left);
     assert_eq!(read(&mut engine, "page|", "page}").len(), 5);
 }
+
+#[test]
+fn the_first_parts_of_a_page_are_read_by_their_groups() {
+    let mut engine = Engine::new();
+    for (name, definition) in [
+        ("person", "page|<m:1>|1 = copy person|<m>"),
+        ("friends", "page|<m:1>|2 = count friend|<m>|<f>"),
+        ("invitations", "page|<m:1>|3 = count invite|<m>|<i>"),
+    ] {
+        engine.create(name, definition, 0).expect("created");
+    }
+    put(&mut engine, "person|a", "it");
+    put(&mut engine, "friend|a|x", "");
+    put(&mut engine, "invite|a|z", "");
+    let all = ["page|a|1 it", "page|a|2 1", "page|a|3 1"];
+    let by_groups = |engine: &mut Engine, hi: &str, wanted: &[&str]| {
+        let before = engine.pages_read();
+        assert_eq!(read(engine, "page|a|", hi), wanted);
+        engine.pages_read() - before
+    };
+    // A part comes first, of which one join makes nothing. A read fills, the next one finds the groups.
+    by_groups(&mut engine, "page|a|3", &all[..2]);
+    by_groups(&mut engine, "page|a|3", &all[..2]);
+    assert_eq!(by_groups(&mut engine, "page|a|3", &all[..2]), 1);
+    by_groups(&mut engine, "page|a}", &all);
+    by_groups(&mut engine, "page|a}", &all);
+    assert_eq!(by_groups(&mut engine, "page|a}", &all), 1);
+    assert_eq!(by_groups(&mut engine, "page|a|2", &all[..1]), 1);
+    assert_eq!(by_groups(&mut engine, "page|a|3|", &all), 0);
+    assert_eq!(by_groups(&mut engine, "page|a|30", &all), 0);
+    put(&mut engine, "friend|a|y", "");
+    assert_eq!(
+        by_groups(&mut engine, "page|a|3", &["page|a|1 it", "page|a|2 2"]),
+        1
+    );
+    remove(&mut engine, "person|a");
+    assert_eq!(by_groups(&mut engine, "page|a|3", &["page|a|2 2"]), 1);
+}

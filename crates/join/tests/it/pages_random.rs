@@ -7,12 +7,13 @@ use larder_join::{Engine, Limits, Outcome};
 
 use crate::random::Random;
 
-/// A news site's article: its text, its score, its comments, and the karma of who wrote each.
-const JOINS: [&str; 6] = [
+/// A news site's article: its text, its score, its comments, how many they are, and the karma of who wrote each.
+const JOINS: [&str; 7] = [
     "score|<author:2>|<seq:2> = count vote|<author>|<seq>|<voter:2>",
     "karma|<author:2> = count vote|<author>|<seq:2>|<voter:2>",
     "page|<author:2>|<seq:2>|a = copy article|<author>|<seq>",
     "page|<author:2>|<seq:2>|b = copy score|<author>|<seq>",
+    "page|<author:2>|<seq:2>|d = count comment|<author>|<seq>|<number:2>|<by:2>",
     "page|<author:2>|<seq:2>|c|<number:2>|<by:2> = copy comment|<author>|<seq>|<number>|<by>",
     "page|<author:2>|<seq:2>|k|<number:2>|<by:2> = check comment|<author>|<seq>|<number>|<by> copy karma|<by>",
 ];
@@ -97,6 +98,11 @@ fn run(seed: u64) -> u64 {
                     ),
                     12 => (format!("page|{page}|c|"), format!("page|{page}|c}}")),
                     13 => (format!("page|{page}|b"), format!("page|{page}|k|ab")),
+                    14 | 15 => {
+                        let ends = ["", "a", "b", "b|", "c", "c|ab", "c}", "d", "k", "k}", "z"];
+                        let end = ends[random.below(ends.len())];
+                        (format!("page|{page}|"), format!("page|{page}|{end}"))
+                    }
                     _ => (format!("page|{page}|"), format!("page|{page}}}")),
                 };
                 let limits = Limits {
