@@ -9,6 +9,7 @@ use larder_protocol::commands::{COMMANDS, Command, Id};
 use larder_protocol::resp::Limits;
 
 use super::clients::Clients;
+use super::tables::RowCounts;
 use crate::Shared;
 use crate::stats::{CoreStats, Series};
 use crate::tables::Tables;
@@ -34,8 +35,8 @@ pub(super) struct Core {
     pub sessions: Cell<usize>,
     /// This core's part of the tables.
     pub tables: Rc<Tables>,
-    /// What an answer is built in that begins with its length. Used between two awaits only.
-    pub scratch: RefCell<Vec<u8>>,
+    /// How long answers of the tables have been.
+    pub row_counts: RowCounts,
     spares: RefCell<Vec<Vec<u8>>>,
     /// Capacity of all spares.
     spare_bytes: Cell<usize>,
@@ -91,7 +92,7 @@ impl Core {
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             sessions: Cell::new(0),
             tables,
-            scratch: RefCell::default(),
+            row_counts: RowCounts::default(),
             spares: RefCell::default(),
             spare_bytes: Cell::new(0),
             plain: CommandSeries::new(None),
@@ -115,6 +116,12 @@ impl Core {
             .borrow_mut()
             .insert(store.as_bytes().into(), made.clone());
         made
+    }
+
+    /// Whether other cores wait for this one.
+    #[inline]
+    pub fn is_called(&self) -> bool {
+        self.shared.tables.is_called(self.index)
     }
 
     /// An empty buffer.

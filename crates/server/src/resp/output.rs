@@ -4,7 +4,7 @@
 //! 1. Bytes leave in the order in which they were appended.
 //! 2. Values of [`LARGE_VALUE_BYTES`] and more are not copied into the buffer, unless it waits for other cores' replies.
 //! 3. A connection with nothing to send holds no buffer.
-//! 4. Long answers that were built apart are not copied either.
+//! 4. What has gathered is not copied to make room for more: a long buffer is left as it is, and another goes on.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -19,8 +19,8 @@ use crate::held::HeldValue;
 
 /// From this size on, a value is sent from where it lies.
 pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;
-/// From this size on, an answer that was built apart is sent from there.
-pub(super) const LONG_ANSWER_BYTES: usize = 32 << 10;
+/// From this size on, a buffer is left as it is.
+pub(super) const LONG_BYTES: usize = 64 << 10;
 /// The most that one system call is given, so that one connection does not hold up its core.
 const WRITE_BYTES_MAX: usize = 1 << 20;
 const WRITE_PIECES_MAX: usize = 16;
@@ -94,13 +94,18 @@ impl Output {
         self.tail.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a long answer as it is; `next` is the buffer that goes on. Not while there are holes.
-    pub fn long(&mut self, answer: Vec<u8>, next: Vec<u8>) {
+    /// Whether what has gathered is so much that another buffer should go on. Not while there are holes.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        self.tail.len() >= LONG_BYTES && !self.has_holes
+    }
+
+    /// Goes on with the empty buffer `next`.
+    pub fn turn_over(&mut self, next: Vec<u8>) {
         debug_assert!(!self.has_holes);
-        self.pieces_len += self.tail.len() + answer.len();
         let before = std::mem::replace(&mut self.tail, next);
+        self.pieces_len += before.len();
         self.pieces.push_back(Piece::Bytes(before));
-        self.pieces.push_back(Piece::Bytes(answer));
     }
 
     pub fn mark(&self) -> Mark {

@@ -1,11 +1,12 @@
 //! The commands on tables and join outputs.
 //!
-//! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges, `joins` the
+//! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges (`head`: how their answers begin), `joins` the
 //! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC. Where there are several cores, `route` says which one executes a
 //! request, and `many` and `merge` what several do; `wait` has commands that lack rows of other cores, or time; `again`
 //! has those that wait for PostgreSQL.
 
 mod again;
+mod head;
 mod joins;
 mod many;
 mod merge;
@@ -29,6 +30,7 @@ use crate::tables::Refusal;
 use crate::tables::source::{Wanted, take_write};
 
 pub(super) use again::{AgainJob, run_write};
+pub(super) use head::RowCounts;
 pub(super) use joins::DropJob;
 pub(super) use many::ManyJob;
 pub(crate) use many::define_everywhere;
@@ -181,31 +183,14 @@ fn at_once(
 
 /// Every key must be of a table, and of a size that can be kept.
 fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> Result<(), Refusal> {
-    let is_range = matches!(command.id, Id::Range | Id::RangeCount | Id::RangeDel);
-    let keys = match command.id {
-        _ if is_range => vec![1],
-        Id::Exists | Id::MGet | Id::Del => (1..request.len()).collect(),
-        _ => command.key_positions(request.len()).collect::<Vec<_>>(),
-    };
     let is_write = command.has_flag("write");
-    for key in keys.into_iter().map(|at| request.arg(at)) {
-        if !key.contains(&b'|') && !key.contains(&b':') {
-            let message = format!(
-                "key '{}' names no store; write store:key, such as pymk:42, or table|key",
-                show(key)
-            );
-            return Err((Code::BadRequest, message));
-        }
-        if !is_of_table(snapshot, key) {
-            return Err(of_store(command, key, is_write));
-        }
-        if is_write && key.len() > KEY_BYTES_MAX {
-            let message = format!(
-                "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
-                key.len()
-            );
-            return Err((Code::BadRequest, message));
-        }
+    let mut check = |at: usize| check_key(snapshot, command, request.arg(at), is_write);
+    match command.id {
+        Id::Range | Id::RangeCount | Id::RangeDel => check(1)?,
+        Id::Exists | Id::MGet | Id::Del => (1..request.len()).try_for_each(check)?,
+        _ => command
+            .key_positions(request.len())
+            .try_for_each(&mut check)?,
     }
     if is_write
         && request
@@ -214,6 +199,32 @@ fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> R
     {
         let message =
             format!("the value has more than the {VALUE_BYTES_MAX} bytes that are allowed");
+        return Err((Code::BadRequest, message));
+    }
+    Ok(())
+}
+
+fn check_key(
+    snapshot: &Snapshot,
+    command: &Command,
+    key: &[u8],
+    is_write: bool,
+) -> Result<(), Refusal> {
+    if !key.contains(&b'|') && !key.contains(&b':') {
+        let message = format!(
+            "key '{}' names no store; write store:key, such as pymk:42, or table|key",
+            show(key)
+        );
+        return Err((Code::BadRequest, message));
+    }
+    if !is_of_table(snapshot, key) {
+        return Err(of_store(command, key, is_write));
+    }
+    if is_write && key.len() > KEY_BYTES_MAX {
+        let message = format!(
+            "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
+            key.len()
+        );
         return Err((Code::BadRequest, message));
     }
     Ok(())

@@ -14,16 +14,15 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
-use super::super::output::LONG_ANSWER_BYTES;
+use super::super::output::LONG_BYTES;
 use super::super::session::State;
+use super::head::Head;
 use super::{number, syntax};
 use crate::tables::{Refusal, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
-const CHUNK_BYTES: usize = 64 << 10;
-/// What an answer was built in is kept up to this size.
-const SCRATCH_BYTES_MAX: usize = 1 << 20;
+const CHUNK_BYTES: usize = 512 << 10;
 /// Rows that one turn removes.
 const REMOVE_ROWS: u64 = 1024;
 
@@ -113,16 +112,17 @@ impl Asked {
         let mut at = 3;
         while let Some(option) = request.get(at) {
             at += 1;
-            match option.to_ascii_uppercase().as_slice() {
-                b"REV" => asked.reverse = true,
-                b"KEYSONLY" => asked.keys_only = true,
-                b"LIMIT" => {
-                    let limit = number(request.get(at).ok_or_else(syntax)?)?;
-                    asked.left = u64::try_from(limit)
-                        .map_err(|_| (Code::BadRequest, "LIMIT must not be negative".to_owned()))?;
-                    at += 1;
-                }
-                _ => return Err(syntax()),
+            if option.eq_ignore_ascii_case(b"REV") {
+                asked.reverse = true;
+            } else if option.eq_ignore_ascii_case(b"KEYSONLY") {
+                asked.keys_only = true;
+            } else if option.eq_ignore_ascii_case(b"LIMIT") {
+                let limit = number(request.get(at).ok_or_else(syntax)?)?;
+                asked.left = u64::try_from(limit)
+                    .map_err(|_| (Code::BadRequest, "LIMIT must not be negative".to_owned()))?;
+                at += 1;
+            } else {
+                return Err(syntax());
             }
         }
         Ok(asked)
@@ -151,7 +151,7 @@ impl Asked {
             one_row(&mut Encoder { out, proto }, keys_only, key, value);
             rows += 1;
             if rows == may || out.len() >= end {
-                last = Some(key.to_vec());
+                last = (rows < self.left).then(|| key.to_vec());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
@@ -161,7 +161,7 @@ impl Asked {
             ..self.limits()
         };
         complete(engine.range(&self.lo, &self.hi, limits, now, &mut each))?;
-        let Some(mut last) = last.filter(|_| rows < self.left) else {
+        let Some(mut last) = last else {
             return Ok((rows, None));
         };
         let limits = Limits {
@@ -184,63 +184,70 @@ pub(super) fn range(
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
     let asked = Asked::parse(request)?;
-    let (tables, proto) = (state.tables(), state.proto);
-    let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
-    scratch.clear();
+    let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
     let at_once = match whole {
         true => (u64::MAX, usize::MAX),
         false => (CHUNK_ROWS, CHUNK_BYTES),
     };
+    turn_over(state);
+    let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
+    let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
     let read = tables.read(|engine, now| {
-        let (rows, rest) = asked.begin(engine, now, (&mut scratch, proto), at_once)?;
+        let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
         let left = rest.as_ref().map(|rest| rest.rows(engine));
         Ok((rows, rest, left))
     });
-    let done = read.map(|(rows, rest, left)| {
-        let announced = match left {
-            None => Some(rows),
-            Some(left) => left.map(|left| rows + left),
-        };
-        if let Some(rows) = announced {
-            header(&mut state.encoder(), asked.keys_only, rows);
-            give(state, &mut scratch);
+    let (rows, rest, left) = match read {
+        Ok(read) => read,
+        Err(refusal) => {
+            head.take_back(out);
+            return Err(refusal);
         }
-        let reading = rest.filter(|_| left != Some(Some(0)))?;
-        Some(Job::Range(RangeJob::Read {
+    };
+    let announced = match left {
+        None => Some(rows),
+        Some(left) => left.map(|left| rows + left),
+    };
+    let whole = match announced {
+        Some(rows) => {
+            counts.note(&asked.lo, rows);
+            head.correct(out, proto, keys_only, rows);
+            Vec::new()
+        }
+        None => head.take_back(out),
+    };
+    let reading = rest.filter(|_| left != Some(Some(0)));
+    Ok(reading.map(|reading| {
+        Job::Range(RangeJob::Read {
             answer: Answer {
                 reading,
-                keys_only: asked.keys_only,
+                keys_only,
                 proto,
                 rows,
                 announced,
-                whole: match announced {
-                    Some(_) => Vec::new(),
-                    None => std::mem::take(&mut scratch),
-                },
+                whole,
             },
             started: Instant::now(),
             args: kept_args(&request),
-        }))
-    });
-    keep_scratch(state, scratch);
-    done
+        })
+    }))
 }
 
-/// Sends what was built.
-fn give(state: &mut State, built: &mut Vec<u8>) {
-    if built.len() >= LONG_ANSWER_BYTES && !state.output.has_holes {
-        let answer = std::mem::replace(built, state.core.take_buffer());
+/// Leaves what has gathered as it is if that is much.
+fn turn_over(state: &mut State) {
+    if state.output.is_long() {
         let next = state.core.take_buffer();
-        state.output.long(answer, next);
-    } else {
-        state.output.tail.extend_from_slice(built);
+        state.output.turn_over(next);
     }
 }
 
-fn keep_scratch(state: &State, scratch: Vec<u8>) {
-    if scratch.capacity() <= SCRATCH_BYTES_MAX {
-        *state.core.scratch.borrow_mut() = scratch;
+/// Sends what was built apart.
+fn give(state: &mut State, built: Vec<u8>) {
+    if built.len() < LONG_BYTES || state.output.has_holes {
+        return state.output.tail.extend_from_slice(&built);
     }
+    state.output.turn_over(built);
+    turn_over(state);
 }
 
 pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
@@ -343,16 +350,16 @@ impl RangeJob {
 impl Answer {
     /// Reads on for one turn; says whether it has ended.
     fn advance(&mut self, state: &mut State) -> bool {
-        let mut scratch = std::mem::take(&mut *state.core.scratch.borrow_mut());
-        scratch.clear();
+        turn_over(state);
+        let tables = state.tables();
         let out = match self.announced {
-            Some(_) => &mut scratch,
+            Some(_) => &mut state.output.tail,
             None => &mut self.whole,
         };
         let end = out.len() + CHUNK_BYTES;
         let (proto, keys_only, rows) = (self.proto, self.keys_only, &mut self.rows);
         let reading = &mut self.reading;
-        let read = state.tables().read(|engine, _| {
+        let read = tables.read(|engine, _| {
             engine.read_more(reading, CHUNK_ROWS, &mut |key, value| {
                 one_row(&mut Encoder { out, proto }, keys_only, key, value);
                 *rows += 1;
@@ -362,8 +369,6 @@ impl Answer {
                 }
             })
         });
-        state.output.tail.extend_from_slice(&scratch);
-        keep_scratch(state, scratch);
         match (read, self.announced) {
             (Ok(false), None) => false,
             // A row more or less than was said would be taken for something else.
@@ -377,7 +382,7 @@ impl Answer {
             }
             (Ok(true), None) => {
                 header(&mut state.encoder(), self.keys_only, self.rows);
-                give(state, &mut self.whole);
+                give(state, std::mem::take(&mut self.whole));
                 true
             }
             (Err(error), None) => {

@@ -1,0 +1,116 @@
+//! How an answer begins whose rows are encoded before it is known how many they are.
+//!
+//! 1. The number is guessed, and as many bytes as its header takes are left free. A wrong guess of the same length is written
+//!    over, one of another moves the rows.
+//! 2. What was guessed is never sent: an answer that is given up is taken back with its header.
+//!
+//! Rows are so copied once, from their table to where they are sent from.
+
+use std::cell::Cell;
+
+use larder_protocol::resp::{Encoder, Proto};
+
+use super::range::header;
+
+/// Tables whose answers are remembered at a time.
+const TABLES: usize = 64;
+
+/// How many rows the last answers had, by the tables they were of. Tables may share a place: it is but a guess.
+#[derive(Debug)]
+pub(in crate::resp) struct RowCounts([Cell<u64>; TABLES]);
+
+impl Default for RowCounts {
+    fn default() -> RowCounts {
+        RowCounts([const { Cell::new(0) }; TABLES])
+    }
+}
+
+impl RowCounts {
+    fn place(&self, key: &[u8]) -> &Cell<u64> {
+        let name = key.iter().take_while(|byte| !matches!(byte, b'|' | b':'));
+        let mixed = name.fold(0_usize, |sum, &byte| sum * 31 + usize::from(byte));
+        &self.0[mixed % TABLES]
+    }
+
+    /// Of the table that a key is of.
+    pub fn last(&self, key: &[u8]) -> u64 {
+        self.place(key).get()
+    }
+
+    pub fn note(&self, key: &[u8], rows: u64) {
+        self.place(key).set(rows);
+    }
+}
+
+/// A header that was guessed, in an output.
+pub(super) struct Head {
+    start: usize,
+    end: usize,
+    rows: u64,
+}
+
+impl Head {
+    pub fn guess(out: &mut Vec<u8>, proto: Proto, keys_only: bool, rows: u64) -> Head {
+        let start = out.len();
+        header(&mut Encoder { out, proto }, keys_only, rows);
+        let end = out.len();
+        Head { start, end, rows }
+    }
+
+    /// Says how many rows there were.
+    pub fn correct(self, out: &mut Vec<u8>, proto: Proto, keys_only: bool, rows: u64) {
+        if rows == self.rows {
+            return;
+        }
+        let mut right = Vec::new();
+        let mut encoder = Encoder {
+            out: &mut right,
+            proto,
+        };
+        header(&mut encoder, keys_only, rows);
+        out.splice(self.start..self.end, right);
+    }
+
+    /// Takes back the header, and the rows behind it.
+    pub fn take_back(self, out: &mut Vec<u8>) -> Vec<u8> {
+        let rows = out.split_off(self.end);
+        out.truncate(self.start);
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_was_guessed_the_answer_is_the_same() {
+        let counts = [0, 1, 4, 5, 9, 10, 49, 50, 1000];
+        for proto in [Proto::Resp2, Proto::Resp3] {
+            for (guess, rows) in counts.iter().flat_map(|a| counts.map(|b| (*a, b))) {
+                let mut out = b"+OK\r\n".to_vec();
+                let head = Head::guess(&mut out, proto, false, guess);
+                out.extend_from_slice(b"rows");
+                head.correct(&mut out, proto, false, rows);
+                let mut wanted = b"+OK\r\n".to_vec();
+                let mut encoder = Encoder {
+                    out: &mut wanted,
+                    proto,
+                };
+                header(&mut encoder, false, rows);
+                wanted.extend_from_slice(b"rows");
+                assert_eq!(out, wanted, "{guess} guessed, {rows} there");
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_is_guessed_by_the_last_of_its_table() {
+        let counts = RowCounts::default();
+        counts.note(b"wall|1|", 5);
+        counts.note(b"friends|1|", 100);
+        assert_eq!(counts.last(b"wall|2|"), 5);
+        assert_eq!(counts.last(b"friends|2|"), 100);
+        assert_eq!(counts.last(b"else|"), 0);
+    }
+}
