@@ -195,6 +195,7 @@ fn look_after_tables(core: &Rc<Core>) {
     tokio::task::spawn_local(async move {
         let mut taken = 0;
         while let Some(message) = messages.recv().await {
+            core.shared.tables.taken(core.index);
             take(&core, message);
             taken += 1;
             if taken % MESSAGES_A_TURN == 0 {

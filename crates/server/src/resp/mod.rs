@@ -28,6 +28,7 @@ mod finish;
 mod get_run;
 mod listen;
 mod output;
+mod placed;
 mod reads;
 mod registration;
 mod remote;

@@ -19,6 +19,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use larder_join::LogEntry;
 use larder_protocol::commands;
 use larder_protocol::resp::{Decoder, Proto, Request, Step};
 use tokio::sync::mpsc;
@@ -43,6 +44,8 @@ pub(super) enum Mode {
     Each,
     /// Each to its end, while the cores are paused.
     Whole,
+    /// As `Whole`, and all that a transaction has for this core: what changed comes with the answer.
+    Part,
     /// All at once, as a transaction; one reply.
     Together,
     /// One, to its end and for nothing but to have here what it reads: the reply is OK, or why that cannot be.
@@ -66,6 +69,8 @@ pub(super) struct Answer {
     ends: Vec<usize>,
     /// When they were executed, if at one moment.
     moment: Option<(u64, u64)>,
+    /// What a transaction's part changed.
+    changes: Vec<LogEntry>,
 }
 
 /// Appends a request as bytes that can be decoded again.
@@ -158,6 +163,7 @@ pub(super) struct Incoming {
     at: usize,
     ends: VecDeque<usize>,
     moments: Vec<Option<(u64, u64)>>,
+    changes: Vec<LogEntry>,
 }
 
 impl Incoming {
@@ -187,6 +193,7 @@ impl Incoming {
             at: 0,
             ends: VecDeque::new(),
             moments: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -206,6 +213,7 @@ impl Incoming {
             let answer = self.receiver.recv().await?;
             let Answer { bytes, ends, .. } = answer;
             self.moments.push(answer.moment);
+            self.changes.extend(answer.changes);
             (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());
         }
     }
@@ -215,6 +223,11 @@ impl Incoming {
         let first = self.moments.first().copied().flatten()?;
         let is_one = self.moments.iter().all(|moment| *moment == Some(first));
         is_one.then_some(first)
+    }
+
+    /// What the part of a transaction changed, once its last reply was taken.
+    pub fn take_changes(&mut self) -> Vec<LogEntry> {
+        std::mem::take(&mut self.changes)
     }
 
     /// The next reply, whole.
@@ -329,6 +342,9 @@ impl Remote {
                 finish(state, command, &mut clock, request.args());
             }
             self.ends.push(self.state.output.tail.len());
+            if self.mode == Mode::Each && core.is_called() {
+                break;
+            }
         }
         None
     }
@@ -347,10 +363,15 @@ impl Remote {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
         let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
+        let changes = match self.mode == Mode::Part && self.is_done() {
+            true => self.state.core.tables.take_together(),
+            false => Vec::new(),
+        };
         Answer {
             bytes,
             ends,
             moment,
+            changes,
         }
     }
 

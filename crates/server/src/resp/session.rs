@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Encoder, Proto, Request, Step};
+use larder_protocol::resp::{Decoder, Encoder, Proto, Step};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -32,11 +32,11 @@ use super::dispatch::{Job, dispatch};
 use super::finish::finish;
 use super::get_run::GetRun;
 use super::output::Output;
+use super::placed::{Placed, place};
 use super::reads::Refusal;
 use super::registration::Registration;
-use super::remote::{Gathered, Kind};
-use super::tables::{self, ManyJob, Place, Transaction};
-use crate::catalog::Snapshot;
+use super::remote::Gathered;
+use super::tables::Transaction;
 use crate::tables::{Gate, Tables};
 
 /// One connection executes so long before others have their turn.
@@ -130,12 +130,14 @@ pub(super) struct Session {
 
 /// What a request waits for before it is executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waits {
+pub(super) enum Waits {
     No,
     /// Those before it, which other cores execute.
     Gathered,
     /// Until the core is no longer paused.
     Paused,
+    /// What other cores have asked of this one: they wait.
+    Others,
 }
 
 /// One of the core's sessions.
@@ -229,6 +231,12 @@ impl Session {
     /// Waits for what this batch needs before the rest of it can be executed, and executes the rest.
     async fn end_what_waits(&mut self) -> io::Result<()> {
         loop {
+            if self.waits == Waits::Others {
+                self.waits = Waits::No;
+                tokio::task::yield_now().await;
+                self.execute_rest();
+                continue;
+            }
             if self.state.gathered.is_some() {
                 self.drain().await?;
             }
@@ -426,74 +434,12 @@ impl Session {
             if job.is_some() {
                 return at;
             }
+            if core.tables.shard().is_some() && at < input.len() && core.is_called() {
+                *waits = Waits::Others;
+                break;
+            }
         }
         run.answer(state, &mut clock);
         at
-    }
-}
-
-/// What becomes of a request where there are several cores.
-enum Placed {
-    Here,
-    /// It goes to another core with the batch.
-    Gathered,
-    Many(ManyJob),
-    Waits(Waits),
-}
-
-fn place(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) -> Placed {
-    let is_figures = matches!(command.id, Id::DbSize | Id::Info);
-    if !state.authenticated
-        || !command.accepts(request.len())
-        || !(is_figures || tables::concerns(state, snapshot, command, request))
-        || (state.transaction.is_some() && command.id != Id::Exec)
-    {
-        return Placed::Here;
-    }
-    let tables = &state.core.tables;
-    if tables.is_paused() {
-        return Placed::Waits(Waits::Paused);
-    }
-    let Some(shard) = tables.shard() else {
-        return Placed::Here;
-    };
-    let (to, depends) = match command.id {
-        Id::Exec if state.transaction.is_some() => (Place::Many, true),
-        _ => {
-            let route = tables::route(tables, shard, snapshot, command, request);
-            (route.place, route.depends)
-        }
-    };
-    let kind = Kind {
-        writes: command.has_flag("write"),
-        depends,
-    };
-    if let Some(gathered) = &state.gathered {
-        let must_wait = match to {
-            Place::Core(core) => gathered.must_come_before(core, kind, state.proto),
-            Place::Many => true,
-        };
-        if must_wait {
-            return Placed::Waits(Waits::Gathered);
-        }
-    }
-    match to {
-        Place::Core(core) if core == tables.index => Placed::Here,
-        Place::Core(core) => {
-            let cores = usize::from(shard.count);
-            let gathered = state
-                .gathered
-                .get_or_insert_with(|| Box::new(Gathered::new(cores, state.proto)));
-            let at = state.output.tail.len();
-            state.output.has_holes = true;
-            gathered.add(core, at, kind, request);
-            Placed::Gathered
-        }
-        Place::Many => Placed::Many(ManyJob::new(state, command, request)),
     }
 }

@@ -89,6 +89,8 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
 /// Shared by all threads.
 pub struct TablesHandle {
     cores: Vec<mpsc::UnboundedSender<Message>>,
+    /// Messages that each core has yet to take.
+    waiting: Vec<AtomicUsize>,
     receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<Message>>>>,
     figures: Mutex<Vec<Figures>>,
     /// What the engines take, for their share of the limit.
@@ -108,6 +110,7 @@ impl TablesHandle {
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
         TablesHandle {
             cores: senders,
+            waiting: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             receivers: Mutex::new(receivers),
             figures: Mutex::new(vec![Figures::default(); cores]),
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
@@ -128,8 +131,20 @@ impl TablesHandle {
     }
 
     pub fn send(&self, core: usize, message: Message) {
+        self.waiting[core].fetch_add(1, Ordering::Relaxed);
         // Without its receiver the server is stopping: who waits for an answer learns that none will come.
         let _ = self.cores[core].send(message);
+    }
+
+    /// A core has taken a message.
+    pub fn taken(&self, core: usize) {
+        self.waiting[core].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether a core has messages to take: what it does for a while should let them in between, since others wait.
+    #[inline]
+    pub fn is_called(&self, core: usize) -> bool {
+        self.waiting[core].load(Ordering::Relaxed) > 0
     }
 
     /// Runs `task` on a core, once it executes commands.

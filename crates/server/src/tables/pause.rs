@@ -81,6 +81,19 @@ impl Paused {
         let take = |tables: Rc<Tables>| async move { tables.take_together() };
         let taken = self.handle.call_all(Some(self.ticket), take).await;
         let taken = taken.map_err(super::stopping)?;
+        self.finish_with(taken, tables, gate)
+    }
+
+    /// As [`Paused::finish`], where it is known what the cores have changed.
+    ///
+    /// # Errors
+    /// The journal has stopped.
+    pub fn finish_with(
+        self,
+        taken: Vec<Vec<LogEntry>>,
+        tables: &Rc<Tables>,
+        gate: &mut Gate,
+    ) -> Result<(), Refusal> {
         let mut changes: Vec<LogEntry> = Vec::new();
         for (core, own) in taken.into_iter().enumerate() {
             // Definitions are the same on every core.
@@ -174,7 +187,7 @@ impl Tables {
         held.into_iter().for_each(Waker::wake);
     }
 
-    fn take_together(&self) -> Vec<LogEntry> {
+    pub fn take_together(&self) -> Vec<LogEntry> {
         let mut together = self.together.borrow_mut();
         together.as_mut().map(std::mem::take).unwrap_or_default()
     }

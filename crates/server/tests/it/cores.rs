@@ -307,6 +307,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     let addr = server.server().resp_addr();
     let mut client = Client::connect(&server);
     client.create("timeline", TIMELINE);
+    client.create("total", "total|all = sum n|<name>");
     client.check("MSET n|a 1000 n|b 1000 n|c 1000 n|d 1000", "+OK");
     let movers: Vec<_> = (0..3)
         .map(|mover| {
@@ -320,11 +321,16 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
                     client.check(&format!("DECRBY n|{from} 7"), "+QUEUED");
                     client.check(&format!("SET sub|m{mover}|m{round} 1"), "+QUEUED");
                     client.check(&format!("SET post|m{round}|{mover} x"), "+QUEUED");
-                    let count = format!("RANGECOUNT tline|m{mover}| tline|m{mover}}}");
-                    client.check(&count, "+QUEUED");
+                    // With what a join computes its commands are executed one by one, else by all cores at the same time.
+                    let views = round % 2 == 0;
+                    if views {
+                        let count = format!("RANGECOUNT tline|m{mover}| tline|m{mover}}}");
+                        client.check(&count, "+QUEUED");
+                    }
                     client.check(&format!("INCRBY n|{to} 7"), "+QUEUED");
                     let done = client.ask("EXEC");
-                    assert!(done.starts_with("*5|:"), "{done}");
+                    let begins = if views { "*5|:" } else { "*4|:" };
+                    assert!(done.starts_with(begins), "{done}");
                 }
             })
         })
@@ -348,6 +354,7 @@ fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
         // Outside a transaction as well.
         assert_eq!(numbers(&client.ask("MGET n|a n|b n|c n|d")), 4000);
         assert_eq!(numbers(&client.ask("RANGE n| n}")), 4000);
+        client.check("GET total|all", "$4|4000");
         rounds += 1;
     }
     assert!(rounds > 0);

@@ -1,7 +1,9 @@
 //! Commands that concern several cores: they are taken apart, and the answers put together.
 //!
-//! What changes several cores as one (EXEC, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
+//! What changes several cores as one (EXEC: see `exec`, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
 //! task of its own, so that it ends even if the connection does not wait for it.
+
+mod exec;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,7 +20,6 @@ use super::super::remote::{Incoming, Mode, write_request};
 use super::super::session::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
-use super::route::{Place, route};
 use super::transaction::Transaction;
 use super::{joins, scan};
 use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
@@ -128,11 +129,10 @@ impl Coordinator {
     }
 
     /// Sends each core its part, if it has one.
-    fn ask_each(&self, parts: Vec<Vec<u8>>) -> Vec<Option<Incoming>> {
+    fn ask_each(&self, parts: Vec<Vec<u8>>, mode: Mode) -> Vec<Option<Incoming>> {
         self.core.tables.send_exchange();
-        let ask = |(core, part): (usize, Vec<u8>)| {
-            (!part.is_empty()).then(|| self.ask(core, part, self.mode()))
-        };
+        let ask =
+            |(core, part): (usize, Vec<u8>)| (!part.is_empty()).then(|| self.ask(core, part, mode));
         parts.into_iter().enumerate().map(ask).collect()
     }
 
@@ -257,7 +257,7 @@ impl Coordinator {
             write_request(&mut parts[owner], [&b"GET"[..], key].into_iter());
             order.push(owner);
         }
-        let mut incoming = self.ask_each(parts);
+        let mut incoming = self.ask_each(parts, self.mode());
         let mut all = self.encoded(|encoder| encoder.array(order.len()));
         for owner in order {
             let incoming = incoming[owner].as_mut().ok_or_else(gone)?;
@@ -273,7 +273,7 @@ impl Coordinator {
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
     async fn sum(&self, parts: Vec<Vec<u8>>) -> Result<Read, Refusal> {
         let (mut sum, mut error) = (0_i64, None);
-        let mut all = self.ask_each(parts);
+        let mut all = self.ask_each(parts, self.mode());
         for incoming in all.iter_mut().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
             let number = reply
@@ -304,7 +304,7 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let mut error = None;
-        for mut incoming in self.ask_each(parts).into_iter().flatten() {
+        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
             error = error.or((reply.first() == Some(&b'-')).then_some(reply));
         }
@@ -390,93 +390,6 @@ impl Coordinator {
         self.go_on(paused).await?;
         defined?;
         Ok(self.encoded(|encoder| encoder.ok()))
-    }
-
-    async fn transaction(&mut self, transaction: &Transaction) -> Result<Vec<u8>, Refusal> {
-        transaction.refuse()?;
-        if let Some(core) = self.only_core(transaction) {
-            let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
-            return incoming.reply().await.ok_or_else(gone);
-        }
-        let requests = transaction.requests();
-        if let Some(refused) = self.read_ahead(requests).await? {
-            return Ok(refused);
-        }
-        let paused = self.pause().await?;
-        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
-        for (command, bytes) in requests {
-            let reply = match self.place(command, bytes) {
-                Some((Place::Core(core), _)) => {
-                    let mut incoming = self.ask(core, bytes.clone(), Mode::Whole);
-                    incoming.reply().await.ok_or_else(gone)
-                }
-                _ => Box::pin(self.execute(command, bytes)).await,
-            };
-            match reply {
-                Ok(reply) => all.extend(reply),
-                Err((code, message)) => {
-                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
-                }
-            }
-        }
-        self.go_on(paused).await?;
-        Ok(all)
-    }
-
-    /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it
-    /// cannot be.
-    async fn read_ahead(
-        &mut self,
-        requests: &[(&'static Command, Vec<u8>)],
-    ) -> Result<Option<Vec<u8>>, Refusal> {
-        if self.core.shared.postgres.is_none() {
-            return Ok(None);
-        }
-        for (command, bytes) in requests.iter().filter(|(c, _)| !c.has_flag("write")) {
-            let reply = match self.place(command, bytes) {
-                Some((Place::Core(core), _)) => {
-                    let mut incoming = self.ask(core, bytes.clone(), Mode::Ahead);
-                    incoming.reply().await.ok_or_else(gone)?
-                }
-                // What else they refuse, the transaction will answer.
-                Some((Place::Many, _)) => match Box::pin(self.execute(command, bytes)).await {
-                    Ok(reply) if reply.starts_with(b"-SOURCE ") => reply,
-                    Err((Code::Source, why)) => return Err((Code::Source, why)),
-                    _ => continue,
-                },
-                None => continue,
-            };
-            if reply.first() == Some(&b'-') {
-                return Ok(Some(reply));
-            }
-        }
-        Ok(None)
-    }
-
-    fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {
-        let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
-        let mut decoder = Decoder::new(self.core.limits);
-        decoder.decode(bytes).ok()?;
-        let request = decoder.request(bytes);
-        let to = route(tables, tables.shard()?, &snapshot, command, request);
-        Some((to.place, to.depends))
-    }
-
-    /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
-    fn only_core(&self, transaction: &Transaction) -> Option<usize> {
-        let mut only = None;
-        for (command, bytes) in transaction.requests() {
-            if matches!(command.id, Id::Ping | Id::Echo) {
-                continue;
-            }
-            match self.place(command, bytes)? {
-                (Place::Core(core), false) if only.is_none_or(|only| only == core) => {
-                    only = Some(core);
-                }
-                _ => return None,
-            }
-        }
-        Some(only.unwrap_or(self.core.index))
     }
 }
 

@@ -1,0 +1,75 @@
+//! Which requests of a session other cores execute.
+
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::resp::Request;
+
+use super::remote::{Gathered, Kind};
+use super::session::{State, Waits};
+use super::tables::{self, ManyJob, Place};
+use crate::catalog::Snapshot;
+
+/// What becomes of a request where there are several cores.
+pub(super) enum Placed {
+    Here,
+    /// It goes to another core with the batch.
+    Gathered,
+    Many(ManyJob),
+    Waits(Waits),
+}
+
+pub(super) fn place(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) -> Placed {
+    let is_figures = matches!(command.id, Id::DbSize | Id::Info);
+    if !state.authenticated
+        || !command.accepts(request.len())
+        || !(is_figures || tables::concerns(state, snapshot, command, request))
+        || (state.transaction.is_some() && command.id != Id::Exec)
+    {
+        return Placed::Here;
+    }
+    let tables = &state.core.tables;
+    if tables.is_paused() {
+        return Placed::Waits(Waits::Paused);
+    }
+    let Some(shard) = tables.shard() else {
+        return Placed::Here;
+    };
+    let (to, depends) = match command.id {
+        Id::Exec if state.transaction.is_some() => (Place::Many, true),
+        _ => {
+            let route = tables::route(tables, shard, snapshot, command, request);
+            (route.place, route.depends)
+        }
+    };
+    let kind = Kind {
+        writes: command.has_flag("write"),
+        depends,
+    };
+    if let Some(gathered) = &state.gathered {
+        let must_wait = match to {
+            Place::Core(core) => gathered.must_come_before(core, kind, state.proto),
+            Place::Many => true,
+        };
+        if must_wait {
+            return Placed::Waits(Waits::Gathered);
+        }
+    }
+    match to {
+        Place::Core(core) if core == tables.index => Placed::Here,
+        Place::Core(core) => {
+            let cores = usize::from(shard.count);
+            let gathered = state
+                .gathered
+                .get_or_insert_with(|| Box::new(Gathered::new(cores, state.proto)));
+            let at = state.output.tail.len();
+            state.output.has_holes = true;
+            gathered.add(core, at, kind, request);
+            Placed::Gathered
+        }
+        Place::Many => Placed::Many(ManyJob::new(state, command, request)),
+    }
+}

@@ -1,0 +1,154 @@
+//! EXEC where there are several cores.
+//!
+//! ```text
+//!  all is of one core ───────────────► one message, no pause
+//!  each command is of one core and ──► pause ─► each core its part, at the same time ─► one batch for the journal ─► release
+//!  nothing that is read is computed
+//!  else ─────────────────────────────► pause ─► one command after another ─► one batch for the journal ─► release
+//! ```
+
+use larder_protocol::commands::{Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Decoder;
+
+use super::super::super::remote::{Incoming, Mode};
+use super::super::route::{Place, route};
+use super::super::transaction::Transaction;
+use super::{Coordinator, gone};
+use crate::tables::{Paused, Refusal, stopping};
+
+impl Coordinator {
+    pub(super) async fn transaction(
+        &mut self,
+        transaction: &Transaction,
+    ) -> Result<Vec<u8>, Refusal> {
+        transaction.refuse()?;
+        if let Some(core) = self.only_core(transaction) {
+            let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
+            return incoming.reply().await.ok_or_else(gone);
+        }
+        let requests = transaction.requests();
+        if let Some(refused) = self.read_ahead(requests).await? {
+            return Ok(refused);
+        }
+        if let Some(parts) = self.by_core(requests) {
+            return self.parts(parts).await;
+        }
+        let paused = self.pause().await?;
+        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+        for (command, bytes) in requests {
+            let reply = match self.place(command, bytes) {
+                Some((Place::Core(core), _)) => {
+                    let mut incoming = self.ask(core, bytes.clone(), Mode::Whole);
+                    incoming.reply().await.ok_or_else(gone)
+                }
+                _ => Box::pin(self.execute(command, bytes)).await,
+            };
+            match reply {
+                Ok(reply) => all.extend(reply),
+                Err((code, message)) => {
+                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+                }
+            }
+        }
+        self.go_on(paused).await?;
+        Ok(all)
+    }
+
+    /// The core of each request, if each is of one and reads nothing that is computed: then those of different cores have
+    /// nothing to do with one another.
+    fn by_core<'r>(
+        &self,
+        requests: &'r [(&'static Command, Vec<u8>)],
+    ) -> Option<Vec<(usize, &'r [u8])>> {
+        let core =
+            |(command, bytes): &'r (&'static Command, Vec<u8>)| match self.place(command, bytes)? {
+                (Place::Core(core), false) => Some((core, &bytes[..])),
+                _ => None,
+            };
+        requests.iter().map(core).collect()
+    }
+
+    /// Executes a transaction whose cores all do their parts at the same time, each in one message.
+    async fn parts(&mut self, requests: Vec<(usize, &[u8])>) -> Result<Vec<u8>, Refusal> {
+        let mut parts = vec![Vec::new(); self.cores()];
+        for (core, bytes) in &requests {
+            parts[*core].extend_from_slice(bytes);
+        }
+        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+        let paused = Paused::all(&self.core.shared.tables).await;
+        let paused = paused.map_err(stopping)?;
+        self.ticket = Some(paused.ticket);
+        let mut incoming = self.ask_each(parts, Mode::Part);
+        for (core, _) in requests {
+            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
+            all.extend(incoming.reply().await.ok_or_else(gone)?);
+        }
+        self.ticket = None;
+        let changes = |incoming: &mut Option<Incoming>| {
+            incoming
+                .as_mut()
+                .map(Incoming::take_changes)
+                .unwrap_or_default()
+        };
+        let changes = incoming.iter_mut().map(changes).collect();
+        paused.finish_with(changes, &self.core.tables, &mut self.gate)?;
+        Ok(all)
+    }
+
+    /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it
+    /// cannot be.
+    async fn read_ahead(
+        &mut self,
+        requests: &[(&'static Command, Vec<u8>)],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        if self.core.shared.postgres.is_none() {
+            return Ok(None);
+        }
+        for (command, bytes) in requests.iter().filter(|(c, _)| !c.has_flag("write")) {
+            let reply = match self.place(command, bytes) {
+                Some((Place::Core(core), _)) => {
+                    let mut incoming = self.ask(core, bytes.clone(), Mode::Ahead);
+                    incoming.reply().await.ok_or_else(gone)?
+                }
+                // What else they refuse, the transaction will answer.
+                Some((Place::Many, _)) => match Box::pin(self.execute(command, bytes)).await {
+                    Ok(reply) if reply.starts_with(b"-SOURCE ") => reply,
+                    Err((Code::Source, why)) => return Err((Code::Source, why)),
+                    _ => continue,
+                },
+                None => continue,
+            };
+            if reply.first() == Some(&b'-') {
+                return Ok(Some(reply));
+            }
+        }
+        Ok(None)
+    }
+
+    fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {
+        let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
+        let mut decoder = Decoder::new(self.core.limits);
+        decoder.decode(bytes).ok()?;
+        let request = decoder.request(bytes);
+        let to = route(tables, tables.shard()?, &snapshot, command, request);
+        Some((to.place, to.depends))
+    }
+
+    /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
+    fn only_core(&self, transaction: &Transaction) -> Option<usize> {
+        let mut only = None;
+        for (command, bytes) in transaction.requests() {
+            if matches!(command.id, Id::Ping | Id::Echo) {
+                continue;
+            }
+            match self.place(command, bytes)? {
+                (Place::Core(core), false) if only.is_none_or(|only| only == core) => {
+                    only = Some(core);
+                }
+                _ => return None,
+            }
+        }
+        Some(only.unwrap_or(self.core.index))
+    }
+}
