@@ -21,6 +21,9 @@ use crate::scratch::Scratch;
 /// What a record takes while its part is judged: itself, its place in the order of items, its share of an item's structures.
 const RECORD_COST: u64 = 256;
 
+/// Parts of more memory take longer: they are beyond the caches, and the system clears their pages.
+const PART_MEMORY: u64 = 32 << 20;
+
 /// Files to write at once.
 const PARTS_MAX: u64 = 512;
 
@@ -73,11 +76,14 @@ pub fn judge_within(
             least + 1
         ));
     }
+    let small = (expected * RECORD_COST).div_ceil(PART_MEMORY);
+    let parts = parts.max(small.min(PARTS_MAX));
     let mut folder = Parts::create(parts as usize, bound)?;
     records.each(&mut |record| folder.put(&record))?;
     let mut report = Report::default();
+    let mut of_part = Vec::new();
     for path in folder.finish()? {
-        let mut of_part = Vec::new();
+        of_part.clear();
         files::each(&path, &mut |record| {
             of_part.push(record);
             Ok(())
@@ -108,8 +114,8 @@ impl Parts {
             folder: Scratch::new(folder),
             parts: Vec::with_capacity(count),
         };
-        // A quarter of the memory is for what waits to be written.
-        let buffer = (bound.memory_bytes as usize / 4 / count).clamp(1 << 12, 1 << 20);
+        // A quarter of the memory is for what waits to be written; the system takes longer over larger pieces.
+        let buffer = (bound.memory_bytes as usize / 4 / count).clamp(1 << 12, 1 << 17);
         for number in 0..count {
             let path = made.folder.path().join(format!("part-{number:03}.trace"));
             let file = (bound.create)(&path).map_err(|why| unwritten(&path, &why))?;
