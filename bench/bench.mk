@@ -16,7 +16,7 @@ bench-newp: ## A news site's page as one read, beside separate reads from Redis.
 	cargo build --release --locked --package larder-cli --package larder-bench
 	target/release/larder-bench newp --larder target/release/larder $(ARGS)
 
-bench-first-fill: ## What others wait for while a join computes a million rows for its first reader.
+bench-first-fill: ## What others wait for while one client has a million rows computed, read, dropped or expired.
 	cargo build --release --locked --package larder-cli --package larder-bench
 	target/release/larder-bench first-fill --larder target/release/larder $(ARGS)
 

@@ -53,7 +53,7 @@ enum Bench {
     Twip(twip::TwipArgs),
     /// Counts of votes in process, by the join engine alone: in bulk, and one by one
     Karma(karma::KarmaArgs),
-    /// What others wait for while a join computes a million rows for its first reader
+    /// What others wait for while one client has a million rows computed, read, dropped or expired
     FirstFill(first_fill::FirstFillArgs),
     /// Records of benchmark runs judged per second, on many items and on one
     Validate(validate::ValidateArgs),
