@@ -85,7 +85,6 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
         args,
         raw: Vec::new(),
         longest_ms: 0.0,
-        in_one_go_ms: 0.0,
     };
     let is_wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
     let mut fills = heading("first read");
@@ -118,17 +117,13 @@ pub fn run(args: &FirstFillArgs) -> Result<()> {
         };
     }
     let Bench {
-        raw,
-        longest_ms,
-        in_one_go_ms,
-        ..
+        raw, longest_ms, ..
     } = bench;
     let markdown = format!(
         "# Large work beside others\n\n{} source rows; one client has them all read, computed or dropped, another one reads and writes \
          rows of its own meanwhile, one request at a time.\n\n## What a join has yet to compute\n\n{fills}\n## Other large work\n\n{works}\n\
          With none of it under way: p99 {:.0} us, longest {:.1} ms.\n\n\
-         Longest that anybody waited for what goes in steps: {longest_ms:.1} ms; bar: <= 50 ms; {}. What `pull` and `snapshot` joins \
-         compute, and a group that has lost all rows that were known as its best, is computed in one go: {in_one_go_ms:.1} ms; the bar is missed.\n\n\
+         Longest that anybody waited for another's work: {longest_ms:.1} ms; bar: <= 50 ms; {}.\n\n\
          Server of one thread on core 0, clients on core 1. {} rounds, median (minimum-maximum).\n\nCommand: `{}`\n",
         args.rows,
         quiet.value_at_quantile(0.99) as f64 / 1e3,
@@ -145,8 +140,6 @@ struct Bench<'a> {
     raw: Vec<serde_json::Value>,
     /// That anybody waited.
     longest_ms: f64,
-    /// For what is done in one piece.
-    in_one_go_ms: f64,
 }
 
 fn heading(first: &str) -> String {
@@ -223,11 +216,7 @@ impl Bench<'_> {
             }
             large_work::put_back(reader, case, self.args.rows)?;
         }
-        let of_all = match case.in_one_go {
-            true => &mut self.in_one_go_ms,
-            false => &mut self.longest_ms,
-        };
-        *of_all = longest.iter().copied().fold(*of_all, f64::max);
+        self.longest_ms = longest.iter().copied().fold(self.longest_ms, f64::max);
         Ok(format!(
             "| {} | {} | {:.0} | {} | {} |\n",
             case.name,

@@ -19,8 +19,6 @@ pub struct Case {
     pub work: &'static [&'static str],
     /// Whether the rows that were there are put back.
     pub reloads: bool,
-    /// larder does it in one piece.
-    pub in_one_go: bool,
 }
 
 const ONE: &str = "t|<user>|<time:8>|<poster:4> = check s|<user>|<poster> copy p|<poster>|<time>";
@@ -33,7 +31,6 @@ pub const EMPTY: Case = Case {
     before: |_, _| Ok(()),
     work: &[],
     reloads: false,
-    in_one_go: false,
 };
 
 pub const CASES: &[Case] = &[
@@ -55,7 +52,6 @@ pub const CASES: &[Case] = &[
         name: "pull: a count of all votes",
         joins: &["n|all = pull count vote|<row:8>|<author:4>"],
         work: &["GET", "n|all"],
-        in_one_go: true,
         ..EMPTY
     },
     Case {
@@ -64,14 +60,12 @@ pub const CASES: &[Case] = &[
             "m|<user>|<row:8>|<author:4> = pull check f|<user>|<author> copy q|<author>|<row>",
         ],
         work: &["RANGE", "m|ann|", "m|ann}", "LIMIT", "10"],
-        in_one_go: true,
         ..EMPTY
     },
     Case {
         name: "snapshot: a count of all votes",
         joins: &["n|all = snapshot 60 count vote|<row:8>|<author:4>"],
         work: &["GET", "n|all"],
-        in_one_go: true,
         ..EMPTY
     },
     Case {
@@ -80,7 +74,6 @@ pub const CASES: &[Case] = &[
             "m|<user>|<row:8>|<author:4> = snapshot 60 check f|<user>|<author> copy q|<author>|<row>",
         ],
         work: &["RANGE", "m|ann|", "m|ann}", "LIMIT", "10"],
-        in_one_go: true,
         ..EMPTY
     },
     Case {
@@ -93,7 +86,6 @@ pub const CASES: &[Case] = &[
             command(client, &["RANGEDEL", &last, "vote}"])
         },
         work: &["GET", "g|all"],
-        in_one_go: true,
         ..EMPTY
     },
     Case {

@@ -117,9 +117,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether joins that were dropped have yet to be forgotten by [`Engine::step`].
-    pub fn has_dropped(&self) -> bool {
-        !self.dropped.is_empty()
+    /// Whether [`Engine::step`] has something to forget: what dropped joins made, or what was computed for one read.
+    pub fn has_leftovers(&self) -> bool {
+        !self.dropped.is_empty() || !self.passing.is_empty()
     }
 
     /// The joins that have not been dropped, oldest first.
@@ -243,8 +243,10 @@ impl Engine {
         }
         if definition.mode != Mode::Push
             && let Some(&table) = self.names.get(table_of(&definition.output))
-            && let Some((reader, _)) = self.tables[table as usize].readers.first()
-            && let Some(join) = &self.joins[*reader as usize]
+            && let readers = self.tables[table as usize].readers.iter()
+            && let Some(join) = readers
+                .filter_map(|(reader, _)| self.joins[*reader as usize].as_ref())
+                .find(|join| join.definition.is_maintained())
         {
             return Err(DefinitionError::new(
                 definition.output_column,

@@ -18,6 +18,7 @@ use crate::keyrange::{KeyRange, table_name};
 use crate::log::LogEntry;
 use crate::maintain::Common;
 use crate::pages::Pages;
+use crate::passing::Passing;
 use crate::put_off::PutOff;
 use crate::rows::{Rows, Value};
 use crate::shard::Shard;
@@ -41,6 +42,9 @@ pub struct Engine {
     pub(crate) read_rows: Option<usize>,
     /// Ranges that reads wait for.
     pub(crate) put_off: PutOff,
+    /// Something is computed that may visit so many rows and no more (see `passing`).
+    pub(crate) is_at_once: bool,
+    pub(crate) passing: VecDeque<Passing>,
     /// Joins that were dropped and have yet to be forgotten; to everybody else they are gone.
     pub(crate) dropped: VecDeque<JoinId>,
     /// What the last read computed for itself, while nothing else was done.

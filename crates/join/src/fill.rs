@@ -4,13 +4,15 @@
 //! 2. What cannot be done now stays with the fill, which is not read before it is done: rows of a checked source below which a
 //!    range is missing are pending (see `settle`), and rows for which the budget does not do are unread (see `unread`).
 //!    Missing ranges are asked for together.
-//! 3. What nothing keeps fresh (a snapshot, what is pulled) is computed in one go, or not at all.
+//! 3. What nothing keeps fresh (a snapshot, what is pulled) is computed in one go, or not at all; where that is too much it is
+//!    kept fresh for a while (see `passing`).
 
 use crate::engine::Engine;
 use crate::gathered::Gathered;
 use crate::join::{Fill, Join, NO_NODE, TableId};
 use crate::keyrange::{Flow, KeyRange};
 use crate::output::{Effects, Output, Row};
+use crate::passing::Computed;
 use crate::pattern::{Binding, SlotBounds};
 use crate::rows::{Rows, Value};
 use crate::slab::Vacant;
@@ -36,6 +38,8 @@ pub struct Run {
     pub now: u64,
     /// A source range could not be read.
     pub missing: bool,
+    /// There was too much for what nothing keeps fresh.
+    pub is_too_much: bool,
     /// The value's row, where its source is not the last.
     value: Option<(Box<[u8]>, Value)>,
     key: Vec<u8>,
@@ -70,7 +74,7 @@ impl Run {
             elements: usize::from(from.elements),
             is_prefix: from.is_prefix,
             fill: Some(fill),
-            leaves_nodes: join.definition.is_maintained(),
+            leaves_nodes: from.is_kept,
             taken: Taken::Copies(Gathered::default()),
             effects: Effects {
                 wanted,
@@ -78,6 +82,7 @@ impl Run {
             },
             now,
             missing: false,
+            is_too_much: false,
             value: None,
             key: Vec::new(),
         }
@@ -103,6 +108,7 @@ impl Run {
             effects: Effects::default(),
             now,
             missing: false,
+            is_too_much: false,
             value: None,
             key: Vec::new(),
         })
@@ -148,6 +154,35 @@ impl Engine {
     /// Fills one gap, as far as the budget goes. On `false` something is left: a source range is missing or being filled, or
     /// the budget is spent.
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+        let is_kept = join.definition.is_maintained();
+        match self.try_fill(join, gap, now, is_kept, true) {
+            Computed::All(is_settled) => is_settled,
+            Computed::Lacking => false,
+            Computed::TooMuch => {
+                let is_kept = self.keep_fresh(join);
+                let filled = self.try_fill(join, gap, now, is_kept, false);
+                matches!(filled, Computed::All(true))
+            }
+        }
+    }
+
+    /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must hear of changes.
+    pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+        matches!(
+            self.try_fill(join, gap, now, true, false),
+            Computed::All(true)
+        )
+    }
+
+    /// Fills a gap. What is not kept fresh is computed in one go, with `is_bounded` unless that is too much.
+    fn try_fill(
+        &mut self,
+        join: &mut Join,
+        gap: &KeyRange,
+        now: u64,
+        is_kept: bool,
+        is_bounded: bool,
+    ) -> Computed<bool> {
         let mut binding = Binding::default();
         let serial = self.next_serial();
         let Some(number) = open(join, gap, &mut binding, serial, now, self.ticks) else {
@@ -156,25 +191,35 @@ impl Engine {
                 let number = open_empty(join, gap, serial);
                 self.remember_fill(join.id, number, serial);
             }
-            return true;
+            return Computed::All(true);
         };
+        join.fills.get_mut(number).is_kept = is_kept;
         self.tables[join.table as usize].pages.forget_if_old(join);
         let mut run = Run::of_fill(join, number, false, now);
         let root = match run.leaves_nodes {
             true => self.evaluate(join, &mut run, 0, &mut binding),
             // Nothing would keep the first part fresh while the rest is computed.
-            false => self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding)),
+            false if is_bounded => {
+                self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
+            }
+            false => {
+                self.in_one_go_whole(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
+            }
         };
-        let Some(root) = root.filter(|_| run.leaves_nodes || !run.missing) else {
+        let is_whole = !run.missing && !run.is_too_much;
+        let Some(root) = root.filter(|_| run.leaves_nodes || is_whole) else {
             self.discard(join, number);
-            return false;
+            return match run.is_too_much {
+                true => Computed::TooMuch,
+                false => Computed::Lacking,
+            };
         };
         join.fills.get_mut(number).root = root;
         join.filled += 1;
         self.conclude(join, std::mem::take(&mut run.effects));
         join.aim(number);
         self.remember_fill(join.id, number, join.fills.get(number).serial);
-        join.fills.get(number).unsettled.is_none()
+        Computed::All(join.fills.get(number).unsettled.is_none())
     }
 
     /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
@@ -195,6 +240,7 @@ impl Engine {
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
             run.missing = true;
+            run.is_too_much |= !run.leaves_nodes && self.budget == 0;
             return None;
         };
         self.spend(NODE_ROWS);
@@ -207,7 +253,9 @@ impl Engine {
             && level + 1 == join.last_level()
             && let Some(pairs) = self.pairs(join, run, level, binding)
         {
-            self.take_pairs(join, run, binding, &range, pairs);
+            let rows = self.take_pairs(join, run, binding, &range, pairs);
+            self.spend(rows);
+            run.is_too_much |= self.budget == 0;
             return Some(node);
         }
         if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
@@ -236,7 +284,9 @@ impl Engine {
         } else {
             self.descend(join, run, level, binding, range, view, node)
         };
-        if let Some(from) = unread {
+        if unread.is_some() && !run.leaves_nodes {
+            run.is_too_much = true;
+        } else if let Some(from) = unread {
             let fill = run.fill.expect("invariant: what is not kept has no budget");
             join.note_unread(fill, level, node, from);
         }
@@ -329,6 +379,10 @@ impl Engine {
             if is_value {
                 run.value = Some(values[number].clone());
             }
+            if self.budget == 0 && !run.leaves_nodes {
+                run.is_too_much = true;
+                break;
+            }
             let child = match self.budget {
                 0 => None,
                 _ => self.evaluate(join, run, level + 1, binding),
@@ -389,6 +443,7 @@ fn open(
         reads: 0,
         opened,
         pulled: Vec::new(),
+        is_kept: false,
     };
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);

@@ -57,6 +57,8 @@ pub struct Join {
     pub filled: u64,
     pub evicted: u64,
     pub converted: u64,
+    /// The tables that it reads tell it of changes.
+    pub hears: bool,
 }
 
 /// A filled range of the output.
@@ -86,6 +88,8 @@ pub struct Fill {
     pub opened: u64,
     /// Leaves that are copied at reads only (see `auto`).
     pub pulled: Vec<u32>,
+    /// Changes of its sources are heard, whatever the join's mode (see `passing`).
+    pub is_kept: bool,
 }
 
 /// What a fill must catch up with before it is read.
@@ -124,6 +128,7 @@ impl Vacant for Fill {
             reads: 0,
             opened: 0,
             pulled: Vec::new(),
+            is_kept: false,
         }
     }
 
@@ -158,6 +163,7 @@ impl Join {
         table: TableId,
         tables: Vec<TableId>,
     ) -> Self {
+        let hears = definition.is_maintained();
         let updaters = order.iter().map(|_| Updaters::default()).collect();
         let rows = Rows::new(split_of(&definition.output, &definition.slots));
         Join {
@@ -189,6 +195,7 @@ impl Join {
             filled: 0,
             evicted: 0,
             converted: 0,
+            hears,
         }
     }
 

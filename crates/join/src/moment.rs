@@ -82,6 +82,10 @@ impl Moments {
         self.0.is_empty()
     }
 
+    pub fn is_held(&self) -> bool {
+        self.0.iter().any(|moment| moment.strong_count() > 0)
+    }
+
     /// Now, for a read of `unread`.
     pub fn add(&mut self, unread: KeyRange) -> Rc<Moment> {
         let moment = Rc::new(Moment(RefCell::new(Kept {

@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// Evaluates the two levels.
+    /// Evaluates the two levels, as far as the budget goes; says how many rows that took.
     pub(crate) fn take_pairs(
         &self,
         join: &mut Join,
@@ -138,7 +138,7 @@ impl Engine {
         binding: &mut Binding,
         range: &KeyRange,
         pairs: Pairs,
-    ) {
+    ) -> usize {
         let Pairs {
             key_len,
             texts,
@@ -155,7 +155,11 @@ impl Engine {
         // The same for all rows, if all rows of the prefix lie in one group.
         let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);
         let mut cursor = outer.cursor(&range.lo, &range.hi, false);
-        while let Some((key, _)) = cursor.next() {
+        let mut taken = 0;
+        while taken < self.budget
+            && let Some((key, _)) = cursor.next()
+        {
+            taken += 1;
             if key.len() != key_len || !texts.iter().all(|(at, text)| key[*at..].starts_with(text))
             {
                 continue;
@@ -186,18 +190,30 @@ impl Engine {
             for (slot, at, len) in &fresh {
                 binding.bind(*slot, &key[*at..at + len]);
             }
-            rows.into_iter()
-                .for_each(|rows| take_inner(join, run, binding, rows));
+            if let Some(rows) = rows {
+                taken += take_inner(join, run, binding, rows, self.budget - taken);
+            }
             binding.reset(mark);
         }
+        taken
     }
 }
 
-/// Takes the rows of the last level that go with one outer row, which is bound.
-fn take_inner(join: &mut Join, run: &mut Run, binding: &mut Binding, mut rows: Cursor<'_>) {
+/// Takes the rows of the last level that go with one outer row, which is bound, at most so many; says how many.
+fn take_inner(
+    join: &mut Join,
+    run: &mut Run,
+    binding: &mut Binding,
+    mut rows: Cursor<'_>,
+    rows_max: usize,
+) -> usize {
     let level = join.last_level();
     let is_copied = run.fill.is_none() && matches!(run.taken, Taken::Copies(_));
-    while let Some((key, value)) = rows.next() {
+    let mut taken = 0;
+    while taken < rows_max
+        && let Some((key, value)) = rows.next()
+    {
+        taken += 1;
         let mark = binding.mark();
         let source = join.source(level);
         if key_matches(join, level, key, binding)
@@ -212,4 +228,5 @@ fn take_inner(join: &mut Join, run: &mut Run, binding: &mut Binding, mut rows: C
         }
         binding.reset(mark);
     }
+    taken
 }

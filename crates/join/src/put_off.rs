@@ -41,7 +41,8 @@ impl PutOff {
 
 impl Engine {
     /// How many source rows (and as many outputs of changes that wait) a read may visit before it is put off, one at the
-    /// least; `None`, as at first, for any number. What a `pull` join computes, and a `snapshot`, is of one moment and computed in one go.
+    /// least; `None`, as at first, for any number. What a `pull` join computes, and a `snapshot`, may take eight times as many in one go
+    /// before it is (see `passing`).
     pub fn set_read_rows(&mut self, rows: Option<usize>) {
         // With none a read would never learn what it lacks.
         self.read_rows = rows.map(|rows| rows.max(1));

@@ -49,6 +49,7 @@ impl Engine {
     pub fn hold(&mut self, lo: &[u8], hi: &[u8], limits: Limits) -> Reading {
         let unread = KeyRange::new(lo, hi);
         let view = self.computed.take().unwrap_or_default();
+        let passing = view.passing;
         let mut computed = view.computed;
         let mut parts = Vec::new();
         if let Ok(Some(table)) = self.one_table(lo, hi) {
@@ -67,7 +68,7 @@ impl Engine {
                 let definition = &join.definition;
                 let totals =
                     is_spelled_out(definition).then(|| (definition.operator, join.name.clone()));
-                if definition.mode != Mode::Pull {
+                if definition.mode != Mode::Pull || passing.contains(&maker) {
                     let moment = join.output.rows.moment(unread.clone());
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),

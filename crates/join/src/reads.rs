@@ -119,7 +119,10 @@ impl Engine {
             return Ok(Outcome::Missing(missing));
         };
         let read = self.hand_out(table, &range, &view, limits, each);
-        self.computed = (!view.computed.is_empty()).then_some(view);
+        if !view.passing.is_empty() {
+            self.pass(&view.passing, &range);
+        }
+        self.computed = (!view.computed.is_empty() || !view.passing.is_empty()).then_some(view);
         self.make_room();
         read.map(|()| Outcome::Done)
     }

@@ -44,6 +44,11 @@ impl Rows {
         self.moments.add(unread)
     }
 
+    /// Whether a long read of these rows is under way.
+    pub fn is_held(&self) -> bool {
+        self.moments.is_held()
+    }
+
     /// A key's row is about to change.
     #[inline]
     fn tell(&mut self, key: &[u8]) {

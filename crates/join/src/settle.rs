@@ -45,7 +45,11 @@ impl Engine {
         let unsettled = join.unsettle(fill);
         if unsettled.pending.is_empty() && unsettled.unread.is_empty() {
             for group in unsettled.drained.clone() {
-                self.read_again(join, fill, &group, wanted, now);
+                if !self.read_again(join, fill, &group, wanted, now) {
+                    // Too much to be read at once: all of it is filled anew, in steps.
+                    self.discard(join, fill);
+                    return false;
+                }
             }
         }
         let is_settled = join.unsettle(fill).is_empty();
@@ -98,8 +102,15 @@ impl Engine {
         true
     }
 
-    /// Computes one group anew.
-    fn read_again(&mut self, join: &mut Join, fill: u32, group: &[u8], wanted: bool, now: u64) {
+    /// Computes one group anew. `false` if that is too much at once, and the fill can go instead.
+    fn read_again(
+        &mut self,
+        join: &mut Join,
+        fill: u32,
+        group: &[u8],
+        wanted: bool,
+        now: u64,
+    ) -> bool {
         let range = if join.definition.rank.is_some() {
             KeyRange::prefix(group)
         } else {
@@ -107,12 +118,19 @@ impl Engine {
         };
         let mut binding = Binding::default();
         let Some(mut run) = Run::taking(join, &range, &mut binding, now) else {
-            return;
+            return true;
         };
         run.taken = Taken::Output(Output::default());
-        self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
+        if join.fills.get(fill).pins == 0 {
+            self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
+        } else {
+            self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
+        }
+        if run.is_too_much {
+            return false;
+        }
         if run.missing {
-            return;
+            return true;
         }
         let Taken::Output(mut taken) = run.taken else {
             unreachable!("invariant: it was set above")
@@ -125,6 +143,7 @@ impl Engine {
         };
         join.output.show(&join.definition, group, &mut effects);
         self.conclude(join, effects);
+        true
     }
 
     /// Brings all that others were computed from up to date, in one join, as far as the budget goes. On `false` something is

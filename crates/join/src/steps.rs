@@ -24,12 +24,13 @@ impl Engine {
     }
 
     /// Works on waiting changes until `budget` entries have seen one, as long on ranges that reads wait for, and as long on what
-    /// dropped joins have left; says whether any work is left.
+    /// dropped joins have left and what was handed out and is not kept; says whether any work is left.
     pub fn step(&mut self, budget: usize) -> bool {
         self.see_waiting(budget);
         self.go_on_with_reads(budget);
         self.forget_dropped(budget);
-        !self.work.is_empty() || !self.put_off.is_empty() || !self.dropped.is_empty()
+        let more = self.forget_passing(budget);
+        more || !self.work.is_empty() || !self.put_off.is_empty() || !self.dropped.is_empty()
     }
 
     fn see_waiting(&mut self, budget: usize) {

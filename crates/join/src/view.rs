@@ -16,6 +16,7 @@ use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, Flow, KeyRange, successor};
 use crate::merge::{Stream, merge};
 use crate::output::{is_spelled_out, printed};
+use crate::passing::Computed;
 use crate::pattern::Binding;
 use crate::reads::Limits;
 use crate::rows::{Rows, Value};
@@ -24,6 +25,15 @@ use crate::rows::{Rows, Value};
 #[derive(Default)]
 pub struct View {
     pub computed: Vec<(JoinId, Gathered)>,
+    /// Pulled joins whose rows were kept for once (see `passing`).
+    pub passing: Vec<JoinId>,
+}
+
+impl View {
+    /// Whether what a join has stored is to be read.
+    pub fn shows_stored(&self, join: &Join) -> bool {
+        join.definition.mode != Mode::Pull || self.passing.contains(&join.id)
+    }
 }
 
 /// How many status ranges one group may fall into before it is filled whole.
@@ -52,11 +62,7 @@ impl Engine {
                 .take()
                 .expect("invariant: joins form no cycle");
             if join.definition.mode == Mode::Pull {
-                match self.compute(&mut join, range, now) {
-                    Some(rows) if rows.is_empty() => {}
-                    Some(rows) => view.computed.push((maker, rows)),
-                    None => is_here = false,
-                }
+                is_here &= self.pull(&mut join, range, now, &mut view);
             } else if !self.ensure(&mut join, range, now) {
                 is_here = false;
             } else if join.definition.mode == Mode::Auto {
@@ -108,7 +114,10 @@ impl Engine {
             }
         }
         for gap in join.status.gaps(&range) {
-            is_here &= self.fill(join, &gap, now);
+            is_here &= match join.definition.mode {
+                Mode::Pull => self.fill_kept(join, &gap, now),
+                _ => self.fill(join, &gap, now),
+            };
         }
         is_here
     }
@@ -127,16 +136,46 @@ impl Engine {
         self.settle(join, number, now)
     }
 
+    /// Has the rows of a pulled join be read.
+    fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
+        if join.hears && join.covering(range).is_some() {
+            view.passing.push(join.id);
+            return self.ensure(join, range, now);
+        }
+        let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
+        if matches!(computed, Computed::TooMuch) && self.read_rows.is_some() && !self.is_at_once {
+            if self.keep_fresh(join) {
+                view.passing.push(join.id);
+                return self.ensure(join, range, now);
+            }
+            computed = self.in_one_go_whole(|engine| engine.compute(join, range, now));
+        }
+        match computed {
+            Computed::All(rows) if rows.is_empty() => {}
+            Computed::All(rows) => view.computed.push((join.id, rows)),
+            Computed::Lacking => return false,
+            Computed::TooMuch => {
+                // So it is too much for what reads it.
+                self.budget = 0;
+                return false;
+            }
+        }
+        true
+    }
+
     /// Computes a range without keeping it; in key order.
-    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Option<Gathered> {
+    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Computed<Gathered> {
         let mut binding = Binding::default();
         let widened = widened_to_groups(join, range);
         let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
-            return Some(Gathered::default());
+            return Computed::All(Gathered::default());
         };
-        self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
+        self.evaluate(join, &mut run, 0, &mut binding);
+        if run.is_too_much {
+            return Computed::TooMuch;
+        }
         if run.missing {
-            return None;
+            return Computed::Lacking;
         }
         let mut rows = match run.taken {
             Taken::Copies(mut rows) => {
@@ -153,7 +192,7 @@ impl Engine {
         if widened != *range {
             rows.retain(|key| range.contains(key));
         }
-        Some(rows)
+        Computed::All(rows)
     }
 
     /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
@@ -252,7 +291,7 @@ impl Engine {
             &*self.tables[table as usize].makers,
             view.computed.is_empty(),
         ) {
-            (&[maker], true) => Some(self.maker(maker)),
+            (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
             _ => None,
         }
     }
@@ -274,7 +313,7 @@ impl Engine {
         let mut streams = Vec::new();
         for &maker in &self.tables[table as usize].makers {
             let join = self.maker(maker);
-            if join.definition.mode != Mode::Pull {
+            if view.shows_stored(join) {
                 let rows = &join.output.rows;
                 let cursor = rows.cursor_near(&range.lo, &range.hi, reverse);
                 streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
@@ -320,7 +359,10 @@ pub(crate) fn spell_out(
 
 fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
     match join.definition.mode {
-        Mode::Snapshot { millis } => now.saturating_sub(join.fills.get(fill).filled_at) > millis,
+        Mode::Snapshot { millis } => {
+            let fill = join.fills.get(fill);
+            !fill.is_kept && now.saturating_sub(fill.filled_at) > millis
+        }
         _ => false,
     }
 }

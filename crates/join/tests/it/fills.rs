@@ -32,10 +32,14 @@ fn put(engine: &mut Engine, key: &str, value: &str) {
 
 /// Does something, and checks that no more rows were read for it than it may.
 fn bounded<T>(engine: &mut Engine, act: impl FnOnce(&mut Engine) -> T) -> T {
+    bounded_by(ROWS, engine, act)
+}
+
+fn bounded_by<T>(rows_max: usize, engine: &mut Engine, act: impl FnOnce(&mut Engine) -> T) -> T {
     let before = engine.rows_read();
     let done = act(engine);
     let rows = engine.rows_read() - before;
-    assert!(rows <= ROWS as u64, "{rows} rows in one go");
+    assert!(rows <= rows_max as u64, "{rows} rows in one go");
     done
 }
 
@@ -383,5 +387,83 @@ fn an_empty_timeline_is_known_to_be_empty_only_from_where_it_was_read() {
         shows(&mut engine, "0002", &[]);
         put(&mut engine, "p|bob|0007", "y");
         shows(&mut engine, "0005", &["0007|bob"]);
+    }
+}
+
+#[test]
+fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_was_read() {
+    const ALL: usize = 30_000;
+    let joins = [
+        ("n|all = pull count v|<row:7>|<author:4>", "n|all"),
+        (
+            "t|<user>|<row:7>|<author:4> = pull check s|<user>|<author> copy p|<author>|<row>",
+            "t|ann|",
+        ),
+        ("o|all = snapshot 60 sum v|<row:7>|<author:4>", "o|all"),
+        // Its best rows go before it is read.
+        ("g|all = max v|<row:7>|<author:4>", "g|all"),
+    ];
+    for (definition, lo) in joins {
+        let hi = format!("{}}}", lo.trim_end_matches('|'));
+        let (mut engine, mut model) = (Engine::new(), Engine::new());
+        for engine in [&mut engine, &mut model] {
+            sources(engine, ALL);
+            engine.create("j", definition, 0).expect("create");
+            if definition.starts_with('g') {
+                assert_eq!(range(engine, lo, &hi).1.len(), 1);
+                for row in (0..200).chain(ALL - 200..ALL) {
+                    let gone = format!("v|{row:07}|{:04}", row % 997);
+                    engine.remove(gone.as_bytes(), 0).expect("remove");
+                }
+            }
+        }
+        engine.set_read_rows(Some(ROWS));
+        engine.set_step_rows(Some(ROWS));
+        let (mut calls, mut found) = (0, Vec::new());
+        for round in 0.. {
+            assert!(round < 1_000, "{definition} is never read");
+            let ended = engine.ended_reads();
+            let (outcome, rows) =
+                bounded_by(ROWS * 9, &mut engine, |engine| range(engine, lo, &hi));
+            if outcome == Outcome::Done {
+                found = rows;
+                break;
+            }
+            assert!(outcome == Outcome::PutOff && rows.is_empty());
+            while engine.ended_reads() == ended {
+                calls += 1;
+                bounded_by(ROWS * 9, &mut engine, |engine| engine.step(ROWS));
+                let row = calls * 7919 % ALL;
+                for engine in [&mut engine, &mut model] {
+                    let author = format!("{:04}", row % 997);
+                    put(engine, &format!("v|{row:07}|{author}"), "-5");
+                    put(engine, &format!("p|{author}|{:07}", ALL - row), "new");
+                    let other = format!("s|ann|{:04}", calls * 31 % 997);
+                    match calls % 3 {
+                        0 => put(engine, &other, ""),
+                        _ => _ = engine.remove(other.as_bytes(), 0).expect("remove"),
+                    }
+                }
+            }
+        }
+        assert!(calls > ALL / ROWS / 4, "{definition}: {calls} steps");
+        assert!(
+            found == range(&mut model, lo, &hi).1,
+            "{definition} differs"
+        );
+        if definition.contains("pull") {
+            while engine.step(ROWS) {}
+            let info = engine.info("j").expect("there");
+            assert_eq!(
+                (info.ranges, info.rows, info.updaters),
+                (0, 0, 0),
+                "{definition}"
+            );
+            put(&mut engine, "v|9999999|0001", "1");
+            put(&mut model, "v|9999999|0001", "1");
+            engine.set_read_rows(None);
+            let again = range(&mut engine, lo, &hi).1;
+            assert!(again == range(&mut model, lo, &hi).1, "{definition}, again");
+        }
     }
 }

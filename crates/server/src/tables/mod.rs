@@ -108,10 +108,11 @@ impl Tables {
             engine.begin(now);
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
-            self.call_if_more(&engine);
         }
         engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
-        read(&mut engine, now)
+        let done = read(&mut engine, now);
+        self.call_if_more(&engine);
+        done
     }
 
     /// Does something whose reads may be put off (see [`Tables::lacking`]).
@@ -294,7 +295,7 @@ impl Tables {
 
     /// Has `attend` go on where not all that was to go has gone at once.
     fn call_if_more(&self, engine: &Engine) {
-        if engine.has_late_rows() || engine.has_dropped() {
+        if engine.has_late_rows() || engine.has_leftovers() {
             self.call();
         }
     }
