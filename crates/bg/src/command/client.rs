@@ -7,6 +7,7 @@ use clap::Args;
 
 use super::coordinator::Work;
 use super::interrupt::on_interrupt;
+use super::say;
 use crate::coordinate::client::{Leave, Ready, serve};
 use crate::coordinate::protocol::Prepare;
 use crate::draw::{Drawing, fragment};
@@ -35,7 +36,10 @@ pub fn client(arguments: &Arguments) -> Result<(), String> {
     let leave = Leave::default();
     let (wish, own) = (leave.clone(), listener.try_clone().map_err(refuse)?);
     on_interrupt(move || wish.leave(&own))?;
-    serve(&listener, &leave, &prepare, &|what| eprintln!("{what}")).map_err(refuse)
+    serve(&listener, &leave, &prepare, &|what| {
+        say::err(format_args!("{what}"))
+    })
+    .map_err(refuse)
 }
 
 /// What the words of a command and a fragment come to.

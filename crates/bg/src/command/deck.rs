@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
-use super::{load, table};
+use super::{load, say, table};
 use crate::deck::{About, Board, Deck, Order, Watched};
 use crate::duration::duration;
 use crate::measure::{Laboratory, Load, Trial};
@@ -89,7 +89,7 @@ impl Shown {
         let board = Board::new(about, sla.cloned(), live.clone());
         let board = Arc::new(board);
         let deck = Deck::open(address, board.clone())?;
-        eprintln!("{}", deck.invitation());
+        say::err(format_args!("{}", deck.invitation()));
         Ok(Shown { board, _deck: deck })
     }
 
@@ -170,10 +170,12 @@ pub fn deck(arguments: Arguments) -> Result<(), String> {
             trial.load = Load::Threads(threads);
         }
         match Watched::new(&mut process, board.clone()).run(&trial) {
-            Ok(measured) => println!("trial {number}: {}", table::short(&measured)),
+            Ok(measured) => {
+                say::out(format_args!("trial {number}: {}", table::short(&measured)));
+            }
             Err(_) if process.is_over() => break,
             Err(why) => {
-                eprintln!("trial {number} has no result: {why}");
+                say::err(format_args!("trial {number} has no result: {why}"));
                 board.stumbled(why);
             }
         }

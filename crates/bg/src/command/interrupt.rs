@@ -1,13 +1,18 @@
 //! Ctrl-C and SIGTERM: things end with what they have, and leave nothing behind.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::say;
 use crate::scratch;
 
 /// The status of a process that ended by Ctrl-C, as shells have it.
 const INTERRUPTED: i32 = 130;
+
+/// Signals so close to each other are one: some who end a process send it two (timeout(1), to it and to its group).
+const ONE: Duration = Duration::from_millis(300);
 
 /// Ctrl-C or SIGTERM calls `end`, which lets things end with what they have; a second one ends everything.
 ///
@@ -17,7 +22,7 @@ const INTERRUPTED: i32 = 130;
 pub fn on_interrupt(end: impl Fn() + Send + 'static) -> Result<(), String> {
     watch(move |count| {
         if count == 0 {
-            eprintln!("ending; once more to give up");
+            say::err(format_args!("ending; once more to give up"));
             end();
         } else {
             leave();
@@ -56,12 +61,17 @@ fn watch(tell: impl Fn(u32) + Send + 'static) -> Result<(), String> {
     };
     thread::spawn(move || {
         runtime.block_on(async {
-            for count in 0.. {
+            let (mut count, mut last) = (0, None::<Instant>);
+            loop {
                 tokio::select! {
                     _ = interrupt.recv() => {}
                     _ = terminate.recv() => {}
                 }
-                tell(count);
+                if last.is_none_or(|last| last.elapsed() > ONE) {
+                    last = Some(Instant::now());
+                    tell(count);
+                    count += 1;
+                }
             }
         });
     });

@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::interrupt::on_interrupt;
 use super::options::{PopulationOptions, StoreOptions};
+use super::say;
 use crate::load::{self, Progress};
 
 const EXAMPLES: &str = "\
@@ -83,13 +84,11 @@ pub fn progress(started: Instant) -> impl FnMut(Progress) {
         let line = format!("{loaded} of {members} members, {rate:.0} a second");
         let now = u64::from(loaded) * 10 / u64::from(members.max(1));
         if terminal {
-            eprint!("\r{line}");
-            if loaded == members {
-                eprintln!();
-            }
+            let end = if loaded == members { "\n" } else { "" };
+            let _ = write!(std::io::stderr(), "\r{line}{end}");
             let _ = std::io::stderr().flush();
         } else if now > tenths {
-            eprintln!("{line}");
+            say::err(format_args!("{line}"));
         }
         tenths = now;
     }

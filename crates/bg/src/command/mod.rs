@@ -10,6 +10,7 @@ mod load;
 pub mod options;
 mod rate;
 mod run;
+mod say;
 mod table;
 mod validate;
 
@@ -84,7 +85,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("bg: {why}");
+            say::err(format_args!("bg: {why}"));
             ExitCode::FAILURE
         }
     }

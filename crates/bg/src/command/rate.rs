@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 
 use super::deck::{DeckOption, Shown};
 use super::interrupt::on_interrupt;
-use super::load;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::{load, say};
 use crate::coordinate::Fleet;
 use crate::deck::{Order, Watched};
 use crate::duration::duration;
@@ -358,11 +358,11 @@ impl SearchOptions {
         store: &str,
         settings: Vec<(String, String)>,
     ) -> Result<(), String> {
-        eprintln!("{}", words::header(plan));
+        say::err(format_args!("{}", words::header(plan)));
         let mut number = 0;
         let mut progress = |experiment: &Experiment| {
             number += 1;
-            eprintln!("{}", words::line(number, experiment));
+            say::err(format_args!("{}", words::line(number, experiment)));
             shown.is_none_or(|shown| {
                 shown.board.explain(&experiment.purpose.to_string());
                 shown.board.order() == Order::Go
@@ -395,7 +395,7 @@ impl SearchOptions {
             let page = report.write(folder).map_err(|why| {
                 format!("cannot write the report into {}: {why}", folder.display())
             })?;
-            eprintln!("report: {}", page.display());
+            say::err(format_args!("report: {}", page.display()));
         }
         match rating.end {
             End::Failed(why) => Err(why),

@@ -10,7 +10,7 @@ use clap::Args;
 use super::deck::{DeckOption, Shown};
 use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
-use super::{load, table};
+use super::{load, say, table};
 use crate::coordinate::Fleet;
 use crate::deck::Watched;
 use crate::duration::duration;
@@ -153,7 +153,7 @@ impl Arguments {
         let quiet = self.quiet;
         let tell = move |live: &Live| {
             if !quiet {
-                live.seen(|seen| eprintln!("{}", table::second(seen)));
+                live.seen(|seen| say::err(format_args!("{}", table::second(seen))));
             }
         };
         let trial = self.trial();

@@ -1,0 +1,14 @@
+//! What is said on the way: whoever listened may have gone, which ends nothing.
+
+use std::fmt::Arguments;
+use std::io::{Write as _, stderr, stdout};
+
+/// A line on standard error.
+pub fn err(line: Arguments<'_>) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+/// A line on standard output.
+pub fn out(line: Arguments<'_>) {
+    let _ = writeln!(stdout(), "{line}");
+}
