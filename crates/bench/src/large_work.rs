@@ -86,6 +86,7 @@ pub const CASES: &[Case] = &[
             command(client, &["RANGEDEL", &last, "vote}"])
         },
         work: &["GET", "g|all"],
+        reloads: true,
         ..EMPTY
     },
     Case {
