@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -16,20 +15,18 @@ struct Client {
     process: Child,
     address: String,
     told: Lines<BufReader<ChildStderr>>,
+    /// Where its traces are.
+    scratch: tempfile::TempDir,
     // Held, so that the client can go on printing.
     _printed: BufReader<ChildStdout>,
 }
 
 impl Client {
     fn start() -> Client {
-        Client::start_in(&std::env::temp_dir())
-    }
-
-    /// With its scratch traces in this folder.
-    fn start_in(folder: &Path) -> Client {
+        let scratch = tempfile::tempdir().unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_bg"))
             .args(["client", "--listen", "127.0.0.1:0"])
-            .env("TMPDIR", folder)
+            .env("TMPDIR", scratch.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -46,6 +43,7 @@ impl Client {
             told: BufReader::new(process.stderr.take().unwrap()).lines(),
             process,
             address,
+            scratch,
             _printed: printed,
         }
     }
@@ -398,8 +396,7 @@ fn a_rating_by_clients_is_interrupted_with_a_report() {
 
 #[test]
 fn a_client_told_to_end_says_so_and_leaves_nothing_behind() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut one = Client::start_in(folder.path());
+    let mut one = Client::start();
     let words = [
         "run",
         "--threads",
@@ -412,7 +409,8 @@ fn a_client_told_to_end_says_so_and_leaves_nothing_behind() {
     let mut running = coordinator(&[&one], &words).spawn().unwrap();
     let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
     assert!(told.any(|line| line.unwrap().contains("2 threads")));
-    let traces = || std::fs::read_dir(folder.path()).unwrap().count();
+    let folder = one.scratch.path().to_owned();
+    let traces = || std::fs::read_dir(&folder).unwrap().count();
     assert_eq!(traces(), 1, "a scratch trace while it runs");
     kill_process(Pid::from_child(&one.process), Signal::TERM).unwrap();
     assert!(one.process.wait().unwrap().success());
