@@ -13,12 +13,13 @@
 //!    behind it.
 
 use crate::engine::Engine;
-use crate::fill::{Run, Taken, complete, row_matches};
+use crate::fill::{complete, row_matches};
 use crate::gathered::Gathered;
 use crate::join::{Join, TableId};
 use crate::keyrange::{Flow, KeyRange, successor};
 use crate::node::NO_CONTEXT;
 use crate::pattern::Binding;
+use crate::run::{Run, Taken};
 use crate::slab::Vacant;
 use crate::updater::{Entry, Event};
 use crate::view::View;

@@ -12,10 +12,11 @@
 //!    their pins on what they were computed from are taken back before that goes.
 
 use crate::engine::Engine;
-use crate::fill::{NODE_ROWS, Run};
+use crate::fill::NODE_ROWS;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::KeyRange;
 use crate::pattern::Binding;
+use crate::run::Run;
 
 impl Engine {
     /// Forgets a fill: its rows, nodes and updaters.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
-//! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `node` and `settle` for a
+//! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `run`, `node` and `settle` for a
 //! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do, `passing` what is large and not kept; `pairs`, `gathered` and
 //! `merge` read what is pulled; `reading` and `moment` hand out a long answer some rows at a time); `output` with
 //! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short, and `forget` for how.
@@ -51,6 +51,7 @@ mod ranked;
 mod reading;
 mod reads;
 mod rows;
+mod run;
 mod settle;
 mod shard;
 mod slab;

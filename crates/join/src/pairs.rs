@@ -5,11 +5,12 @@
 //! most ranges turn out to have no rows by one look at the record of the group that they lie in.
 
 use crate::engine::Engine;
-use crate::fill::{Run, Taken, complete, is_possible, key_matches};
+use crate::fill::{complete, is_possible, key_matches};
 use crate::join::Join;
 use crate::keyrange::KeyRange;
 use crate::pattern::{Binding, Element};
 use crate::rows::Cursor;
+use crate::run::{Run, Taken};
 
 /// Which bytes of a row go where.
 pub struct Pairs {

@@ -12,11 +12,12 @@
 use std::ops::Bound;
 
 use crate::engine::Engine;
-use crate::fill::{NODE_ROWS, Run, Taken, is_possible};
+use crate::fill::{NODE_ROWS, is_possible};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::keyrange::KeyRange;
 use crate::output::Output;
 use crate::pattern::Binding;
+use crate::run::{Run, Taken};
 use crate::tree::add_child;
 
 /// A node, and the slots that a row of its source binds.

@@ -3,11 +3,12 @@
 //! 1. A node, its entry in an updater list, its parent's child and its pin on the source range come and go together.
 
 use crate::engine::Engine;
-use crate::fill::{Run, complete, row_matches};
+use crate::fill::{complete, row_matches};
 use crate::join::{Join, NO_NODE, TableId, pending_bytes};
 use crate::keyrange::{Flow, KeyRange};
 use crate::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
 use crate::pattern::{Binding, Element, ids};
+use crate::run::Run;
 use crate::updater::Entry;
 use crate::view::View;
 

@@ -12,9 +12,9 @@
 
 use crate::auto::bind_leaf;
 use crate::engine::Engine;
-use crate::fill::Run;
 use crate::join::{Join, Unsettled, pending_bytes};
 use crate::pattern::Binding;
+use crate::run::Run;
 use crate::updater::Entry;
 use crate::view::View;
 

@@ -9,7 +9,6 @@ use crate::aggregate::Totals;
 use crate::auto::count_read;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::fill::{Run, Taken};
 use crate::gathered::Gathered;
 use crate::grammar::{Mode, Operator};
 use crate::join::{Join, JoinId, TableId};
@@ -20,6 +19,7 @@ use crate::passing::Computed;
 use crate::pattern::Binding;
 use crate::reads::Limits;
 use crate::rows::{Rows, Value};
+use crate::run::{Run, Taken};
 
 /// Rows that were computed for one read.
 #[derive(Default)]
