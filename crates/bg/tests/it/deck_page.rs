@@ -117,15 +117,19 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
 struct Bg {
     child: Child,
     url: String,
+    /// Where its traces are, which it leaves when it is killed.
+    _scratch: tempfile::TempDir,
     /// Kept open: bg tells of each second there.
     _stderr: BufReader<ChildStderr>,
 }
 
 impl Bg {
     fn start(arguments: &str) -> Bg {
+        let scratch = tempfile::tempdir().expect("a folder");
         let mut child = Command::new(env!("CARGO_BIN_EXE_bg"))
             .args(arguments.split(' '))
             .args("--store memory --members 100 --friends 4 --resources 2".split(' '))
+            .env("TMPDIR", scratch.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -140,6 +144,7 @@ impl Bg {
         Bg {
             url: url.to_owned(),
             child,
+            _scratch: scratch,
             _stderr: stderr,
         }
     }
