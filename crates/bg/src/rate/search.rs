@@ -37,6 +37,10 @@ pub fn search(bench: &mut Bench<'_>) -> Result<Option<u64>, End> {
     Ok(Some(load))
 }
 
+/// At loads up to this one the throughput may fall and rise again: with a few calls under way at the same time, it is decided by who
+/// waits for whom on which processor, not by how much there is to do.
+const DIP_MAX: u64 = 8;
+
 /// A load and what its trials said.
 #[derive(Debug, Default)]
 struct Point {
@@ -139,6 +143,11 @@ impl Search<'_, '_> {
                 self.doubt(next, |search| good(search, bracket.best, next))?;
             }
             if !good(self, bracket.best, next) {
+                if self.rises_beyond(bracket.best, next)? {
+                    bracket.low = next;
+                    bracket.best = next * 2;
+                    continue;
+                }
                 bracket.high = next;
                 return Ok(bracket);
             }
@@ -149,6 +158,24 @@ impl Search<'_, '_> {
             "the largest load allowed, {most}, is still good: the rating may be higher"
         ));
         Ok(bracket)
+    }
+
+    /// Whether a load that ends the doubling is but a dip: the next one is better than what was best.
+    fn rises_beyond(&mut self, best: u64, dip: u64) -> Result<bool, End> {
+        let plan = &self.bench.plan;
+        let may_be = plan.goal == Goal::Soar && dip <= DIP_MAX && dip * 2 <= plan.most;
+        if !may_be || !self.met(dip) {
+            return Ok(false);
+        }
+        self.visit(dip * 2, Purpose::Double)?;
+        let rises = self.rises(best, dip * 2);
+        if rises {
+            self.bench.note(format!(
+                "the throughput at {dip} is lower than at {best} and at {}: a dip",
+                dip * 2
+            ));
+        }
+        Ok(rises)
     }
 
     /// Whether the throughput at `to` is higher by more than the tolerance.

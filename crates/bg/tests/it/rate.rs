@@ -241,6 +241,19 @@ fn socialites_are_not_the_load_of_the_peak() {
 }
 
 #[test]
+fn a_dip_at_a_few_threads_does_not_end_the_search() {
+    for dip in [2.0, 4.0, 8.0] {
+        let throughput = move |load: f64| {
+            let less = if load == dip { 0.4 } else { 1.0 };
+            less * parabola(200.0)(load)
+        };
+        let rating = run(&plan(Goal::Soar), throughput, always, 0.0, 1);
+        let found = throughput(rating.load() as f64) / throughput(100.0);
+        assert!(found >= 0.98, "{dip}: {}", story(&rating));
+    }
+}
+
+#[test]
 fn a_plateau_is_rated_at_little_load() {
     for knee in [3, 8, 12, 100, 1000] {
         for noise in [0.0, 0.01] {
