@@ -64,13 +64,15 @@ def rate(options, address, settings, store, image, mix):
     row["load_s"] = time.monotonic() - began
     if loaded.returncode:
         return {**row, "end": "not loaded", "why": loaded.stderr.strip().splitlines()[-1]}
-    folder = os.path.join(options.into, "bg-soar", f"{store}-{mix}-{image}".replace("+", "-"))
+    # Told from the folder of the results, so that the page's command names no folder of this machine.
+    name = os.path.join("bg-soar", f"{store}-{mix}-{image}".replace("+", "-"))
+    folder = os.path.join(options.into, name)
     shutil.rmtree(folder, ignore_errors=True)
     command = [
-        options.bg, "rate", *common, "--mix", mix, "--sla", options.sla, "--trial", options.trial,
-        "--warmup", "300ms", "--tolerance", "5", "--trials", "1", "--first", "8", "--json", "--report", folder,
+        os.path.abspath(options.bg), "rate", *common, "--mix", mix, "--sla", options.sla, "--trial", options.trial,
+        "--warmup", "300ms", "--tolerance", "5", "--trials", "1", "--first", "8", "--json", "--report", name,
     ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=options.into, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         told, said = process.communicate(timeout=options.limit)
     except subprocess.TimeoutExpired:
