@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 
+use larder_types::integer;
+
 use crate::error::{Error, text};
 use crate::evict::Ring;
 use crate::guests::Guests;
@@ -143,13 +145,11 @@ impl Engine {
         let table = self.base_table(key)?;
         let before = match self.tables[table as usize].rows.get(key) {
             None => Some(0),
-            Some(value) => std::str::from_utf8(value)
-                .ok()
-                .and_then(|v| v.parse::<i64>().ok()),
+            Some(value) => integer(value),
         };
-        let sum = before
-            .and_then(|b| b.checked_add(by))
-            .ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
+        let before = before.ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
+        let sum = before.checked_add(by);
+        let sum = sum.ok_or_else(|| Error::Overflow { key: key.to_vec() })?;
         let expiry = self.expires_at.get(key).copied();
         let written = self.put_row(table, key, sum.to_string().as_bytes())?;
         if let Some(at) = expiry {

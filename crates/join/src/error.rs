@@ -43,8 +43,10 @@ pub enum Error {
         memory_bytes: usize,
         limit_bytes: usize,
     },
-    /// The row to be incremented holds no integer, or the sum leaves 64 bits.
+    /// The row to be incremented holds no integer.
     NotAnInteger { key: Vec<u8> },
+    /// What comes of an increment leaves 64 bits.
+    Overflow { key: Vec<u8> },
     /// The row adds up values of which some are no numbers. Correct the source rows.
     NotANumber {
         key: Vec<u8>,
@@ -88,6 +90,9 @@ impl fmt::Display for Error {
                     "value of {:?} is not an integer or out of range",
                     text(key)
                 )
+            }
+            Error::Overflow { key } => {
+                write!(f, "value of {:?} would overflow", text(key))
             }
             Error::NotANumber { key, join, values } => write!(
                 f,

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Auth, Client, Cluster, Command, Config, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, Get, GetRange,
+    Auth, Client, Cluster, Command, Config, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, FlushAll, FlushDb, Get, GetRange,
     Hello, Incr, IncrBy, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Latency, Memory, MGet, MSet, Multi,
     Persist, PExpire, Ping, PTtl, Quit, Range, RangeCount, RangeDel, Reset, Scan, Select, Set, SetNx, SlowLog, StoreInfo,
     StoreList, StoreVersion, StrLen, Time, Ttl, Type,
@@ -127,8 +127,8 @@ pub const COMMANDS: &[Command] = &[
         sub("HELP", 2, "", "Lists the subcommands"),
         sub("ID", 2, "", "The connection's number"),
         sub("INFO", 2, "", "One line about the connection"),
-        sub("KILL", -3, "ip:port | ID id | ADDR ip:port", "Closes connections; answers OK, or how many"),
-        sub("LIST", -2, "[ID id ...]", "One line per connection"),
+        sub("KILL", -3, "ip:port | [ID id] [TYPE type] [ADDR ip:port] [LADDR ip:port] [SKIPME yes | no]", "Closes connections; answers OK, or how many"),
+        sub("LIST", -2, "[ID id ... | TYPE type]", "One line per connection"),
         sub("NO-EVICT", 3, "ON | OFF", "Accepted; connections are never evicted"),
         sub("NO-TOUCH", 3, "ON | OFF", "Accepted; reads change nothing"),
         sub("REPLY", 3, "ON", "Accepted with ON only"),
@@ -170,8 +170,12 @@ pub const COMMANDS: &[Command] = &[
         "Executes the commands since MULTI as one: all of them or, after a crash, none", &[]),
     row(Id::Exists, "EXISTS", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
         "How many of the keys exist", &[]),
-    row(Id::Expire, "EXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key seconds [NX | XX | GT | LT]",
+    row(Id::Expire, "EXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key seconds [NX | XX | GT | LT ...]",
         "Lets a row go after some time; answers 1, or 0 if there is none", &[]),
+    row(Id::FlushAll, "FLUSHALL", -1, "write", Group::Tables, NO_KEYS, "[ASYNC | SYNC]",
+        "As FLUSHDB: there is one database", &[]),
+    row(Id::FlushDb, "FLUSHDB", -1, "write", Group::Tables, NO_KEYS, "[ASYNC | SYNC]",
+        "Removes all rows of tables; stores, joins and tables in PostgreSQL stay, and what joins made follows", &[]),
     row(Id::Get, "GET", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
         "The key's value, or nil", &[]),
     row(Id::GetRange, "GETRANGE", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
@@ -218,7 +222,7 @@ pub const COMMANDS: &[Command] = &[
         "Begins a transaction: what follows waits for EXEC", &[]),
     row(Id::Persist, "PERSIST", 2, "write fast", Group::Tables, ONE_KEY, "key",
         "Lets a row stay that was to go; answers 1 if it was", &[]),
-    row(Id::PExpire, "PEXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key milliseconds [NX | XX | GT | LT]",
+    row(Id::PExpire, "PEXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key milliseconds [NX | XX | GT | LT ...]",
         "As EXPIRE, in milliseconds", &[]),
     row(Id::Ping, "PING", -1, "fast", Group::Connection, NO_KEYS, "[message]",
         "Answers PONG or the message", &[]),
@@ -265,21 +269,6 @@ pub const COMMANDS: &[Command] = &[
         "string or none", &[]),
 ];
 
-/// Commands of Redis that change data and that tables do not have. Stores refuse them with a reason, rather than as
-/// unknown.
-#[rustfmt::skip]
-pub const WRITES: &[&str] = &[
-    "APPEND", "BITFIELD", "BITOP", "BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN",
-    "COPY", "EXPIREAT", "FLUSHALL", "FLUSHDB", "GEOADD", "GEORADIUS", "GEOSEARCHSTORE", "GETDEL", "GETEX", "GETSET", "HDEL",
-    "HEXPIRE", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX", "INCRBYFLOAT", "LINSERT", "LMOVE", "LMPOP", "LPOP",
-    "LPUSH", "LPUSHX", "LREM", "LSET", "LTRIM", "MIGRATE", "MOVE", "MSETNX", "PEXPIREAT", "PFADD", "PFMERGE", "PSETEX",
-    "RENAME", "RENAMENX", "RESTORE", "RPOP", "RPOPLPUSH", "RPUSH", "RPUSHX", "SADD", "SDIFFSTORE", "SETBIT", "SETEX",
-    "SETRANGE", "SINTERSTORE", "SMOVE", "SORT", "SPOP", "SREM", "SUNIONSTORE", "SWAPDB", "UNLINK", "XACK", "XADD",
-    "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP", "XSETID", "XTRIM", "ZADD", "ZDIFFSTORE", "ZINCRBY",
-    "ZINTERSTORE", "ZMPOP", "ZPOPMAX", "ZPOPMIN", "ZRANGESTORE", "ZREM", "ZREMRANGEBYLEX", "ZREMRANGEBYRANK",
-    "ZREMRANGEBYSCORE", "ZUNIONSTORE",
-];
-
 /// The row of the command `name`, in any case.
 #[inline]
 pub fn find(name: &[u8]) -> Option<&'static Command> {
@@ -297,13 +286,6 @@ pub fn find(name: &[u8]) -> Option<&'static Command> {
     }
     let found = COMMANDS.binary_search_by(|command| compare(command.name, name));
     found.ok().map(|index| &COMMANDS[index])
-}
-
-/// Whether `name` is a command of Redis that changes data, and none of larder's.
-pub fn is_write(name: &[u8]) -> bool {
-    WRITES
-        .binary_search_by(|write| compare(write, name))
-        .is_ok()
 }
 
 /// Compares a name in capitals with one in any case.
@@ -407,9 +389,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_tables_are_sorted_and_every_command_is_found_in_any_case() {
+    fn the_table_is_sorted_and_every_command_is_found_in_any_case() {
         assert!(COMMANDS.is_sorted_by(|a, b| a.name < b.name));
-        assert!(WRITES.is_sorted_by(|a, b| a < b));
         for command in COMMANDS {
             for name in [command.name.to_owned(), command.name.to_lowercase()] {
                 assert_eq!(
@@ -418,10 +399,8 @@ mod tests {
                     "{name}"
                 );
             }
-            assert!(!is_write(command.name.as_bytes()));
         }
         assert!(find(b"gex").is_none() && find(b"").is_none() && find(b"GETS").is_none());
-        assert!(is_write(b"hset") && is_write(b"zunionstore") && !is_write(b"GET"));
     }
 
     #[test]

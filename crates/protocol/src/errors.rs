@@ -77,7 +77,7 @@ pub const ROWS: &[Row] = &[
     row(Code::UnknownCommand, "UNKNOWN_COMMAND", "ERR", 404, false, "No such command; the text is the one Redis gives"),
     row(Code::WrongArity, "WRONG_ARITY", "ERR", 400, false, "Too few or too many arguments; the text is the one Redis gives"),
     row(Code::Syntax, "SYNTAX", "ERR", 400, false, "An option is unknown or lacks its value"),
-    row(Code::ReadOnly, "READONLY", "READONLY", 405, false, "A write to a store: build a version and push it; to the output of a join: write to its sources; or to a table that is kept in PostgreSQL: write there"),
+    row(Code::ReadOnly, "READONLY", "NOWRITE", 405, false, "A write to a store: build a version and push it; to the output of a join: write to its sources; or to a table that is kept in PostgreSQL: write there"),
     row(Code::NoAuth, "NOAUTH", "NOAUTH", 401, false, "The server has a password and the connection, or the HTTP request, has not given it"),
     row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user or the password is wrong"),
     row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO asked for a protocol other than 2 or 3"),

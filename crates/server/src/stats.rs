@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use larder_protocol::config::ServerConfig;
+use larder_protocol::errors::{Code, ROWS};
 
 /// Buckets of a latency histogram: below 64 ns, then four per power of two, the last without bound.
 const BUCKETS: usize = 1 + 4 * 31;
@@ -45,6 +46,22 @@ pub struct CoreStats {
     pub protocol_errors: Counter,
     /// Lookups that had to wait for the disk.
     pub disk_reads: Counter,
+    pub error_replies: ErrorCounts,
+}
+
+/// Error replies by code.
+pub struct ErrorCounts([Counter; ROWS.len()]);
+
+impl Default for ErrorCounts {
+    fn default() -> ErrorCounts {
+        ErrorCounts(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl ErrorCounts {
+    pub fn add(&self, code: Code) {
+        self.0[code as usize].add(1);
+    }
 }
 
 /// A number that one thread adds to and any may read.
@@ -162,6 +179,11 @@ impl Stats {
             all.connections_closed += core.connections_closed.get();
             all.protocol_errors += core.protocol_errors.get();
             all.disk_reads += core.disk_reads.get();
+            for (row, count) in ROWS.iter().zip(&core.error_replies.0) {
+                if count.get() > 0 {
+                    *all.error_replies.entry(row.resp_prefix).or_default() += count.get();
+                }
+            }
             for ((store, command), series) in lock(&core.series).iter() {
                 let sum = merged.entry((store.clone(), command)).or_default();
                 sum.store = store.as_deref().map(str::to_owned);
@@ -228,6 +250,8 @@ pub struct StatsSnapshot {
     pub connections_closed: u64,
     pub protocol_errors: u64,
     pub disk_reads: u64,
+    /// Error replies by their first word.
+    pub error_replies: BTreeMap<&'static str, u64>,
     /// By store (none first), then by command.
     pub series: Vec<SeriesSnapshot>,
 }

@@ -6,6 +6,7 @@
 mod checksum;
 mod date;
 mod hash;
+mod integer;
 mod names;
 mod slot;
 mod units;
@@ -13,6 +14,7 @@ mod units;
 pub use checksum::checksum32;
 pub use date::civil_date;
 pub use hash::key_hash;
+pub use integer::integer;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use slot::{SLOTS, SlotPrefix, slot_of};
 pub use units::{ByteSize, ByteSizeError};

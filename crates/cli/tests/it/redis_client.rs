@@ -67,7 +67,7 @@ fn check_reads(mut redis: redis::Connection) {
     let absent = absent.unwrap_err();
     assert_eq!(absent.code(), Some("NOSTORE"), "{absent}");
     let refused = redis.set::<_, _, ()>("pymk:key1", "x").unwrap_err();
-    assert_eq!(refused.code(), Some("READONLY"), "{refused}");
+    assert_eq!(refused.code(), Some("NOWRITE"), "{refused}");
     let unknown = redis::cmd("NOPE").query::<()>(&mut redis).unwrap_err();
     assert_eq!(unknown.code(), Some("ERR"), "{unknown}");
     let mixed: Result<Vec<String>, _> = redis::pipe()

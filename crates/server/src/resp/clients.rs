@@ -53,10 +53,6 @@ impl Client {
         change(names.get_or_insert_default());
     }
 
-    pub fn forget_names(&self) {
-        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
     pub fn set_last_command(&self, index: usize) {
         self.last_command.store(index as u8 + 1, Relaxed);
     }
@@ -110,7 +106,19 @@ pub(super) struct Filter {
     pub id: Option<u64>,
     pub addr: Option<String>,
     pub local_addr: Option<String>,
-    pub not: Option<u64>,
+}
+
+impl Filter {
+    pub fn means(&self, client: &Client) -> bool {
+        let is = |wanted: &Option<String>, addr: SocketAddr| {
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| *wanted == addr.to_string())
+        };
+        self.id.is_none_or(|id| id == client.id)
+            && is(&self.addr, client.addr)
+            && is(&self.local_addr, client.local_addr)
+    }
 }
 
 impl Clients {
@@ -192,22 +200,11 @@ impl Clients {
         client.describe(self.now_ms())
     }
 
-    /// Ends the connections that `filter` means, at once; returns how many.
-    pub fn kill(&self, filter: &Filter) -> usize {
+    /// Ends the connections that `filter` means but that of `own`, at once; returns how many.
+    pub fn kill(&self, filter: &Filter, own: u64) -> usize {
         let open = self.lock();
-        let matches = |client: &&Arc<Client>| {
-            filter.id.is_none_or(|id| id == client.id)
-                && filter
-                    .addr
-                    .as_ref()
-                    .is_none_or(|addr| *addr == client.addr.to_string())
-                && filter
-                    .local_addr
-                    .as_ref()
-                    .is_none_or(|addr| *addr == client.local_addr.to_string())
-                && filter.not != Some(client.id)
-        };
-        let doomed = open.values().filter(matches);
+        let others = open.values().filter(|client| client.id != own);
+        let doomed = others.filter(|client| filter.means(client));
         doomed
             .inspect(|client| client.shut_down(Shutdown::Both))
             .count()

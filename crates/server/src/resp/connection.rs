@@ -5,6 +5,7 @@ use larder_protocol::resp::{Proto, Request};
 
 use super::clients::Filter;
 use super::dispatch::integer;
+use super::reads::{Refusal, show};
 use super::session::State;
 
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
@@ -100,7 +101,8 @@ pub(super) fn reset(state: &mut State) {
     state.set_proto(Proto::Resp2);
     state.transaction = None;
     state.authenticated = state.core.shared.password().is_none();
-    state.client.forget_names();
+    // What it says of its library holds on.
+    state.client.change_names(|names| names.name.clear());
     state.encoder().simple("RESET");
 }
 
@@ -191,43 +193,89 @@ fn list(state: &mut State, request: Request<'_>) {
                 }
             }
         }
-        Some(option)
-            if option.eq_ignore_ascii_case(b"TYPE")
-                && request.arg(3).eq_ignore_ascii_case(b"NORMAL") => {}
+        Some(option) if option.eq_ignore_ascii_case(b"TYPE") && request.len() == 4 => {
+            match client_type(request.arg(3)) {
+                Err(refusal) => return state.refuse(refusal),
+                Ok(Type::Normal) => {}
+                Ok(Type::Other) => return state.encoder().verbatim(""),
+            }
+        }
         Some(_) => return state.error(Code::Syntax, "syntax error"),
     }
     let text = state.core.clients.list(&ids);
     state.encoder().verbatim(&text);
 }
 
+/// What CLIENT LIST and CLIENT KILL call the kinds of connections.
+enum Type {
+    Normal,
+    /// There are none.
+    Other,
+}
+
+fn client_type(word: &[u8]) -> Result<Type, Refusal> {
+    match word.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(Type::Normal),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(Type::Other),
+        _ => {
+            let message = format!("Unknown client type '{}'", show(word));
+            Err((Code::BadRequest, message))
+        }
+    }
+}
+
 fn kill(state: &mut State, request: Request<'_>) {
     let text = |arg: &[u8]| Some(String::from_utf8_lossy(arg).into_owned());
-    let mut filter = Filter::default();
     if request.len() == 3 {
-        filter.addr = text(request.arg(2));
-        return match state.core.clients.kill(&filter) {
+        let filter = Filter {
+            addr: text(request.arg(2)),
+            ..Filter::default()
+        };
+        return match end_connections(state, &filter, false) {
             0 => state.error(Code::BadRequest, "No such client"),
             _ => state.encoder().ok(),
         };
     }
-    filter.not = Some(state.client.id);
+    let (mut filter, mut skips_own, mut any) = (Filter::default(), true, true);
     let mut at = 2;
     while at < request.len() {
         let value = request.arg(at + 1);
         match request.arg(at).to_ascii_uppercase().as_slice() {
             _ if at + 1 == request.len() => return state.error(Code::Syntax, "syntax error"),
             b"ID" => match integer(value).and_then(|id| u64::try_from(id).ok()) {
-                Some(id) => filter.id = Some(id),
-                None => return state.error(Code::BadRequest, "client-id should be greater than 0"),
+                Some(id) if id > 0 => filter.id = Some(id),
+                _ => return state.error(Code::BadRequest, "client-id should be greater than 0"),
             },
             b"ADDR" => filter.addr = text(value),
             b"LADDR" => filter.local_addr = text(value),
-            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => filter.not = None,
-            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => filter.not = Some(state.client.id),
+            b"TYPE" => match client_type(value) {
+                Err(refusal) => return state.refuse(refusal),
+                Ok(Type::Normal) => {}
+                Ok(Type::Other) => any = false,
+            },
+            b"USER" if value == b"default" => {}
+            b"USER" => {
+                let message = format!("No such user '{}'", show(value));
+                return state.error(Code::BadRequest, &message);
+            }
+            b"SKIPME" if value.eq_ignore_ascii_case(b"NO") => skips_own = false,
+            b"SKIPME" if value.eq_ignore_ascii_case(b"YES") => skips_own = true,
             _ => return state.error(Code::Syntax, "syntax error"),
         }
         at += 2;
     }
-    let killed = state.core.clients.kill(&filter);
+    let killed = match any {
+        true => end_connections(state, &filter, skips_own),
+        false => 0,
+    };
     state.encoder().count(killed as u64);
+}
+
+/// Ends the connections that `filter` means, this one after its reply; says how many.
+fn end_connections(state: &mut State, filter: &Filter, skips_own: bool) -> usize {
+    let clients = &state.core.clients;
+    let others = clients.kill(filter, state.client.id);
+    let own = !skips_own && filter.means(&state.client);
+    state.closing |= own;
+    others + usize::from(own)
 }

@@ -196,10 +196,12 @@ const SECTIONS: &[(&str, Section)] = &[
     ("replication", |_, _| {
         "role:master\r\nconnected_slaves:0\r\n".to_owned()
     }),
+    ("cpu", info_cpu),
     ("stores", info_stores),
     ("tables", info_tables),
     ("joins", info_joins),
     ("postgres", info_postgres),
+    ("errorstats", info_errorstats),
     ("commandstats", info_commandstats),
     ("latencystats", info_latencystats),
     ("cluster", |_, _| "cluster_enabled:0\r\n".to_owned()),
@@ -318,6 +320,35 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
         ("expired_keys", &0),
         ("evicted_keys", &0),
     ])
+}
+
+/// Seconds of processor time of the whole process.
+fn info_cpu(_: &State, _: &Snapshot) -> String {
+    let [user, system, children_user, children_system] = cpu_seconds().unwrap_or_default();
+    format!(
+        "used_cpu_sys:{system:.6}\r\nused_cpu_user:{user:.6}\r\nused_cpu_sys_children:{children_system:.6}\r\n\
+         used_cpu_user_children:{children_user:.6}\r\n"
+    )
+}
+
+/// The process's own times and those of its children that have ended: user, system, and the same of children.
+fn cpu_seconds() -> Option<[f64; 4]> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The program's name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(11);
+    let mut next = || {
+        let ticks: f64 = fields.next()?.parse().ok()?;
+        Some(ticks / rustix::param::clock_ticks_per_second() as f64)
+    };
+    Some([next()?, next()?, next()?, next()?])
+}
+
+fn info_errorstats(state: &State, _: &Snapshot) -> String {
+    let counts = state.core.shared.stats.snapshot().error_replies;
+    counts.iter().fold(String::new(), |text, (prefix, count)| {
+        text + &format!("errorstat_{prefix}:count={count}\r\n")
+    })
 }
 
 fn info_stores(_: &State, snapshot: &Snapshot) -> String {

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::{Command, Id, is_write};
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
+pub(super) use larder_types::integer;
 
 use super::finish::kept_args;
-use super::reads::{Ask, ReadJob, read, show, unreadable};
+use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
-use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, WaitJob};
+use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, WaitJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::tables::source::WriteJob;
@@ -31,6 +32,8 @@ pub(super) enum Job {
     Again(AgainJob),
     /// A write to PostgreSQL.
     Write(WriteJob),
+    /// A transaction's reads of stores.
+    Stores(StoresJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
 }
@@ -46,6 +49,7 @@ impl Job {
             Job::Many(job) => job.command.id,
             Job::Again(job) => job.command.id,
             Job::Write(job) => job.command,
+            Job::Stores(_) => Id::Exec,
             Job::Room(command) => *command,
         }
     }
@@ -60,6 +64,7 @@ impl Job {
             Job::Many(job) => job.started,
             Job::Again(job) => job.started,
             Job::Write(job) => job.started,
+            Job::Stores(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -74,7 +79,7 @@ impl Job {
             Job::Wait(job) => std::mem::take(&mut job.args),
             Job::Many(job) => std::mem::take(&mut job.args),
             Job::Again(job) => std::mem::take(&mut job.args),
-            Job::Write(_) | Job::Room(_) => Vec::new(),
+            Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
         }
     }
 }
@@ -88,7 +93,7 @@ pub(super) fn dispatch(
 ) -> Option<Job> {
     let Some(command) = command else {
         tables::spoil(state);
-        unknown(state, snapshot, request);
+        unknown(state, request);
         return None;
     };
     if !state.authenticated && !command.has_flag("no_auth") {
@@ -100,11 +105,27 @@ pub(super) fn dispatch(
         wrong_arity(state, command.name);
         return None;
     }
-    if !subcommand_is_right(state, command, request) {
+    if let Some(refusal) = wrong_subcommand(command, request) {
+        tables::spoil(state);
+        state.refuse(refusal);
         return None;
     }
     if tables::concerns(state, snapshot, command, request) {
         return tables::execute(state, snapshot, command, request);
+    }
+    answer(state, snapshot, command, request)
+}
+
+/// Answers what is of no table: reads of stores, and what says something of the connection or the server.
+pub(super) fn answer(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) -> Option<Job> {
+    if is_help(command, request) {
+        help(state, command);
+        return None;
     }
     let ask = match command.id {
         Id::Get => Ask::Get,
@@ -182,87 +203,66 @@ fn answer_at_once(
     }
 }
 
-fn unknown(state: &mut State, snapshot: &Snapshot, request: Request<'_>) {
-    let name = request.arg(0);
+/// Redis's text.
+fn unknown(state: &mut State, request: Request<'_>) {
     if !state.authenticated {
-        state.error(Code::NoAuth, "Authentication required.");
-    } else if is_write(name) && tables::may_be_store(snapshot, request.arg(1)) {
-        let shown = show(name).to_ascii_uppercase();
-        let store = request
-            .get(1)
-            .and_then(|key| key.split(|byte| *byte == b':').next());
-        let store = store
-            .map(show)
-            .filter(|store| !store.is_empty() && store.is_ascii());
-        let store = store.as_deref().unwrap_or("STORE");
-        state.refuse(tables::read_only(&shown, store));
-    } else {
-        let mut args = String::new();
-        for arg in request.args().skip(1) {
-            if args.len() >= 128 {
-                break;
-            }
-            let room = 128 - args.len();
-            args.push_str(&format!(
-                "'{}' ",
-                String::from_utf8_lossy(&arg[..arg.len().min(room)])
-            ));
-        }
-        let shown = show(name);
-        state.error(
-            Code::UnknownCommand,
-            &format!("unknown command '{shown}', with args beginning with: {args}"),
-        );
+        return state.error(Code::NoAuth, "Authentication required.");
     }
+    let mut args = String::new();
+    for arg in request.args().skip(1) {
+        if args.len() >= 128 {
+            break;
+        }
+        let room = 128 - args.len();
+        args.push_str(&format!(
+            "'{}' ",
+            String::from_utf8_lossy(&arg[..arg.len().min(room)])
+        ));
+    }
+    let shown = show(request.arg(0));
+    state.error(
+        Code::UnknownCommand,
+        &format!("unknown command '{shown}', with args beginning with: {args}"),
+    );
 }
 
 /// Redis's text; `name` is `get` or `client|setname`.
 pub(super) fn wrong_arity(state: &mut State, name: &str) {
-    let name = name.to_ascii_lowercase();
-    state.error(
-        Code::WrongArity,
-        &format!("wrong number of arguments for '{name}' command"),
-    );
+    state.refuse(arity_refusal(name));
 }
 
-fn subcommand_is_right(state: &mut State, command: &'static Command, request: Request<'_>) -> bool {
+fn arity_refusal(name: &str) -> Refusal {
+    let name = name.to_ascii_lowercase();
+    let message = format!("wrong number of arguments for '{name}' command");
+    (Code::WrongArity, message)
+}
+
+fn wrong_subcommand(command: &'static Command, request: Request<'_>) -> Option<Refusal> {
     if command.subcommands.is_empty() || request.len() < 2 {
-        return true;
+        return None;
     }
     let Some(sub) = command.subcommand(request.arg(1)) else {
         let (shown, name) = (show(request.arg(1)), command.name);
-        state.error(
-            Code::UnknownCommand,
-            &format!("unknown subcommand '{shown}'. Try {name} HELP."),
-        );
-        return false;
+        let message = format!("unknown subcommand '{shown}'. Try {name} HELP.");
+        return Some((Code::UnknownCommand, message));
     };
-    if !sub.accepts(request.len()) {
-        wrong_arity(state, &format!("{}|{}", command.name, sub.name));
-        return false;
-    }
-    if sub.name == "HELP" {
-        let mut encoder = state.encoder();
-        encoder.array(command.subcommands.len() + 1);
-        encoder.simple(&format!(
-            "{} <subcommand> [<arg> ...]. Subcommands are:",
-            command.name
-        ));
-        for sub in command.subcommands {
-            encoder.simple(&format!("{} {}: {}", sub.name, sub.syntax, sub.summary));
-        }
-        return false;
-    }
-    true
+    let is_wrong = !sub.accepts(request.len());
+    is_wrong.then(|| arity_refusal(&format!("{}|{}", command.name, sub.name)))
 }
 
-/// A decimal number, as Redis reads one: no spaces, no plus sign.
-pub(super) fn integer(text: &[u8]) -> Option<i64> {
-    let text = std::str::from_utf8(text).ok()?;
-    if text.starts_with('+') {
-        None
-    } else {
-        text.parse().ok()
+fn is_help(command: &Command, request: Request<'_>) -> bool {
+    !command.subcommands.is_empty() && request.arg(1).eq_ignore_ascii_case(b"HELP")
+}
+
+fn help(state: &mut State, command: &Command) {
+    let mut encoder = state.encoder();
+    encoder.array(command.subcommands.len() + 1);
+    encoder.simple(&format!(
+        "{} <subcommand> [<arg> ...]. Subcommands are:",
+        command.name
+    ));
+    for sub in command.subcommands {
+        encoder.simple(&format!("{} {}: {}", sub.name, sub.syntax, sub.summary));
     }
 }
 

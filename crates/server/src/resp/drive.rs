@@ -63,10 +63,12 @@ impl Session {
         let asked = match many.range(self.state.core.limits) {
             None => {
                 match many.answer(&self.state).await {
-                    Ok((reply, gate)) => {
-                        self.state.failed = reply.first() == Some(&b'-');
-                        self.state.output.tail.extend_from_slice(&reply);
-                        self.state.gate.join(gate);
+                    Ok(done) => {
+                        self.state.failed = done.reply.first() == Some(&b'-');
+                        self.state.output.tail.extend_from_slice(&done.reply);
+                        self.state.gate.join(done.gate);
+                        self.state.set_proto(done.proto);
+                        self.state.closing |= done.closing;
                     }
                     Err(refusal) => self.state.refuse(refusal),
                 }
@@ -136,6 +138,11 @@ impl Session {
                 }
             },
             Job::Write(write) => tables::run_write(state, write).await,
+            Job::Stores(stores) => {
+                if let Some(next) = stores.run(state).await {
+                    return Box::pin(self.drive(next)).await;
+                }
+            }
             Job::Scan(scan) => scan.run(state).await,
             Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,
@@ -155,7 +162,7 @@ impl Session {
                 while !self.state.has_room() {
                     poll_fn(|cx| self.poll_send(cx)).await?;
                 }
-                if matches!(range, RangeJob::Remove { .. }) {
+                if matches!(range, RangeJob::Remove(_)) {
                     self.state.tables().resumed(None).await;
                 }
                 if range.advance(&mut self.state) {

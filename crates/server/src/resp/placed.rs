@@ -5,7 +5,7 @@ use larder_protocol::resp::Request;
 
 use super::remote::{Gathered, Kind};
 use super::session::{State, Waits};
-use super::tables::{self, ManyJob, Place};
+use super::tables::{self, ManyJob, Place, StoresJob};
 use crate::catalog::Snapshot;
 
 /// What becomes of a request where there are several cores.
@@ -38,6 +38,9 @@ pub(super) fn place(
     let Some(shard) = tables.shard() else {
         return Placed::Here;
     };
+    if command.id == Id::Exec && StoresJob::before_exec(state, snapshot).is_some() {
+        return Placed::Here;
+    }
     let (to, depends) = match command.id {
         Id::Exec if state.transaction.is_some() => (Place::Many, true),
         _ => {

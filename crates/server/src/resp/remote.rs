@@ -427,7 +427,7 @@ impl Remote {
                 Job::Room(_) => tables.room().await,
                 Job::Range(range) => {
                     while !{
-                        if matches!(range, RangeJob::Remove { .. }) {
+                        if matches!(range, RangeJob::Remove(_)) {
                             tables.resumed(self.ticket).await;
                         }
                         range.advance(&mut self.state)
@@ -471,7 +471,7 @@ impl Remote {
                 },
                 Job::Write(write) => tables::run_write(&mut self.state, write).await,
                 // Those are executed where the connection is.
-                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Drop(_) => {}
+                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Drop(_) | Job::Stores(_) => {}
             }
             break;
         }

@@ -93,6 +93,7 @@ impl State {
 
     pub fn error(&mut self, code: Code, message: &str) {
         self.failed = true;
+        self.core.stats.error_replies.add(code);
         self.encoder().error(code, message);
     }
 
@@ -375,6 +376,7 @@ impl Session {
             if let Some(Command { id: Id::Get, .. }) = command
                 && request.len() == 2
                 && state.authenticated
+                && state.transaction.is_none()
                 && let Some(key) = decoder.argument_in(left, 1)
             {
                 let mut taken = run.take(&snapshot, key);

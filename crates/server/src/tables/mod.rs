@@ -444,6 +444,10 @@ pub fn refusal(error: larder_join::Error) -> Refusal {
             Code::BadRequest,
             "value is not an integer or out of range".to_owned(),
         ),
+        Error::Overflow { .. } => (
+            Code::BadRequest,
+            "increment or decrement would overflow".to_owned(),
+        ),
         Error::UnknownJoin { .. } => (Code::NoSuchJoin, text + "; JOIN.LIST lists those there are"),
         _ => (Code::BadRequest, text),
     }

@@ -6,6 +6,7 @@ mod http;
 mod judged;
 mod killable;
 mod postgres;
+mod redis_words;
 mod resp;
 mod source;
 mod stores;

@@ -77,7 +77,7 @@ impl Client {
     }
 
     /// What comes until the server closes.
-    fn rest(&mut self) -> String {
+    pub fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
         // A reset also ends the connection.
         let _ = self.stream.read_to_end(&mut bytes);
@@ -201,7 +201,7 @@ fn what_is_not_served_is_refused_in_redis_words() {
     );
     client.check(
         "SET s:k1 x",
-        "-READONLY stores are read-only, SET is refused; build a version and push it: larder push FILE --store s",
+        "-NOWRITE stores are read-only, SET is refused; build a version and push it: larder push FILE --store s",
     );
     assert!(
         client

@@ -10,7 +10,7 @@ use super::super::dispatch::Job;
 use super::super::finish::kept_args;
 use super::super::remote::write_request;
 use super::super::session::State;
-use super::transaction;
+use super::transaction::{self, Queued};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 use crate::tables::source::{Reply, Wanted, WriteJob};
@@ -71,7 +71,7 @@ impl AgainJob {
     pub(super) fn before_together(
         state: &mut State,
         snapshot: &Snapshot,
-        requests: &[(&'static Command, Vec<u8>)],
+        requests: &[Queued],
         bytes: &[u8],
     ) -> Option<AgainJob> {
         state.core.shared.postgres.as_ref()?;
@@ -167,15 +167,19 @@ pub(super) fn before_exec(
 }
 
 /// Tries the reads of a transaction, for what they miss alone.
-fn try_reads(state: &mut State, snapshot: &Snapshot, requests: &[(&'static Command, Vec<u8>)]) {
+fn try_reads(state: &mut State, snapshot: &Snapshot, requests: &[Queued]) {
     let mark = state.output.mark();
     Wanted::forget(&state.core.tables);
-    for (command, bytes) in requests {
+    for Queued { command, bytes, .. } in requests {
         let mut decoder = Decoder::new(state.core.limits);
         if command.has_flag("write") || !matches!(decoder.decode(bytes), Ok(Step::Request(_))) {
             continue;
         }
-        let _ = super::at_once(state, snapshot, command, decoder.request(bytes), true);
+        let request = decoder.request(bytes);
+        if !super::is_of_tables(snapshot, command, request) {
+            continue;
+        }
+        let _ = super::at_once(state, snapshot, command, request, true);
         state.output.rewind(mark);
     }
 }

@@ -62,14 +62,15 @@ impl ManyJob {
         }
     }
 
-    /// Executes it to its end; the reply, and what it waits for.
-    pub async fn answer(&mut self, state: &State) -> Result<(Vec<u8>, Gate), Refusal> {
+    /// Executes it to its end.
+    pub async fn answer(&mut self, state: &State) -> Result<Done, Refusal> {
         let mut all = Coordinator {
             core: state.core.clone(),
             client: state.client.clone(),
             proto: state.proto,
             ticket: None,
             gate: Gate::default(),
+            closing: false,
         };
         let (command, request) = (self.command, std::mem::take(&mut self.request));
         let transaction = self.transaction.take();
@@ -78,11 +79,26 @@ impl ManyJob {
                 Some(transaction) => all.transaction(&transaction).await,
                 None => all.execute(command, &request).await,
             };
-            reply.map(|reply| (reply, all.gate))
+            reply.map(|reply| Done {
+                reply,
+                gate: all.gate,
+                proto: all.proto,
+                closing: all.closing,
+            })
         });
         let gone = |_| (Code::Io, "the command was given up".to_owned());
         task.await.map_err(gone)?
     }
+}
+
+/// What a command came to.
+pub(in crate::resp) struct Done {
+    pub reply: Vec<u8>,
+    /// What the reply waits for.
+    pub gate: Gate,
+    /// How the connection goes on: a transaction may change it.
+    pub proto: Proto,
+    pub closing: bool,
 }
 
 /// A reply, and whether no transaction came between its parts.
@@ -104,6 +120,7 @@ struct Coordinator {
     /// While the cores are paused.
     ticket: Option<u64>,
     gate: Gate,
+    closing: bool,
 }
 
 fn gone() -> Refusal {
@@ -162,6 +179,7 @@ impl Coordinator {
                 Ok(self.sum(vec![part; self.cores()]).await?.0)
             }
             Id::MSet => self.mset(request).await,
+            Id::FlushDb | Id::FlushAll => self.flush(bytes).await,
             Id::Range => self.range(request).await,
             Id::Scan => self.scan(request).await,
             Id::JoinInfo => {
@@ -287,6 +305,17 @@ impl Coordinator {
         let is_one = is_of_one_moment(all.iter().flatten());
         let reply = error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)));
         Ok((reply, is_one))
+    }
+
+    /// Removes all rows, on each core by itself.
+    async fn flush(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+        let mut error = None;
+        let parts = vec![bytes.to_vec(); self.cores()];
+        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
+        }
+        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
     async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {

@@ -1,7 +1,7 @@
 //! The commands on tables and join outputs.
 //!
 //! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges (`head`: how their answers begin), `joins` the
-//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC. Where there are several cores, `route` says which one executes a
+//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC (`stores`: what is read of stores there). Where there are several cores, `route` says which one executes a
 //! request, and `many` and `merge` what several do; `wait` has commands that lack rows of other cores, or time; `again`
 //! has those that wait for PostgreSQL.
 
@@ -14,6 +14,7 @@ mod range;
 mod route;
 mod rows;
 mod scan;
+mod stores;
 mod transaction;
 mod wait;
 
@@ -38,6 +39,7 @@ pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use route::{Place, route};
 pub use scan::Cursors;
+pub(super) use stores::StoresJob;
 pub(super) use transaction::{Transaction, execute_together, spoil};
 pub(super) use wait::WaitJob;
 
@@ -50,19 +52,20 @@ fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
     }
 }
 
-/// Whether a key is of a store, or names nothing.
-pub(super) fn may_be_store(snapshot: &Snapshot, key: &[u8]) -> bool {
-    !is_of_table(snapshot, key)
-}
-
-/// Whether a request must be executed where the tables are.
+/// Whether a request must be executed where the tables are, or waits for EXEC.
 pub(super) fn concerns(
     state: &State,
     snapshot: &Snapshot,
     command: &Command,
     request: Request<'_>,
 ) -> bool {
-    if state.transaction.is_some() || command.group == Group::Tables {
+    let waits = state.transaction.is_some() && !matches!(command.id, Id::Quit | Id::Reset);
+    waits || is_of_tables(snapshot, command, request)
+}
+
+/// Whether a request reads or changes tables, joins or a transaction.
+fn is_of_tables(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> bool {
+    if command.group == Group::Tables {
         return true;
     }
     match command.id {
@@ -86,6 +89,11 @@ pub(super) fn execute(
 ) -> Option<Job> {
     if transaction::takes(state, snapshot, command, request) {
         return None;
+    }
+    if command.id == Id::Exec
+        && let Some(job) = StoresJob::before_exec(state, snapshot)
+    {
+        return Some(Job::Stores(job));
     }
     if let Some(job) = again::before_exec(state, snapshot, command, request) {
         return Some(job);
@@ -173,8 +181,9 @@ fn at_once(
         Id::JoinCreate | Id::JoinDrop | Id::JoinList | Id::JoinInfo | Id::JoinExplain => {
             joins::execute(state, command.id, request)?;
         }
-        Id::Ping | Id::Echo if request.len() == 2 => state.encoder().bulk(request.arg(1)),
-        Id::Ping => state.encoder().simple("PONG"),
+        Id::FlushDb | Id::FlushAll => {
+            return range::flush(state, command.id, request, whole);
+        }
         _ => rows::execute(state, command.id, request)?,
     }
     let pressed = command.has_flag("write") && !state.tables().has_room();

@@ -1,4 +1,4 @@
-//! RANGE, RANGECOUNT and RANGEDEL.
+//! RANGE, RANGECOUNT, RANGEDEL and FLUSHDB.
 //!
 //! A short answer is built at once. A long one is read some rows in each turn of the core's loop, by a [`RangeJob`], all of
 //! the moment when its command was executed. If it is known how many rows it has, it is sent as the client takes it; what a
@@ -56,14 +56,17 @@ pub(in crate::resp) enum RangeJob {
         started: Instant,
         args: Vec<Vec<u8>>,
     },
-    Remove {
-        lo: Vec<u8>,
-        hi: Vec<u8>,
-        removed: u64,
-        left: u64,
-        started: Instant,
-        args: Vec<Vec<u8>>,
-    },
+    Remove(Removal),
+}
+
+/// Rows that are removed: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
+pub(in crate::resp) struct Removal {
+    command: Id,
+    /// What is left of them, each up to the last row that it had at first: rows that come behind it do not keep this busy.
+    ranges: Vec<(Vec<u8>, Vec<u8>)>,
+    removed: u64,
+    started: Instant,
+    args: Vec<Vec<u8>>,
 }
 
 /// A read that is whole, or why it is not.
@@ -264,28 +267,149 @@ pub(super) fn remove(
     request: Request<'_>,
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
-    let (lo, hi) = (request.arg(1), request.arg(2));
-    let rows_max = if whole { u64::MAX } else { REMOVE_ROWS };
-    let removed = remove_some(state, lo, hi, rows_max)?;
-    if removed < rows_max {
-        state.encoder().count(removed);
-        return Ok(None);
-    }
-    let tables = state.tables();
-    // Rows that come meanwhile do not keep it busy for ever.
-    let counted = tables.read(|engine, now| engine.count(lo, hi, now));
-    let (left, _) = counted.map_err(refusal)?;
-    Ok(Some(Job::Range(RangeJob::Remove {
-        lo: lo.to_vec(),
-        hi: hi.to_vec(),
-        removed,
-        left,
-        started: Instant::now(),
-        args: kept_args(&request),
-    })))
+    let range = (request.arg(1).to_vec(), request.arg(2).to_vec());
+    Removal::new(Id::RangeDel, vec![range], request).begin(state, whole)
 }
 
-fn remove_some(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Refusal> {
+/// FLUSHDB and FLUSHALL: all rows of all tables that clients write to, on this core.
+pub(super) fn flush(
+    state: &mut State,
+    command: Id,
+    request: Request<'_>,
+    whole: bool,
+) -> Result<Option<Job>, Refusal> {
+    let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
+    if !matches!(how.as_deref(), None | Some(b"ASYNC" | b"SYNC")) || request.len() > 2 {
+        return Err(syntax());
+    }
+    let tables = state.tables();
+    let ranges = tables.read(|engine, _| {
+        let tables = engine.tables().into_iter();
+        let own = tables.filter(|table| !table.computed && !table.supplied);
+        own.map(|table| (table.name.clone(), successor(&table.name)))
+            .collect()
+    });
+    Removal::new(command, ranges, request).begin(state, whole)
+}
+
+/// The first key after all that begin with a table's name.
+fn successor(name: &[u8]) -> Vec<u8> {
+    let mut after = name.to_vec();
+    if let Some(separator) = after.last_mut() {
+        *separator += 1;
+    }
+    after
+}
+
+impl Removal {
+    fn new(command: Id, ranges: Vec<(Vec<u8>, Vec<u8>)>, request: Request<'_>) -> Removal {
+        Removal {
+            command,
+            ranges,
+            removed: 0,
+            started: Instant::now(),
+            args: kept_args(&request),
+        }
+    }
+
+    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Job>, Refusal> {
+        for (lo, hi) in &self.ranges {
+            // For what is refused: nothing goes yet.
+            remove_rows(state, lo, hi, 0)?;
+        }
+        if whole {
+            for (lo, hi) in std::mem::take(&mut self.ranges) {
+                self.removed += remove_rows(state, &lo, &hi, u64::MAX)?;
+            }
+        } else {
+            let tables = state.tables();
+            tables.read(|engine, now| {
+                let ends = |(lo, hi): &mut (Vec<u8>, Vec<u8>)| end_at_last_row(engine, now, lo, hi);
+                self.ranges.iter_mut().try_for_each(ends)
+            })?;
+        }
+        match self.advance(state)? {
+            true => Ok(None),
+            false => Ok(Some(Job::Range(RangeJob::Remove(self)))),
+        }
+    }
+
+    /// Removes some more; says whether all have gone.
+    fn advance(&mut self, state: &mut State) -> Result<bool, Refusal> {
+        let mut left = REMOVE_ROWS;
+        while left > 0
+            && let Some((lo, hi)) = self.ranges.last_mut()
+        {
+            let cut = cut_after(state, lo, hi, left)?;
+            let removed = remove_rows(state, lo, cut.as_deref().unwrap_or(hi), u64::MAX)?;
+            self.removed += removed;
+            left -= removed.min(left);
+            match cut {
+                Some(cut) => *lo = cut,
+                None => drop(self.ranges.pop()),
+            }
+        }
+        if !self.ranges.is_empty() {
+            return Ok(false);
+        }
+        match self.command {
+            Id::RangeDel => state.encoder().count(self.removed),
+            _ => state.encoder().ok(),
+        }
+        Ok(true)
+    }
+}
+
+/// Ends a range right behind its last row.
+fn end_at_last_row(
+    engine: &mut Engine,
+    now: u64,
+    lo: &[u8],
+    hi: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    let limits = Limits {
+        limit: Some(1),
+        reverse: true,
+        keys_only: true,
+    };
+    let mut last = None;
+    complete(engine.range(lo, hi, limits, now, &mut |key, _| {
+        last = Some([key, b"\0"].concat());
+        ControlFlow::Break(())
+    }))?;
+    *hi = last.unwrap_or_else(|| lo.to_vec());
+    Ok(())
+}
+
+/// The key behind the first rows of a range; nothing if it has no more than so many.
+fn cut_after(
+    state: &mut State,
+    lo: &[u8],
+    hi: &[u8],
+    rows: u64,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let limits = Limits {
+        limit: Some(rows + 1),
+        reverse: false,
+        keys_only: true,
+    };
+    let (mut seen, mut cut) = (0, None);
+    let tables = state.tables();
+    let read = tables.read(|engine, now| {
+        engine.range(lo, hi, limits, now, &mut |key, _| {
+            seen += 1;
+            if seen <= rows {
+                return ControlFlow::Continue(());
+            }
+            cut = Some(key.to_vec());
+            ControlFlow::Break(())
+        })
+    });
+    complete(read)?;
+    Ok(cut)
+}
+
+fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Refusal> {
     let tables = state.tables();
     tables.write(&mut state.gate, |engine, now| {
         let written = engine
@@ -299,19 +423,21 @@ impl RangeJob {
     pub fn command(&self) -> Id {
         match self {
             RangeJob::Read { .. } => Id::Range,
-            RangeJob::Remove { .. } => Id::RangeDel,
+            RangeJob::Remove(removal) => removal.command,
         }
     }
 
     pub fn started(&self) -> Instant {
         match self {
-            RangeJob::Read { started, .. } | RangeJob::Remove { started, .. } => *started,
+            RangeJob::Read { started, .. } => *started,
+            RangeJob::Remove(removal) => removal.started,
         }
     }
 
     pub fn args(&mut self) -> Vec<Vec<u8>> {
         match self {
-            RangeJob::Read { args, .. } | RangeJob::Remove { args, .. } => std::mem::take(args),
+            RangeJob::Read { args, .. } => std::mem::take(args),
+            RangeJob::Remove(removal) => std::mem::take(&mut removal.args),
         }
     }
 
@@ -319,30 +445,13 @@ impl RangeJob {
     pub fn advance(&mut self, state: &mut State) -> bool {
         match self {
             RangeJob::Read { answer, .. } => answer.advance(state),
-            RangeJob::Remove {
-                lo,
-                hi,
-                removed,
-                left,
-                ..
-            } => {
-                let wanted = (*left).min(REMOVE_ROWS);
-                match remove_some(state, lo, hi, wanted) {
-                    Err(refusal) => {
-                        state.refuse(refusal);
-                        true
-                    }
-                    Ok(rows) => {
-                        *removed += rows;
-                        *left -= rows;
-                        let ended = rows < wanted || *left == 0;
-                        if ended {
-                            state.encoder().count(*removed);
-                        }
-                        ended
-                    }
+            RangeJob::Remove(removal) => match removal.advance(state) {
+                Ok(ended) => ended,
+                Err(refusal) => {
+                    state.refuse(refusal);
+                    true
                 }
-            }
+            },
         }
     }
 }

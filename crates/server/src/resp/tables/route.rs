@@ -42,9 +42,14 @@ pub(in crate::resp) fn route(
     let owner = |key: &[u8]| usize::from(shard.owner_of(key));
     match command.id {
         Id::Multi | Id::Exec | Id::Discard | Id::JoinList => return route(here, false),
-        Id::JoinCreate | Id::JoinDrop | Id::JoinInfo | Id::Scan | Id::DbSize | Id::Info => {
-            return route(Place::Many, true);
-        }
+        Id::JoinCreate
+        | Id::JoinDrop
+        | Id::JoinInfo
+        | Id::Scan
+        | Id::DbSize
+        | Id::Info
+        | Id::FlushDb
+        | Id::FlushAll => return route(Place::Many, true),
         Id::JoinExplain if request.len() == 4 => {
             let (lo, hi) = (request.arg(2), request.arg(3));
             return match shard.owner_of_range(lo, hi) {

@@ -5,7 +5,7 @@ use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::reads::range_of;
+use super::super::reads::{range_of, show};
 use super::super::session::State;
 use super::{number, syntax};
 use crate::tables::{Refusal, refusal};
@@ -28,8 +28,8 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
         Id::Decr => increment(state, request.arg(1), Some(-1)),
         Id::IncrBy => increment(state, request.arg(1), Some(number(request.arg(2))?)),
         Id::DecrBy => increment(state, request.arg(1), number(request.arg(2))?.checked_neg()),
-        Id::Expire => expire(state, request, 1000),
-        Id::PExpire => expire(state, request, 1),
+        Id::Expire => expire(state, request, "expire", (1000, true)),
+        Id::PExpire => expire(state, request, "pexpire", (1, true)),
         Id::Persist => {
             let persisted = write(state, |engine, now| {
                 let was = engine.expires_at(request.arg(1), now).is_some();
@@ -286,27 +286,62 @@ fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Refus
     Ok(())
 }
 
-fn expire(state: &mut State, request: Request<'_>, unit: i64) -> Result<(), Refusal> {
-    let key = request.arg(1);
-    let time = number(request.arg(2))?;
-    let condition = request.get(3).map(<[u8]>::to_ascii_uppercase);
-    let known = condition
-        .as_deref()
-        .is_none_or(|word| [&b"NX"[..], b"XX", b"GT", b"LT"].contains(&word));
-    if !known || request.len() > 4 {
-        return Err(syntax());
-    }
-    let set = write(state, |engine, now| {
-        let at = deadline((time, unit, true), now, "expire")?;
-        let before = engine.expires_at(key, now);
-        let holds = match condition.as_deref() {
-            Some(b"NX") => before.is_none(),
-            Some(b"XX") => before.is_some(),
-            Some(b"GT") => before.is_some_and(|before| at > before),
-            Some(b"LT") => before.is_none_or(|before| at < before),
-            _ => true,
+/// When EXPIRE and its kin do nothing.
+#[derive(Default)]
+struct ExpireOptions {
+    if_none: bool,
+    if_any: bool,
+    if_later: bool,
+    if_sooner: bool,
+}
+
+impl ExpireOptions {
+    fn parse(request: Request<'_>) -> Result<ExpireOptions, Refusal> {
+        let mut options = ExpireOptions::default();
+        for option in request.args().skip(3) {
+            match option.to_ascii_uppercase().as_slice() {
+                b"NX" => options.if_none = true,
+                b"XX" => options.if_any = true,
+                b"GT" => options.if_later = true,
+                b"LT" => options.if_sooner = true,
+                _ => {
+                    let message = format!("Unsupported option {}", show(option));
+                    return Err((Code::BadRequest, message));
+                }
+            }
+        }
+        let with = options.if_any || options.if_later || options.if_sooner;
+        let refused = match () {
+            () if options.if_none && with => "NX and XX, GT or LT",
+            () if options.if_later && options.if_sooner => "GT and LT",
+            () => return Ok(options),
         };
-        if !holds {
+        let message = format!("{refused} options at the same time are not compatible");
+        Err((Code::BadRequest, message))
+    }
+
+    /// Whether a row that goes at `before`, or never, is to go at `at`.
+    fn hold(&self, before: Option<u64>, at: u64) -> bool {
+        !(self.if_none && before.is_some()
+            || self.if_any && before.is_none()
+            || self.if_later && before.is_none_or(|before| at <= before)
+            || self.if_sooner && before.is_some_and(|before| at >= before))
+    }
+}
+
+/// EXPIRE and its kin, whose time is of a unit in milliseconds and counts from now or from 1970.
+fn expire(
+    state: &mut State,
+    request: Request<'_>,
+    command: &str,
+    (unit, from_now): (i64, bool),
+) -> Result<(), Refusal> {
+    let key = request.arg(1);
+    let options = ExpireOptions::parse(request)?;
+    let time = number(request.arg(2))?;
+    let set = write(state, |engine, now| {
+        let at = deadline((time, unit, from_now), now, command)?;
+        if !options.hold(engine.expires_at(key, now), at) {
             return Ok((false, None));
         }
         if at <= now {

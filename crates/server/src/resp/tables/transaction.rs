@@ -1,13 +1,13 @@
 //! MULTI, EXEC and DISCARD.
 //!
 //! The commands wait as the bytes of requests. EXEC executes them one after another with no other client's in
-//! between, and hands their changes to the journal as one batch. Commands on tables, PING and ECHO can wait.
+//! between, and hands their changes to the journal as one batch. What it reads of stores is read before (see `stores`).
 
-use larder_protocol::commands::{self, Command, Group, Id};
+use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
 
-use super::super::dispatch::Job;
+use super::super::dispatch::{self, Job};
 use super::super::remote::write_request;
 use super::super::session::State;
 use super::AgainJob;
@@ -17,8 +17,16 @@ use crate::tables::Refusal;
 /// Commands since MULTI.
 #[derive(Default)]
 pub(in crate::resp) struct Transaction {
-    requests: Vec<(&'static Command, Vec<u8>)>,
+    requests: Vec<Queued>,
     refused: bool,
+}
+
+/// A command that waits for EXEC.
+pub(in crate::resp) struct Queued {
+    pub command: &'static Command,
+    pub bytes: Vec<u8>,
+    /// Of a read of a store, once it was made.
+    pub answer: Option<Vec<u8>>,
 }
 
 /// Whether the request waits for EXEC, or was refused to.
@@ -31,29 +39,23 @@ pub(super) fn takes(
     let Some(transaction) = &mut state.transaction else {
         return false;
     };
-    if matches!(command.id, Id::Exec | Id::Discard | Id::Quit | Id::Reset) {
+    if matches!(command.id, Id::Multi | Id::Exec | Id::Discard) {
         return false;
     }
-    let refused = match command.id {
-        Id::Multi => Some((Code::BadRequest, "MULTI calls can not be nested".to_owned())),
-        Id::Ping | Id::Echo | Id::Scan => None,
-        Id::Get | Id::MGet | Id::Exists | Id::StrLen | Id::GetRange | Id::Type => {
-            super::check_keys(snapshot, command, request).err()
-        }
-        _ if command.group == Group::Tables => super::check_keys(snapshot, command, request).err(),
-        _ => {
-            let message = format!("{} cannot be in a transaction", command.name);
-            Some((Code::BadRequest, message))
-        }
-    };
-    if let Some(refusal) = refused {
+    if super::is_of_tables(snapshot, command, request)
+        && let Err(refusal) = super::check_keys(snapshot, command, request)
+    {
         transaction.refused = true;
         state.refuse(refusal);
         return true;
     }
     let mut bytes = Vec::new();
     write_request(&mut bytes, request.args());
-    transaction.requests.push((command, bytes));
+    transaction.requests.push(Queued {
+        command,
+        bytes,
+        answer: None,
+    });
     state.encoder().simple("QUEUED");
     true
 }
@@ -72,6 +74,10 @@ pub(super) fn execute(
     _: Request<'_>,
 ) -> Result<Option<Job>, Refusal> {
     if command.id == Id::Multi {
+        if state.transaction.is_some() {
+            let message = "MULTI calls can not be nested".to_owned();
+            return Err((Code::BadRequest, message));
+        }
         state.transaction = Some(Box::default());
         state.encoder().ok();
         return Ok(None);
@@ -91,13 +97,13 @@ pub(super) fn execute(
 }
 
 /// Executes commands with no other in between, and logs their changes as one.
-fn run_together(state: &mut State, snapshot: &Snapshot, requests: &[(&'static Command, Vec<u8>)]) {
+fn run_together(state: &mut State, snapshot: &Snapshot, requests: &[Queued]) {
     state.encoder().array(requests.len());
     let tables = state.tables();
     let mut gate = std::mem::take(&mut state.gate);
     tables.together(&mut gate, |gate| {
-        for (command, bytes) in requests {
-            one(state, snapshot, command, bytes);
+        for queued in requests {
+            one(state, snapshot, queued);
         }
         gate.join(std::mem::take(&mut state.gate));
     });
@@ -117,7 +123,11 @@ pub(in crate::resp) fn execute_together(
         let request = &bytes[at..at + size];
         at += size;
         if let Some(command) = commands::find(decoder.request(request).arg(0)) {
-            requests.push((command, request.to_vec()));
+            requests.push(Queued {
+                command,
+                bytes: request.to_vec(),
+                answer: None,
+            });
         }
     }
     if let Some(again) = AgainJob::before_together(state, snapshot, &requests, bytes) {
@@ -138,26 +148,53 @@ impl Transaction {
         Err((Code::ExecAbort, message))
     }
 
-    pub fn requests(&self) -> &[(&'static Command, Vec<u8>)] {
+    pub fn requests(&self) -> &[Queued] {
         &self.requests
+    }
+
+    pub fn requests_mut(&mut self) -> &mut [Queued] {
+        &mut self.requests
     }
 
     /// All requests, one after another.
     pub fn bytes(&self) -> Vec<u8> {
-        let bytes = self.requests.iter().map(|(_, bytes)| &bytes[..]);
+        let bytes = self.requests.iter().map(|queued| &queued.bytes[..]);
         bytes.collect::<Vec<_>>().concat()
     }
 }
 
-fn one(state: &mut State, snapshot: &Snapshot, command: &'static Command, bytes: &[u8]) {
+fn one(state: &mut State, snapshot: &Snapshot, queued: &Queued) {
+    if let Some(answer) = &queued.answer {
+        return state.output.tail.extend_from_slice(answer);
+    }
     let mut decoder = Decoder::new(state.core.limits);
-    let Ok(Step::Request(_)) = decoder.decode(bytes) else {
+    let Ok(Step::Request(_)) = decoder.decode(&queued.bytes) else {
         return state.error(Code::BadRequest, "the request cannot be read again");
     };
+    let (command, request) = (queued.command, decoder.request(&queued.bytes));
+    if !super::is_of_tables(snapshot, command, request) {
+        return answer(state, snapshot, command, request);
+    }
     let mark = state.output.mark();
-    let done = super::at_once(state, snapshot, command, decoder.request(bytes), true);
+    let done = super::at_once(state, snapshot, command, request, true);
     if let Err(refusal) = done {
         state.output.rewind(mark);
         state.refuse(refusal);
+    }
+}
+
+/// Answers what is of no table, in a transaction.
+pub(super) fn answer(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) {
+    let mark = state.output.mark();
+    if dispatch::answer(state, snapshot, command, request).is_some() {
+        // A store came since the transaction's reads of stores were made.
+        state.output.rewind(mark);
+        let message = "a store that the command reads came just before EXEC; send it again";
+        state.error(Code::Conflict, message);
     }
 }

@@ -113,12 +113,7 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, R
         let key = arg(1);
         Ok(Some((Write::Increment { key, by }, Answer::Sum)))
     };
-    let number = || {
-        std::str::from_utf8(request.arg(2))
-            .ok()?
-            .parse::<i64>()
-            .ok()
-    };
+    let number = || larder_types::integer(request.arg(2));
     Ok(Some(match id {
         Id::Set => match request.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
             None => (set(When::Always), Answer::Ok),

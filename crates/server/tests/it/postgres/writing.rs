@@ -53,7 +53,7 @@ fn writes_are_refused_unless_they_go_through() {
         return;
     };
     let mut client = Client::connect(&server);
-    let refused = "-READONLY table post is kept in PostgreSQL (posts); write there, or set tables.post.write = \"through\"";
+    let refused = "-NOWRITE table post is kept in PostgreSQL (posts); write there, or set tables.post.write = \"through\"";
     for write in [
         "SET post|bob|0000000001 x",
         "SETNX post|bob|0000000001 x",

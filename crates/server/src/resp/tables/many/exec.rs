@@ -7,15 +7,19 @@
 //!  else ─────────────────────────────► pause ─► one command after another ─► one batch for the journal ─► release
 //! ```
 
+use std::rc::Rc;
+
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Decoder;
 
 use super::super::super::remote::{Incoming, Mode};
+use super::super::super::session::State;
+use super::super::is_of_tables;
 use super::super::route::{Place, route};
-use super::super::transaction::Transaction;
+use super::super::transaction::{self, Queued, Transaction};
 use super::{Coordinator, gone};
-use crate::tables::{Paused, Refusal, stopping};
+use crate::tables::{Paused, Refusal, Tables, stopping};
 
 impl Coordinator {
     pub(super) async fn transaction(
@@ -36,7 +40,20 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
-        for (command, bytes) in requests {
+        for Queued {
+            command,
+            bytes,
+            answer,
+        } in requests
+        {
+            if let Some(answer) = answer {
+                all.extend_from_slice(answer);
+                continue;
+            }
+            if !self.is_of_tables(command, bytes) {
+                all.extend(self.elsewhere(command, bytes).await?);
+                continue;
+            }
             let reply = match self.place(command, bytes) {
                 Some((Place::Core(core), _)) => {
                     let mut incoming = self.ask(core, bytes.clone(), Mode::Whole);
@@ -57,15 +74,16 @@ impl Coordinator {
 
     /// The core of each request, if each is of one and reads nothing that is computed: then those of different cores have
     /// nothing to do with one another.
-    fn by_core<'r>(
-        &self,
-        requests: &'r [(&'static Command, Vec<u8>)],
-    ) -> Option<Vec<(usize, &'r [u8])>> {
-        let core =
-            |(command, bytes): &'r (&'static Command, Vec<u8>)| match self.place(command, bytes)? {
-                (Place::Core(core), false) => Some((core, &bytes[..])),
+    fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, &'r [u8])>> {
+        let core = |queued: &'r Queued| {
+            if !self.is_of_tables(queued.command, &queued.bytes) {
+                return None;
+            }
+            match self.place(queued.command, &queued.bytes)? {
+                (Place::Core(core), false) => Some((core, &queued.bytes[..])),
                 _ => None,
-            };
+            }
+        };
         requests.iter().map(core).collect()
     }
 
@@ -98,14 +116,14 @@ impl Coordinator {
 
     /// Has the cores load what a transaction reads of mapped tables, since nothing is loaded in a pause; the reply if it
     /// cannot be.
-    async fn read_ahead(
-        &mut self,
-        requests: &[(&'static Command, Vec<u8>)],
-    ) -> Result<Option<Vec<u8>>, Refusal> {
+    async fn read_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
         if self.core.shared.postgres.is_none() {
             return Ok(None);
         }
-        for (command, bytes) in requests.iter().filter(|(c, _)| !c.has_flag("write")) {
+        for Queued { command, bytes, .. } in requests {
+            if command.has_flag("write") || !self.is_of_tables(command, bytes) {
+                continue;
+            }
             let reply = match self.place(command, bytes) {
                 Some((Place::Core(core), _)) => {
                     let mut incoming = self.ask(core, bytes.clone(), Mode::Ahead);
@@ -126,6 +144,37 @@ impl Coordinator {
         Ok(None)
     }
 
+    fn is_of_tables(&self, command: &Command, bytes: &[u8]) -> bool {
+        let snapshot = self.core.shared.catalog.load();
+        let mut decoder = Decoder::new(self.core.limits);
+        decoder.decode(bytes).is_ok() && is_of_tables(&snapshot, command, decoder.request(bytes))
+    }
+
+    /// Answers a command of a transaction that is of no table.
+    async fn elsewhere(
+        &mut self,
+        command: &'static Command,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, Refusal> {
+        if matches!(command.id, Id::DbSize | Id::Info) {
+            let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
+            let published = self.core.shared.tables.call_all(self.ticket, publish);
+            published.await.map_err(stopping)?;
+        }
+        let mut decoder = Decoder::new(self.core.limits);
+        if decoder.decode(bytes).is_err() {
+            return Err(gone());
+        }
+        let mut apart = State::new(self.core.clone(), self.client.clone(), true);
+        apart.proto = self.proto;
+        apart.output.has_holes = true;
+        let snapshot = self.core.shared.catalog.load();
+        transaction::answer(&mut apart, &snapshot, command, decoder.request(bytes));
+        self.proto = apart.proto;
+        self.closing |= apart.closing;
+        Ok(std::mem::take(&mut apart.output.tail))
+    }
+
     fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {
         let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
         let mut decoder = Decoder::new(self.core.limits);
@@ -138,9 +187,17 @@ impl Coordinator {
     /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
     fn only_core(&self, transaction: &Transaction) -> Option<usize> {
         let mut only = None;
-        for (command, bytes) in transaction.requests() {
+        for Queued {
+            command,
+            bytes,
+            answer,
+        } in transaction.requests()
+        {
             if matches!(command.id, Id::Ping | Id::Echo) {
                 continue;
+            }
+            if answer.is_some() || !self.is_of_tables(command, bytes) {
+                return None;
             }
             match self.place(command, bytes)? {
                 (Place::Core(core), false) if only.is_none_or(|only| only == core) => {
