@@ -125,7 +125,7 @@ fn encode(message: &Message) -> Vec<u8> {
             out.push(b'd');
             out.put_u16(relation.columns.len() as u16);
             for column in &relation.columns {
-                out.push(0);
+                out.push(u8::from(column.is_identity));
                 text(&mut out, &column.name);
                 out.put_u32(column.type_oid);
                 out.put_u32(u32::MAX);

@@ -84,6 +84,8 @@ pub struct Translator {
     /// By the table's number in PostgreSQL.
     mappings: HashMap<u32, Vec<Arc<Mapping>>>,
     known: HashMap<u32, Vec<Known>>,
+    /// A table was described once more since it was last asked.
+    is_described_again: bool,
 }
 
 impl Translator {
@@ -96,7 +98,14 @@ impl Translator {
         Translator {
             mappings: by_number,
             known: HashMap::new(),
+            is_described_again: false,
         }
+    }
+
+    /// Whether a table was described once more since this was last asked: the stream does so behind a change of its
+    /// description, and of the publication.
+    pub fn take_described_again(&mut self) -> bool {
+        std::mem::take(&mut self.is_described_again)
     }
 
     /// Tells `each` what a message does to rows, and of rows that cannot be rows here.
@@ -152,18 +161,31 @@ impl Translator {
     }
 
     fn describe(&mut self, relation: &Relation) -> Result<(), Altered> {
+        self.refuse_renamed(relation)?;
         let mappings = self.mappings.get(&relation.oid);
         let mut known = Vec::new();
         for mapping in mappings.into_iter().flatten() {
+            let altered = |why: String| Altered {
+                table: mapping.shown(),
+                why,
+            };
             let place = |column: &str| {
                 let mut columns = relation.columns.iter();
                 let found = columns.position(|other| other.name == column);
-                found.ok_or_else(|| Altered {
-                    table: mapping.shown(),
-                    why: format!("the column {column} is not replicated any more"),
+                found.ok_or_else(|| {
+                    altered(format!("the column {column} is not replicated any more"))
                 })
             };
-            let slots = mapping.slots.iter().map(|slot| place(&slot.column));
+            let identity = |column: &str| {
+                let place = place(column)?;
+                match relation.columns[place].is_identity {
+                    true => Ok(place),
+                    false => Err(altered(format!(
+                        "updates and deletes do not tell the column {column} any more"
+                    ))),
+                }
+            };
+            let slots = mapping.slots.iter().map(|slot| identity(&slot.column));
             let values = mapping.values.iter().map(|value| place(&value.column));
             known.push(Known {
                 mapping: mapping.clone(),
@@ -171,7 +193,26 @@ impl Translator {
                 values: values.collect::<Result<_, _>>()?,
             });
         }
-        self.known.insert(relation.oid, known);
+        let is_mapped = !known.is_empty();
+        let before = self.known.insert(relation.oid, known);
+        self.is_described_again |= is_mapped && before.is_some();
+        Ok(())
+    }
+
+    /// A mapped table has its name still, and no other table has it.
+    fn refuse_renamed(&self, relation: &Relation) -> Result<(), Altered> {
+        for (number, mapping) in &self.mappings {
+            let named = |mapping: &&Arc<Mapping>| {
+                mapping.schema == relation.schema && mapping.table == relation.table
+            };
+            let is_it = *number == relation.oid;
+            if let Some(mapping) = mapping.iter().find(|mapping| named(mapping) != is_it) {
+                return Err(Altered {
+                    table: mapping.shown(),
+                    why: "another table has its name now".to_owned(),
+                });
+            }
+        }
         Ok(())
     }
 }

@@ -13,10 +13,11 @@
 //!
 //! Begin with `merge`: why a load and the stream together apply every commit exactly once. Then `source` (a connection's
 //! life), `session` (what goes on while it lasts), `mapping` (rows as keys), `conditions` (ranges as SQL), `verify` (what
-//! the database must offer).
+//! the database must offer) and `catalog` (how it is seen that this changed, if only for a moment).
 //!
 //! `merge`, `changes`, `pgoutput`, `mapping`, `conditions` and `snapshot` do no I/O.
 
+mod catalog;
 mod changes;
 mod conditions;
 mod connect;

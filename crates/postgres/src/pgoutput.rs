@@ -28,6 +28,8 @@ pub struct Relation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelationColumn {
     pub name: String,
+    /// Updates and deletes tell it of the row as it was.
+    pub is_identity: bool,
     pub type_oid: u32,
 }
 
@@ -93,11 +95,15 @@ pub fn decode(mut bytes: Bytes) -> Result<Message, Malformed> {
             let count = u16(bytes)?;
             let mut columns = Vec::with_capacity(usize::from(count.min(64)));
             for _ in 0..count {
-                byte(bytes)?;
+                let is_identity = byte(bytes)? & 1 == 1;
                 let name = text(bytes)?;
                 let type_oid = u32(bytes)?;
                 u32(bytes)?;
-                columns.push(RelationColumn { name, type_oid });
+                columns.push(RelationColumn {
+                    name,
+                    is_identity,
+                    type_oid,
+                });
             }
             Message::Relation(Relation {
                 oid,

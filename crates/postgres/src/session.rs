@@ -19,11 +19,11 @@ use crate::merge::{LoadId, Loaded, Merge, Ready};
 use crate::pgoutput;
 use crate::range::Range;
 use crate::slot;
-use crate::snapshot::{Lsn, Snapshot};
+use crate::snapshot::Lsn;
 use crate::source::{Event, Kept, Options, Reply, Request};
 use crate::stats::Stats;
 use crate::verify::{Verified, verify};
-use crate::work::{self, Landed, Written};
+use crate::work::{self, Beat, Landed, Written};
 
 /// Changes that are handed on together; a transaction with more is seen in parts.
 const CHUNK: usize = 1024;
@@ -33,7 +33,7 @@ const CREDIT: usize = 16 * CHUNK;
 const NUDGE_AFTER: Duration = Duration::from_millis(5);
 const NUDGE_AGAIN: Duration = Duration::from_millis(50);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Every so many beats the database is looked at again.
+/// Every so many beats all of the database is looked at again; at each, whether its catalogs have another version.
 const VERIFY_BEATS: u64 = 10;
 /// Transactions that began while the slot was made have ended by then, or are in the stream.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
@@ -49,9 +49,9 @@ pub struct End {
 enum Done {
     Loaded(LoadId, Result<Loaded, Error>),
     Wrote(u64, Result<Landed, Error>),
-    Beat(Result<(Lsn, Snapshot), Error>),
+    Beat(Result<Beat, Error>),
     Nudged,
-    Verified(Result<Vec<Verified>, Error>),
+    Verified(Result<Verified, Error>),
 }
 
 type Work = Pin<Box<dyn Future<Output = Done>>>;
@@ -60,7 +60,9 @@ pub struct Session {
     options: Arc<Options>,
     pool: Arc<Pool>,
     stats: Arc<Stats>,
-    verified: Vec<Verified>,
+    verified: Verified,
+    /// Tables whose rows may have changed without being told of while there was no connection.
+    changed: Vec<Range>,
     client: ReplicationClient,
     system: (String, u32),
     is_resumed: bool,
@@ -79,7 +81,9 @@ pub struct Session {
     heard_at: Instant,
     awaited_since: Option<Instant>,
     is_nudging: bool,
+    is_looking: bool,
     beats: u64,
+    beats_under_way: u32,
 }
 
 fn broken(error: &PgWireError) -> Error {
@@ -98,16 +102,27 @@ impl Session {
         let verified = verify(connection.client(), &options.mappings, &options.publication).await;
         let verified = verified?;
         connection.give_back();
+        // What was committed while less was told is not in the slot's log.
+        let kept = kept.filter(|kept| verified.is_told_as(&kept.verified));
+        let before = kept.as_ref().map(|kept| kept.verified.clone());
         let (client, system, position, is_resumed) =
             begin_stream(&options, &pool, &stats, kept).await?;
         settle(&pool).await?;
-        let numbered = verified.iter().map(|v| (v.number, v.mapping.clone()));
+        let tables = verified.tables.iter();
+        let numbered = tables.map(|table| (table.number, table.mapping.clone()));
+        let changed = before.as_ref().filter(|_| is_resumed).map(|before| {
+            let changed = verified.changed_since(before);
+            changed
+                .map(|mapping| Range::prefix(&mapping.prefix))
+                .collect()
+        });
         Ok(Session {
             translator: Translator::new(numbered),
             merge: Merge::new(position),
             options,
             pool,
             stats,
+            changed: changed.unwrap_or_default(),
             verified,
             client,
             system,
@@ -123,7 +138,9 @@ impl Session {
             heard_at: Instant::now(),
             awaited_since: None,
             is_nudging: false,
+            is_looking: false,
             beats: 0,
+            beats_under_way: 0,
         })
     }
 
@@ -160,6 +177,7 @@ impl Session {
         let kept = can_go_on.then(|| Kept {
             system: self.system.clone(),
             position: self.merge.position(),
+            verified: self.verified.clone(),
         });
         self.client.abort();
         End { error, kept }
@@ -172,6 +190,9 @@ impl Session {
     ) -> Result<(), Error> {
         let mut beat = tokio::time::interval(BEAT_EVERY);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        for range in std::mem::take(&mut self.changed) {
+            self.forget(range, sink);
+        }
         loop {
             self.hand_out(sink);
             let nudge_at = self.nudge_at();
@@ -250,7 +271,11 @@ impl Session {
                 "the table {} was altered: {}",
                 altered.table, altered.why
             ))
-        })
+        })?;
+        if self.translator.take_described_again() && self.beats_under_way == 0 {
+            self.look_at_versions();
+        }
+        Ok(())
     }
 
     /// Hands on the changes that came.
@@ -325,7 +350,8 @@ impl Session {
                 let number = self.next_write;
                 self.writes.insert(number, done);
                 let pool = self.pool.clone();
-                let mappings = self.verified.iter().map(|v| v.mapping.clone());
+                let tables = self.verified.tables.iter();
+                let mappings = tables.map(|table| table.mapping.clone());
                 let mappings: Vec<_> = mappings.collect();
                 self.work.push(Box::pin(async move {
                     Done::Wrote(number, work::write(&pool, &mappings, &write).await)
@@ -337,9 +363,10 @@ impl Session {
     fn load(&mut self, load: LoadId, after: Duration) {
         let mut ranges = Vec::new();
         for range in self.merge.ranges_of(load) {
-            let mut verified = self.verified.iter();
-            if let Some(v) = verified.find(|v| range.lo.starts_with(&v.mapping.prefix)) {
-                ranges.push((range.clone(), v.mapping.clone(), v.number));
+            let mut tables = self.verified.tables.iter();
+            let table = tables.find(|table| range.lo.starts_with(&table.mapping.prefix));
+            if let Some(table) = table {
+                ranges.push((range.clone(), table.mapping.clone(), table.number));
             }
         }
         let (pool, rows_max) = (self.pool.clone(), self.options.load_rows_max);
@@ -377,39 +404,66 @@ impl Session {
                     Err(error) => drop(done.send(Err(error))),
                 }
             }
-            Done::Beat(Ok((lsn, snapshot))) => {
-                let lag = lsn.saturating_sub(self.merge.position());
+            Done::Beat(beat) => {
+                self.beats_under_way -= 1;
+                // The stream itself tells whether PostgreSQL is there.
+                let Ok(beat) = beat else { return Ok(()) };
+                let lag = beat.lsn.saturating_sub(self.merge.position());
                 Stats::set(&self.stats.lag_bytes, lag);
-                self.merge.prune(&snapshot);
+                self.merge.prune(&beat.snapshot);
+                if beat.versions != self.verified.versions {
+                    self.look_again();
+                }
             }
-            // The stream itself tells whether PostgreSQL is there.
-            Done::Beat(Err(_)) | Done::Verified(Err(Error::Unreachable(_))) => {}
             Done::Nudged => {
                 self.is_nudging = false;
                 self.awaited_since = Some(Instant::now() + NUDGE_AGAIN);
             }
-            Done::Verified(Err(error)) => return Err(error),
-            Done::Verified(Ok(now)) => {
-                for (before, now) in self.verified.iter_mut().zip(now) {
-                    if (before.number, &before.mapping) != (now.number, &now.mapping) {
-                        return Err(Error::Setup(format!(
-                            "the table {} was altered; it is looked at again",
-                            now.mapping.shown()
-                        )));
-                    }
-                    if before.file != now.file {
-                        // Its rows may have changed without being told of.
-                        let range = Range::prefix(&now.mapping.prefix);
-                        self.merge.disturb(&range);
-                        sink(Event::Forget {
-                            ranges: vec![range],
-                        });
-                    }
-                    *before = now;
+            Done::Verified(verified) => {
+                self.is_looking = false;
+                match verified {
+                    Ok(now) => self.compare(now, sink)?,
+                    Err(Error::Unreachable(_)) => {}
+                    Err(error) => return Err(error),
                 }
             }
         }
         Ok(())
+    }
+
+    /// The database was looked at again.
+    fn compare(&mut self, now: Verified, sink: &dyn Fn(Event)) -> Result<(), Error> {
+        let before = std::mem::replace(&mut self.verified, now);
+        let now = &self.verified;
+        let altered = before.tables.iter().zip(&now.tables).find(|(a, b)| a != b);
+        if let Some((_, table)) = altered {
+            return Err(Error::Setup(format!(
+                "the table {} was altered; it is looked at again",
+                table.mapping.shown()
+            )));
+        }
+        if !now.is_told_as(&before) {
+            // Transactions that were under way then may hold rows still that nobody will tell. A new slot begins behind them.
+            return Err(Error::Setup(format!(
+                "the publication {} was changed; all is loaded anew",
+                self.options.publication
+            )));
+        }
+        // Nobody could write the table in the midst of this.
+        let changed = now.changed_since(&before);
+        let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
+        for range in changed {
+            self.forget(range, sink);
+        }
+        Ok(())
+    }
+
+    /// Rows of a range may have changed without being told of.
+    fn forget(&mut self, range: Range, sink: &dyn Fn(Event)) {
+        self.merge.disturb(&range);
+        sink(Event::Forget {
+            ranges: vec![range],
+        });
     }
 
     fn beat(&mut self) -> Result<(), Error> {
@@ -424,16 +478,27 @@ impl Session {
             self.nudge();
         }
         self.beats += 1;
-        let pool = self.pool.clone();
-        self.work
-            .push(Box::pin(async move { Done::Beat(work::beat(&pool).await) }));
+        self.look_at_versions();
         if self.beats.is_multiple_of(VERIFY_BEATS) {
             self.look_again();
         }
         Ok(())
     }
 
+    /// Has it seen where PostgreSQL is, and whether its catalogs have changed.
+    fn look_at_versions(&mut self) {
+        self.beats_under_way += 1;
+        let (pool, look) = (self.pool.clone(), self.verified.look.clone());
+        self.work.push(Box::pin(async move {
+            Done::Beat(work::beat(&pool, &look).await)
+        }));
+    }
+
     fn look_again(&mut self) {
+        // What changes in the midst of a look is seen at the next one.
+        if std::mem::replace(&mut self.is_looking, true) {
+            return;
+        }
         let (pool, options) = (self.pool.clone(), self.options.clone());
         self.work.push(Box::pin(async move {
             let connection = match pool.get().await {
@@ -526,10 +591,10 @@ async fn begin_stream(
 /// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots
 /// may not see it for a moment: no load may be made in between.
 async fn settle(pool: &Pool) -> Result<(), Error> {
-    let (_, first) = work::beat(pool).await?;
+    let first = work::beat(pool, "").await?.snapshot;
     let began = Instant::now();
     while began.elapsed() < SETTLE_MAX {
-        let (_, snapshot) = work::beat(pool).await?;
+        let snapshot = work::beat(pool, "").await?.snapshot;
         if snapshot.xmin >= first.xmax {
             return Ok(());
         }

@@ -28,6 +28,7 @@ use crate::session::{End, Session};
 use crate::snapshot::Lsn;
 use crate::sql::Write;
 use crate::stats::Stats;
+use crate::verify::Verified;
 use crate::work::Written;
 
 /// Requests that come while the first connection is made wait for so long.
@@ -182,11 +183,12 @@ impl Source {
     }
 }
 
-/// Where a permanent slot's stream was when its connection was lost, and in which database.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Where a permanent slot's stream was when its connection was lost, in which database, and how that was then.
+#[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub system: (String, u32),
     pub position: Lsn,
+    pub verified: Verified,
 }
 
 struct Life {

@@ -23,9 +23,9 @@ pub fn literal(text: &str) -> String {
 pub const PRINTING: &str = "-c datestyle=ISO -c intervalstyle=postgres -c extra_float_digits=3 -c bytea_output=hex \
      -c timezone=UTC -c standard_conforming_strings=on -c xmloption=content -c lc_monetary=C";
 
-/// What begins a load: its snapshot. All statements up to the end see the same.
-pub const LOAD_BEGIN: &str =
-    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT pg_current_snapshot()::text;";
+/// What begins a load: its snapshot. All statements up to the end see the same. Where row security would hide rows, it fails.
+pub const LOAD_BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL row_security = off; \
+     SELECT pg_current_snapshot()::text;";
 /// What ends it. The position was read after the snapshot was taken: every commit that it sees lies before.
 pub const LOAD_END: &str = "SELECT pg_current_wal_insert_lsn()::text; COMMIT";
 
@@ -71,7 +71,8 @@ impl Mapping {
     pub fn select(&self, range: &Range, rows_max: u64) -> Option<String> {
         let columns: Vec<String> = self.columns().map(identifier).collect();
         Some(format!(
-            "SELECT {} FROM {}{} LIMIT {};",
+            // Rows of tables that inherit from it are told of as theirs.
+            "SELECT {} FROM ONLY {}{} LIMIT {};",
             columns.join(", "),
             self.qualified(),
             self.conditions(range)?,

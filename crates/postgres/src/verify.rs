@@ -7,23 +7,49 @@ use std::sync::Arc;
 
 use tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
 
+use crate::catalog::{self, Versions};
 use crate::error::{Error, said};
 use crate::mapping::{Mapping, SlotKind, ValueKind};
 use crate::sql::literal;
 
+/// The database as it was looked at.
+#[derive(Debug, Clone)]
+pub struct Verified {
+    pub tables: Vec<VerifiedTable>,
+    pub versions: Versions,
+    /// What asks for the versions again.
+    pub look: Arc<str>,
+}
+
 /// A mapping as its table is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedTable {
     pub mapping: Arc<Mapping>,
     /// The table's number, which the replication stream tells.
     pub number: u32,
-    /// Changes when the table is written anew without its rows being told of: an ALTER TABLE, for one.
-    pub file: u32,
+}
+
+impl Verified {
+    /// Whether changes are told as at an earlier look, and have been in between.
+    pub fn is_told_as(&self, before: &Verified) -> bool {
+        self.versions.publication == before.versions.publication && self.tables == before.tables
+    }
+
+    /// The tables that are not, or may not have been in between, what they were at an earlier look.
+    pub fn changed_since<'v>(
+        &'v self,
+        before: &'v Verified,
+    ) -> impl Iterator<Item = &'v Mapping> + 'v {
+        let (now, before) = (&self.versions.tables, &before.versions.tables);
+        let changed = move |(at, _): &(usize, &VerifiedTable)| now.get(at) != before.get(at);
+        let tables = self.tables.iter().enumerate().filter(changed);
+        tables.map(|(_, table)| &*table.mapping)
+    }
 }
 
 type Row = Vec<Option<String>>;
 
-/// Looks at everything. The same answer twice means that nothing changed in between.
+/// Looks at everything. The same versions twice mean that nothing changed in between.
 ///
 /// # Errors
 /// [`Error::Setup`] for the first thing that must be set right.
@@ -31,14 +57,32 @@ pub async fn verify(
     client: &Client,
     mappings: &[Mapping],
     publication: &str,
-) -> Result<Vec<Verified>, Error> {
-    let user = server(client).await?;
-    let mut verified = Vec::new();
+) -> Result<Verified, Error> {
+    let (user, version) = server(client).await?;
+    let look = catalog::statement(mappings, publication, version);
+    let versions = versions(client, &look).await?;
+    let mut tables = Vec::new();
     for mapping in mappings {
-        verified.push(table(client, mapping, &user).await?);
+        tables.push(table(client, mapping, &user).await?);
     }
     published(client, mappings, publication).await?;
-    Ok(verified)
+    Ok(Verified {
+        tables,
+        versions,
+        look: look.into(),
+    })
+}
+
+async fn versions(client: &Client, look: &str) -> Result<Versions, Error> {
+    let messages = client.simple_query(look).await;
+    let messages = messages.map_err(|error| Error::Unreachable(said(&error)))?;
+    let mut versions = Versions::default();
+    for message in &messages {
+        if let SimpleQueryMessage::Row(row) = message {
+            versions.take(row);
+        }
+    }
+    Ok(versions)
 }
 
 /// Runs statements; hands out the rows of all.
@@ -69,8 +113,8 @@ fn setup<T>(message: String) -> Result<T, Error> {
     Err(Error::Setup(message))
 }
 
-/// Checks the server and the role; tells the role.
-async fn server(client: &Client) -> Result<String, Error> {
+/// Checks the server and the role; tells the role and the server's version.
+async fn server(client: &Client) -> Result<(String, u32), Error> {
     let found = rows(
         client,
         "SELECT current_setting('server_version_num'), current_setting('wal_level'), \
@@ -112,7 +156,7 @@ async fn server(client: &Client) -> Result<String, Error> {
             "the role {user} may not follow changes; run ALTER ROLE {user} REPLICATION"
         ));
     }
-    Ok(user)
+    Ok((user, version))
 }
 
 struct Index {
@@ -121,7 +165,7 @@ struct Index {
     is_identity: bool,
 }
 
-async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verified, Error> {
+async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<VerifiedTable, Error> {
     let shown = mapping.shown();
     let name = &mapping.name;
     let found = rows(
@@ -130,7 +174,7 @@ async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verifie
             "SELECT c.oid, c.relkind, c.relreplident, row_security_active(c.oid), \
              has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'), \
              has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'), \
-             c.relpersistence, c.relfilenode \
+             c.relpersistence \
              FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} AND c.relname = {}",
             literal(&mapping.schema),
             literal(&mapping.table)
@@ -181,10 +225,9 @@ async fn table(client: &Client, mapping: &Mapping, user: &str) -> Result<Verifie
     let indexes = indexes(client, number).await?;
     unique(&mut mapping, &indexes)?;
     identity(&mapping, cell(row, 2), &indexes)?;
-    Ok(Verified {
+    Ok(VerifiedTable {
         mapping: Arc::new(mapping),
         number,
-        file: cell(row, 7).parse().unwrap_or(0),
     })
 }
 

@@ -8,6 +8,7 @@ use futures::StreamExt;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
 
+use crate::catalog::Versions;
 use crate::connect::Pool;
 use crate::error::{Error, said};
 use crate::mapping::Mapping;
@@ -79,7 +80,7 @@ async fn read(
     }
     };
     let mut messages = pin!(client.simple_query_raw(sql).await.map_err(failed)?);
-    // BEGIN, the snapshot, two statements for each range, the position, COMMIT.
+    // BEGIN, SET, the snapshot, two statements for each range, the position, COMMIT.
     let mut statement = 0;
     let (mut snapshot, mut lsn) = (None, None);
     let mut rows: Vec<Row> = Vec::new();
@@ -93,12 +94,12 @@ async fn read(
             SimpleQueryMessage::Row(row) => row,
             _ => continue,
         };
-        if statement == 1 {
+        if statement == 2 {
             snapshot = row.get(0).and_then(Snapshot::parse);
-        } else if statement == 2 + 2 * asked.len() {
+        } else if statement == 3 + 2 * asked.len() {
             lsn = row.get(0).and_then(parse_lsn);
-        } else if let Some((range, mapping, number)) = asked.get((statement - 2) / 2) {
-            if statement % 2 == 0 {
+        } else if let Some((range, mapping, number)) = asked.get((statement - 3) / 2) {
+            if statement % 2 == 1 {
                 if row.get(0).and_then(|text| text.parse().ok()) != Some(*number) {
                     return Err(Error::Setup(format!(
                         "the table {} is another than before",
@@ -230,21 +231,39 @@ pub async fn write(pool: &Pool, mappings: &[Arc<Mapping>], write: &Write) -> Res
     Ok(landed)
 }
 
-/// Where PostgreSQL is, and which transactions have ended there.
-pub async fn beat(pool: &Pool) -> Result<(Lsn, Snapshot), Error> {
-    let sql = "SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text";
-    let row = one(pool, sql).await?;
+/// How PostgreSQL is.
+pub struct Beat {
+    pub lsn: Lsn,
+    /// Which transactions have ended.
+    pub snapshot: Snapshot,
+    pub versions: Versions,
+}
+
+/// Asks how PostgreSQL is; `look` asks for the versions of its catalogs, if it is not empty.
+pub async fn beat(pool: &Pool, look: &str) -> Result<Beat, Error> {
+    let sql =
+        format!("SELECT pg_current_wal_insert_lsn()::text, pg_current_snapshot()::text; {look}");
+    let mut rows = rows(pool, &sql).await?.into_iter();
+    let row = rows.next();
     let found = row.and_then(|row| Some((parse_lsn(row.get(0)?)?, Snapshot::parse(row.get(1)?)?)));
-    found.ok_or_else(|| Error::Unreachable("PostgreSQL does not tell its position".to_owned()))
+    let (lsn, snapshot) = found
+        .ok_or_else(|| Error::Unreachable("PostgreSQL does not tell its position".to_owned()))?;
+    let mut versions = Versions::default();
+    rows.for_each(|row| versions.take(&row));
+    Ok(Beat {
+        lsn,
+        snapshot,
+        versions,
+    })
 }
 
 /// Has PostgreSQL write all of its log that commits need, so that the stream goes on to there.
 pub async fn nudge(pool: &Pool) -> Result<(), Error> {
-    one(pool, "SELECT pg_logical_emit_message(true, 'larder', '')").await?;
+    rows(pool, "SELECT pg_logical_emit_message(true, 'larder', '')").await?;
     Ok(())
 }
 
-async fn one(pool: &Pool, sql: &str) -> Result<Option<SimpleQueryRow>, Error> {
+async fn rows(pool: &Pool, sql: &str) -> Result<Vec<SimpleQueryRow>, Error> {
     let connection = pool.get().await?;
     let messages = connection.client().simple_query(sql).await;
     let messages = messages.map_err(|error| {
@@ -254,8 +273,9 @@ async fn one(pool: &Pool, sql: &str) -> Result<Option<SimpleQueryRow>, Error> {
         ))
     })?;
     connection.give_back();
-    Ok(messages.into_iter().find_map(|message| match message {
+    let rows = messages.into_iter().filter_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
-    }))
+    });
+    Ok(rows.collect())
 }

@@ -18,6 +18,7 @@ mod figures;
 mod loading;
 mod outages;
 mod proxy;
+mod publication;
 mod random;
 mod setup;
 mod tls;

@@ -52,14 +52,14 @@ fn change(sql: &mut Sql, dice: &mut Dice) {
 }
 
 /// Keys and values in turn, as RANGE answers them.
-fn answer(rows: &[(String, String)]) -> String {
+pub(super) fn answer(rows: &[(String, String)]) -> String {
     let shown = rows
         .iter()
         .map(|(key, value)| format!("|${}|{key}|${}|{value}", key.len(), value.len()));
     format!("*{}{}", rows.len() * 2, shown.collect::<String>())
 }
 
-fn model(sql: &mut Sql, query: &str) -> Vec<(String, String)> {
+pub(super) fn model(sql: &mut Sql, query: &str) -> Vec<(String, String)> {
     let rows = sql.rows(query);
     let pair = |row: &String| {
         row.split_once(',')
@@ -71,7 +71,7 @@ fn model(sql: &mut Sql, query: &str) -> Vec<(String, String)> {
 }
 
 /// Asks until it can be answered: that a connection was cut may be noticed late.
-fn ask(client: &mut Client, read: &str) -> String {
+pub(super) fn ask(client: &mut Client, read: &str) -> String {
     let mut answer = String::new();
     client.until(read, |client| {
         answer = client.ask(read);
