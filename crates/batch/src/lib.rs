@@ -24,7 +24,7 @@ pub mod manifest;
 pub mod segment;
 pub mod version;
 
-pub use build::{BuildOptions, BuildProgress, Builder, OnDuplicate, RowWriter};
+pub use build::{BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter};
 pub use error::Error;
 pub use fault::fault_point;
 pub use manifest::{Manifest, SegmentDigest, SegmentEntry};

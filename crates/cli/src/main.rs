@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod demo;
 mod failure;
+mod in_place;
 mod interrupt;
 mod output;
 mod progress;
@@ -35,6 +36,10 @@ enum Command {
     Build(build::BuildCommand),
     /// Build a version and make it live on a server
     Push(push::PushArgs),
+    /// Print values of a version where its files lie, without a server
+    Get(in_place::GetArgs),
+    /// Print every record of a version where its files lie, as JSON lines
+    Dump(in_place::DumpArgs),
     /// Look at stores, check them, roll them back
     #[command(subcommand)]
     Store(store::StoreCommand),
@@ -50,6 +55,8 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Build(command) => build::run(command),
         Command::Push(args) => push::run(args),
+        Command::Get(args) => in_place::get(args),
+        Command::Dump(args) => in_place::dump(args),
         Command::Store(command) => store::run(command),
         Command::Config(command) => config::run(command),
         Command::Demo(args) => demo::run(args),

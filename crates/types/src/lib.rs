@@ -10,6 +10,7 @@ mod integer;
 mod names;
 mod slot;
 mod units;
+mod which;
 
 pub use checksum::checksum32;
 pub use date::civil_date;
@@ -18,6 +19,7 @@ pub use integer::integer;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use slot::{SLOTS, SlotPrefix, slot_of};
 pub use units::{ByteSize, ByteSizeError};
+pub use which::WhichVersion;
 
 /// The longest key, in bytes. The shortest is one byte.
 pub const KEY_BYTES_MAX: usize = 64 * 1024;

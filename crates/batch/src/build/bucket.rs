@@ -6,14 +6,24 @@
 use larder_types::key_hash;
 
 use super::OnDuplicate;
+use super::collect::{CollectAs, Collected};
 use super::spill::{Held, Place, Rows, Spill};
-use crate::error::Error;
+use crate::error::{Error, show_key};
 
 #[derive(Default)]
 pub struct Bucket {
     chunks: Vec<Held>,
     pub rows: u64,
     pub inline_bytes: u64,
+}
+
+/// What becomes of rows that share a key.
+#[derive(Clone, Copy)]
+pub struct Duplicates {
+    pub policy: OnDuplicate,
+    pub collect_as: CollectAs,
+    /// What is collected may be no longer.
+    pub value_bytes_max: u64,
 }
 
 /// Takes the records that are left, in (hash, key) order.
@@ -49,7 +59,7 @@ impl Bucket {
     pub fn emit(
         self,
         spill: &Spill,
-        on_duplicate: OnDuplicate,
+        duplicates: Duplicates,
         bytes_max: u64,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
@@ -66,15 +76,15 @@ impl Bucket {
                     Place::File { offset, size } => spill.read(offset, size)?,
                 });
             }
-            return emit_sorted(&chunks, on_duplicate, emit);
+            return emit_sorted(&chunks, duplicates, emit);
         }
-        self.emit_in_passes(spill, on_duplicate, total.div_ceil(bytes_max), emit)
+        self.emit_in_passes(spill, duplicates, total.div_ceil(bytes_max), emit)
     }
 
     fn emit_in_passes(
         &self,
         spill: &Spill,
-        on_duplicate: OnDuplicate,
+        duplicates: Duplicates,
         passes: u64,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
@@ -94,7 +104,7 @@ impl Bucket {
                     kept.push(row.seq, row.key, row.value, 0);
                 }
             })?;
-            emit_sorted(&[kept.bytes], on_duplicate, emit)?;
+            emit_sorted(&[kept.bytes], duplicates, emit)?;
         }
         Ok(())
     }
@@ -132,7 +142,7 @@ impl Bucket {
 
 fn emit_sorted(
     chunks: &[Vec<u8>],
-    on_duplicate: OnDuplicate,
+    duplicates: Duplicates,
     emit: &mut Emit<'_>,
 ) -> Result<(), Error> {
     let mut entries = Vec::new();
@@ -174,7 +184,7 @@ fn emit_sorted(
             });
         }
         for same in run.chunk_by(|a, b| row(a).0 == row(b).0) {
-            settle(same.iter().map(&row), same.len(), on_duplicate, hash, emit)?;
+            settle(same.iter().map(&row), same.len(), duplicates, hash, emit)?;
         }
     }
     Ok(())
@@ -184,22 +194,18 @@ fn emit_sorted(
 fn settle<'a>(
     mut rows: impl DoubleEndedIterator<Item = (&'a [u8], u64, &'a [u8])>,
     count: usize,
-    on_duplicate: OnDuplicate,
+    duplicates: Duplicates,
     hash: u64,
     emit: &mut Emit<'_>,
 ) -> Result<(), Error> {
     let first = rows.next().expect("a run has a row");
     let (key, _, value) = first;
-    match on_duplicate {
+    match duplicates.policy {
         OnDuplicate::Collect => {
-            let mut array = vec![b'['];
-            push_json(&mut array, value);
-            for (_, _, value) in rows {
-                array.push(b',');
-                push_json(&mut array, value);
-            }
-            array.push(b']');
-            emit(hash, key, &array)
+            let all = std::iter::once(first)
+                .chain(rows)
+                .map(|(_, _, value)| value);
+            emit(hash, key, &collect(duplicates, key, all, count)?)
         }
         OnDuplicate::Error if count > 1 => Err(Error::DuplicateKey { key: key.to_vec() }),
         OnDuplicate::Last => emit(hash, key, rows.next_back().unwrap_or(first).2),
@@ -207,11 +213,27 @@ fn settle<'a>(
     }
 }
 
-fn push_json(array: &mut Vec<u8>, value: &[u8]) {
-    if serde_json::from_slice::<serde::de::IgnoredAny>(value).is_ok() {
-        array.extend_from_slice(value);
-    } else {
-        let text = String::from_utf8_lossy(value);
-        serde_json::to_writer(array, &text).expect("a string is always JSON");
+fn collect<'a>(
+    duplicates: Duplicates,
+    key: &[u8],
+    values: impl Iterator<Item = &'a [u8]>,
+    count: usize,
+) -> Result<Vec<u8>, Error> {
+    let mut collected = Collected::new(duplicates.collect_as, count);
+    for value in values {
+        collected.push(value).map_err(|reason| {
+            let what = format!("a value of key {}", show_key(key));
+            Error::limit(what, reason)
+        })?;
+        if collected.len() as u64 > duplicates.value_bytes_max {
+            return Err(Error::limit(
+                format!("the {count} values of key {}", show_key(key)),
+                format!(
+                    "have more than {} bytes together; choose a longer key, or first or last instead of collect",
+                    duplicates.value_bytes_max
+                ),
+            ));
+        }
     }
+    Ok(collected.finish())
 }

@@ -17,6 +17,7 @@
 //!    of what was written.
 
 mod bucket;
+mod collect;
 mod spill;
 
 use std::fs;
@@ -38,7 +39,8 @@ use crate::segment::{
     Compression, LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
 };
 use crate::version::files;
-use bucket::Bucket;
+use bucket::{Bucket, Duplicates};
+pub use collect::CollectAs;
 use spill::{Chunk, Spill};
 
 /// What to do when rows share a key.
@@ -52,8 +54,8 @@ pub enum OnDuplicate {
     First,
     /// Keep the row that came last.
     Last,
-    /// Keep all: the value is a JSON array of the values, in input order. A value that is JSON
-    /// stands in it as it is, any other as a JSON string.
+    /// Keep all: the value is an array of the values, in input order, written as
+    /// [`BuildOptions::collect_as`] says.
     Collect,
 }
 
@@ -89,6 +91,8 @@ pub struct BuildOptions {
     pub block_size: Option<u32>,
     pub filter: bool,
     pub on_duplicate: OnDuplicate,
+    /// How [`OnDuplicate::Collect`] writes its arrays.
+    pub collect_as: CollectAs,
     pub value_bytes_max: u64,
 }
 
@@ -104,6 +108,7 @@ impl BuildOptions {
             block_size: None,
             filter: true,
             on_duplicate: OnDuplicate::Error,
+            collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
         }
     }
@@ -336,6 +341,11 @@ impl Builder {
             filter: self.options.filter,
         };
         let file = files::StreamingFile::create(&path)?;
+        let duplicates = Duplicates {
+            policy: self.options.on_duplicate,
+            collect_as: self.options.collect_as,
+            value_bytes_max: self.options.value_bytes_max,
+        };
         let io = || Error::io("write", &path);
         let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
         for bucket in buckets {
@@ -343,7 +353,7 @@ impl Builder {
             let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
             bucket.emit(
                 &self.spill,
-                self.options.on_duplicate,
+                duplicates,
                 work.bucket_bytes_max,
                 &mut |hash, key, value| writer.push(hash, key, value).map_err(io()),
             )?;

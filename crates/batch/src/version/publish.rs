@@ -52,6 +52,13 @@ impl StoreDir {
         Ok(StoreDir { path })
     }
 
+    /// The store whose folder this is, wherever it lies.
+    pub fn at(path: &Path) -> StoreDir {
+        StoreDir {
+            path: path.to_owned(),
+        }
+    }
+
     /// The names of the stores under a data folder, in order. Folders that cannot be stores are
     /// passed over.
     ///

@@ -289,7 +289,11 @@ fn duplicates_are_treated_as_told() {
     for (policy, a, c) in [
         (OnDuplicate::First, "1", "{\"z\": 1}"),
         (OnDuplicate::Last, "3", "{\"z\": 1}"),
-        (OnDuplicate::Collect, "[1,\"text\",3]", "[{\"z\": 1}]"),
+        (
+            OnDuplicate::Collect,
+            "[\"1\",\"text\",\"3\"]",
+            "[\"{\\\"z\\\": 1}\"]",
+        ),
     ] {
         let out = folder.path().join(format!("{policy:?}"));
         build(

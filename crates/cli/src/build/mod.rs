@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use larder_batch::{BuildOptions, Builder, Compression, Manifest, OnDuplicate};
+use larder_batch::{BuildOptions, Builder, CollectAs, Compression, Manifest, OnDuplicate};
 use larder_remote::Location;
 use larder_types::{ByteSize, StoreName};
 
@@ -26,6 +26,7 @@ Examples:
     larder build recs.parquet --store pymk --key member --out built/pymk
     larder build 'day/*.csv' --store prices --key sku --value price --out built/prices --on-duplicate last
     larder build s3://lake/recs/*.parquet --store pymk --key country,member --out s3://bucket/built/pymk
+    larder build songs.csv --store songs --key artist --value title --out built/songs --on-duplicate collect
 
 A built version can be pushed to any number of servers with `larder push`.";
 
@@ -82,7 +83,7 @@ pub struct BuildArgs {
     /// Leave out rows whose key or value column is null, instead of refusing the input
     #[arg(long, help_heading = "Rows")]
     pub skip_nulls: bool,
-    /// What to do when rows share a key: error, first, last or collect (a JSON array of the values)
+    /// What to do when rows share a key: error, first, last or collect (an array of all values)
     #[arg(
         long,
         value_name = "HOW",
@@ -90,6 +91,11 @@ pub struct BuildArgs {
         help_heading = "Rows"
     )]
     pub on_duplicate: OnDuplicate,
+    /// How `collect` writes the values of --value: text (JSON strings), json (each must be JSON and
+    /// stands as it is) or bytes (a MessagePack array of bin) [default: text]; values made of columns
+    /// become an array of their own format
+    #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
+    pub collect_as: Option<CollectAs>,
     /// How many segments the version is cut into
     #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Version")]
     pub partitions: u32,
@@ -139,6 +145,7 @@ impl BuildArgs {
             no_header: false,
             skip_nulls: false,
             on_duplicate: OnDuplicate::Error,
+            collect_as: None,
             partitions: 8,
             compress: Compression::None,
             no_filter: false,
@@ -146,6 +153,37 @@ impl BuildArgs {
             threads: None,
             temp: None,
         }
+    }
+
+    /// How the values of one key are collected. It follows from the options, never from the data.
+    ///
+    /// # Errors
+    /// When the options contradict each other.
+    fn collect_as(&self) -> Result<CollectAs, Failure> {
+        let own = match (&self.value, self.values) {
+            (Some(_), _) => CollectAs::Text,
+            (None, Some(Values::Msgpack)) => CollectAs::MessagePack,
+            (None, _) => CollectAs::Json,
+        };
+        let Some(asked) = self.collect_as else {
+            return Ok(own);
+        };
+        if self.on_duplicate != OnDuplicate::Collect {
+            return Err(Failure::usage(
+                "--collect-as is of --on-duplicate collect, which is not given",
+            ));
+        }
+        let fits = match self.value {
+            Some(_) => asked != CollectAs::MessagePack,
+            None => asked == own,
+        };
+        if fits {
+            return Ok(asked);
+        }
+        Err(Failure::usage(match self.value {
+            Some(_) => "--collect-as msgpack is for --values msgpack; a column of MessagePack is kept by --collect-as bytes".to_owned(),
+            None => format!("values made of columns are {own} and are collected as {own}; --collect-as {asked} is for --value COLUMN"),
+        }))
     }
 
     fn threads(&self) -> usize {
@@ -262,6 +300,7 @@ pub fn build_into(
         compression: args.compress,
         filter: !args.no_filter,
         on_duplicate: args.on_duplicate,
+        collect_as: args.collect_as()?,
         ..BuildOptions::new(store.clone())
     };
     let builder = Builder::new(options, out)?;

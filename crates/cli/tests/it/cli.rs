@@ -2,11 +2,13 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 19] = [
     &["serve"],
     &["build"],
     &["push"],
     &["demo"],
+    &["get"],
+    &["dump"],
     &["store", "list"],
     &["store", "info"],
     &["store", "get"],

@@ -1,10 +1,12 @@
 //! `larder` as its users run it: the binary, its files, its exit codes, a server of its own.
 
+mod build;
 mod cli;
 mod crash;
 mod demo;
 mod examples;
 mod fixture;
+mod in_place;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;

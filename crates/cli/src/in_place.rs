@@ -1,0 +1,182 @@
+//! `larder get` and `larder dump`: records of a version where its files lie, without a server.
+//!
+//! A path is a folder that `larder build` made, or a store's folder of a server (`<data>/stores/<name>`), whose
+//! live version is read unless another one is asked for. Nothing is locked and nothing written, so a server may
+//! run on the same folder. Output and exit codes are those of `larder store get` and `larder store dump`.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use larder_batch::{Manifest, StoreDir, Version};
+use larder_protocol::http::Record;
+use larder_types::{VersionId, WhichVersion};
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output;
+use crate::progress::{Progress, Unit};
+
+const EXIT_CODES: &str =
+    "Exits with 3 when there is no such key, version or folder, with 6 when the data is damaged.";
+
+#[derive(Args)]
+#[command(
+    after_help = format!("Examples:\n    larder get built/pymk 42\n    larder get larder-data/stores/pymk 42 43 --json\n    larder get larder-data/stores/pymk 42 --version 3\n\n{EXIT_CODES}")
+)]
+pub struct GetArgs {
+    /// A built version's folder, or a store's folder in a server's data folder
+    path: PathBuf,
+    /// The keys, without the store's name
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<OsString>,
+    /// Of a store's folder, a version that is not the live one
+    #[arg(long, value_name = "VERSION")]
+    version: Option<WhichVersion>,
+    /// Print an array of keys and values as JSON; the value of an absent key is null
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = format!("Examples:\n    larder dump built/pymk | head\n    larder dump larder-data/stores/pymk --version 3 | gzip > pymk-3.jsonl.gz\n\n{EXIT_CODES}")
+)]
+pub struct DumpArgs {
+    /// A built version's folder, or a store's folder in a server's data folder
+    path: PathBuf,
+    /// Of a store's folder, a version that is not the live one
+    #[arg(long, value_name = "VERSION")]
+    version: Option<WhichVersion>,
+    /// Accepted for uniformity: a dump is JSON lines in any case
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn get(args: GetArgs) -> Result<(), Failure> {
+    let version = open(&args.path, args.version)?;
+    let mut records = Vec::new();
+    let mut absent = Vec::new();
+    for key in &args.keys {
+        let key = key.as_bytes();
+        // No store holds the empty key.
+        let found = match key {
+            [] => None,
+            key => version.get(key)?,
+        };
+        match &found {
+            Some(value) if !args.json => {
+                output::print_bytes(value)?;
+                output::print_bytes(b"\n")?;
+            }
+            Some(value) => records.push(serde_json::json!(Record::from_bytes(key, value))),
+            None => {
+                let shown = String::from_utf8_lossy(key).into_owned();
+                records.push(serde_json::json!({ "key": shown, "value": null }));
+                absent.push(format!("{shown:?}"));
+            }
+        }
+    }
+    if args.json {
+        output::print_json(&records)?;
+    }
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "the version of {} in {} holds no key {}",
+        version.manifest().store,
+        version.path().display(),
+        absent.join(", ")
+    );
+    Err(Failure::with_code("ABSENT_KEY", message))
+}
+
+pub fn dump(args: DumpArgs) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let version = open(&args.path, args.version)?;
+    let total = version.manifest().record_count;
+    // Where the records themselves go to the screen, they are progress enough.
+    let progress = Progress::new(Unit::Records, "dumping", std::io::stdout().is_terminal());
+    const CHUNK_BYTES: usize = 64 << 10;
+    let mut lines = Vec::with_capacity(2 * CHUNK_BYTES);
+    for (done, record) in (1..).zip(version.iter()) {
+        let (key, value) = record?;
+        serde_json::to_writer(&mut lines, &Record::from_bytes(&key, &value))
+            .expect("a record is always JSON");
+        lines.push(b'\n');
+        if lines.len() >= CHUNK_BYTES {
+            output::print_bytes(&lines)?;
+            lines.clear();
+            progress.set("dumping", done, total);
+            if interrupt::is_interrupted() {
+                return Err(Failure::interrupted(
+                    "interrupted; what was printed is incomplete",
+                ));
+            }
+        }
+    }
+    output::print_bytes(&lines)
+}
+
+/// Opens the version that a path, and of a store's folder a version's number, name.
+fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
+    let shown = path.display();
+    let not_found = |message: String| Failure::with_code("NO_SUCH_VERSION", message);
+    if !path.exists() {
+        let is_url = path.to_str().is_some_and(|text| text.contains("://"));
+        return Err(match is_url {
+            true => Failure::usage(format!(
+                "{shown} is a URL; versions are read in place from folders of this machine: copy it here, or push it"
+            )),
+            false => not_found(format!("there is no folder {shown}")),
+        });
+    }
+    if path.join(Manifest::FILE).is_file() {
+        if which.is_some() {
+            return Err(Failure::usage(format!(
+                "{shown} is one version; --version is for a store's folder, which holds several"
+            )));
+        }
+        return Ok(Version::open(path)?);
+    }
+    let dir = StoreDir::at(path);
+    let kept = match path.is_dir() {
+        true => dir.versions()?,
+        false => Vec::new(),
+    };
+    if kept.is_empty() {
+        return Err(not_found(format!(
+            "{shown} holds no version; give a folder that `larder build` made, or the folder of a store, such as larder-data/stores/pymk"
+        )));
+    }
+    let id = match which.unwrap_or(WhichVersion::Live) {
+        WhichVersion::Number(id) if kept.contains(&id) => id,
+        WhichVersion::Number(id) => {
+            return Err(not_found(format!(
+                "{shown} holds no version {id}; it holds {}",
+                list(&kept)
+            )));
+        }
+        WhichVersion::Live => dir.live()?.ok_or_else(|| {
+            not_found(format!(
+                "no version in {shown} is live; name one with --version: {}",
+                list(&kept)
+            ))
+        })?,
+        WhichVersion::Previous => {
+            return Err(Failure::usage(format!(
+                "which version was live before is known to the server; name one by its number: {}",
+                list(&kept)
+            )));
+        }
+    };
+    Ok(Version::open(&dir.version_path(id))?)
+}
+
+fn list(ids: &[VersionId]) -> String {
+    let shown: Vec<String> = ids.iter().map(VersionId::to_string).collect();
+    shown.join(", ")
+}

@@ -1,0 +1,107 @@
+//! How people and programs name a version of a store: one spelling everywhere.
+//!
+//! `7`, `v7` and the folder's name `v0000000007` are the same; `live` is what reads see, and `previous` what a
+//! rollback without a version returns to. In JSON a number may stand for itself.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::VersionId;
+
+/// A version as it was named; see the module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhichVersion {
+    Number(VersionId),
+    Live,
+    Previous,
+}
+
+impl From<u64> for WhichVersion {
+    fn from(number: u64) -> WhichVersion {
+        WhichVersion::Number(VersionId(number))
+    }
+}
+
+impl fmt::Display for WhichVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WhichVersion::Number(id) => id.fmt(f),
+            WhichVersion::Live => f.write_str("live"),
+            WhichVersion::Previous => f.write_str("previous"),
+        }
+    }
+}
+
+impl FromStr for WhichVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<WhichVersion, String> {
+        match text {
+            "live" => return Ok(WhichVersion::Live),
+            "previous" => return Ok(WhichVersion::Previous),
+            _ => {}
+        }
+        let digits = text.strip_prefix('v').unwrap_or(text);
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match digits.parse() {
+            Ok(number) if is_number => Ok(WhichVersion::Number(VersionId(number))),
+            _ => {
+                let shown: String = text.chars().take(40).collect();
+                Err(format!(
+                    "{shown:?} is no version; write a number such as 7 (v7 and v0000000007 are the same), previous or live"
+                ))
+            }
+        }
+    }
+}
+
+impl Serialize for WhichVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            WhichVersion::Number(id) => serializer.serialize_u64(id.0),
+            word => serializer.collect_str(word),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WhichVersion {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WhichVersion, D::Error> {
+        struct NumberOrText;
+        impl de::Visitor<'_> for NumberOrText {
+            type Value = WhichVersion;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a version: a number such as 7, \"v7\", \"previous\" or \"live\"")
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<WhichVersion, E> {
+                Ok(number.into())
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WhichVersion, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(NumberOrText)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_one_meaning_however_it_is_spelled() {
+        for text in ["7", "v7", "v0000000007", "0000000007"] {
+            assert_eq!(text.parse(), Ok(WhichVersion::from(7)), "{text}");
+        }
+        assert_eq!("live".parse(), Ok(WhichVersion::Live));
+        assert_eq!("previous".parse(), Ok(WhichVersion::Previous));
+        for bad in ["", "v", "-1", "+7", "7.0", "latest", "99999999999999999999"] {
+            let error = bad.parse::<WhichVersion>().unwrap_err();
+            assert!(error.contains("is no version"), "{error}");
+        }
+    }
+}
