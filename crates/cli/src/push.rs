@@ -94,7 +94,11 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
         failure
     })?;
     staged.remove();
-    report(&args, &admin, &pull, started.elapsed())
+    let skipped_rows = match &source {
+        Source::Folder { skipped_rows, .. } => *skipped_rows,
+        Source::Url => None,
+    };
+    report(&args, &admin, &pull, skipped_rows, started.elapsed())
 }
 
 /// Makes the server pull `source` and waits until it is live.
@@ -160,6 +164,8 @@ fn label(state: PullState) -> &'static str {
 enum Source {
     Folder {
         path: PathBuf,
+        /// Rows that the build left out, if there was one.
+        skipped_rows: Option<u64>,
         _temp: Option<tempfile::TempDir>,
     },
     /// The input itself, which the server reaches.
@@ -184,6 +190,7 @@ impl Source {
         }
         Ok(Source::Folder {
             path: out,
+            skipped_rows: Some(built.skipped_rows),
             _temp: Some(temp),
         })
     }
@@ -197,7 +204,11 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
             let path = path
                 .canonicalize()
                 .map_err(Failure::io(format!("open {input}")))?;
-            return Ok(Some(Source::Folder { path, _temp: None }));
+            return Ok(Some(Source::Folder {
+                path,
+                skipped_rows: None,
+                _temp: None,
+            }));
         }
         return Ok(None);
     }
@@ -319,6 +330,7 @@ fn gates(args: &PushArgs) -> Result<Option<Gates>, Failure> {
     let gates = Gates {
         min_records: args.min_records,
         max_shrink_percent: args.max_shrink,
+        allow_empty: args.build.allow_empty,
         canary,
     };
     Ok((gates != Gates::default()).then_some(gates))
@@ -363,6 +375,7 @@ fn report(
     args: &PushArgs,
     admin: &AdminClient,
     pull: &PullStatus,
+    skipped_rows: Option<u64>,
     took: Duration,
 ) -> Result<(), Failure> {
     let store = admin.store(&args.store)?;
@@ -377,6 +390,7 @@ fn report(
             "live": !args.no_activate,
             "record_count": version.map(|version| version.record_count),
             "size_bytes": version.map(|version| version.size_bytes),
+            "skipped_rows": skipped_rows,
             "took_ms": took.as_millis() as u64,
         }));
     }

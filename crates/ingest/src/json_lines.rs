@@ -1,6 +1,6 @@
 //! JSON lines: one object per line. Values pass through as they are written, so numbers keep all their digits.
 //!
-//! Objects may differ in their fields; each must hold the key's. Of a field that is named twice, the last counts.
+//! Objects may differ in their fields; each must hold the key's, unless nulls are skipped. Of a field that is named twice, the last counts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use crate::csv::{CHUNK_BITS, check_encoding};
 use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack, emit_json_value};
 use crate::error::{At, Fault, FaultKind, one_line};
-use crate::options::{InputOptions, ValueSpec};
+use crate::options::{InputOptions, NullPolicy, ValueSpec};
 use crate::rows::Rows;
 use crate::run::{Task, Tasks};
 
@@ -126,12 +126,22 @@ fn push_line(line: &[u8], seq: u64, rows: &mut Rows<'_>) -> Result<(), Fault> {
     let made = make(&object, options, &mut key, &mut value);
     let pushed = match made {
         Ok(Made::Row) => rows.push(seq, &key, &value),
-        Ok(Made::NullKey(name)) => rows.null_key(&format!("key field {name:?} is null or missing")),
-        Ok(Made::NullValue(name)) => rows.null_value(name),
+        Ok(Made::NullKey(name)) => {
+            count_missing(&object, name, rows);
+            rows.null_key(&format!("key field {name:?} is null"))
+        }
+        Ok(Made::NullValue(name)) => {
+            count_missing(&object, name, rows);
+            rows.null_value(name)
+        }
         Err(fault) => Err(fault),
     };
     (rows.key, rows.value) = (key, value);
     pushed
+}
+
+fn count_missing(object: &Object<'_>, name: &str, rows: &mut Rows<'_>) {
+    rows.skipped_missing += u64::from(object.field(name).is_none());
 }
 
 enum Made<'o> {
@@ -152,7 +162,7 @@ fn make<'o>(
         if index > 0 {
             key.extend_from_slice(options.key_separator.as_bytes());
         }
-        match object.scalar(name)? {
+        match object.scalar(name, options.null_key)? {
             Scalar::Null => return Ok(Made::NullKey(name)),
             Scalar::Text(text) => key.extend_from_slice(text.as_bytes()),
             Scalar::Nested(_) => {
@@ -169,7 +179,7 @@ fn make<'o>(
             .filter(|(name, _)| !options.key.iter().any(|key| key == name))
     };
     match &options.value {
-        ValueSpec::Column(name) => match object.scalar(name)? {
+        ValueSpec::Column(name) => match object.scalar(name, options.null_value)? {
             Scalar::Null => return Ok(Made::NullValue(name)),
             Scalar::Text(text) => value.extend_from_slice(text.as_bytes()),
             Scalar::Nested(text) => value.extend_from_slice(text.as_bytes()),
@@ -206,10 +216,18 @@ enum Scalar<'l> {
 }
 
 impl<'l> Object<'l> {
-    /// The field's text: a string without quotes and escapes, or a number as it is written. Missing is
-    /// an error where it is the column's name that seems wrong: nothing of that name, not even null.
-    fn scalar(&self, name: &str) -> Result<Scalar<'l>, Fault> {
-        let Some((_, raw)) = self.0.iter().find(|(own, _)| own == name) else {
+    fn field(&self, name: &str) -> Option<&'l RawValue> {
+        let found = self.0.iter().find(|(own, _)| own == name);
+        found.map(|(_, raw)| *raw)
+    }
+
+    /// The field's text: a string without quotes and escapes, or a number as it is written. A field that is missing
+    /// is as one that is null where nulls are skipped; else it is an error, since the name seems wrong.
+    fn scalar(&self, name: &str, nulls: NullPolicy) -> Result<Scalar<'l>, Fault> {
+        let Some(raw) = self.field(name) else {
+            if nulls == NullPolicy::Skip {
+                return Ok(Scalar::Null);
+            }
             return Err(Fault {
                 at: At::File,
                 kind: FaultKind::Column {

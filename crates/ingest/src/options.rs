@@ -60,7 +60,8 @@ pub enum ValueSpec {
     MessagePack,
 }
 
-/// What happens to a row whose key (or single value column) is null.
+/// What happens to a row whose key (or single value column) is null. A field that a JSON object does not have
+/// is null too; an empty text is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NullPolicy {
     /// The run ends with an error that names the row.
@@ -146,5 +147,7 @@ pub struct Summary {
     pub rows: u64,
     /// Rows left out by [`NullPolicy::Skip`].
     pub skipped: u64,
+    /// Those of them whose object has no field of the key's, or value's, name at all.
+    pub skipped_missing: u64,
     pub bytes_read: u64,
 }

@@ -14,6 +14,8 @@ pub(crate) struct Rows<'a> {
     /// Rows that reached the sink.
     pub count: u64,
     pub skipped: u64,
+    /// Of these, for want of a field of the name.
+    pub skipped_missing: u64,
     /// Lines of the last text chunk, set by its task even when it fails.
     pub lines: u64,
     /// Room for a key or a value in the making; taken and put back by formats.
@@ -29,6 +31,7 @@ impl<'a> Rows<'a> {
             sink,
             count: 0,
             skipped: 0,
+            skipped_missing: 0,
             lines: 0,
             key: Vec::new(),
             value: Vec::new(),
@@ -53,10 +56,10 @@ impl<'a> Rows<'a> {
     #[cold]
     fn refuse(&mut self, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         if key.is_empty() {
-            return self.null_key(&format!(
-                "the key ({}) is empty",
+            return Err(Fault::file(format!(
+                "the key ({}) is empty; a key has at least one byte: give the row a key, or leave it out of the input",
                 self.options.key.join(", ")
-            ));
+            )));
         }
         if key.len() > KEY_BYTES_MAX {
             return Err(Fault::file(format!(

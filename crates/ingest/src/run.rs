@@ -80,6 +80,7 @@ pub fn ingest<'s>(
         long_chunk: Arc::default(),
         rows: AtomicU64::new(0),
         skipped: AtomicU64::new(0),
+        skipped_missing: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         faults: Mutex::new(BTreeMap::new()),
         budget: Budget::new(options.memory.0),
@@ -125,6 +126,7 @@ struct Run<'a> {
     long_chunk: Arc<LongChunk>,
     rows: AtomicU64,
     skipped: AtomicU64,
+    skipped_missing: AtomicU64,
     stop: AtomicBool,
     /// By file and task, so that the first in the data comes first.
     faults: Mutex<BTreeMap<(usize, u64), Fault>>,
@@ -198,6 +200,7 @@ impl Run<'_> {
         let mut first = 0;
         while let Some((file, number, task)) = self.take(options, &mut first, &mut buffer) {
             let (count, skipped) = (rows.count, rows.skipped);
+            let missing = rows.skipped_missing;
             rows.lines = 0;
             let result = guarded(|| task.run(file as u64, &buffer, &mut rows));
             if buffer.capacity() > BUFFER_KEPT_MAX {
@@ -209,6 +212,8 @@ impl Run<'_> {
             self.rows.fetch_add(rows.count - count, Ordering::Relaxed);
             self.skipped
                 .fetch_add(rows.skipped - skipped, Ordering::Relaxed);
+            self.skipped_missing
+                .fetch_add(rows.skipped_missing - missing, Ordering::Relaxed);
             if let Err(fault) = result {
                 return self.fail(file, number, fault);
             }
@@ -294,6 +299,7 @@ impl Run<'_> {
             files: self.slots.len() as u64,
             rows: self.rows.into_inner(),
             skipped: self.skipped.into_inner(),
+            skipped_missing: self.skipped_missing.into_inner(),
             bytes_read: self.bytes_read.load(Ordering::Relaxed),
         })
     }

@@ -76,6 +76,9 @@ pub struct Gates {
     /// The new version may hold at most this much fewer records than the live one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_shrink_percent: Option<f64>,
+    /// Lets a version without records replace one that has some; without it that is refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_empty: bool,
     /// Keys (without the store's prefix) that must have exactly these values.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub canary: Vec<Canary>,

@@ -80,9 +80,13 @@ pub struct BuildArgs {
     /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     pub no_header: bool,
-    /// Leave out rows whose key or value column is null, instead of refusing the input
+    /// Leave out rows whose key or value column is null, or missing from a JSON object, instead of
+    /// refusing the input; the summary counts them
     #[arg(long, help_heading = "Rows")]
     pub skip_nulls: bool,
+    /// Build a version also when there are no rows; pushed, it may replace one that has some
+    #[arg(long, help_heading = "Rows")]
+    pub allow_empty: bool,
     /// What to do when rows share a key: error, first, last or collect (an array of all values)
     #[arg(
         long,
@@ -144,6 +148,7 @@ impl BuildArgs {
             delimiter: None,
             no_header: false,
             skip_nulls: false,
+            allow_empty: false,
             on_duplicate: OnDuplicate::Error,
             collect_as: None,
             partitions: 8,
@@ -225,6 +230,8 @@ pub fn run(command: BuildCommand) -> Result<(), Failure> {
 /// What a build made.
 pub struct Built {
     pub manifest: Manifest,
+    /// Left out because what makes a record was null.
+    pub skipped_rows: u64,
     took: Duration,
 }
 
@@ -252,8 +259,16 @@ impl Built {
                 )
             }
         };
+        let skipped = match self.skipped_rows {
+            0 => String::new(),
+            1 => "; 1 row with a null key or value was left out".to_owned(),
+            rows => format!(
+                "; {} rows with a null key or value were left out",
+                count(rows)
+            ),
+        };
         format!(
-            "built {} records, {} in {partitions} partitions{share}, in {} ({} records/s)",
+            "built {} records, {} in {partitions} partitions{share}, in {} ({} records/s){skipped}",
             count(record_count),
             bytes(size_bytes),
             duration(self.took),
@@ -272,6 +287,7 @@ impl Built {
             "size_bytes": manifest.size_bytes,
             "partitions": manifest.partitions,
             "digest": manifest.digest,
+            "skipped_rows": self.skipped_rows,
             "took_ms": self.took.as_millis() as u64,
         })
     }
@@ -304,7 +320,7 @@ pub fn build_into(
         ..BuildOptions::new(store.clone())
     };
     let builder = Builder::new(options, out)?;
-    rows::feed(inputs, args, &memory, &builder, quiet)?;
+    let skipped_rows = rows::feed(inputs, args, &memory, &builder, quiet)?;
     interrupt::check()?;
     let progress = Progress::new(Unit::Records, "writing", quiet);
     let manifest = builder.finish(&|done| {
@@ -317,6 +333,7 @@ pub fn build_into(
     }
     Ok(Built {
         manifest,
+        skipped_rows,
         took: started.elapsed(),
     })
 }

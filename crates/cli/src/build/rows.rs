@@ -1,7 +1,7 @@
 //! Rows from files into the builder, and how the memory is shared between parsing and sorting.
 
 use larder_batch::{Builder, RowWriter};
-use larder_ingest::{Format, InputOptions, NullPolicy, RowSink, SinkError, ValueSpec};
+use larder_ingest::{Format, InputOptions, NullPolicy, RowSink, SinkError, Summary, ValueSpec};
 use larder_types::ByteSize;
 
 use super::{BuildArgs, Values};
@@ -42,14 +42,17 @@ impl Memory {
     }
 }
 
-/// Parses all inputs and hands their rows to the builder.
+/// Parses all inputs and hands their rows to the builder; says how many rows were left out.
+///
+/// # Errors
+/// When an input cannot be read, or holds no rows and that was not allowed.
 pub fn feed(
     inputs: &[String],
     args: &BuildArgs,
     memory: &Memory,
     builder: &Builder,
     quiet: bool,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     let options = input_options(inputs, args, memory)?;
     let progress = Progress::new(Unit::Bytes, "reading", quiet);
     let report = |done: larder_ingest::Progress| {
@@ -62,13 +65,45 @@ pub fn feed(
             until_check: 0,
         }))
     };
-    larder_ingest::ingest(&options, &sink, &report).map_err(|error| {
+    let done = larder_ingest::ingest(&options, &sink, &report).map_err(|error| {
         if interrupt::is_interrupted() {
             return Failure::interrupted("interrupted; nothing was left behind");
         }
         failure(error)
     })?;
-    Ok(())
+    refuse_empty(args, &done)?;
+    Ok(done.skipped)
+}
+
+/// A version of nothing is most often a fault before it: a job that wrote a header and no rows, a key of another name.
+fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
+    if done.rows > 0 {
+        return Ok(());
+    }
+    if done.skipped > 0 && done.skipped_missing == done.skipped {
+        let columns: Vec<&str> = args
+            .key
+            .iter()
+            .chain(&args.value)
+            .map(String::as_str)
+            .collect();
+        return Err(Failure::usage(format!(
+            "none of the {} rows has the fields that make a record ({}); correct --key, or --value",
+            done.skipped,
+            columns.join(", ")
+        )));
+    }
+    if args.allow_empty {
+        return Ok(());
+    }
+    let found = match done.skipped {
+        0 => "the input holds no rows".to_owned(),
+        skipped => format!("--skip-nulls left out all {skipped} rows of the input"),
+    };
+    Err(Failure::with_code(
+        "REFUSED",
+        format!("{found}; a version without records is built only with --allow-empty"),
+    ))
 }
 
 fn failure(error: larder_ingest::Error) -> Failure {

@@ -150,3 +150,65 @@ fn a_way_to_collect_that_does_not_fit_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn a_header_alone_is_no_data_set_unless_it_is_said_to_be_one() {
+    for (name, bytes) in [
+        ("in.csv", &b"k,v\n"[..]),
+        ("in.csv", b""),
+        ("in.jsonl", b"\n"),
+    ] {
+        let mut build = Build::of(name, bytes);
+        let error = build.refused(4, &[]);
+        assert!(error.contains("the input holds no rows"), "{error}");
+        assert!(error.contains("--allow-empty"), "{error}");
+        let out = build.ok(&["--allow-empty"]);
+        assert_eq!(run_ok(["dump", &out]), "");
+    }
+    let mut build = Build::of("in.csv", b"key,v\n");
+    let error = build.refused(2, &["--allow-empty"]);
+    assert!(error.contains("there is no column \"k\""), "{error}");
+}
+
+#[test]
+fn rows_without_a_key_are_skipped_when_told_and_counted() {
+    let rows = b"{\"k\":\"a\",\"v\":1}\n{\"v\":2}\n{\"k\":null,\"v\":3}\n{\"k\":\"b\"}\n";
+    let mut build = Build::of("in.jsonl", rows);
+    let error = build.refused(2, &[]);
+    assert!(error.contains("\"k\""), "{error}");
+    let (command, _) = build.command(&["--skip-nulls", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&run_ok(command)).unwrap();
+    assert_eq!(
+        (&report["record_count"], &report["skipped_rows"]),
+        (&2.into(), &2.into())
+    );
+    let (command, out) = build.command(&["--skip-nulls", "--value", "v"]);
+    let said = run_ok(command);
+    assert!(
+        said.contains("3 rows with a null key or value were left out"),
+        "{said}"
+    );
+    assert_eq!(get(&out, "a"), b"1");
+}
+
+#[test]
+fn an_empty_key_is_not_taken_for_null() {
+    let mut build = Build::of("in.csv", b"k,v\na,1\n,2\n");
+    let error = build.refused(1, &["--skip-nulls"]);
+    assert!(error.contains("the key (k) is empty"), "{error}");
+}
+
+#[test]
+fn a_key_that_no_row_has_is_a_wrong_name_and_not_a_reason_to_skip_all() {
+    let mut build = Build::of("in.jsonl", b"{\"key\":\"a\"}\n{\"key\":\"b\"}\n");
+    for more in [&["--skip-nulls"][..], &["--skip-nulls", "--allow-empty"]] {
+        let error = build.refused(2, more);
+        assert!(
+            error.contains("none of the 2 rows has the fields"),
+            "{error}"
+        );
+    }
+    let mut build = Build::of("in.jsonl", b"{\"k\":null}\n");
+    let error = build.refused(4, &["--skip-nulls"]);
+    assert!(error.contains("left out all 1 rows"), "{error}");
+}

@@ -246,3 +246,38 @@ fn with_a_password_commands_and_clients_must_give_it() {
         Some("WRONGPASS")
     );
 }
+
+#[test]
+fn nothing_does_not_replace_something_unless_it_is_meant() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    push(&server, folder.path(), "one", 10);
+    let header = write_csv(folder.path(), "header.csv", []);
+    let header = header.to_str().unwrap();
+    let error = run_failing(4, words(&server, &["push", header]));
+    assert!(error.contains("the input holds no rows"), "{error}");
+    // A version without records that was built elsewhere meets the server's own gate.
+    let built = folder.path().join("built");
+    let build = [
+        "build",
+        header,
+        "--store",
+        "s",
+        "--key",
+        "key",
+        "--allow-empty",
+    ];
+    run_ok(build.iter().chain(&["--out", built.to_str().unwrap()]));
+    let built = ["push", built.to_str().unwrap(), "--store", "s"];
+    let built = [&built[..], &["--server", &server.http]].concat();
+    let error = run_failing(4, &built);
+    assert!(
+        error.contains("holds no records and live version 1 has 10"),
+        "{error}"
+    );
+    assert_eq!(server.resp().get("s:1").unwrap().unwrap(), b"one-1");
+    run_ok([&built[..], &["--allow-empty"]].concat());
+    assert_eq!(server.resp().get("s:1").unwrap(), None);
+    run_ok(words(&server, &["push", header, "--allow-empty"]));
+    run_ok(words(&server, &["store", "rollback", "s", "1"]));
+}

@@ -21,6 +21,17 @@ pub fn check(
             "the new version holds {records} records and min_records asks for {min}; the live version is unchanged"
         )));
     }
+    if let Some((id, live)) = live
+        && records == 0
+        && !gates.allow_empty
+        && live.manifest().record_count > 0
+    {
+        return Err(Error::Refused(format!(
+            "the new version holds no records and live version {id} has {}; if that is meant, push with --allow-empty \
+             (allow_empty among the pull's gates); the live version is unchanged",
+            live.manifest().record_count
+        )));
+    }
     if let (Some(percent), Some((id, live))) = (gates.max_shrink_percent, live) {
         let before = live.manifest().record_count;
         let least = before as f64 * (1.0 - percent / 100.0);

@@ -313,6 +313,7 @@ impl Steps<'_> {
             max_shrink_percent: asked
                 .max_shrink_percent
                 .or(Some(configured.max_shrink_percent)),
+            allow_empty: asked.allow_empty,
             canary: asked.canary,
         }
     }
