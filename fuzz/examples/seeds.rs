@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
-use larder_batch::{Compression, Manifest, SegmentDigest, SegmentEntry};
+use larder_batch::{Built, Compression, Manifest, SegmentDigest, SegmentEntry};
 use larder_journal::Entry;
 use larder_journal::format::{FileHeader, FileKind, Totals};
 use larder_types::{PartitionId, key_hash};
@@ -85,7 +85,21 @@ fn segments() -> Result<(), Box<dyn std::error::Error>> {
 
 fn manifests() -> Result<(), Box<dyn std::error::Error>> {
     let folder = folder("manifest")?;
-    for partitions in [1u32, 3] {
+    let built = Built {
+        by: "larder 0.1.0".to_owned(),
+        at: 1_700_000_000,
+        inputs: vec!["day/*.csv".to_owned()],
+        key: vec!["sku".to_owned()],
+        value: "column".to_owned(),
+        value_column: Some("price".to_owned()),
+        options: [("on-duplicate".to_owned(), "last".to_owned())].into(),
+        ..Built::default()
+    };
+    for (name, partitions, built) in [
+        ("1-partitions", 1u32, None),
+        ("3-partitions", 3, None),
+        ("built", 1, Some(built)),
+    ] {
         let segment = |partition: u32| SegmentEntry {
             file: larder_batch::manifest::segment_file(partition),
             partition: PartitionId(partition),
@@ -95,7 +109,7 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             digest: SegmentDigest::new().finish_hex(),
         };
         let manifest = Manifest {
-            format: Manifest::FORMAT,
+            format: Manifest::format_of(built.as_ref()),
             store: "pymk".parse()?,
             partitions,
             record_count: 5 * u64::from(partitions),
@@ -104,12 +118,10 @@ fn manifests() -> Result<(), Box<dyn std::error::Error>> {
             size_bytes: 1234 * u64::from(partitions),
             compression: Compression::Zstd { level: 3 },
             segments: (0..partitions).map(segment).collect(),
+            built,
             digest: String::new(),
         };
-        fs::write(
-            folder.join(format!("{partitions}-partitions.seed")),
-            manifest.encode(),
-        )?;
+        fs::write(folder.join(format!("{name}.seed")), manifest.encode())?;
     }
     Ok(())
 }

@@ -17,6 +17,7 @@
 //! Read `segment` first: the format is there.
 
 pub mod build;
+mod built;
 pub mod diff;
 mod error;
 mod fault;
@@ -25,6 +26,7 @@ pub mod segment;
 pub mod version;
 
 pub use build::{BuildOptions, BuildProgress, Builder, CollectAs, OnDuplicate, RowWriter};
+pub use built::Built;
 pub use error::Error;
 pub use fault::fault_point;
 pub use manifest::{Manifest, SegmentDigest, SegmentEntry};

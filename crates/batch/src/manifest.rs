@@ -1,14 +1,16 @@
 //! The manifest: what a version holds, with a digest per segment and one of its own.
 //!
 //! A built version is a folder with `manifest.json` and the segments it names. The manifest is
-//! written last. Its own digest is the XXH3-128 of the file with the digest's value left empty, so
-//! a changed byte anywhere in it is found.
+//! written last. Its own digest is the XXH3-128 of the file with the digest's value left empty; what it
+//! says of its build (`built`, from format 2 on) has another and is left out, so that the same data has the
+//! same digest. A changed byte anywhere is found.
 
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use larder_types::{PartitionId, SLOTS, StoreName};
 
+use crate::built::Built;
 use crate::error::Error;
 use crate::segment::Compression;
 
@@ -49,6 +51,9 @@ pub struct Manifest {
     pub size_bytes: u64,
     pub compression: Compression,
     pub segments: Vec<SegmentEntry>,
+    /// How it was built; absent from format 1, and where who built it did not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub built: Option<Built>,
     pub digest: String,
 }
 
@@ -86,7 +91,8 @@ pub fn segment_file(partition: u32) -> String {
 
 impl Manifest {
     pub const FILE: &str = "manifest.json";
-    pub const FORMAT: u32 = 1;
+    /// Of a manifest that says how it was built; without that it is of format 1.
+    pub const FORMAT: u32 = 2;
     /// No manifest is longer: 16,384 segments of some 250 bytes.
     pub const SIZE_MAX: u64 = 16 << 20;
 
@@ -94,9 +100,18 @@ impl Manifest {
     pub fn encode(&self) -> Vec<u8> {
         let sealed = Manifest {
             digest: self.digest_now(),
+            built: self.built.as_ref().map(Built::sealed),
             ..self.clone()
         };
         sealed.text()
+    }
+
+    /// The format that a manifest has, with or without what it says of its build.
+    pub fn format_of(built: Option<&Built>) -> u32 {
+        match built {
+            Some(_) => Self::FORMAT,
+            None => 1,
+        }
     }
 
     /// # Errors
@@ -105,14 +120,18 @@ impl Manifest {
         let damaged = |detail: String| Error::corrupted(format!("manifest {place}"), detail);
         let manifest: Manifest =
             serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
-        if manifest.format != Self::FORMAT {
+        if manifest.format != Self::format_of(manifest.built.as_ref()) {
             return Err(damaged(format!(
-                "it is of format {}, this larder reads {}",
+                "it is of format {}, this larder reads 1 and {}",
                 manifest.format,
                 Self::FORMAT
             )));
         }
-        if manifest.digest != manifest.digest_now() || manifest.text() != bytes {
+        let is_intact = |built: &Built| built.digest == built.digest_now();
+        if manifest.digest != manifest.digest_now()
+            || !manifest.built.as_ref().is_none_or(is_intact)
+            || manifest.text() != bytes
+        {
             return Err(damaged("its digest does not fit its contents".to_owned()));
         }
         manifest
@@ -124,6 +143,8 @@ impl Manifest {
     /// The digest as it should be. Two versions with one digest hold the same bytes.
     pub fn digest_now(&self) -> String {
         let open = Manifest {
+            format: Self::format_of(None),
+            built: None,
             digest: String::new(),
             ..self.clone()
         };
@@ -178,7 +199,7 @@ mod tests {
             digest: SegmentDigest::new().finish_hex(),
         };
         Manifest {
-            format: Manifest::FORMAT,
+            format: 1,
             store: "pymk".parse().expect("name"),
             partitions,
             record_count: u64::from(partitions),
@@ -187,6 +208,7 @@ mod tests {
             size_bytes: 10 * u64::from(partitions),
             compression: Compression::None,
             segments: (0..partitions).map(segment).collect(),
+            built: None,
             digest: String::new(),
         }
     }
@@ -207,12 +229,41 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_a_manifest_is_found() {
-        let bytes = example(2).encode();
-        assert_eq!(Manifest::decode("m", &bytes).expect("intact").partitions, 2);
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Manifest::decode("m", &damaged).is_err(), "bit {bit}");
+        for manifest in [example(2), told(example(2), "recs.parquet")] {
+            let bytes = manifest.encode();
+            assert_eq!(Manifest::decode("m", &bytes).expect("intact").partitions, 2);
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                assert!(Manifest::decode("m", &damaged).is_err(), "bit {bit}");
+            }
+        }
+    }
+
+    fn told(manifest: Manifest, input: &str) -> Manifest {
+        Manifest {
+            format: 2,
+            built: Some(Built {
+                by: "larder 0.1.0".to_owned(),
+                at: 1_700_000_000,
+                inputs: vec![input.to_owned()],
+                key: vec!["member".to_owned()],
+                value: "json".to_owned(),
+                ..Built::default()
+            }),
+            ..manifest
+        }
+    }
+
+    #[test]
+    fn how_it_was_built_does_not_change_what_it_is() {
+        let plain = Manifest::decode("m", &example(2).encode()).expect("intact");
+        assert!(plain.built.is_none());
+        for input in ["recs.parquet", "s3://lake/recs.parquet"] {
+            let told = told(example(2), input);
+            let read = Manifest::decode("m", &told.encode()).expect("intact");
+            assert_eq!(read.digest, plain.digest);
+            assert_eq!(read.built.expect("told").inputs, [input]);
         }
     }
 

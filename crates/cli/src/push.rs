@@ -177,6 +177,11 @@ impl Source {
         if let [input] = args.inputs.as_slice()
             && let Some(built) = built_version(input)?
         {
+            if let Some(options) = args.build.given.for_building() {
+                return Err(Failure::usage(format!(
+                    "{input} is a built version, and {options} would only bear on building one; leave that out, or push the files that it was built from"
+                )));
+            }
             return Ok(built);
         }
         if !admin.is_local() && args.via.is_none() {

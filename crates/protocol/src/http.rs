@@ -3,6 +3,8 @@
 //! Times are whole seconds since 1970 in UTC; sizes are bytes. A field that may be unknown is
 //! written as `null`. Requests refuse unknown fields; answers may gain fields in any release.
 
+use std::collections::BTreeMap;
+
 use larder_types::StoreName;
 use serde::{Deserialize, Serialize};
 
@@ -49,6 +51,30 @@ pub struct VersionStatus {
     /// A crash came before it was verified and judged: a swap to it does that first.
     #[serde(default)]
     pub unchecked: bool,
+    /// From what and how it was built; `null` of versions whose builder did not say.
+    #[serde(default)]
+    pub built: Option<BuiltStatus>,
+}
+
+/// What a version's manifest says of its build.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BuiltStatus {
+    /// The program and its version.
+    pub by: String,
+    pub at: u64,
+    /// As they were named to the build, without credentials.
+    pub inputs: Vec<String>,
+    /// How many inputs there were beside these.
+    pub more_inputs: u64,
+    /// The columns that make the key.
+    pub key: Vec<String>,
+    /// `json` or `msgpack` for values made of columns, `column` for the bytes of one.
+    pub value: String,
+    pub value_column: Option<String>,
+    /// How the array is written that every value is, if they were collected.
+    pub collect_as: Option<String>,
+    /// The other options that were given and bear on the version.
+    pub options: BTreeMap<String, String>,
 }
 
 /// `POST /v1/stores/{store}/pull`.

@@ -30,6 +30,7 @@ use larder_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::built::Built;
 use crate::error::{Error, show_key};
 use crate::fault::fault_point;
 use crate::manifest::{
@@ -94,6 +95,8 @@ pub struct BuildOptions {
     /// How [`OnDuplicate::Collect`] writes its arrays.
     pub collect_as: CollectAs,
     pub value_bytes_max: u64,
+    /// What the manifest says of the build.
+    pub built: Option<Built>,
 }
 
 impl BuildOptions {
@@ -110,6 +113,7 @@ impl BuildOptions {
             on_duplicate: OnDuplicate::Error,
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
+            built: None,
         }
     }
 
@@ -233,7 +237,7 @@ impl Builder {
         fault_point("build.segments");
         let sum = |of: fn(&SegmentSummary) -> u64| entries.iter().map(of).sum::<u64>();
         let manifest = Manifest {
-            format: Manifest::FORMAT,
+            format: Manifest::format_of(self.options.built.as_ref()),
             store: self.options.store.clone(),
             partitions: self.options.partitions,
             record_count: sum(|s| s.record_count),
@@ -245,6 +249,7 @@ impl Builder {
                 .zip(&entries)
                 .map(|(partition, summary)| self.entry(partition, summary))
                 .collect(),
+            built: self.options.built.take(),
             digest: String::new(),
         };
         let bytes = manifest.encode();

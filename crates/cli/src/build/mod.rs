@@ -6,6 +6,7 @@
 //!
 //! Read `rows` for how rows get from files into the builder and how the memory is shared.
 
+mod given;
 mod rows;
 
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, bytes, count, duration, rate};
 use crate::progress::{Progress, Unit};
+use given::Given;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -52,6 +54,8 @@ pub struct BuildCommand {
 /// How rows become a version; `larder build` and `larder push` share it.
 #[derive(Args, Clone)]
 pub struct BuildArgs {
+    #[command(flatten)]
+    pub given: Given,
     /// The column, or columns, that make the key
     #[arg(
         long,
@@ -141,6 +145,7 @@ impl BuildArgs {
     /// JSON lines keyed by one field, all else at its default: what the demo builds.
     pub fn json_lines(key: &str) -> BuildArgs {
         BuildArgs {
+            given: Given::default(),
             key: vec![key.to_owned()],
             value: None,
             values: None,
@@ -189,6 +194,32 @@ impl BuildArgs {
             Some(_) => "--collect-as msgpack is for --values msgpack; a column of MessagePack is kept by --collect-as bytes".to_owned(),
             None => format!("values made of columns are {own} and are collected as {own}; --collect-as {asked} is for --value COLUMN"),
         }))
+    }
+
+    /// What the manifest is to say of a build of these inputs.
+    fn provenance(&self, inputs: &[String]) -> Result<larder_batch::Built, Failure> {
+        let (value, value_column) = match (&self.value, self.values) {
+            (Some(column), _) => ("column", Some(column.clone())),
+            (None, Some(Values::Msgpack)) => ("msgpack", None),
+            (None, _) => ("json", None),
+        };
+        let collect_as = self.collect_as()?;
+        Ok(larder_batch::Built {
+            by: format!("larder {}", env!("CARGO_PKG_VERSION")),
+            at: build_time()?,
+            inputs: inputs
+                .iter()
+                .take(larder_batch::Built::INPUTS_MAX)
+                .map(|input| shown(input))
+                .collect(),
+            more_inputs: inputs.len().saturating_sub(larder_batch::Built::INPUTS_MAX) as u64,
+            key: self.key.clone(),
+            value: value.to_owned(),
+            value_column,
+            collect_as: (self.on_duplicate == OnDuplicate::Collect).then_some(collect_as),
+            options: self.given.of_version(),
+            digest: String::new(),
+        })
     }
 
     fn threads(&self) -> usize {
@@ -306,6 +337,12 @@ pub fn build_into(
             "--key is missing: name the column, or columns, that make the key, such as --key member",
         ));
     }
+    let is_built = |input: &&String| Path::new(input).join(Manifest::FILE).is_file();
+    if let Some(built) = inputs.iter().find(is_built) {
+        return Err(Failure::usage(format!(
+            "{built} is a built version, not rows to build from; push it by itself: larder push {built} --store {store}"
+        )));
+    }
     let started = Instant::now();
     let memory = rows::Memory::share(args.memory, args.threads())?;
     let options = BuildOptions {
@@ -317,6 +354,7 @@ pub fn build_into(
         filter: !args.no_filter,
         on_duplicate: args.on_duplicate,
         collect_as: args.collect_as()?,
+        built: Some(args.provenance(inputs)?),
         ..BuildOptions::new(store.clone())
     };
     let builder = Builder::new(options, out)?;
@@ -407,6 +445,32 @@ pub fn temp_folder(parent: Option<&Path>) -> Result<tempfile::TempDir, Failure> 
     .map_err(Failure::io(
         "make a temporary folder; choose another place with --temp",
     ))
+}
+
+/// An input for people: a URL without credentials and query, a path as it was given.
+fn shown(input: &str) -> String {
+    match input.contains("://") {
+        true => {
+            Location::parse(input).map_or_else(|_| "a URL".to_owned(), |place| place.to_string())
+        }
+        false => input.to_owned(),
+    }
+}
+
+/// Seconds since 1970. `SOURCE_DATE_EPOCH` overrules the clock, for builds that are to be the same byte for byte.
+fn build_time() -> Result<u64, Failure> {
+    const FIXED: &str = "SOURCE_DATE_EPOCH";
+    match std::env::var(FIXED) {
+        Err(_) => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            Ok(now.map_or(0, |since| since.as_secs()))
+        }
+        Ok(text) => text.parse().map_err(|_| {
+            Failure::usage(format!(
+                "{FIXED} is {text:?}; it is to be seconds since 1970"
+            ))
+        }),
+    }
 }
 
 /// A path or URL of the command line.

@@ -1,7 +1,7 @@
 //! `larder store list` and `larder store info`: what is there.
 
 use clap::Args;
-use larder_protocol::http::{PullStatus, StoreStatus, VersionStatus};
+use larder_protocol::http::{BuiltStatus, PullStatus, StoreStatus, VersionStatus};
 use larder_types::StoreName;
 
 use crate::connection::ServerArgs;
@@ -117,12 +117,65 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
             version.partitions.to_string(),
             version.compression.clone(),
             version.pulled_at.map_or("-".to_owned(), output::time),
-            version.source.clone().unwrap_or_else(|| "-".to_owned()),
+            source(version),
         ]);
     }
     text.push('\n');
     text.push_str(&table.render());
+    for version in &store.versions {
+        if let Some(built) = &version.built {
+            text.push_str(&format!(
+                "\nversion {}: {}",
+                version.version,
+                built_line(built)
+            ));
+        }
+    }
     output::print_line(&text)
+}
+
+/// What the version was built from, if that is known; else where it was pulled from.
+fn source(version: &VersionStatus) -> String {
+    match &version.built {
+        Some(built) => inputs(built, 3),
+        None => version.source.clone().unwrap_or_else(|| "-".to_owned()),
+    }
+}
+
+fn inputs(built: &BuiltStatus, most: usize) -> String {
+    let mut shown = built
+        .inputs
+        .iter()
+        .take(most)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    let more = built.inputs.len().saturating_sub(most) as u64 + built.more_inputs;
+    if more > 0 {
+        shown.push_str(&format!(" and {} more", count(more)));
+    }
+    shown
+}
+
+fn built_line(built: &BuiltStatus) -> String {
+    let value = match &built.value_column {
+        Some(column) => format!("value {column}"),
+        None => format!("values {}", built.value),
+    };
+    let mut line = format!(
+        "built {} by {} from {}; key {}, {value}",
+        output::time(built.at),
+        built.by,
+        inputs(built, 10),
+        built.key.join(",")
+    );
+    if let Some(framing) = &built.collect_as {
+        line.push_str(&format!(", collected as {framing}"));
+    }
+    for (name, value) in &built.options {
+        line.push_str(&format!(", {name} {value}"));
+    }
+    line
 }
 
 fn live_version(store: &StoreStatus) -> Option<&VersionStatus> {

@@ -212,3 +212,77 @@ fn a_key_that_no_row_has_is_a_wrong_name_and_not_a_reason_to_skip_all() {
     let error = build.refused(4, &["--skip-nulls"]);
     assert!(error.contains("left out all 1 rows"), "{error}");
 }
+
+/// The manifest of what was built.
+fn manifest(out: &str) -> serde_json::Value {
+    let bytes = std::fs::read(Path::new(out).join("manifest.json")).unwrap();
+    serde_json::from_slice(&bytes).unwrap()
+}
+
+#[test]
+fn a_manifest_says_from_what_and_how_its_version_was_built() {
+    let mut build = Build::of("in.csv", b"k,v\na,1\n");
+    let out = build.ok(&[
+        "--value",
+        "v",
+        "--on-duplicate",
+        "last",
+        "--compress",
+        "zstd",
+    ]);
+    let built = &manifest(&out)["built"];
+    assert_eq!(built["inputs"], serde_json::json!([build.input]));
+    assert_eq!(built["key"], serde_json::json!(["k"]));
+    assert_eq!(
+        (&built["value"], &built["value_column"]),
+        (&"column".into(), &"v".into())
+    );
+    assert_eq!(
+        built["options"],
+        serde_json::json!({ "compress": "zstd", "on-duplicate": "last" })
+    );
+    assert!(built["by"].as_str().unwrap().starts_with("larder "));
+    assert!(built["at"].as_u64().unwrap() > 1_700_000_000);
+    let out = build.ok(&[
+        "--on-duplicate",
+        "collect",
+        "--no-filter",
+        "--memory",
+        "64MiB",
+    ]);
+    let built = &manifest(&out)["built"];
+    assert_eq!(
+        (&built["value"], &built["collect_as"]),
+        (&"json".into(), &"json".into())
+    );
+    assert_eq!(built["options"]["on-duplicate"], "collect");
+    assert!(built["options"]["no-filter"].is_string(), "{built}");
+    assert!(
+        built["options"]["memory"].is_null(),
+        "it does not bear on the version"
+    );
+}
+
+#[test]
+fn a_build_at_a_fixed_time_is_the_same_byte_for_byte() {
+    let mut build = Build::of("in.csv", b"k,v\na,1\nb,2\n");
+    let mut built = |threads: &str| {
+        let (command, out) = build.command(&["--threads", threads]);
+        let output = crate::support::larder()
+            .args(command)
+            .env("SOURCE_DATE_EPOCH", "1700000000")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", show(&output));
+        std::fs::read(Path::new(&out).join("manifest.json")).unwrap()
+    };
+    assert_eq!(built("1"), built("2"));
+}
+
+#[test]
+fn a_built_version_is_no_input_of_a_build() {
+    let mut build = Build::of("in.csv", b"k,v\na,1\n");
+    let out = build.ok(&[]);
+    let error = build.refused(2, &[&out]);
+    assert!(error.contains("is a built version"), "{error}");
+}

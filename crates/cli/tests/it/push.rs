@@ -281,3 +281,43 @@ fn nothing_does_not_replace_something_unless_it_is_meant() {
     run_ok(words(&server, &["push", header, "--allow-empty"]));
     run_ok(words(&server, &["store", "rollback", "s", "1"]));
 }
+
+#[test]
+fn options_for_building_are_refused_with_a_built_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let out = folder.path().join("built");
+    let out = out.to_str().unwrap();
+    let build = ["build", input.to_str().unwrap(), "--out", out];
+    run_ok(build.iter().chain(&["--store", "s", "--key", "key"]));
+    let push = ["push", out, "--store", "s", "--server", &server.http];
+    let with = [&push[..], &["--key", "value", "--compress", "zstd"]].concat();
+    let error = run_failing(2, with);
+    assert!(
+        error.contains("is a built version, and --key, --compress would"),
+        "{error}"
+    );
+    run_ok(push);
+}
+
+#[test]
+fn info_shows_the_files_that_were_pushed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    push(&server, folder.path(), "one", 10);
+    let input = folder.path().join("one.csv");
+    let input = input.to_str().unwrap();
+    let info = run_ok(words(&server, &["store", "info", "s"]));
+    assert!(
+        info.contains(&format!("from {input}; key key, value value")),
+        "{info}"
+    );
+    assert!(
+        !info.contains("larder-"),
+        "no folder of the build's own: {info}"
+    );
+    let json = run_ok(words(&server, &["store", "info", "s", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["versions"][0]["built"]["inputs"][0], input);
+}

@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use larder_batch::version::files;
-use larder_batch::{StoreDir, Version, fault_point};
-use larder_protocol::http::{Gates, PullStatus, StoreStatus, VersionStatus};
+use larder_batch::{Built, StoreDir, Version, fault_point};
+use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId};
 
 use crate::catalog::{Catalog, LiveStore, Unavailable};
@@ -421,7 +421,22 @@ impl Kept {
                 .map(|version| version.residency().resident_bytes),
             digest: manifest.map_or(String::new(), |m| m.digest.clone()),
             unchecked: self.unchecked.is_some(),
+            built: manifest.and_then(|m| m.built.as_ref()).map(built_status),
         }
+    }
+}
+
+fn built_status(built: &Built) -> BuiltStatus {
+    BuiltStatus {
+        by: built.by.clone(),
+        at: built.at,
+        inputs: built.inputs.clone(),
+        more_inputs: built.more_inputs,
+        key: built.key.clone(),
+        value: built.value.clone(),
+        value_column: built.value_column.clone(),
+        collect_as: built.collect_as.map(|framing| framing.name().to_owned()),
+        options: built.options.clone(),
     }
 }
 

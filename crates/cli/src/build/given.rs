@@ -1,0 +1,78 @@
+//! The build options that were given on the command line, by name: for the manifest, and for refusing them where
+//! nothing is built.
+
+use std::collections::BTreeMap;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
+
+use super::BuildArgs;
+
+/// Fills itself from the command line; it adds no option of its own. It must be the first field of
+/// [`BuildArgs`]: what other fields take is no longer seen.
+#[derive(Clone, Default)]
+pub struct Given(Vec<GivenOption>);
+
+#[derive(Clone)]
+struct GivenOption {
+    name: String,
+    heading: String,
+    value: String,
+}
+
+impl Given {
+    /// Those that say what the version holds and how, without those that the manifest has as fields.
+    pub fn of_version(&self) -> BTreeMap<String, String> {
+        const FIELDS: [&str; 4] = ["key", "value", "values", "collect-as"];
+        let bears = |option: &&GivenOption| {
+            ["Rows", "Version"].contains(&option.heading.as_str())
+                && !FIELDS.contains(&option.name.as_str())
+        };
+        let all = self.0.iter().filter(bears);
+        all.map(|option| (option.name.clone(), option.value.clone()))
+            .collect()
+    }
+
+    /// Those that mean nothing where a version has been built already: `--key, --compress`; `None` without any.
+    pub fn for_building(&self) -> Option<String> {
+        // It is also what a push may do.
+        let all = self.0.iter().filter(|option| option.name != "allow-empty");
+        let names: Vec<String> = all.map(|option| format!("--{}", option.name)).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
+impl Args for Given {
+    fn augment_args(command: Command) -> Command {
+        command
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command
+    }
+}
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Given, clap::Error> {
+        let known = BuildArgs::augment_args(Command::new("build"));
+        let given = known.get_arguments().filter(|argument| {
+            matches.value_source(argument.get_id().as_str()) == Some(ValueSource::CommandLine)
+        });
+        let option = |argument: &clap::Arg| {
+            let id = argument.get_id().as_str();
+            let values = matches.get_raw(id).into_iter().flatten();
+            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
+            GivenOption {
+                name: argument.get_long().unwrap_or(id).to_owned(),
+                heading: argument.get_help_heading().unwrap_or_default().to_owned(),
+                value: values.join(","),
+            }
+        };
+        Ok(Given(given.map(option).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
