@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use larder_batch::{Manifest, StoreDir, Version};
 use larder_protocol::http::Record;
-use larder_types::{VersionId, WhichVersion};
+use larder_types::{StoreName, VersionId, WhichVersion};
 
 use crate::failure::Failure;
 use crate::interrupt;
@@ -131,7 +131,7 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
             true => Failure::usage(format!(
                 "{shown} is a URL; versions are read in place from folders of this machine: copy it here, or push it"
             )),
-            false => not_found(format!("there is no folder {shown}")),
+            false => not_found(format!("there is no folder {shown}{}", hint(path))),
         });
     }
     if path.join(Manifest::FILE).is_file() {
@@ -174,6 +174,18 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
         }
     };
     Ok(Version::open(&dir.version_path(id))?)
+}
+
+/// For who means a store of a server.
+fn hint(path: &Path) -> String {
+    let name = path.to_str().unwrap_or_default();
+    let store = name.split(':').next().unwrap_or_default();
+    match store.parse::<StoreName>() {
+        Ok(store) => format!(
+            "; of a store that a server has, `larder store get {store} KEY` and `larder store dump {store}` read"
+        ),
+        Err(_) => String::new(),
+    }
 }
 
 fn list(ids: &[VersionId]) -> String {

@@ -12,7 +12,7 @@ use larder_protocol::http::{
     Sample, Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
     VerifyRequest, VerifyResult,
 };
-use larder_types::StoreName;
+use larder_types::{StoreName, WhichVersion};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::request::Builder;
@@ -135,22 +135,59 @@ impl AdminClient {
 
     /// Makes a kept version live: at once, but for one that a crash left unchecked, which the server
     /// reads through first.
-    pub fn swap(&self, name: &StoreName, version: u64) -> Result<SwapResult, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `REFUSED` when a verify found the version damaged, or when it is empty and the live
+    /// one is not; see [`AdminClient::swap_forced`].
+    pub fn swap(
+        &self,
+        name: &StoreName,
+        version: impl Into<WhichVersion>,
+    ) -> Result<SwapResult, Error> {
+        self.swap_forced(name, version, false)
+    }
+
+    /// As [`AdminClient::swap`]; with `force` also to a damaged or an empty version.
+    pub fn swap_forced(
+        &self,
+        name: &StoreName,
+        version: impl Into<WhichVersion>,
+        force: bool,
+    ) -> Result<SwapResult, Error> {
         let path = format!("/v1/stores/{name}/swap");
-        let body = SwapRequest { version };
+        let version = version.into();
+        let body = SwapRequest { version, force };
         self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
     /// Makes `version` live again, or, without one, the version that was live before. As
     /// [`AdminClient::swap`].
-    pub fn rollback(&self, name: &StoreName, version: Option<u64>) -> Result<SwapResult, Error> {
+    pub fn rollback(
+        &self,
+        name: &StoreName,
+        version: Option<WhichVersion>,
+    ) -> Result<SwapResult, Error> {
+        self.rollback_forced(name, version, false)
+    }
+
+    /// As [`AdminClient::rollback`]; with `force` also to a damaged or an empty version.
+    pub fn rollback_forced(
+        &self,
+        name: &StoreName,
+        version: Option<WhichVersion>,
+        force: bool,
+    ) -> Result<SwapResult, Error> {
         let path = format!("/v1/stores/{name}/rollback");
-        let body = RollbackRequest { version };
+        let body = RollbackRequest { version, force };
         self.decode(self.exchange(&self.patient, Method::POST, &path, Some(&body))?)
     }
 
     /// Reads and checks every byte of a version, the live one by default. Takes as long as that takes.
-    pub fn verify(&self, name: &StoreName, version: Option<u64>) -> Result<VerifyResult, Error> {
+    pub fn verify(
+        &self,
+        name: &StoreName,
+        version: Option<WhichVersion>,
+    ) -> Result<VerifyResult, Error> {
         self.verify_telling(name, version, &|_, _| {})
     }
 
@@ -158,7 +195,7 @@ impl AdminClient {
     pub fn verify_telling(
         &self,
         name: &StoreName,
-        version: Option<u64>,
+        version: Option<WhichVersion>,
         progress: &dyn Fn(u64, u64),
     ) -> Result<VerifyResult, Error> {
         let path = format!("/v1/stores/{name}/verify");
@@ -193,10 +230,11 @@ impl AdminClient {
     pub fn diff(
         &self,
         name: &StoreName,
-        from: u64,
-        to: u64,
+        from: impl Into<WhichVersion>,
+        to: impl Into<WhichVersion>,
         limit: u64,
     ) -> Result<DiffResult, Error> {
+        let (from, to) = (from.into(), to.into());
         let path = format!("/v1/stores/{name}/diff?from={from}&to={to}&limit={limit}");
         self.decode(self.request(&self.patient, Method::GET, &path)?)
     }
@@ -205,7 +243,7 @@ impl AdminClient {
         &self,
         name: &StoreName,
         count: u64,
-        version: Option<u64>,
+        version: Option<WhichVersion>,
     ) -> Result<Vec<Record>, Error> {
         let version = version
             .map(|id| format!("&version={id}"))
@@ -215,7 +253,11 @@ impl AdminClient {
     }
 
     /// Every record as JSON lines, as a stream. A stream that ends early is an error when read.
-    pub fn dump(&self, name: &StoreName, version: Option<u64>) -> Result<impl Read + use<>, Error> {
+    pub fn dump(
+        &self,
+        name: &StoreName,
+        version: Option<WhichVersion>,
+    ) -> Result<impl Read + use<>, Error> {
         let version = version
             .map(|id| format!("?version={id}"))
             .unwrap_or_default();
@@ -246,7 +288,12 @@ impl AdminClient {
             .map(drop)
     }
 
-    pub fn remove_version(&self, name: &StoreName, version: u64) -> Result<(), Error> {
+    pub fn remove_version(
+        &self,
+        name: &StoreName,
+        version: impl Into<WhichVersion>,
+    ) -> Result<(), Error> {
+        let version = version.into();
         let path = format!("/v1/stores/{name}/versions/{version}");
         self.request(&self.agent, Method::DELETE, &path).map(drop)
     }

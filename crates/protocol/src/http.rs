@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use larder_types::StoreName;
+use larder_types::{StoreName, WhichVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::base64;
@@ -51,6 +51,9 @@ pub struct VersionStatus {
     /// A crash came before it was verified and judged: a swap to it does that first.
     #[serde(default)]
     pub unchecked: bool,
+    /// What a verify found wrong with it; a swap or a rollback to it is refused.
+    #[serde(default)]
+    pub damaged: Option<String>,
     /// From what and how it was built; `null` of versions whose builder did not say.
     #[serde(default)]
     pub built: Option<BuiltStatus>,
@@ -224,7 +227,10 @@ impl std::fmt::Display for PullState {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapRequest {
-    pub version: u64,
+    pub version: WhichVersion,
+    /// Makes it live also when it was found damaged, or is empty where the live one is not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// `POST /v1/stores/{store}/rollback`; without a version, to the previous one.
@@ -232,7 +238,10 @@ pub struct SwapRequest {
 #[serde(deny_unknown_fields)]
 pub struct RollbackRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<u64>,
+    pub version: Option<WhichVersion>,
+    /// As in [`SwapRequest`].
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// The answer to a swap and to a rollback.
@@ -248,7 +257,7 @@ pub struct SwapResult {
 #[serde(deny_unknown_fields)]
 pub struct VerifyRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<u64>,
+    pub version: Option<WhichVersion>,
 }
 
 /// Damage is not an answer of this kind but an error with the code `CORRUPTED`.

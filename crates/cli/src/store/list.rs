@@ -97,7 +97,11 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
         Column::Text("source"),
     ]);
     for version in &store.versions {
-        let state = if version.live {
+        let state = if version.live && version.damaged.is_some() {
+            "live, damaged"
+        } else if version.damaged.is_some() {
+            "damaged"
+        } else if version.live {
             "live"
         } else if store.previous == Some(version.version) {
             "previous"
@@ -123,6 +127,9 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
     text.push('\n');
     text.push_str(&table.render());
     for version in &store.versions {
+        if let Some(reason) = &version.damaged {
+            text.push_str(&format!("\nversion {}: {reason}", version.version));
+        }
         if let Some(built) = &version.built {
             text.push_str(&format!(
                 "\nversion {}: {}",

@@ -4,7 +4,8 @@ mod list;
 mod records;
 mod versions;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use larder_types::WhichVersion;
 
 use crate::failure::Failure;
 
@@ -30,6 +31,24 @@ pub enum StoreCommand {
     Swap(versions::SwapArgs),
     /// Remove a store with all its versions, or one version that is not live
     Remove(versions::RemoveArgs),
+}
+
+/// A version for commands that else are about the live one.
+#[derive(Args)]
+pub struct VersionArgs {
+    /// A number such as 3 or v3, or previous [default: live]
+    #[arg(value_name = "VERSION")]
+    place: Option<WhichVersion>,
+    /// The same as VERSION
+    #[arg(long, value_name = "VERSION", conflicts_with = "place")]
+    version: Option<WhichVersion>,
+}
+
+impl VersionArgs {
+    /// As it was named; `None` for the live one.
+    fn named(&self) -> Option<WhichVersion> {
+        self.place.or(self.version)
+    }
 }
 
 pub fn run(command: StoreCommand) -> Result<(), Failure> {

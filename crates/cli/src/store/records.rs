@@ -4,8 +4,9 @@ use std::io::{IsTerminal, Read};
 
 use clap::Args;
 use larder_protocol::http::{ChangeKind, DiffChange, Record, StoreStatus, VersionStatus};
-use larder_types::StoreName;
+use larder_types::{StoreName, WhichVersion};
 
+use super::VersionArgs;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, count};
@@ -35,9 +36,8 @@ pub struct SampleArgs {
     /// How many records
     #[arg(long, short = 'n', default_value_t = 10)]
     count: u64,
-    /// A version that is not the live one
-    #[arg(long, value_name = "N")]
-    version: Option<u64>,
+    #[command(flatten)]
+    version: VersionArgs,
     #[command(flatten)]
     server: ServerArgs,
     /// Print JSON
@@ -46,13 +46,12 @@ pub struct SampleArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n    larder store dump pymk --version 2 | gzip > pymk-2.jsonl.gz")]
+#[command(after_help = "Example:\n    larder store dump pymk 2 | gzip > pymk-2.jsonl.gz")]
 pub struct DumpArgs {
     /// The store
     store: StoreName,
-    /// A version that is not the live one
-    #[arg(long, value_name = "N")]
-    version: Option<u64>,
+    #[command(flatten)]
+    version: VersionArgs,
     #[command(flatten)]
     server: ServerArgs,
     /// Accepted for uniformity: a dump is JSON lines in any case
@@ -61,14 +60,17 @@ pub struct DumpArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n    larder store diff pymk 1 2 --limit 5")]
+#[command(
+    after_help = "Example:\n    larder store diff pymk 1 2 --limit 5\n    larder store diff pymk previous"
+)]
 pub struct DiffArgs {
     /// The store
     store: StoreName,
-    /// The older version
-    from: u64,
-    /// The newer version
-    to: u64,
+    /// The older version, such as 1 or previous
+    from: WhichVersion,
+    /// The newer version, such as 2 or live
+    #[arg(default_value = "live")]
+    to: WhichVersion,
     /// How many differing keys to show
     #[arg(long, default_value_t = 20)]
     limit: u64,
@@ -99,7 +101,7 @@ pub fn sample(args: SampleArgs) -> Result<(), Failure> {
     let records = args
         .server
         .admin()?
-        .sample(&args.store, args.count, args.version)?;
+        .sample(&args.store, args.count, args.version.named())?;
     if args.json {
         return output::print_json(&records);
     }
@@ -120,8 +122,9 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
     // Where the records themselves go to the screen, they are progress enough.
     let quiet = std::io::stdout().is_terminal();
     let progress = Progress::new(Unit::Records, "dumping", quiet);
-    let total = record_count(&admin.store(&args.store)?, args.version);
-    let mut records = admin.dump(&args.store, args.version)?;
+    let which = args.version.named();
+    let total = record_count(&admin.store(&args.store)?, which);
+    let mut records = admin.dump(&args.store, which)?;
     let mut buffer = vec![0; 64 * 1024];
     let mut done = 0;
     loop {
@@ -137,8 +140,12 @@ pub fn dump(args: DumpArgs) -> Result<(), Failure> {
 }
 
 /// Of the version asked for, or else the live one; 0 if it is not there, which the dump will say.
-fn record_count(store: &StoreStatus, version: Option<u64>) -> u64 {
-    let wanted = |kept: &&VersionStatus| version.map_or(kept.live, |id| kept.version == id);
+fn record_count(store: &StoreStatus, which: Option<WhichVersion>) -> u64 {
+    let wanted = |kept: &&VersionStatus| match which {
+        Some(WhichVersion::Number(id)) => kept.version == id.0,
+        Some(WhichVersion::Previous) => Some(kept.version) == store.previous,
+        Some(WhichVersion::Live) | None => kept.live,
+    };
     let found = store.versions.iter().find(wanted);
     found.map_or(0, |kept| kept.record_count)
 }

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_protocol::http::SwapResult;
-use larder_types::StoreName;
+use larder_types::{StoreName, WhichVersion};
 
+use super::VersionArgs;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, bytes, count, duration};
@@ -13,14 +14,13 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n    larder store verify pymk\n\nExits with 6 when the version is damaged."
+    after_help = "Examples:\n    larder store verify pymk\n    larder store verify pymk previous\n\nA damaged version is not returned to by a rollback until it is found whole.\nExits with 6 when the version is damaged."
 )]
 pub struct VerifyArgs {
     /// The store
     store: StoreName,
-    /// A version that is not the live one
-    #[arg(long, value_name = "N")]
-    version: Option<u64>,
+    #[command(flatten)]
+    version: VersionArgs,
     #[command(flatten)]
     server: ServerArgs,
     /// Print JSON
@@ -30,28 +30,20 @@ pub struct VerifyArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store rollback pymk\n    larder store rollback pymk --version 3"
+    after_help = "Examples:\n    larder store rollback pymk\n    larder store rollback pymk 3\n\nExits with 4 when the version is damaged, or empty where the live one is not."
 )]
 pub struct RollbackArgs {
     /// The store
     store: StoreName,
-    /// The version to return to; without it, the one that was live before
-    #[arg(long, value_name = "N")]
-    version: Option<u64>,
-    #[command(flatten)]
-    server: ServerArgs,
-    /// Print JSON
+    /// The version to return to, such as 3 or v3 [default: previous, the one that was live before]
+    #[arg(value_name = "VERSION")]
+    place: Option<WhichVersion>,
+    /// The same as VERSION
+    #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
+    version: Option<WhichVersion>,
+    /// Return also to a version that a verify found damaged, or to an empty one
     #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args)]
-#[command(after_help = "Example:\n    larder store swap pymk 5")]
-pub struct SwapArgs {
-    /// The store
-    store: StoreName,
-    /// The version to make live
-    version: u64,
+    force: bool,
     #[command(flatten)]
     server: ServerArgs,
     /// Print JSON
@@ -61,19 +53,44 @@ pub struct SwapArgs {
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store remove pymk --version 1\n    larder store remove pymk --all"
+    after_help = "Examples:\n    larder store swap pymk 5\n    larder store swap pymk previous\n\nExits with 4 when the version is damaged, or empty where the live one is not."
+)]
+pub struct SwapArgs {
+    /// The store
+    store: StoreName,
+    /// The version to make live: a number such as 5 or v5, or previous
+    #[arg(value_name = "VERSION", required_unless_present = "version")]
+    place: Option<WhichVersion>,
+    /// The same as VERSION
+    #[arg(long, value_name = "VERSION", hide = true, conflicts_with = "place")]
+    version: Option<WhichVersion>,
+    /// Make it live also when a verify found it damaged, or it is empty
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Examples:\n    larder store remove pymk 1\n    larder store remove pymk --all"
 )]
 pub struct RemoveArgs {
     /// The store
     store: StoreName,
-    /// One version, which must not be live
+    /// One version, which must not be live: a number such as 1 or v1, or previous
     #[arg(
-        long,
-        value_name = "N",
-        required_unless_present = "all",
+        value_name = "VERSION",
+        required_unless_present_any = ["all", "version"],
         conflicts_with = "all"
     )]
-    version: Option<u64>,
+    place: Option<WhichVersion>,
+    /// The same as VERSION
+    #[arg(long, value_name = "VERSION", hide = true, conflicts_with_all = ["place", "all"])]
+    version: Option<WhichVersion>,
     /// The store with every version: readers then find no such store
     #[arg(long)]
     all: bool,
@@ -89,7 +106,7 @@ pub fn verify(args: VerifyArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     let progress = Progress::new(Unit::Bytes, "verifying", args.json);
     let tell = |done, total| progress.set("verifying", done, total);
-    let report = admin.verify_telling(&args.store, args.version, &tell)?;
+    let report = admin.verify_telling(&args.store, args.version.named(), &tell)?;
     drop(progress);
     if args.json {
         return output::print_json(&report);
@@ -105,7 +122,9 @@ pub fn verify(args: VerifyArgs) -> Result<(), Failure> {
 }
 
 pub fn rollback(args: RollbackArgs) -> Result<(), Failure> {
-    let result = args.server.admin()?.rollback(&args.store, args.version)?;
+    let to = args.place.or(args.version);
+    let admin = args.server.admin()?;
+    let result = admin.rollback_forced(&args.store, to, args.force)?;
     if args.json {
         return output::print_json(&result);
     }
@@ -113,7 +132,10 @@ pub fn rollback(args: RollbackArgs) -> Result<(), Failure> {
 }
 
 pub fn swap(args: SwapArgs) -> Result<(), Failure> {
-    let result = args.server.admin()?.swap(&args.store, args.version)?;
+    // The command line has one or the other.
+    let to = args.place.or(args.version).unwrap_or(WhichVersion::Live);
+    let admin = args.server.admin()?;
+    let result = admin.swap_forced(&args.store, to, args.force)?;
     if args.json {
         return output::print_json(&result);
     }
@@ -122,7 +144,7 @@ pub fn swap(args: SwapArgs) -> Result<(), Failure> {
 
 pub fn remove(args: RemoveArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
-    let (removed, text) = match args.version {
+    let (removed, text) = match args.place.or(args.version) {
         Some(version) => {
             admin.remove_version(&args.store, version)?;
             (

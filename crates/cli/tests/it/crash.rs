@@ -154,7 +154,7 @@ fn a_version_that_a_crash_left_unchecked_goes_live_only_through_its_gates() {
         assert!(left(2).unchecked && !left(1).unchecked, "{point}");
         assert!(run_ok(["store", "info", STORE, "--server", &server.http]).contains("unchecked"));
         let swapped = admin.swap(&store(), 2);
-        let rolled_back = admin.rollback(&store(), Some(2));
+        let rolled_back = admin.rollback(&store(), Some(2.into()));
         if refused {
             assert_eq!(swapped.unwrap_err().code(), Some("REFUSED"), "{point}");
             assert_eq!(rolled_back.unwrap_err().code(), Some("REFUSED"), "{point}");

@@ -84,6 +84,8 @@ fn damage_and_wrong_paths_say_what_they_are() {
     assert!(error.contains("holds no version"), "{error}");
     run_failing(3, ["dump", &format!("{empty}/nowhere")]);
     run_failing(2, ["dump", "s3://bucket/built"]);
+    let error = run_failing(3, ["get", "pymk", "42"]);
+    assert!(error.contains("larder store get pymk KEY"), "{error}");
     let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
     let out = folder.path().join("built");
     let what = ["--store", "s", "--key", "key", "--partitions", "1", "--out"];

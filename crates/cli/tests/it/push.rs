@@ -321,3 +321,55 @@ fn info_shows_the_files_that_were_pushed() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["versions"][0]["built"]["inputs"][0], input);
 }
+
+#[test]
+fn swap_rollback_and_remove_name_versions_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    for name in ["one", "two", "three"] {
+        push(&server, folder.path(), name, 10);
+    }
+    let live = || server.admin().store(&"s".parse().unwrap()).unwrap().live;
+    for (command, version, is_live) in [
+        (&["swap"][..], "v1", 1),
+        (&["rollback"], "3", 3),
+        (&["rollback"], "previous", 1),
+        (&["swap", "--version"], "v0000000002", 2),
+        (&["rollback", "--version"], "1", 1),
+    ] {
+        let words_of = [&["store", command[0], "s"], &command[1..], &[version]].concat();
+        run_ok(words(&server, &words_of));
+        assert_eq!(live(), Some(is_live), "{command:?}");
+    }
+    let error = run_failing(2, words(&server, &["store", "swap", "s", "newest"]));
+    assert!(
+        error.contains("is no version; write a number such as 7"),
+        "{error}"
+    );
+    run_failing(4, words(&server, &["store", "remove", "s", "live"]));
+    let said = run_ok(words(&server, &["store", "remove", "s", "v3"]));
+    assert!(said.contains("s version 3 is removed"), "{said}");
+    run_failing(2, words(&server, &["store", "remove", "s"]));
+}
+
+#[test]
+fn a_damaged_version_is_shown_and_not_returned_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = spawn_server(&data);
+    push(&server, folder.path(), "one", 10);
+    push(&server, folder.path(), "two", 10);
+    let segment = data.join("stores/s/v0000000001/p00000.segment");
+    let mut bytes = std::fs::read(&segment).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&segment, bytes).unwrap();
+    run_failing(6, words(&server, &["store", "verify", "s", "previous"]));
+    let info = run_ok(words(&server, &["store", "info", "s"]));
+    assert!(info.contains("damaged"), "{info}");
+    let error = run_failing(4, words(&server, &["store", "rollback", "s", "1"]));
+    assert!(error.contains("--force"), "{error}");
+    let error = run_failing(4, words(&server, &["store", "rollback", "s"]));
+    assert!(error.contains("version 1 (damaged)"), "{error}");
+    run_ok(words(&server, &["store", "rollback", "s", "1", "--force"]));
+}

@@ -19,6 +19,7 @@ use larder_protocol::http::{
     ChangeKind, DiffChange, DiffResult, JSON_LINES, Record, Sample, VerifyLine, VerifyRequest,
     VerifyResult,
 };
+use larder_types::WhichVersion;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
@@ -91,7 +92,14 @@ pub async fn verify(
     body: Bytes,
 ) -> Result<Response, Failure> {
     let request: VerifyRequest = decode(&body)?;
-    let (id, version) = shared.stores.get(&name)?.version(request.version)?;
+    let store = shared.stores.get(&name)?;
+    let (id, version) = store.version(request.version)?;
+    let bytes_total = version.manifest().size_bytes;
+    let verify = move |go_on: &dyn Fn(u64) -> bool| {
+        let report = version.verify(go_on);
+        store.note_verified(id, &version, &report);
+        report
+    };
     let result = move |report: VerifyReport| VerifyResult {
         version: id.0,
         record_count: report.record_count,
@@ -100,14 +108,13 @@ pub async fn verify(
     };
     let accept = headers.get(header::ACCEPT).map(|value| value.as_bytes());
     if accept != Some(JSON_LINES.as_bytes()) {
-        let report = apart(move |gone| version.verify(&|_| !gone.is_closed())).await??;
+        let report = apart(move |gone| verify(&|_| !gone.is_closed())).await??;
         return Ok(Json(result(report)).into_response());
     }
     let (send, lines) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
     let work = move || {
-        let bytes_total = version.manifest().size_bytes;
         let told_at = Cell::new(Instant::now());
-        let report = version.verify(&|bytes_done| {
+        let report = verify(&|bytes_done| {
             if told_at.get().elapsed() < PROGRESS_EVERY {
                 return !send.is_closed();
             }
@@ -144,8 +151,8 @@ fn stream(mut parts: mpsc::Receiver<Result<Bytes, std::io::Error>>) -> Body {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiffQuery {
-    from: Option<u64>,
-    to: Option<u64>,
+    from: Option<WhichVersion>,
+    to: Option<WhichVersion>,
     limit: Option<usize>,
 }
 
@@ -157,15 +164,7 @@ pub async fn diff(
 ) -> Answer<DiffResult> {
     let Query(query) = query.map_err(bad_query)?;
     let store = shared.stores.get(&name)?;
-    let from = match query.from {
-        Some(from) => from,
-        None => store.status(None)?.previous.ok_or_else(|| {
-            Error::BadRequest(format!(
-                "store {name} has no previous version to compare with; say ?from="
-            ))
-        })?,
-    };
-    let (_, old) = store.version(Some(from))?;
+    let (_, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
     let (_, new) = store.version(query.to)?;
     let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
     let result = apart(move |gone| {
@@ -196,7 +195,7 @@ pub async fn diff(
 #[serde(deny_unknown_fields)]
 pub struct SampleQuery {
     n: Option<usize>,
-    version: Option<u64>,
+    version: Option<WhichVersion>,
     seed: Option<u64>,
 }
 
@@ -227,7 +226,7 @@ pub async fn sample(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DumpQuery {
-    version: Option<u64>,
+    version: Option<WhichVersion>,
 }
 
 /// Every record as a line of JSON. Damage on the way cuts the answer short of its end mark, so that

@@ -17,7 +17,7 @@ use larder_protocol::http::{
     PullList, PullRequest, PullStatus, RollbackRequest, SettingsInForce, StoreList, StoreStatus,
     SwapRequest, SwapResult,
 };
-use larder_types::{StoreName, VersionId};
+use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
 use super::{guard, joins, reads, stats};
@@ -148,10 +148,11 @@ async fn remove_store(
 
 async fn remove_version(
     State(shared): Server,
-    Path((name, version)): Path<(String, u64)>,
+    Path((name, version)): Path<(String, String)>,
 ) -> Result<StatusCode, Failure> {
+    let version: WhichVersion = version.parse().map_err(Error::BadRequest)?;
     let store = shared.stores.get(&name)?;
-    off_thread(move || shared.stores.remove_version(&store, VersionId(version))).await?;
+    off_thread(move || shared.stores.remove_version(&store, version)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -204,8 +205,8 @@ async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullSta
 async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {
     let request: SwapRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
-    let to = VersionId(request.version);
-    let swapped = off_thread(move || shared.stores.go_live(&store, to)).await?;
+    let SwapRequest { version, force } = request;
+    let swapped = off_thread(move || shared.stores.swap(&store, version, force)).await?;
     Ok(Json(swap_result(swapped)))
 }
 
@@ -216,8 +217,8 @@ async fn rollback(
 ) -> Answer<SwapResult> {
     let request: RollbackRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
-    let to = request.version.map(VersionId);
-    let swapped = off_thread(move || shared.stores.roll_back(&store, to)).await?;
+    let to = request.version.unwrap_or(WhichVersion::Previous);
+    let swapped = off_thread(move || shared.stores.swap(&store, to, request.force)).await?;
     Ok(Json(swap_result(swapped)))
 }
 

@@ -4,11 +4,12 @@
 //! |---|---|---|
 //! | `<version>/pull.json` | where the version came from and when | the version shows no source |
 //! | `<version>/unchecked.json` | the gates that the version has yet to pass | never: it is published with the version |
+//! | `<version>/damaged.json` | what a verify found wrong with the version | never: it is synced |
 //! | `history.json` | the versions that were live, oldest first | `previous` is the newest below the live one |
 //!
 //! None decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
-//! cannot be read is taken as absent, for that reason; but for `unchecked.json`, which `unchecked`
-//! looks after.
+//! cannot be read is taken as absent, for that reason; but for `unchecked.json` and `damaged.json`, which the modules
+//! of these names look after.
 
 use std::fs;
 use std::path::Path;

@@ -7,11 +7,13 @@
 //! 3. The live version and the one before it are never removed by retention, and the live one never
 //!    by request.
 //! 4. No version goes live before it was verified and let through by its gates (`unchecked`).
+//!    Nor does one that is known to be damaged, or that is empty where the live one is not, unless it is forced (`damaged`).
 //! 5. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
 //!
 //! Files of a removed version are unlinked at once; the system frees them when the last reader's map
 //! goes. One lock per store covers its folder and list; readers of keys never take it.
 
+mod damaged;
 mod meta;
 mod recover;
 mod retention;
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 use larder_batch::version::files;
 use larder_batch::{Built, StoreDir, Version, fault_point};
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
-use larder_types::{StoreName, VersionId};
+use larder_types::{StoreName, VersionId, WhichVersion};
 
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
@@ -74,6 +76,8 @@ struct Kept {
     opened: Result<Arc<Version>, String>,
     /// What it has to pass before it may go live; `None` once it has.
     unchecked: Option<Gates>,
+    /// What a verify found wrong with it.
+    damaged: Option<String>,
 }
 
 /// What a swap or a rollback did.
@@ -120,19 +124,17 @@ impl Stores {
         self.go_live_locked(store, &mut state, id, started)
     }
 
-    /// Makes `to`, or else the version that was live before, live again.
-    pub fn roll_back(&self, store: &Store, to: Option<VersionId>) -> Result<Swapped, Error> {
-        let target = {
+    /// Makes a kept version live that somebody named, unless that would do harm: see `damaged`.
+    pub fn swap(&self, store: &Store, to: WhichVersion, force: bool) -> Result<Swapped, Error> {
+        let id = {
             let state = store.lock()?;
-            to.or_else(|| state.previous()).ok_or_else(|| {
-                Error::Refused(format!(
-                    "store {} has no earlier version to return to; it keeps {}; name one to make it live",
-                    store.name,
-                    show_ids(state.kept.keys())
-                ))
-            })?
+            let id = store.resolve(&state, to)?;
+            if !force {
+                store.check_swap(&state, id)?;
+            }
+            id
         };
-        self.go_live(store, target)
+        self.go_live(store, id)
     }
 
     fn go_live_locked(
@@ -175,8 +177,9 @@ impl Stores {
     }
 
     /// Removes a version that is not live. Readers that hold it finish undisturbed.
-    pub fn remove_version(&self, store: &Store, id: VersionId) -> Result<(), Error> {
+    pub fn remove_version(&self, store: &Store, which: WhichVersion) -> Result<(), Error> {
         let mut state = store.lock()?;
+        let id = store.resolve(&state, which)?;
         if state.live == Some(id) {
             return Err(Error::Conflict(format!(
                 "version {id} of store {} is live; roll back or swap to another one first",
@@ -255,15 +258,27 @@ impl Store {
     }
 
     /// The version asked for, or the live one, open.
-    pub fn version(&self, id: Option<u64>) -> Result<(VersionId, Arc<Version>), Error> {
+    pub fn version(&self, which: Option<WhichVersion>) -> Result<(VersionId, Arc<Version>), Error> {
         let state = self.lock()?;
-        let id = match id {
-            Some(id) => VersionId(id),
-            None => state
-                .live
-                .ok_or_else(|| Error::NoLiveVersion(nothing_live(&self.name).reason))?,
-        };
+        let id = self.resolve(&state, which.unwrap_or(WhichVersion::Live))?;
         Ok((id, self.open_version(&state, id)?))
+    }
+
+    /// The number of the version that somebody named; a number stands for itself, kept or not.
+    fn resolve(&self, state: &State, which: WhichVersion) -> Result<VersionId, Error> {
+        match which {
+            WhichVersion::Number(id) => Ok(id),
+            WhichVersion::Live => state
+                .live
+                .ok_or_else(|| Error::NoLiveVersion(nothing_live(&self.name).reason)),
+            WhichVersion::Previous => state.previous().ok_or_else(|| {
+                Error::Refused(format!(
+                    "store {} has no earlier version to return to; it keeps {}; name one to make it live",
+                    self.name,
+                    show_kept(&state.kept)
+                ))
+            }),
+        }
     }
 
     fn open_version(&self, state: &State, id: VersionId) -> Result<Arc<Version>, Error> {
@@ -307,7 +322,8 @@ impl Store {
         let mut newer = state.kept.iter().filter(|(id, _)| Some(**id) > state.live);
         let found = newer.find(|(_, kept)| {
             let open = kept.opened.as_ref().ok();
-            open.is_some_and(|version| version.manifest().digest == digest)
+            kept.damaged.is_none()
+                && open.is_some_and(|version| version.manifest().digest == digest)
         });
         Ok(found.map(|(id, _)| *id))
     }
@@ -348,6 +364,7 @@ impl Store {
             record: Some(record),
             opened: Ok(version),
             unchecked: None,
+            damaged: None,
         };
         self.lock()?.kept.insert(id, kept);
         Ok(())
@@ -373,7 +390,8 @@ impl Store {
 impl State {
     fn previous(&self) -> Option<VersionId> {
         let live = self.live?;
-        let fit = |kept: &Kept| kept.opened.is_ok() && kept.unchecked.is_none();
+        let fit =
+            |kept: &Kept| kept.opened.is_ok() && kept.unchecked.is_none() && kept.damaged.is_none();
         let readable = |id| self.kept.get(&id).is_some_and(fit);
         let recorded = self.history.previous(live, readable);
         recorded.or_else(|| {
@@ -421,6 +439,7 @@ impl Kept {
                 .map(|version| version.residency().resident_bytes),
             digest: manifest.map_or(String::new(), |m| m.digest.clone()),
             unchecked: self.unchecked.is_some(),
+            damaged: self.damaged.clone(),
             built: manifest.and_then(|m| m.built.as_ref()).map(built_status),
         }
     }
@@ -451,8 +470,12 @@ pub(crate) fn nothing_live(name: &StoreName) -> Unavailable {
     }
 }
 
-fn show_ids<'a>(ids: impl Iterator<Item = &'a VersionId>) -> String {
-    let shown: Vec<String> = ids.map(|id| format!("version {id}")).collect();
+fn show_kept(kept: &BTreeMap<VersionId, Kept>) -> String {
+    let show = |(id, kept): (&VersionId, &Kept)| match kept.damaged {
+        Some(_) => format!("version {id} (damaged)"),
+        None => format!("version {id}"),
+    };
+    let shown: Vec<String> = kept.iter().map(show).collect();
     if shown.is_empty() {
         "none".to_owned()
     } else {

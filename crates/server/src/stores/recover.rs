@@ -22,8 +22,8 @@ use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{
-    Graveyard, Kept, PullRecord, State, Store, Stores, meta, nothing_live, remove_in_background,
-    unchecked,
+    Graveyard, Kept, PullRecord, State, Store, Stores, damaged, meta, nothing_live,
+    remove_in_background, unchecked,
 };
 use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
@@ -202,10 +202,15 @@ fn open_kept(path: &Path, name: &StoreName, id: VersionId) -> Kept {
     if unchecked.is_some() {
         tracing::warn!(store = %name, version = id.0, "a crash came before this version was checked; a swap to it, or another push, checks it");
     }
+    let damaged = damaged::read(path);
+    if let Some(reason) = &damaged {
+        tracing::warn!(store = %name, version = id.0, %reason, "a verify found this version damaged");
+    }
     Kept {
         record,
         opened,
         unchecked,
+        damaged,
     }
 }
 

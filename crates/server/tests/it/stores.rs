@@ -286,3 +286,126 @@ fn rubbish_of_a_crash_is_removed_at_start() {
         ["LIVE", "history.json", "v0000000001"]
     );
 }
+
+#[test]
+fn a_version_that_verify_found_damaged_goes_live_by_force_alone_also_after_a_restart() {
+    let (mut server, _versions) = server_with(&["one", "two", "three"]);
+    let damaged = |server: &TestServer| {
+        let (_, status) = server.get("/v1/stores/pymk");
+        let versions = status["versions"].as_array().unwrap().clone();
+        let damaged = versions.iter().filter(|v| !v["damaged"].is_null());
+        let damaged: Vec<_> = damaged.map(|v| v["version"].as_u64().unwrap()).collect();
+        (damaged, status["previous"].as_u64())
+    };
+    let folder = server.store_folder("pymk").join("v0000000002");
+    let segment = folder.join("p00000.segment");
+    let whole = std::fs::read(&segment).unwrap();
+    flip_a_bit(&folder);
+    let verify = json!({"version": "previous"});
+    let (status, error) = server.post("/v1/stores/pymk/verify", verify.clone());
+    assert_eq!(
+        (status, &error["error"]["code"]),
+        (500, &json!("CORRUPTED"))
+    );
+    for restarts in 0..2 {
+        assert_eq!(damaged(&server), (vec![2], Some(1)), "{restarts}");
+        for (path, version) in [("rollback", json!(2)), ("swap", json!("v2"))] {
+            let path = format!("/v1/stores/pymk/{path}");
+            let (status, refused) = server.post(&path, json!({"version": version}));
+            assert_eq!(
+                (status, &refused["error"]["code"]),
+                (422, &json!("REFUSED"))
+            );
+            let message = refused["error"]["message"].as_str().unwrap();
+            assert!(
+                message.contains("found version 2 of store pymk damaged"),
+                "{message}"
+            );
+        }
+        server.check_value("pymk", "k7", "three");
+        server.restart(|_| {});
+    }
+    let forced = json!({"version": 2, "force": true});
+    assert_eq!(server.post("/v1/stores/pymk/swap", forced).0, 200);
+    assert_eq!(
+        server.post("/v1/stores/pymk/swap", json!({"version": 3})).0,
+        200
+    );
+    // Without a number a rollback passes the damaged one over.
+    let (_, back) = server.post("/v1/stores/pymk/rollback", json!({}));
+    assert_eq!(back["live"], 1);
+    // Once it is found whole it is as any other.
+    std::fs::write(&segment, whole).unwrap();
+    server.restart(|_| {});
+    assert_eq!(
+        server
+            .post("/v1/stores/pymk/verify", json!({"version": 2}))
+            .0,
+        200
+    );
+    assert_eq!(damaged(&server).0, Vec::<u64>::new());
+    assert_eq!(
+        server.post("/v1/stores/pymk/swap", json!({"version": 2})).0,
+        200
+    );
+}
+
+#[test]
+fn a_version_is_named_in_one_way_everywhere() {
+    let (server, _versions) = server_with(&["one", "two", "three"]);
+    let swap = |version: Value| server.post("/v1/stores/pymk/swap", json!({"version": version}));
+    for (version, live) in [
+        (json!(1), 1),
+        (json!("v2"), 2),
+        (json!("v0000000003"), 3),
+        (json!("2"), 2),
+        (json!("live"), 2),
+        (json!("previous"), 1),
+    ] {
+        let (status, swapped) = swap(version.clone());
+        assert_eq!((status, &swapped["live"]), (200, &json!(live)), "{version}");
+    }
+    for bad in [json!("latest"), json!(-1), json!(1.5), json!(null)] {
+        let (status, error) = swap(bad.clone());
+        assert_eq!(
+            (status, &error["error"]["code"]),
+            (400, &json!("BAD_REQUEST")),
+            "{bad}"
+        );
+    }
+    assert_eq!(server.get("/v1/stores/pymk/sample?version=v3").0, 200);
+    assert_eq!(server.get("/v1/stores/pymk/sample?version=v9").0, 404);
+    assert_eq!(server.get("/v1/stores/pymk/sample?version=newest").0, 400);
+    assert_eq!(server.get("/v1/stores/pymk/diff?from=v3&to=live").0, 200);
+    let (status, error) = server.delete("/v1/stores/pymk/versions/live");
+    assert_eq!((status, &error["error"]["code"]), (409, &json!("CONFLICT")));
+    assert_eq!(server.delete("/v1/stores/pymk/versions/x").0, 400);
+    assert_eq!(server.delete("/v1/stores/pymk/versions/v3").0, 204);
+    assert_eq!(server.delete("/v1/stores/pymk/versions/3").0, 404);
+}
+
+#[test]
+fn an_empty_version_is_returned_to_by_force_alone() {
+    let server = TestServer::start();
+    let versions = tempfile::tempdir().unwrap();
+    let (empty, full) = (versions.path().join("empty"), versions.path().join("full"));
+    build(&empty, "pymk", 0, "");
+    build(&full, "pymk", 10, "v");
+    for folder in [&empty, &full] {
+        let pull = server.pull_from("pymk", folder.to_str().unwrap());
+        assert_eq!(pull["state"], "done", "{pull:#}");
+    }
+    let (status, refused) = server.post("/v1/stores/pymk/rollback", json!({}));
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (422, &json!("REFUSED"))
+    );
+    server.check_value("pymk", "k7", "v");
+    let pull = server.pull_from("pymk", empty.to_str().unwrap());
+    assert_eq!(pull["error"]["code"], "REFUSED", "{pull:#}");
+    let allowed = json!({"source": empty.to_str().unwrap(), "gates": {"allow_empty": true}});
+    assert_eq!(server.pull("pymk", allowed)["state"], "done");
+    assert_eq!(server.post("/v1/stores/pymk/rollback", json!({})).0, 200);
+    let forced = json!({"version": "v0000000001", "force": true});
+    assert_eq!(server.post("/v1/stores/pymk/rollback", forced).0, 200);
+}

@@ -1,0 +1,117 @@
+//! Versions in which a verify found damage: said so in a file beside them, until a verify finds them whole.
+//!
+//! A rollback passes them over, and no way leads from there to live unless it is forced: going back to bytes that are
+//! known to be wrong helps nobody, and is easily done in the haste in which people roll back.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use larder_batch::version::{VerifyReport, files};
+use larder_batch::{Error as BatchError, Version};
+use larder_types::VersionId;
+use serde::{Deserialize, Serialize};
+
+use super::{State, Store, unix_seconds};
+use crate::error::Error;
+
+const FILE: &str = "damaged.json";
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    /// What was found.
+    reason: String,
+    /// Seconds since 1970.
+    found_at: u64,
+}
+
+/// What a verify found in the version, if it found damage. A file that cannot be read says that as well.
+pub fn read(version_dir: &Path) -> Option<String> {
+    let path = version_dir.join(FILE);
+    match fs::read(&path) {
+        Ok(bytes) => Some(match serde_json::from_slice::<Record>(&bytes) {
+            Ok(record) => record.reason,
+            Err(error) => format!("{} cannot be read: {error}", path.display()),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => Some(format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+/// Says durably what was found, or that nothing is wrong. Doing so twice is the same.
+fn write(version_dir: &Path, reason: Option<&str>) -> Result<(), Error> {
+    let path = version_dir.join(FILE);
+    match reason {
+        Some(reason) => {
+            let record = Record {
+                reason: reason.to_owned(),
+                found_at: unix_seconds(),
+            };
+            let bytes = serde_json::to_vec_pretty(&record).expect("plain structs become JSON");
+            files::write_durably(&path, &bytes)?;
+        }
+        None => match fs::remove_file(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Error::io("remove", &path)(error)),
+        },
+    }
+    Ok(files::sync_folder(version_dir)?)
+}
+
+impl Store {
+    /// Keeps what a verify of a kept version found.
+    pub fn note_verified(
+        &self,
+        id: VersionId,
+        version: &Version,
+        report: &Result<VerifyReport, BatchError>,
+    ) {
+        let found = match report {
+            Ok(_) => None,
+            Err(error @ BatchError::Corrupted { .. }) => Some(error.to_string()),
+            // It says nothing about the bytes.
+            Err(_) => return,
+        };
+        let Ok(mut state) = self.lock() else { return };
+        let Some(kept) = state.kept.get_mut(&id) else {
+            return;
+        };
+        if found.is_some() == kept.damaged.is_some() {
+            return;
+        }
+        if let Some(reason) = &found {
+            tracing::error!(store = %self.name, version = id.0, %reason, "a verify found damage");
+        }
+        if let Err(error) = write(version.path(), found.as_deref()) {
+            tracing::warn!(store = %self.name, version = id.0, %error, "what a verify found is not written down; it is forgotten at a restart");
+        }
+        kept.damaged = found;
+    }
+
+    /// # Errors
+    /// [`Error::Refused`] for a version that is damaged, or is empty where the live one is not.
+    pub(super) fn check_swap(&self, state: &State, id: VersionId) -> Result<(), Error> {
+        const FORCE: &str = "--force (\"force\": true over HTTP) makes it live all the same";
+        let name = &self.name;
+        let Some(kept) = state.kept.get(&id) else {
+            return Ok(());
+        };
+        if let Some(reason) = &kept.damaged {
+            return Err(Error::Refused(format!(
+                "a verify found version {id} of store {name} damaged ({reason}); the live version is unchanged: choose another version, or push this one again; {FORCE}"
+            )));
+        }
+        let records = |id: &VersionId| {
+            let version = state.kept.get(id)?.opened.as_ref().ok()?;
+            Some(version.manifest().record_count)
+        };
+        let live = state.live.filter(|live| *live != id);
+        match (records(&id), live.as_ref().and_then(records)) {
+            (Some(0), Some(before @ 1..)) => Err(Error::Refused(format!(
+                "version {id} of store {name} holds no records and the live one has {before}; the live version is unchanged; {FORCE}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
