@@ -9,10 +9,12 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Auth, Client, Cluster, Command, Config, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire, FlushAll, FlushDb, Get, GetRange,
-    Hello, Incr, IncrBy, Info, JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Latency, Memory, MGet, MSet, Multi,
-    Persist, PExpire, Ping, PTtl, Quit, Range, RangeCount, RangeDel, Reset, Scan, Select, Set, SetNx, SlowLog, StoreInfo,
-    StoreList, StoreVersion, StrLen, Time, Ttl, Type,
+    Append, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
+    ExpireAt, ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, Hello, Incr, IncrBy, IncrByFloat, Info,
+    JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet, MSet, MSetNx, Multi, Persist,
+    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PTtl, Quit, Range, RangeCount, RangeDel, Rename, RenameNx, Reset, Scan,
+    Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, SubStr, Time, Touch, Ttl,
+    Type, Unlink, Unwatch, Watch,
 }
 
 /// A row of the table.
@@ -89,6 +91,7 @@ const fn sub(
 
 const NO_KEYS: (i32, i32, i32) = (0, 0, 0);
 const ONE_KEY: (i32, i32, i32) = (1, 1, 1);
+const TWO_KEYS: (i32, i32, i32) = (1, 2, 1);
 const ALL_KEYS: (i32, i32, i32) = (1, -1, 1);
 
 #[allow(clippy::too_many_arguments)] // a row has as many columns
@@ -119,6 +122,8 @@ const fn row(
 /// In the order of their names.
 #[rustfmt::skip]
 pub const COMMANDS: &[Command] = &[
+    row(Id::Append, "APPEND", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key value",
+        "Adds bytes to a value's end, to nothing if it is absent; answers how many it has then", &[]),
     row(Id::Auth, "AUTH", -2, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "[username] password",
         "Gives the server's password; the user is default", &[]),
     row(Id::Client, "CLIENT", -2, "noscript loading stale", Group::Connection, NO_KEYS, "subcommand [argument ...]",
@@ -154,6 +159,8 @@ pub const COMMANDS: &[Command] = &[
         sub("REWRITE", 2, "", "Refused: the server never writes its configuration"),
         sub("SET", -4, "parameter value", "Refused: see larder.toml and PATCH /v1/settings"),
     ]),
+    row(Id::Copy, "COPY", -3, "write denyoom", Group::Tables, TWO_KEYS, "source destination [DB 0] [REPLACE]",
+        "Puts a row's value, and when it goes, under another key; answers 1, or 0 if there is no such row or one in its place", &[]),
     row(Id::DbSize, "DBSIZE", 1, "readonly fast", Group::Server, NO_KEYS, "",
         "Records in all live versions, and rows of all tables", &[]),
     row(Id::Decr, "DECR", 2, "write denyoom fast", Group::Tables, ONE_KEY, "key",
@@ -172,14 +179,24 @@ pub const COMMANDS: &[Command] = &[
         "How many of the keys exist", &[]),
     row(Id::Expire, "EXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key seconds [NX | XX | GT | LT ...]",
         "Lets a row go after some time; answers 1, or 0 if there is none", &[]),
+    row(Id::ExpireAt, "EXPIREAT", -3, "write fast", Group::Tables, ONE_KEY, "key unix-time-seconds [NX | XX | GT | LT ...]",
+        "As EXPIRE, at a time since 1970", &[]),
+    row(Id::ExpireTime, "EXPIRETIME", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
+        "When a row goes, in seconds since 1970; -1 if it stays, -2 if there is none", &[]),
     row(Id::FlushAll, "FLUSHALL", -1, "write", Group::Tables, NO_KEYS, "[ASYNC | SYNC]",
         "As FLUSHDB: there is one database", &[]),
     row(Id::FlushDb, "FLUSHDB", -1, "write", Group::Tables, NO_KEYS, "[ASYNC | SYNC]",
         "Removes all rows of tables; stores, joins and tables in PostgreSQL stay, and what joins made follows", &[]),
     row(Id::Get, "GET", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
         "The key's value, or nil", &[]),
+    row(Id::GetDel, "GETDEL", 2, "write fast", Group::Tables, ONE_KEY, "key",
+        "Removes a row; answers the value that it had, or nil", &[]),
+    row(Id::GetEx, "GETEX", -2, "write fast", Group::Tables, ONE_KEY, "key [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | PERSIST]",
+        "A row's value, or nil; and when it goes from now on", &[]),
     row(Id::GetRange, "GETRANGE", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
         "Bytes start to end, both included, of the key's value; negative ones count from its end", &[]),
+    row(Id::GetSet, "GETSET", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key value",
+        "Puts a row; answers the value that it had, or nil", &[]),
     row(Id::Hello, "HELLO", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS,
         "[protover [AUTH username password] [SETNAME clientname]]",
         "Chooses the protocol's version and describes the server", &[]),
@@ -187,6 +204,8 @@ pub const COMMANDS: &[Command] = &[
         "Adds 1 to an integer, 0 if it is absent; answers the sum", &[]),
     row(Id::IncrBy, "INCRBY", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key increment",
         "Adds to an integer, 0 if it is absent; answers the sum", &[]),
+    row(Id::IncrByFloat, "INCRBYFLOAT", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key increment",
+        "Adds to a number, 0 if it is absent; answers the sum, exact to 17 decimals", &[]),
     row(Id::Info, "INFO", -1, "loading stale", Group::Server, NO_KEYS, "[section ...]",
         "The server's state, as lines of name:value", &[]),
     row(Id::JoinCreate, "JOIN.CREATE", -3, "write", Group::Tables, NO_KEYS, "name 'definition'",
@@ -199,6 +218,8 @@ pub const COMMANDS: &[Command] = &[
         "Definition, rows, ranges and memory of a join", &[]),
     row(Id::JoinList, "JOIN.LIST", 1, "readonly", Group::Tables, NO_KEYS, "",
         "Names and definitions of all joins", &[]),
+    row(Id::Keys, "KEYS", 2, "readonly", Group::Tables, NO_KEYS, "pattern",
+        "Keys of tables that match, where at most 10000 begin with the pattern's literal text; SCAN walks more, and stores", &[]),
     row(Id::Latency, "LATENCY", -2, "admin noscript loading stale", Group::Server, NO_KEYS, "subcommand",
         "Latency of the commands", &[
         sub("DOCTOR", 2, "", "Points to the histograms"),
@@ -218,14 +239,22 @@ pub const COMMANDS: &[Command] = &[
         "The keys' values, nil for each that is absent; all of one moment", &[]),
     row(Id::MSet, "MSET", -3, "write denyoom", Group::Tables, (1, -1, 2), "key value [key value ...]",
         "Puts rows, all as one", &[]),
+    row(Id::MSetNx, "MSETNX", -3, "write denyoom", Group::Tables, (1, -1, 2), "key value [key value ...]",
+        "Puts rows if none of them is there, all as one; answers 1 or 0", &[]),
     row(Id::Multi, "MULTI", 1, "noscript loading stale fast", Group::Tables, NO_KEYS, "",
         "Begins a transaction: what follows waits for EXEC", &[]),
     row(Id::Persist, "PERSIST", 2, "write fast", Group::Tables, ONE_KEY, "key",
         "Lets a row stay that was to go; answers 1 if it was", &[]),
     row(Id::PExpire, "PEXPIRE", -3, "write fast", Group::Tables, ONE_KEY, "key milliseconds [NX | XX | GT | LT ...]",
         "As EXPIRE, in milliseconds", &[]),
+    row(Id::PExpireAt, "PEXPIREAT", -3, "write fast", Group::Tables, ONE_KEY, "key unix-time-milliseconds [NX | XX | GT | LT ...]",
+        "As EXPIREAT, in milliseconds", &[]),
+    row(Id::PExpireTime, "PEXPIRETIME", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
+        "As EXPIRETIME, in milliseconds", &[]),
     row(Id::Ping, "PING", -1, "fast", Group::Connection, NO_KEYS, "[message]",
         "Answers PONG or the message", &[]),
+    row(Id::PSetEx, "PSETEX", 4, "write denyoom", Group::Tables, ONE_KEY, "key milliseconds value",
+        "As SETEX, in milliseconds", &[]),
     row(Id::PTtl, "PTTL", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
         "As TTL, in milliseconds", &[]),
     row(Id::Quit, "QUIT", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
@@ -236,6 +265,10 @@ pub const COMMANDS: &[Command] = &[
         "How many rows there are from lo to before hi", &[]),
     row(Id::RangeDel, "RANGEDEL", 3, "write", Group::Tables, NO_KEYS, "lo hi",
         "Removes the rows from lo to before hi; answers how many there were", &[]),
+    row(Id::Rename, "RENAME", 3, "write", Group::Tables, TWO_KEYS, "key newkey",
+        "Gives a row another key, in place of what has it", &[]),
+    row(Id::RenameNx, "RENAMENX", 3, "write fast", Group::Tables, TWO_KEYS, "key newkey",
+        "Gives a row another key unless there is one; answers 1 or 0", &[]),
     row(Id::Reset, "RESET", 1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
         "Makes the connection as new", &[]),
     row(Id::Scan, "SCAN", -2, "readonly", Group::Generic, NO_KEYS, "cursor MATCH name:pattern [COUNT count] [TYPE string]",
@@ -244,8 +277,12 @@ pub const COMMANDS: &[Command] = &[
         "There is one database, 0", &[]),
     row(Id::Set, "SET", -3, "write denyoom", Group::Tables, ONE_KEY, "key value [NX | XX] [GET] [EX seconds | PX milliseconds | EXAT seconds | PXAT milliseconds | KEEPTTL]",
         "Puts a row of a table", &[]),
+    row(Id::SetEx, "SETEX", 4, "write denyoom", Group::Tables, ONE_KEY, "key seconds value",
+        "Puts a row that goes after some time", &[]),
     row(Id::SetNx, "SETNX", 3, "write denyoom fast", Group::Tables, ONE_KEY, "key value",
         "Puts a row unless there is one; answers 1 or 0", &[]),
+    row(Id::SetRange, "SETRANGE", 4, "write denyoom", Group::Tables, ONE_KEY, "key offset value",
+        "Puts bytes into a value, behind zeros if it is shorter; answers how many it has then", &[]),
     row(Id::SlowLog, "SLOWLOG", -2, "admin loading stale", Group::Server, NO_KEYS, "GET [count] | LEN | RESET",
         "The slowest commands of late", &[
         sub("GET", -2, "[count]", "The newest entries; 10 unless told, -1 for all"),
@@ -261,12 +298,22 @@ pub const COMMANDS: &[Command] = &[
         "The number of a store's live version", &[]),
     row(Id::StrLen, "STRLEN", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
         "Bytes of the key's value; 0 if it is absent", &[]),
+    row(Id::SubStr, "SUBSTR", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
+        "As GETRANGE", &[]),
     row(Id::Time, "TIME", 1, "loading stale fast", Group::Server, NO_KEYS, "",
         "The server's clock: seconds and microseconds since 1970", &[]),
+    row(Id::Touch, "TOUCH", -2, "readonly fast", Group::Stores, ALL_KEYS, "key [key ...]",
+        "As EXISTS", &[]),
     row(Id::Ttl, "TTL", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
         "Seconds until a row goes; -1 if it stays, -2 if there is none", &[]),
     row(Id::Type, "TYPE", 2, "readonly fast", Group::Generic, ONE_KEY, "key",
         "string or none", &[]),
+    row(Id::Unlink, "UNLINK", -2, "write fast", Group::Tables, ALL_KEYS, "key [key ...]",
+        "As DEL", &[]),
+    row(Id::Unwatch, "UNWATCH", 1, "noscript loading stale fast allow_busy", Group::Tables, NO_KEYS, "",
+        "Forgets what WATCH was told", &[]),
+    row(Id::Watch, "WATCH", -2, "noscript loading stale fast allow_busy", Group::Tables, ALL_KEYS, "key [key ...]",
+        "Has EXEC do nothing, and answer nil, if one of the keys changes before", &[]),
 ];
 
 /// The row of the command `name`, in any case.

@@ -100,6 +100,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
 pub(super) fn reset(state: &mut State) {
     state.set_proto(Proto::Resp2);
     state.transaction = None;
+    state.watching = None;
     state.authenticated = state.core.shared.password().is_none();
     // What it says of its library holds on.
     state.client.change_names(|names| names.name.clear());

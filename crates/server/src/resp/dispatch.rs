@@ -12,7 +12,7 @@ use super::finish::kept_args;
 use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
-use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, WaitJob};
+use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, WaitJob, WatchJob};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::tables::source::WriteJob;
@@ -34,6 +34,7 @@ pub(super) enum Job {
     Write(WriteJob),
     /// A transaction's reads of stores.
     Stores(StoresJob),
+    Watch(WatchJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
 }
@@ -50,6 +51,7 @@ impl Job {
             Job::Again(job) => job.command.id,
             Job::Write(job) => job.command,
             Job::Stores(_) => Id::Exec,
+            Job::Watch(_) => Id::Watch,
             Job::Room(command) => *command,
         }
     }
@@ -65,6 +67,7 @@ impl Job {
             Job::Again(job) => job.started,
             Job::Write(job) => job.started,
             Job::Stores(job) => job.started,
+            Job::Watch(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -79,6 +82,7 @@ impl Job {
             Job::Wait(job) => std::mem::take(&mut job.args),
             Job::Many(job) => std::mem::take(&mut job.args),
             Job::Again(job) => std::mem::take(&mut job.args),
+            Job::Watch(job) => std::mem::take(&mut job.args),
             Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
         }
     }
@@ -130,10 +134,10 @@ pub(super) fn answer(
     let ask = match command.id {
         Id::Get => Ask::Get,
         Id::MGet => Ask::MGet,
-        Id::Exists => Ask::Exists,
+        Id::Exists | Id::Touch => Ask::Exists,
         Id::StrLen => Ask::StrLen,
         Id::Type => Ask::Type,
-        Id::GetRange => match (integer(request.arg(2)), integer(request.arg(3))) {
+        Id::GetRange | Id::SubStr => match (integer(request.arg(2)), integer(request.arg(3))) {
             (Some(start), Some(end)) => Ask::GetRange { start, end },
             _ => return not_an_integer(state),
         },
@@ -145,7 +149,7 @@ pub(super) fn answer(
         }
     };
     let positions = match command.id {
-        Id::MGet | Id::Exists => 1..request.len(),
+        Id::MGet | Id::Exists | Id::Touch => 1..request.len(),
         Id::Memory => 2..3,
         _ => 1..2,
     };

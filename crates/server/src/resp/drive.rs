@@ -143,6 +143,7 @@ impl Session {
                     return Box::pin(self.drive(next)).await;
                 }
             }
+            Job::Watch(watch) => watch.run(state).await,
             Job::Scan(scan) => scan.run(state).await,
             Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,

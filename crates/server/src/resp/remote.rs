@@ -471,7 +471,12 @@ impl Remote {
                 },
                 Job::Write(write) => tables::run_write(&mut self.state, write).await,
                 // Those are executed where the connection is.
-                Job::Read(_) | Job::Scan(_) | Job::Many(_) | Job::Drop(_) | Job::Stores(_) => {}
+                Job::Read(_)
+                | Job::Scan(_)
+                | Job::Many(_)
+                | Job::Drop(_)
+                | Job::Stores(_)
+                | Job::Watch(_) => {}
             }
             break;
         }

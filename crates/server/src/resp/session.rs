@@ -36,7 +36,7 @@ use super::placed::{Placed, place};
 use super::reads::Refusal;
 use super::registration::Registration;
 use super::remote::Gathered;
-use super::tables::Transaction;
+use super::tables::{Transaction, Watching};
 use crate::tables::{Gate, Tables};
 
 /// One connection executes so long before others have their turn.
@@ -54,6 +54,8 @@ pub(super) struct State {
     /// What the output waits for before it is sent.
     pub gate: Gate,
     pub transaction: Option<Box<Transaction>>,
+    /// What WATCH was told.
+    pub watching: Option<Box<Watching>>,
     /// Requests of this batch for other cores.
     pub gathered: Option<Box<Gathered>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
@@ -74,6 +76,7 @@ impl State {
             output: Output::default(),
             gate: Gate::default(),
             transaction: None,
+            watching: None,
             gathered: None,
             failed: false,
             series: None,

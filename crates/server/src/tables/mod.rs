@@ -24,6 +24,7 @@ mod pause;
 mod shards;
 mod snapshot;
 pub mod source;
+mod watched;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -35,12 +36,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use larder_join::{Engine, KeyRange, LogEntry};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
 use larder_protocol::errors::Code;
+use larder_types::ByteSize;
 use tokio::sync::Notify;
 
 pub use gate::Gate;
 pub use handle::{Figures, Message, TablesHandle};
 pub use open::{Opening, open};
 pub use pause::Paused;
+pub use watched::Mark;
 
 /// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
 const STEP_ROWS: usize = 2048;
@@ -83,6 +86,9 @@ pub struct Tables {
     followed: source::Followed,
     /// Reads may be put off.
     in_steps: Cell<bool>,
+    watched: watched::Watched,
+    /// `tables.memory`.
+    memory_limit: ByteSize,
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,
@@ -162,7 +168,7 @@ impl Tables {
         self.refuse_stopped()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        let changed = change(&mut engine, now);
+        let changed = change(&mut engine, now).map_err(|refusal| self.with_limit(refusal));
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
         self.call_if_more(&engine);
@@ -172,6 +178,20 @@ impl Tables {
             self.call();
         }
         Ok(answer)
+    }
+
+    /// Says which limit base rows have reached.
+    fn with_limit(&self, (code, message): Refusal) -> Refusal {
+        match code {
+            Code::OutOfMemory => {
+                let limit = self.memory_limit;
+                let message = format!(
+                    "base rows fill tables.memory ({limit}), and computed rows have gone already: remove rows, or raise it"
+                );
+                (code, message)
+            }
+            _ => (code, message),
+        }
     }
 
     /// Executes a transaction: its changes are in the journal all together, or not at all.
@@ -207,6 +227,7 @@ impl Tables {
 
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
+        self.watched.note(&changes);
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.is_together() || self.is_paused())

@@ -10,5 +10,6 @@ mod redis_words;
 mod resp;
 mod source;
 mod stores;
+mod strings;
 mod support;
 mod tables;

@@ -4,12 +4,12 @@ use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
 /// A server with the store `s` (see `server_with`), on one thread and on two.
-fn servers() -> [TestServer; 2] {
+pub fn servers() -> [TestServer; 2] {
     [1, 2].map(|threads| server_with(|config| config.server.threads = threads))
 }
 
 #[track_caller]
-fn check_all(client: &mut Client, lines: &[(&str, &str)]) {
+pub fn check_all(client: &mut Client, lines: &[(&str, &str)]) {
     for (line, expected) in lines {
         client.check(line, expected);
     }

@@ -46,7 +46,7 @@ impl AgainJob {
         whole: bool,
     ) -> Option<AgainJob> {
         let tables = state.tables();
-        if matches!(command.id, Id::MGet | Id::Exists) {
+        if matches!(command.id, Id::MGet | Id::Exists | Id::Touch) {
             // All that it misses is loaded together.
             tables.read(|engine, now| {
                 for key in request.args().skip(1) {
@@ -101,6 +101,7 @@ impl AgainJob {
     pub fn refuse(&self, state: &mut State, refusal: Refusal) {
         if self.command.id == Id::Exec {
             state.transaction = None;
+            state.watching = None;
         }
         state.refuse(refusal);
     }

@@ -4,6 +4,7 @@
 //! task of its own, so that it ends even if the connection does not wait for it.
 
 mod exec;
+mod keys;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::super::session::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
+use super::watch::Watching;
 use super::{joins, scan};
 use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
 
@@ -29,6 +31,7 @@ pub(in crate::resp) struct ManyJob {
     pub command: &'static Command,
     request: Vec<u8>,
     transaction: Option<Box<Transaction>>,
+    watching: Option<Box<Watching>>,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
 }
@@ -37,9 +40,11 @@ impl ManyJob {
     pub fn new(state: &mut State, command: &'static Command, request: Request<'_>) -> ManyJob {
         let mut bytes = Vec::new();
         write_request(&mut bytes, request.args());
+        let is_exec = command.id == Id::Exec;
         ManyJob {
             command,
             request: bytes,
+            watching: state.watching.take_if(|_| is_exec),
             transaction: state.transaction.take(),
             started: Instant::now(),
             args: kept_args(&request),
@@ -73,10 +78,10 @@ impl ManyJob {
             closing: false,
         };
         let (command, request) = (self.command, std::mem::take(&mut self.request));
-        let transaction = self.transaction.take();
+        let (transaction, watching) = (self.transaction.take(), self.watching.take());
         let task = tokio::task::spawn_local(async move {
             let reply = match transaction {
-                Some(transaction) => all.transaction(&transaction).await,
+                Some(transaction) => all.transaction(&transaction, watching.as_deref()).await,
                 None => all.execute(command, &request).await,
             };
             reply.map(|reply| Done {
@@ -169,16 +174,21 @@ impl Coordinator {
             return incoming.reply().await.ok_or_else(gone);
         }
         match command.id {
-            Id::MGet | Id::Exists | Id::RangeCount if self.ticket.is_none() => {
+            Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
                 self.of_one_moment(command, bytes, request).await
             }
             Id::MGet => Ok(self.mget(request).await?.0),
-            Id::Exists | Id::Del => Ok(self.sum(self.by_owner(request)).await?.0),
+            Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
+                Ok(self.sum(self.by_owner(request)).await?.0)
+            }
             Id::RangeCount | Id::RangeDel => {
                 let part = bytes.to_vec();
                 Ok(self.sum(vec![part; self.cores()]).await?.0)
             }
             Id::MSet => self.mset(request).await,
+            Id::MSetNx => self.msetnx(request).await,
+            Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id, request).await,
+            Id::Keys => self.keys(request).await,
             Id::FlushDb | Id::FlushAll => self.flush(bytes).await,
             Id::Range => self.range(request).await,
             Id::Scan => self.scan(request).await,
@@ -208,7 +218,7 @@ impl Coordinator {
     /// PostgreSQL makes a write of several keys as one. A write that is to other tables too is refused there.
     fn mapped_core(&self, command: &Command, request: Request<'_>) -> Option<usize> {
         let step = match command.id {
-            Id::MGet | Id::Exists | Id::Del => 1,
+            Id::MGet | Id::Exists | Id::Touch | Id::Del | Id::Unlink => 1,
             Id::MSet => 2,
             _ => return None,
         };
@@ -232,7 +242,7 @@ impl Coordinator {
         for _ in 0..TRIES_MAX {
             let (reply, is_one) = match command.id {
                 Id::MGet => self.mget(request).await?,
-                Id::Exists => self.sum(self.by_owner(request)).await?,
+                Id::Exists | Id::Touch => self.sum(self.by_owner(request)).await?,
                 _ => self.sum(vec![bytes.to_vec(); self.cores()]).await?,
             };
             if is_one {
@@ -318,29 +328,6 @@ impl Coordinator {
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
-    async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
-        if request.len().is_multiple_of(2) {
-            let message = "wrong number of arguments for 'mset' command".to_owned();
-            return Err((Code::WrongArity, message));
-        }
-        let mut pairs: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
-        for at in (1..request.len()).step_by(2) {
-            pairs[self.owner(request.arg(at))].extend([request.arg(at), request.arg(at + 1)]);
-        }
-        let mut parts = vec![Vec::new(); self.cores()];
-        for (part, pairs) in parts.iter_mut().zip(pairs).filter(|(_, p)| p.len() > 1) {
-            write_request(part, pairs.into_iter());
-        }
-        let paused = self.pause().await?;
-        let mut error = None;
-        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
-        }
-        self.go_on(paused).await?;
-        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
-    }
-
     /// Pauses the cores, unless they are.
     async fn pause(&mut self) -> Result<Option<Paused>, Refusal> {
         if self.ticket.is_some() {
@@ -384,6 +371,14 @@ impl Coordinator {
     async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
         let walk = scan::Walk::parse(request, &handle.cursors())?;
+        let mut keys = self.walked(&walk).await?;
+        let cursor = walk.next(&mut keys, &mut handle.cursors());
+        Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
+    }
+
+    /// The next keys that the cores have, in order.
+    async fn walked(&self, walk: &scan::Walk) -> Result<Vec<Vec<u8>>, Refusal> {
+        let handle = &self.core.shared.tables;
         let home = match &walk.only {
             Some(name) if self.is_of_one_core(name) => Some(self.owner(name)),
             _ => None,
@@ -401,8 +396,7 @@ impl Coordinator {
             keys.extend(part.await.map_err(|_| gone())??);
         }
         keys.sort_unstable();
-        let cursor = walk.next(&mut keys, &mut handle.cursors());
-        Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
+        Ok(keys)
     }
 
     /// Declares a join on every core, or drops it.

@@ -1,13 +1,16 @@
 //! The commands on tables and join outputs.
 //!
 //! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges (`head`: how their answers begin), `joins` the
-//! `JOIN.*`, `scan` SCAN, `transaction` MULTI and EXEC (`stores`: what is read of stores there). Where there are several cores, `route` says which one executes a
+//! `JOIN.*`, `scan` SCAN and KEYS, `transaction` MULTI and EXEC (`stores`: what is read of stores there; `watch`: WATCH). `rows` hands on what edits
+//! a value to `strings`, and what concerns several keys to `keys`. Where there are several cores, `route` says which one executes a
 //! request, and `many` and `merge` what several do; `wait` has commands that lack rows of other cores, or time; `again`
 //! has those that wait for PostgreSQL.
 
 mod again;
+mod decimal;
 mod head;
 mod joins;
+mod keys;
 mod many;
 mod merge;
 mod range;
@@ -15,8 +18,10 @@ mod route;
 mod rows;
 mod scan;
 mod stores;
+mod strings;
 mod transaction;
 mod wait;
+mod watch;
 
 use larder_protocol::commands::{Command, Group, Id};
 use larder_protocol::errors::Code;
@@ -42,6 +47,7 @@ pub use scan::Cursors;
 pub(super) use stores::StoresJob;
 pub(super) use transaction::{Transaction, execute_together, spoil};
 pub(super) use wait::WaitJob;
+pub(super) use watch::{WatchJob, Watching};
 
 /// Whether a key is of a table, or of nothing there is: its name is no store's.
 #[inline]
@@ -70,9 +76,14 @@ fn is_of_tables(snapshot: &Snapshot, command: &Command, request: Request<'_>) ->
     }
     match command.id {
         Id::Scan => scan::is_of_tables(snapshot, request),
-        Id::Get | Id::MGet | Id::Exists | Id::StrLen | Id::GetRange | Id::Type => {
-            (1..request.len()).any(|at| is_of_table(snapshot, request.arg(at)))
-        }
+        Id::Get
+        | Id::MGet
+        | Id::Exists
+        | Id::Touch
+        | Id::StrLen
+        | Id::GetRange
+        | Id::SubStr
+        | Id::Type => (1..request.len()).any(|at| is_of_table(snapshot, request.arg(at))),
         Id::Memory => {
             request.arg(1).eq_ignore_ascii_case(b"USAGE") && is_of_table(snapshot, request.arg(2))
         }
@@ -102,6 +113,7 @@ pub(super) fn execute(
         Id::Multi | Id::Exec | Id::Discard => {
             transaction::execute(state, snapshot, command, request)
         }
+        Id::Watch => WatchJob::begin(state, snapshot, request),
         _ => return try_once(state, snapshot, command, request, false),
     };
     match done {
@@ -178,6 +190,11 @@ fn at_once(
         Id::RangeCount => range::count(state, request)?,
         Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
         Id::Scan => scan::scan(state, request)?,
+        Id::Keys => scan::keys(state, request)?,
+        Id::Unwatch => {
+            state.watching = None;
+            state.encoder().ok();
+        }
         Id::JoinCreate | Id::JoinDrop | Id::JoinList | Id::JoinInfo | Id::JoinExplain => {
             joins::execute(state, command.id, request)?;
         }
@@ -196,7 +213,12 @@ fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> R
     let mut check = |at: usize| check_key(snapshot, command, request.arg(at), is_write);
     match command.id {
         Id::Range | Id::RangeCount | Id::RangeDel => check(1)?,
-        Id::Exists | Id::MGet | Id::Del => (1..request.len()).try_for_each(check)?,
+        Id::Exists | Id::Touch | Id::MGet | Id::Del | Id::Unlink => {
+            (1..request.len()).try_for_each(check)?;
+        }
+        // What is watched may be of stores too.
+        Id::Watch => {}
+        Id::Keys => scan::refuse_store(snapshot, request.arg(1))?,
         _ => command
             .key_positions(request.len())
             .try_for_each(&mut check)?,

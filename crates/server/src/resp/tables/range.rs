@@ -292,11 +292,12 @@ pub(super) fn flush(
     Removal::new(command, ranges, request).begin(state, whole)
 }
 
-/// The first key after all that begin with a table's name.
-fn successor(name: &[u8]) -> Vec<u8> {
-    let mut after = name.to_vec();
-    if let Some(separator) = after.last_mut() {
-        *separator += 1;
+/// The first key after all that begin with a text, which has a byte that is not the last there is.
+pub(super) fn successor(text: &[u8]) -> Vec<u8> {
+    let end = text.iter().rposition(|byte| *byte < 0xff);
+    let mut after = text[..end.map_or(0, |end| end + 1)].to_vec();
+    if let Some(last) = after.last_mut() {
+        *last += 1;
     }
     after
 }

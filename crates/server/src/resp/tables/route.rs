@@ -41,11 +41,15 @@ pub(in crate::resp) fn route(
     };
     let owner = |key: &[u8]| usize::from(shard.owner_of(key));
     match command.id {
-        Id::Multi | Id::Exec | Id::Discard | Id::JoinList => return route(here, false),
+        Id::Multi | Id::Exec | Id::Discard | Id::Unwatch | Id::JoinList => {
+            return route(here, false);
+        }
+        Id::Watch => return route(here, true),
         Id::JoinCreate
         | Id::JoinDrop
         | Id::JoinInfo
         | Id::Scan
+        | Id::Keys
         | Id::DbSize
         | Id::Info
         | Id::FlushDb
@@ -74,9 +78,18 @@ pub(in crate::resp) fn route(
                 Owner::All => route(Place::Many, false),
             }
         }
-        Id::MGet | Id::Exists | Id::Del | Id::MSet => {
-            let step = if command.id == Id::MSet { 2 } else { 1 };
-            let mut keys = (1..request.len()).step_by(step).map(|at| request.arg(at));
+        Id::MGet
+        | Id::Exists
+        | Id::Touch
+        | Id::Del
+        | Id::Unlink
+        | Id::MSet
+        | Id::MSetNx
+        | Id::Rename
+        | Id::RenameNx
+        | Id::Copy => {
+            let positions: Vec<usize> = command.key_positions(request.len()).collect();
+            let mut keys = positions.iter().map(|&at| request.arg(at));
             let depends = keys.clone().any(|key| tables.is_computed(key));
             let first = keys.next().map_or(tables.index, owner);
             match keys.all(|key| owner(key) == first) {

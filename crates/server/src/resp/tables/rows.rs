@@ -7,7 +7,7 @@ use larder_protocol::resp::Request;
 
 use super::super::reads::{range_of, show};
 use super::super::session::State;
-use super::{number, syntax};
+use super::{keys, number, strings, syntax};
 use crate::tables::{Refusal, refusal};
 
 pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
@@ -22,14 +22,34 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
             state.encoder().count(written);
             Ok(())
         }
-        Id::MSet => mset(state, request),
-        Id::Del => del(state, request),
+        Id::MSet => {
+            keys::mset(state, "mset", request, false)?;
+            state.encoder().ok();
+            Ok(())
+        }
+        Id::MSetNx => {
+            let put = keys::mset(state, "msetnx", request, true)?;
+            state.encoder().count(u64::from(put));
+            Ok(())
+        }
+        Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request),
+        Id::Append
+        | Id::GetDel
+        | Id::GetEx
+        | Id::GetSet
+        | Id::IncrByFloat
+        | Id::PSetEx
+        | Id::SetEx
+        | Id::SetRange => strings::execute(state, id, request),
+        Id::Del | Id::Unlink => del(state, request),
         Id::Incr => increment(state, request.arg(1), Some(1)),
         Id::Decr => increment(state, request.arg(1), Some(-1)),
         Id::IncrBy => increment(state, request.arg(1), Some(number(request.arg(2))?)),
         Id::DecrBy => increment(state, request.arg(1), number(request.arg(2))?.checked_neg()),
         Id::Expire => expire(state, request, "expire", (1000, true)),
         Id::PExpire => expire(state, request, "pexpire", (1, true)),
+        Id::ExpireAt => expire(state, request, "expireat", (1000, false)),
+        Id::PExpireAt => expire(state, request, "pexpireat", (1, false)),
         Id::Persist => {
             let persisted = write(state, |engine, now| {
                 let was = engine.expires_at(request.arg(1), now).is_some();
@@ -43,11 +63,13 @@ pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result
         }
         Id::Ttl => ttl(state, request.arg(1), 1000),
         Id::PTtl => ttl(state, request.arg(1), 1),
+        Id::ExpireTime => expire_time(state, request.arg(1), 1000),
+        Id::PExpireTime => expire_time(state, request.arg(1), 1),
         _ => read(state, id, request),
     }
 }
 
-fn write<T>(
+pub(super) fn write<T>(
     state: &mut State,
     change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
 ) -> Result<T, Refusal> {
@@ -75,12 +97,12 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
     let tables = state.tables();
     let mark = state.output.mark();
     let keys = match id {
-        Id::MGet | Id::Exists => 1..request.len(),
+        Id::MGet | Id::Exists | Id::Touch => 1..request.len(),
         Id::Memory => 2..3,
         _ => 1..2,
     };
     let part = match id {
-        Id::GetRange => Some((number(request.arg(2))?, number(request.arg(3))?)),
+        Id::GetRange | Id::SubStr => Some((number(request.arg(2))?, number(request.arg(3))?)),
         _ => None,
     };
     let asked = keys.len() as u64;
@@ -94,11 +116,11 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
             let found = get(engine, key, now, |value| {
                 let mut encoder = output.encoder(proto);
                 match id {
-                    Id::Exists => {}
+                    Id::Exists | Id::Touch => {}
                     Id::StrLen => encoder.count(value.len() as u64),
                     Id::Memory => encoder.count((key.len() + value.len()) as u64),
                     Id::Type => encoder.simple("string"),
-                    Id::GetRange => {
+                    Id::GetRange | Id::SubStr => {
                         let (start, end) = part.unwrap_or((0, -1));
                         encoder.bulk(&value[range_of(start, end, value.len())]);
                     }
@@ -109,10 +131,10 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
                 absent += 1;
                 let mut encoder = output.encoder(proto);
                 match id {
-                    Id::Exists => {}
+                    Id::Exists | Id::Touch => {}
                     Id::StrLen => encoder.integer(0),
                     Id::Type => encoder.simple("none"),
-                    Id::GetRange => encoder.bulk(b""),
+                    Id::GetRange | Id::SubStr => encoder.bulk(b""),
                     _ => encoder.null(),
                 }
             }
@@ -121,7 +143,7 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
     });
     match absent {
         Ok(absent) => {
-            if id == Id::Exists {
+            if matches!(id, Id::Exists | Id::Touch) {
                 state.encoder().count(asked - absent);
             }
             state.keys = (asked, absent);
@@ -159,12 +181,7 @@ fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
             b"EX" | b"PX" | b"EXAT" | b"PXAT" if options.expiry.is_none() && !options.keep_ttl => {
                 let time = number(request.get(at).ok_or_else(syntax)?)?;
                 at += 1;
-                if time <= 0 {
-                    let message = "invalid expire time in 'set' command".to_owned();
-                    return Err((Code::BadRequest, message));
-                }
-                let unit = if option[0] == b'P' { 1 } else { 1000 };
-                options.expiry = Some((time, unit, !option.ends_with(b"AT")));
+                options.expiry = Some(positive(expiry(&option, time), "set")?);
             }
             _ => return Err(syntax()),
         }
@@ -173,6 +190,27 @@ fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
         return Err(syntax());
     }
     Ok(options)
+}
+
+/// What EX, PX, EXAT and PXAT mean: the time, its unit in milliseconds, and whether it counts from now.
+pub(super) fn expiry(option: &[u8], time: i64) -> (i64, i64, bool) {
+    let unit = if option[0] == b'P' { 1 } else { 1000 };
+    (time, unit, !option.ends_with(b"AT"))
+}
+
+pub(super) fn positive(
+    expiry: (i64, i64, bool),
+    command: &str,
+) -> Result<(i64, i64, bool), Refusal> {
+    match expiry.0 {
+        1.. => Ok(expiry),
+        _ => Err(invalid_expire(command)),
+    }
+}
+
+fn invalid_expire(command: &str) -> Refusal {
+    let message = format!("invalid expire time in '{command}' command");
+    (Code::BadRequest, message)
 }
 
 fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
@@ -214,7 +252,7 @@ fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn deadline(
+pub(super) fn deadline(
     (time, unit, from_now): (i64, i64, bool),
     now: u64,
     command: &str,
@@ -223,45 +261,8 @@ fn deadline(
     let at = time
         .checked_mul(unit)
         .and_then(|time| time.checked_add(base));
-    let at = at.ok_or_else(|| {
-        (
-            Code::BadRequest,
-            format!("invalid expire time in '{command}' command"),
-        )
-    })?;
+    let at = at.ok_or_else(|| invalid_expire(command))?;
     Ok(u64::try_from(at).unwrap_or(0))
-}
-
-fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
-    if request.len().is_multiple_of(2) {
-        let message = "wrong number of arguments for 'mset' command".to_owned();
-        return Err((Code::WrongArity, message));
-    }
-    let pairs: Vec<usize> = (1..request.len()).step_by(2).collect();
-    // What the first one is refused for, all are; memory may end in the middle, as it may in Redis.
-    let tables = state.tables();
-    let mut done = Ok(());
-    let in_transaction = tables.is_together();
-    let mut all = |gate: &mut crate::tables::Gate| {
-        for &at in &pairs {
-            let key = request.arg(at);
-            done = tables.write(gate, |engine, now| {
-                let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
-                Ok(((), written.waits_for))
-            });
-            if done.is_err() {
-                return;
-            }
-        }
-    };
-    if in_transaction {
-        all(&mut state.gate);
-    } else {
-        tables.together(&mut state.gate, all);
-    }
-    done?;
-    state.encoder().ok();
-    Ok(())
 }
 
 fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
@@ -355,12 +356,26 @@ fn expire(
 }
 
 fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+    // Rounded as Redis rounds.
+    answer_time(state, key, |at, now| {
+        (at.saturating_sub(now) + unit / 2) / unit
+    })
+}
+
+fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+    answer_time(state, key, |at, _| (at + unit / 2) / unit)
+}
+
+/// Answers a row's time to go, or -1 if it stays, or -2 if there is none.
+fn answer_time(
+    state: &mut State,
+    key: &[u8],
+    shown: impl FnOnce(u64, u64) -> u64,
+) -> Result<(), Refusal> {
     let tables = state.tables();
-    let left = tables.read(|engine, now| -> Result<i64, Refusal> {
+    let time = tables.read(|engine, now| -> Result<i64, Refusal> {
         if let Some(at) = engine.expires_at(key, now) {
-            // Rounded as Redis rounds.
-            let left = at.saturating_sub(now);
-            return Ok(((left + unit / 2) / unit) as i64);
+            return Ok(shown(at, now) as i64);
         }
         Ok(if get(engine, key, now, |_| {})? {
             -1
@@ -368,6 +383,6 @@ fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
             -2
         })
     })?;
-    state.encoder().integer(left);
+    state.encoder().integer(time);
     Ok(())
 }

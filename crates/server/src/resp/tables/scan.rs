@@ -1,4 +1,4 @@
-//! SCAN of tables: in key order, one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
+//! SCAN and KEYS of tables: in key order, one table or all of base rows. Tables that are kept in PostgreSQL are walked only when
 //! they are named: they are loaded whole for it.
 //!
 //! A cursor is a number that stands for the next key. The latest of them are remembered.
@@ -10,15 +10,18 @@ use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
+use super::super::reads::show;
 use super::super::scan::matches;
 use super::super::session::State;
-use super::range::complete;
+use super::range::{complete, successor};
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
 const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
+/// Keys that a KEYS looks at.
+const KEYS_MAX: usize = 10_000;
 const CURSORS_MAX: usize = 10_000;
 
 /// The cursors that were given out of late, with the key that each begins at.
@@ -37,6 +40,12 @@ impl Cursors {
         }
         self.next
     }
+}
+
+/// The text that a pattern begins with, up to what may stand for several texts.
+fn literal(pattern: &[u8]) -> Vec<u8> {
+    let is_plain = |byte: &&u8| !b"*?[]\\".contains(byte);
+    pattern.iter().take_while(is_plain).copied().collect()
 }
 
 fn pattern_of<'a>(request: &Request<'a>) -> Option<&'a [u8]> {
@@ -63,10 +72,12 @@ pub(super) fn is_of_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
     }
 }
 
-/// What a SCAN asks for.
+/// What a SCAN or KEYS asks for.
 #[derive(Clone)]
 pub(super) struct Walk {
     from: Vec<u8>,
+    /// What the keys begin with.
+    beginning: Vec<u8>,
     count: usize,
     pattern: Option<Vec<u8>>,
     /// The one table that is walked, with its separator.
@@ -108,11 +119,41 @@ impl Walk {
         let pattern = pattern_of(&request);
         Ok(Walk {
             from,
+            beginning: pattern.map(literal).unwrap_or_default(),
             count: count as usize,
             pattern: pattern.map(<[u8]>::to_vec),
             only: pattern.and_then(table_of).map(<[u8]>::to_vec),
             strings,
         })
+    }
+
+    /// All keys that match a pattern.
+    pub fn of_all(pattern: &[u8]) -> Walk {
+        Walk {
+            from: Vec::new(),
+            beginning: literal(pattern),
+            count: KEYS_MAX,
+            pattern: Some(pattern.to_vec()),
+            only: table_of(pattern).map(<[u8]>::to_vec),
+            strings: true,
+        }
+    }
+
+    /// Leaves of the keys that were found for a KEYS those that match.
+    ///
+    /// # Errors
+    /// There are too many to be looked at at once.
+    pub fn all(&self, mut keys: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, Refusal> {
+        let pattern = self.pattern.as_deref().unwrap_or(b"*");
+        if keys.len() > self.count {
+            let message = format!(
+                "more than {KEYS_MAX} keys begin with '{}', which KEYS would all look at; give a longer beginning, or use SCAN",
+                show(&self.beginning)
+            );
+            return Err((Code::BadRequest, message));
+        }
+        keys.retain(|key| matches(pattern, key));
+        Ok(keys)
     }
 
     /// The next keys that an engine has, one more than are answered if there are as many.
@@ -129,14 +170,15 @@ impl Walk {
         };
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for name in names {
-            let mut hi = name.clone();
-            if let Some(separator) = hi.last_mut() {
-                *separator += 1;
-            }
+            let first = match self.only {
+                Some(_) => &self.beginning,
+                None => &name,
+            };
+            let hi = successor(first);
             if self.from >= hi {
                 continue;
             }
-            let lo = self.from.clone().max(name);
+            let lo = self.from.clone().max(first.clone());
             let limits = Limits {
                 limit: Some((self.count + 1 - keys.len()) as u64),
                 keys_only: true,
@@ -175,6 +217,32 @@ impl Walk {
         encoder.text(&cursor.to_string());
         encoder.array(keys.len());
         keys.iter().for_each(|key| encoder.bulk(key));
+    }
+}
+
+pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
+    encoder.array(keys.len());
+    keys.iter().for_each(|key| encoder.bulk(key));
+}
+
+/// KEYS, where one core has all tables.
+pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let walk = Walk::of_all(request.arg(1));
+    let keys = tables.read(|engine, now| walk.keys(engine, now))?;
+    answer_keys(&mut state.encoder(), &walk.all(keys)?);
+    Ok(())
+}
+
+/// A pattern of a store's keys is refused.
+pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Refusal> {
+    match table_of(pattern) {
+        Some(name) if !is_of_table(snapshot, name) => {
+            let store = show(&name[..name.len() - 1]);
+            let message = format!("{store} is a store; SCAN 0 MATCH {store}:* walks its keys");
+            Err((Code::BadRequest, message))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -25,8 +25,10 @@ fn is_read(command: &Command) -> bool {
         Id::Get
             | Id::MGet
             | Id::Exists
+            | Id::Touch
             | Id::StrLen
             | Id::GetRange
+            | Id::SubStr
             | Id::Type
             | Id::Memory
             | Id::Scan

@@ -1,7 +1,7 @@
 //! MULTI, EXEC and DISCARD.
 //!
 //! The commands wait as the bytes of requests. EXEC executes them one after another with no other client's in
-//! between, and hands their changes to the journal as one batch. What it reads of stores is read before (see `stores`).
+//! between, and hands their changes to the journal as one batch, unless what was watched has changed (see `watch`). What it reads of stores is read before (see `stores`).
 
 use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::errors::Code;
@@ -10,7 +10,7 @@ use larder_protocol::resp::{Decoder, Request, Step};
 use super::super::dispatch::{self, Job};
 use super::super::remote::write_request;
 use super::super::session::State;
-use super::AgainJob;
+use super::{AgainJob, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
@@ -39,7 +39,7 @@ pub(super) fn takes(
     let Some(transaction) = &mut state.transaction else {
         return false;
     };
-    if matches!(command.id, Id::Multi | Id::Exec | Id::Discard) {
+    if matches!(command.id, Id::Multi | Id::Exec | Id::Discard | Id::Watch) {
         return false;
     }
     if super::is_of_tables(snapshot, command, request)
@@ -87,10 +87,16 @@ pub(super) fn execute(
         return Err((Code::BadRequest, message));
     };
     if command.id == Id::Discard {
+        state.watching = None;
         state.encoder().ok();
         return Ok(None);
     }
+    let has_changed = watch::has_changed(state, snapshot);
     transaction.refuse()?;
+    if has_changed {
+        state.encoder().null_array();
+        return Ok(None);
+    }
     run_together(state, snapshot, &transaction.requests);
     let pressed = !state.tables().has_room();
     Ok(pressed.then_some(Job::Room(Id::Exec)))

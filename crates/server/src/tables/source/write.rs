@@ -45,14 +45,14 @@ pub(crate) fn take_write(
     request: Request<'_>,
     in_transaction: bool,
 ) -> Result<Option<WriteJob>, Refusal> {
-    let step = if command.id == Id::MSet { 2 } else { 1 };
-    let keys: Vec<&[u8]> = match command.id {
-        Id::Del | Id::MSet => (1..request.len())
-            .step_by(step)
-            .map(|at| request.arg(at))
-            .collect(),
-        _ => vec![request.arg(1)],
-    };
+    let mut keys: Vec<&[u8]> = command
+        .key_positions(request.len())
+        .map(|at| request.arg(at))
+        .collect();
+    if keys.is_empty() {
+        // The first key of a range.
+        keys.push(request.arg(1));
+    }
     let mapped = |key: &&&[u8]| postgres.table_of(key).is_some();
     let Some(first) = keys.iter().find(mapped) else {
         return Ok(None);
@@ -135,7 +135,7 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, R
             let when = When::Always;
             (Write::Set { rows, when }, Answer::Ok)
         }
-        Id::Del => {
+        Id::Del | Id::Unlink => {
             let keys = (1..request.len()).map(arg).collect();
             (Write::Remove { keys }, Answer::Rows)
         }

@@ -18,6 +18,7 @@ use super::super::super::session::State;
 use super::super::is_of_tables;
 use super::super::route::{Place, route};
 use super::super::transaction::{self, Queued, Transaction};
+use super::super::watch::Watching;
 use super::{Coordinator, gone};
 use crate::tables::{Paused, Refusal, Tables, stopping};
 
@@ -25,8 +26,12 @@ impl Coordinator {
     pub(super) async fn transaction(
         &mut self,
         transaction: &Transaction,
+        watching: Option<&Watching>,
     ) -> Result<Vec<u8>, Refusal> {
         transaction.refuse()?;
+        if let Some(watching) = watching {
+            return self.watched(transaction, watching).await;
+        }
         if let Some(core) = self.only_core(transaction) {
             let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
             return incoming.reply().await.ok_or_else(gone);
@@ -39,6 +44,49 @@ impl Coordinator {
             return self.parts(parts).await;
         }
         let paused = self.pause().await?;
+        let done = self.one_after_another(requests).await;
+        self.go_on(paused).await?;
+        done
+    }
+
+    /// Executes a transaction unless something has changed that its connection watches.
+    async fn watched(
+        &mut self,
+        transaction: &Transaction,
+        watching: &Watching,
+    ) -> Result<Vec<u8>, Refusal> {
+        if let Some(refused) = self.read_ahead(transaction.requests()).await? {
+            return Ok(refused);
+        }
+        let paused = self.pause().await?;
+        let done = match self.holds(watching).await {
+            Err(refusal) => Err(refusal),
+            Ok(false) => Ok(self.encoded(|encoder| encoder.null_array())),
+            Ok(true) => self.one_after_another(transaction.requests()).await,
+        };
+        self.go_on(paused).await?;
+        done
+    }
+
+    /// Whether nothing has changed that is watched. In a pause.
+    async fn holds(&self, watching: &Watching) -> Result<bool, Refusal> {
+        let handle = &self.core.shared.tables;
+        for core in 0..self.cores() {
+            let part = watching.part(|key| self.owner(key) == core);
+            let (ticket, shared) = (self.ticket, self.core.shared.clone());
+            let holds = handle.begin_call(core, ticket, move |tables| async move {
+                let postgres = shared.postgres.as_ref();
+                part.part_holds(&tables, postgres, ticket).await
+            });
+            if !holds.await.map_err(|_| gone())? {
+                return Ok(false);
+            }
+        }
+        Ok(watching.stores_hold(&self.core.shared.catalog.load()))
+    }
+
+    /// Executes the requests, in a pause.
+    async fn one_after_another(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         for Queued {
             command,
@@ -68,7 +116,6 @@ impl Coordinator {
                 }
             }
         }
-        self.go_on(paused).await?;
         Ok(all)
     }
 

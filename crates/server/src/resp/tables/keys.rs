@@ -1,0 +1,161 @@
+//! Commands that change several rows as one: MSET, MSETNX, RENAME, RENAMENX and COPY, where one core has them all. Where
+//! several have, see `many/keys`.
+
+use larder_protocol::commands::Id;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::dispatch::integer;
+use super::super::session::State;
+use super::rows::{get, write};
+use super::{number, syntax};
+use crate::tables::{Gate, Refusal, refusal};
+
+/// The positions of the keys of MSET and MSETNX; their values follow each.
+pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, Refusal> {
+    if request.len().is_multiple_of(2) {
+        let message = format!("wrong number of arguments for '{command}' command");
+        return Err((Code::WrongArity, message));
+    }
+    Ok((1..request.len()).step_by(2).collect())
+}
+
+/// Puts rows as one, or none of them if one is there that must not be; says whether it did.
+pub(super) fn mset(
+    state: &mut State,
+    command: &str,
+    request: Request<'_>,
+    if_absent: bool,
+) -> Result<bool, Refusal> {
+    let pairs = pairs(request, command)?;
+    let tables = state.tables();
+    if if_absent {
+        let is_there = tables.read(|engine, now| {
+            pairs.iter().try_fold(false, |any, &at| {
+                Ok(any || get(engine, request.arg(at), now, |_| {})?)
+            })
+        })?;
+        if is_there {
+            return Ok(false);
+        }
+    }
+    // What the first one is refused for, all are; memory may end in the middle, as it may in Redis.
+    let mut done = Ok(());
+    let in_transaction = tables.is_together();
+    let mut all = |gate: &mut Gate| {
+        for &at in &pairs {
+            let key = request.arg(at);
+            done = tables.write(gate, |engine, now| {
+                let written = engine.put(key, request.arg(at + 1), now).map_err(refusal)?;
+                Ok(((), written.waits_for))
+            });
+            if done.is_err() {
+                return;
+            }
+        }
+    };
+    if in_transaction {
+        all(&mut state.gate);
+    } else {
+        tables.together(&mut state.gate, all);
+    }
+    done.map(|()| true)
+}
+
+/// What RENAME, RENAMENX and COPY were told.
+pub(super) struct Copying {
+    /// A row that is there already goes.
+    pub replaces: bool,
+    /// The row goes from where it was.
+    pub moves: bool,
+}
+
+impl Copying {
+    pub fn parse(id: Id, request: Request<'_>) -> Result<Copying, Refusal> {
+        let mut copying = Copying {
+            replaces: id == Id::Rename,
+            moves: id != Id::Copy,
+        };
+        let mut at = 3;
+        while let Some(option) = request.get(at) {
+            match option.to_ascii_uppercase().as_slice() {
+                b"REPLACE" => copying.replaces = true,
+                b"DB" => {
+                    at += 1;
+                    match number(request.get(at).ok_or_else(syntax)?)? {
+                        0 => {}
+                        _ => {
+                            let message = "DB index is out of range".to_owned();
+                            return Err((Code::BadRequest, message));
+                        }
+                    }
+                }
+                _ => return Err(syntax()),
+            }
+            at += 1;
+        }
+        if !copying.moves && request.arg(1) == request.arg(2) {
+            let message = "source and destination objects are the same".to_owned();
+            return Err((Code::BadRequest, message));
+        }
+        Ok(copying)
+    }
+
+    /// # Errors
+    /// RENAME of what is not there.
+    pub fn refuse_absent(&self) -> Result<(), Refusal> {
+        match self.moves {
+            true => Err((Code::BadRequest, "no such key".to_owned())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// How RENAME, RENAMENX and COPY are answered.
+pub(super) fn is_answered_ok(id: Id) -> bool {
+    id == Id::Rename
+}
+
+pub(super) fn copy(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+    let done = copy_row(state, id, request)?;
+    match is_answered_ok(id) {
+        true => state.encoder().ok(),
+        false => state.encoder().count(u64::from(done)),
+    }
+    Ok(())
+}
+
+fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Refusal> {
+    let copying = Copying::parse(id, request)?;
+    let (from, to) = (request.arg(1), request.arg(2));
+    let tables = state.tables();
+    let (mut value, mut is_there) = (None, false);
+    let at = tables.read(|engine, now| -> Result<Option<u64>, Refusal> {
+        get(engine, from, now, |bytes| value = Some(bytes.to_vec()))?;
+        is_there = !copying.replaces && get(engine, to, now, |_| {})?;
+        Ok(engine.expires_at(from, now))
+    })?;
+    let Some(value) = value else {
+        return copying.refuse_absent().map(|()| false);
+    };
+    if is_there || (copying.moves && from == to) {
+        return Ok(!is_there);
+    }
+    write(state, |engine, now| {
+        let written = engine.put(to, &value, now).map_err(refusal)?;
+        if at.is_some() {
+            engine.expire(to, at, now).map_err(refusal)?;
+        }
+        let waits_for = match copying.moves {
+            true => engine.remove(from, now).map_err(refusal)?.waits_for,
+            false => None,
+        };
+        Ok((true, waits_for.max(written.waits_for)))
+    })
+}
+
+/// The time in the reply to PEXPIRETIME.
+pub(super) fn time_of(reply: &[u8]) -> Option<i64> {
+    let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+    integer(digits).filter(|time| *time >= 0)
+}

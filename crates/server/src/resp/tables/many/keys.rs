@@ -1,0 +1,144 @@
+//! Commands on several keys that several cores have: MSET, MSETNX, RENAME, RENAMENX and COPY, as one in a pause; and KEYS.
+
+use larder_protocol::commands::Id;
+use larder_protocol::resp::Request;
+
+use super::super::super::remote::write_request;
+use super::super::{keys, scan};
+use super::{Coordinator, gone};
+use crate::tables::Refusal;
+
+impl Coordinator {
+    pub(super) async fn mset(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let pairs = keys::pairs(request, "mset")?;
+        let paused = self.pause().await?;
+        let error = self.put_all(request, &pairs).await;
+        self.go_on(paused).await?;
+        let error = error?;
+        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+    }
+
+    pub(super) async fn msetnx(&mut self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let pairs = keys::pairs(request, "msetnx")?;
+        let paused = self.pause().await?;
+        let done = self.put_if_absent(request, &pairs).await;
+        self.go_on(paused).await?;
+        done
+    }
+
+    /// In a pause.
+    async fn put_if_absent(
+        &mut self,
+        request: Request<'_>,
+        pairs: &[usize],
+    ) -> Result<Vec<u8>, Refusal> {
+        for &at in pairs {
+            if self
+                .value(request.arg(at))
+                .await?
+                .is_ok_and(|value| value.is_some())
+            {
+                return Ok(self.encoded(|encoder| encoder.integer(0)));
+            }
+        }
+        let error = self.put_all(request, pairs).await?;
+        Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(1))))
+    }
+
+    /// Puts the rows of a request, in a pause; the first error reply, if there is one.
+    async fn put_all(
+        &self,
+        request: Request<'_>,
+        pairs: &[usize],
+    ) -> Result<Option<Vec<u8>>, Refusal> {
+        let mut all: Vec<Vec<&[u8]>> = vec![vec![b"MSET"]; self.cores()];
+        for &at in pairs {
+            all[self.owner(request.arg(at))].extend([request.arg(at), request.arg(at + 1)]);
+        }
+        let mut parts = vec![Vec::new(); self.cores()];
+        for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
+            write_request(part, pairs.into_iter());
+        }
+        let mut error = None;
+        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
+        }
+        Ok(error)
+    }
+
+    pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let copying = keys::Copying::parse(id, request)?;
+        let paused = self.pause().await?;
+        let done = self.copy_row(&copying, request).await;
+        self.go_on(paused).await?;
+        Ok(match done? {
+            Err(error) => error,
+            Ok(_) if keys::is_answered_ok(id) => self.encoded(|encoder| encoder.ok()),
+            Ok(done) => self.encoded(|encoder| encoder.integer(i64::from(done))),
+        })
+    }
+
+    /// Copies or moves a row, in a pause. An error reply is handed on.
+    async fn copy_row(
+        &self,
+        copying: &keys::Copying,
+        request: Request<'_>,
+    ) -> Result<Result<bool, Vec<u8>>, Refusal> {
+        let (from, to) = (request.arg(1), request.arg(2));
+        let value = match self.value(from).await? {
+            Err(error) => return Ok(Err(error)),
+            Ok(Some(value)) => value,
+            Ok(None) => return copying.refuse_absent().map(|()| Ok(false)),
+        };
+        if !copying.replaces && self.value(to).await?.is_ok_and(|value| value.is_some()) {
+            return Ok(Ok(false));
+        }
+        if copying.moves && from == to {
+            return Ok(Ok(true));
+        }
+        let at = self.one(from, &[b"PEXPIRETIME", from]).await?;
+        let at = keys::time_of(&at).map(|at| at.to_string());
+        let put: &[&[u8]] = match &at {
+            None => &[b"SET", to, &value],
+            Some(at) => &[b"SET", to, &value, b"PXAT", at.as_bytes()],
+        };
+        let mut reply = self.one(to, put).await?;
+        if copying.moves && reply.first() != Some(&b'-') {
+            reply = self.one(from, &[b"DEL", from]).await?;
+        }
+        Ok(match reply.first() {
+            Some(b'-') => Err(reply),
+            _ => Ok(true),
+        })
+    }
+
+    /// The value of a row, or the error reply.
+    async fn value(&self, key: &[u8]) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
+        let reply = self.one(key, &[b"GET", key]).await?;
+        Ok(match reply.first() {
+            Some(b'-') => Err(reply),
+            // A bulk string: its length, a line's end, its bytes, a line's end.
+            Some(b'$') if !reply.starts_with(b"$-1") => {
+                let head = reply.iter().position(|byte| *byte == b'\n').unwrap_or(0);
+                Ok(Some(reply[head + 1..reply.len() - 2].to_vec()))
+            }
+            _ => Ok(None),
+        })
+    }
+
+    /// The reply of the core that has a key.
+    async fn one(&self, key: &[u8], words: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, words.iter().copied());
+        let mut incoming = self.ask(self.owner(key), bytes, self.mode());
+        incoming.reply().await.ok_or_else(gone)
+    }
+
+    pub(super) async fn keys(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        scan::refuse_store(&self.core.shared.catalog.load(), request.arg(1))?;
+        let walk = scan::Walk::of_all(request.arg(1));
+        let keys = walk.all(self.walked(&walk).await?)?;
+        Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)))
+    }
+}

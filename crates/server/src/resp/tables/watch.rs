@@ -1,0 +1,193 @@
+//! WATCH: EXEC does nothing if something that was watched has changed.
+//!
+//! | watched | has changed when |
+//! |---|---|
+//! | a row of a table | it was written, or came, or went, though it may be as it was (`tables::watched`) |
+//! | a row that a join computes, or that lives in PostgreSQL | it has another value at EXEC |
+//! | a key of a store | another version of the store is live |
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::dispatch::Job;
+use super::super::finish::kept_args;
+use super::super::reads::show;
+use super::super::session::State;
+use super::is_of_table;
+use super::rows::get;
+use crate::catalog::{Lookup, Snapshot};
+use crate::tables::source::Postgres;
+use crate::tables::{Mark, Refusal, Tables, stopping};
+
+/// What a connection watches.
+#[derive(Default, Clone)]
+pub(in crate::resp) struct Watching {
+    mark: Mark,
+    /// Keys of base rows, which leave the mark.
+    rows: Vec<Vec<u8>>,
+    /// Others of tables, with their values.
+    values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Names of stores, with the numbers of their live versions.
+    stores: Vec<(Vec<u8>, u64)>,
+}
+
+fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {
+    match snapshot.lookup(store) {
+        Lookup::Live(live) => live.version_id.0,
+        _ => 0,
+    }
+}
+
+impl Watching {
+    /// The part of it that a core has.
+    pub fn part(&self, is_its: impl Fn(&[u8]) -> bool) -> Watching {
+        let (rows, values) = (self.rows.iter(), self.values.iter());
+        Watching {
+            mark: self.mark.clone(),
+            rows: rows.filter(|key| is_its(key)).cloned().collect(),
+            values: values.filter(|(key, _)| is_its(key)).cloned().collect(),
+            stores: Vec::new(),
+        }
+    }
+
+    /// Whether stores are as they were.
+    pub fn stores_hold(&self, snapshot: &Snapshot) -> bool {
+        let holds = |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;
+        self.stores.iter().all(holds)
+    }
+
+    /// Whether all is as it was, where one core has all tables. What cannot be read at once counts as changed.
+    pub fn holds(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
+        tables.let_due_go(&self.rows);
+        let values = tables.read(|engine, now| {
+            self.values.iter().all(|(key, before)| {
+                let mut value = None;
+                let read = get(engine, key, now, |bytes| value = Some(bytes.to_vec()));
+                read.is_ok() && value == *before
+            })
+        });
+        values && self.stores_hold(snapshot) && !self.mark.load(Ordering::Acquire)
+    }
+
+    /// As [`Watching::holds`], for the part of one core, which is paused with the ticket.
+    pub async fn part_holds(
+        &self,
+        tables: &Tables,
+        postgres: Option<&Postgres>,
+        ticket: Option<u64>,
+    ) -> bool {
+        for (key, before) in &self.values {
+            match value(tables, postgres, key, ticket).await {
+                Ok(value) if value == *before => {}
+                _ => return false,
+            }
+        }
+        tables.let_due_go(&self.rows);
+        !self.mark.load(Ordering::Acquire)
+    }
+}
+
+async fn value(
+    tables: &Tables,
+    postgres: Option<&Postgres>,
+    key: &[u8],
+    ticket: Option<u64>,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let read = |engine: &mut larder_join::Engine, now: u64| {
+        let mut value = None;
+        get(engine, key, now, |bytes| value = Some(bytes.to_vec()))?;
+        Ok(value)
+    };
+    tables.read_waiting(ticket, postgres, read).await
+}
+
+/// A WATCH that is under way: the cores are told.
+pub(in crate::resp) struct WatchJob {
+    keys: Vec<Vec<u8>>,
+    stores: Vec<(Vec<u8>, u64)>,
+    pub started: Instant,
+    pub args: Vec<Vec<u8>>,
+}
+
+impl WatchJob {
+    pub fn begin(
+        state: &State,
+        snapshot: &Snapshot,
+        request: Request<'_>,
+    ) -> Result<Option<Job>, Refusal> {
+        if state.transaction.is_some() {
+            let message = "WATCH inside MULTI is not allowed".to_owned();
+            return Err((Code::BadRequest, message));
+        }
+        let (mut keys, mut stores) = (Vec::new(), Vec::new());
+        for key in request.args().skip(1) {
+            let Some(end) = key.iter().position(|byte| matches!(byte, b'|' | b':')) else {
+                let message = format!(
+                    "key '{}' names no store; write store:key, such as pymk:42, or table|key",
+                    show(key)
+                );
+                return Err((Code::BadRequest, message));
+            };
+            match is_of_table(snapshot, key) {
+                true => keys.push(key.to_vec()),
+                false => stores.push((key[..end].to_vec(), live_version(snapshot, &key[..end]))),
+            }
+        }
+        Ok(Some(Job::Watch(WatchJob {
+            keys,
+            stores,
+            started: Instant::now(),
+            args: kept_args(&request),
+        })))
+    }
+
+    pub async fn run(&mut self, state: &mut State) {
+        match self.watch(state).await {
+            Ok(()) => state.encoder().ok(),
+            Err(refusal) => state.refuse(refusal),
+        }
+    }
+
+    async fn watch(&mut self, state: &mut State) -> Result<(), Refusal> {
+        let mut watching = state.watching.take().unwrap_or_default();
+        watching.stores.append(&mut self.stores);
+        let handle = state.core.shared.tables.clone();
+        for core in 0..handle.cores() {
+            let is_its = |key: &Vec<u8>| handle.owner_of(key) == core;
+            let keys: Vec<Vec<u8>> = self.keys.iter().filter(|k| is_its(k)).cloned().collect();
+            if keys.is_empty() {
+                continue;
+            }
+            let (mark, shared) = (watching.mark.clone(), state.core.shared.clone());
+            let told = handle.call(core, move |tables| async move {
+                let (mut rows, mut values) = (Vec::new(), Vec::new());
+                for key in keys {
+                    if tables.is_computed(&key) || tables.is_mapped(&key) {
+                        let postgres = shared.postgres.as_ref();
+                        let value = value(&tables, postgres, &key, None).await?;
+                        values.push((key, value));
+                    } else {
+                        tables.watch(&key, &mark);
+                        rows.push(key);
+                    }
+                }
+                Ok((rows, values))
+            });
+            let told: Result<_, Refusal> = told.await.map_err(stopping)?;
+            let (rows, values) = told?;
+            watching.rows.extend(rows);
+            watching.values.extend(values);
+        }
+        state.watching = Some(watching);
+        Ok(())
+    }
+}
+
+/// Whether EXEC is to do nothing, where one core has all tables.
+pub(super) fn has_changed(state: &mut State, snapshot: &Snapshot) -> bool {
+    let watching = state.watching.take();
+    watching.is_some_and(|watching| !watching.holds(&state.core.tables, snapshot))
+}

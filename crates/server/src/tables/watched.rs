@@ -1,0 +1,87 @@
+//! Keys that connections watch between WATCH and EXEC: who changes the row of one leaves a mark.
+//!
+//! 1. A mark is left before anything else is done to the engine, so an EXEC on this core, or in a pause, sees all that
+//!    happened before it.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use larder_join::LogEntry;
+
+use super::{Gate, Tables};
+
+/// Set when something changed that a connection watches.
+pub type Mark = Arc<AtomicBool>;
+
+type Marks = Vec<Weak<AtomicBool>>;
+
+/// A core's keys that are watched. Who does not care any more has dropped the mark.
+#[derive(Default)]
+pub(super) struct Watched {
+    marks: RefCell<HashMap<Box<[u8]>, Marks>>,
+}
+
+/// Marks that nobody cares for are looked for when there are so many keys, and a power of two.
+const CLEAN_AT: usize = 1024;
+
+impl Watched {
+    pub fn note(&self, changes: &[LogEntry]) {
+        let mut marks = self.marks.borrow_mut();
+        if marks.is_empty() {
+            return;
+        }
+        for change in changes {
+            match change {
+                LogEntry::Put { key, .. }
+                | LogEntry::Remove { key }
+                | LogEntry::Expire { key, .. } => {
+                    let marks = marks.remove(key.as_slice());
+                    marks.unwrap_or_default().iter().for_each(set);
+                }
+                LogEntry::RemoveRange { lo, hi } => marks.retain(|key, marks| {
+                    let is_hit = lo[..] <= key[..] && key[..] < hi[..];
+                    if is_hit {
+                        marks.iter().for_each(set);
+                    }
+                    !is_hit
+                }),
+                LogEntry::Create { .. } | LogEntry::Drop { .. } => {}
+            }
+        }
+    }
+}
+
+fn set(mark: &Weak<AtomicBool>) {
+    if let Some(mark) = mark.upgrade() {
+        mark.store(true, Ordering::Release);
+    }
+}
+
+impl Tables {
+    /// Lets rows go whose time has come, which marks them.
+    pub fn let_due_go(&self, keys: &[Vec<u8>]) {
+        let now = self.now();
+        let mut engine = self.engine.borrow_mut();
+        for key in keys {
+            let _ = engine.expires_at(key, now);
+        }
+        // A failure is kept, and refuses the next write.
+        let _ = self.log(&mut engine, &mut Gate::default());
+    }
+
+    /// Has `mark` be set when the base row of a key changes, comes or goes on this core.
+    pub fn watch(&self, key: &[u8], mark: &Mark) {
+        let mut marks = self.watched.marks.borrow_mut();
+        if marks.len() >= CLEAN_AT && marks.len().is_power_of_two() {
+            marks.retain(|_, marks| {
+                marks.retain(|mark| mark.strong_count() > 0);
+                !marks.is_empty()
+            });
+        }
+        let own = marks.entry(key.into()).or_default();
+        own.retain(|mark| mark.strong_count() > 0);
+        own.push(Arc::downgrade(mark));
+    }
+}
