@@ -33,16 +33,21 @@ pub fn diff(
     let mut summary = DiffSummary::default();
     for record in old.iter() {
         let (key, value) = record?;
-        let go_on = match new.get(&key)? {
+        let now = new.get(&key)?;
+        let is_same = now.as_ref().map(|now| **now == *value);
+        if now.is_some_and(|now| now.is_borrowed()) && !new.is_whole() {
+            return Err(new.lost());
+        }
+        let go_on = match is_same {
             None => {
                 summary.removed += 1;
                 each(Change::Removed(&key))
             }
-            Some(now) if *now != *value => {
+            Some(false) => {
                 summary.changed += 1;
                 each(Change::Changed(&key))
             }
-            Some(_) => {
+            Some(true) => {
                 summary.unchanged += 1;
                 true
             }

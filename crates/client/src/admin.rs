@@ -244,12 +244,11 @@ impl AdminClient {
         name: &StoreName,
         count: u64,
         version: Option<WhichVersion>,
-    ) -> Result<Vec<Record>, Error> {
+    ) -> Result<Sample, Error> {
         let version = version
             .map(|id| format!("&version={id}"))
             .unwrap_or_default();
-        self.get::<Sample>(&format!("/v1/stores/{name}/sample?n={count}{version}"))
-            .map(|body| body.records)
+        self.get(&format!("/v1/stores/{name}/sample?n={count}{version}"))
     }
 
     /// Every record as JSON lines, as a stream. A stream that ends early is an error when read.

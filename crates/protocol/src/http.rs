@@ -315,6 +315,9 @@ pub enum ChangeKind {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     pub records: Vec<Record>,
+    /// Some were left out, because an answer holds at most 4 MiB of keys and values.
+    #[serde(default)]
+    pub is_cut: bool,
 }
 
 /// A record of a sample, and a line of a dump.

@@ -3,6 +3,9 @@
 //! Large values go from the map to the socket without a copy, and a reply may wait long after the
 //! request that asked for it, and after a swap. So the value carries the `Arc` of its version.
 //!
+//! A value that lies in the map was sound when it was found. If its file is cut before it is sent, [`HeldValue::is_intact`]
+//! says so: who sends it asks after each write, and before the bytes that end the reply.
+//!
 //! One checksum covers a whole value, so all of it is read and checked whatever part is asked for.
 //! Of a value in memory that costs no memory. One that had to be read from disk is owned: a part of
 //! it is copied out and the rest let go, so that what waits to be sent is no more than what was asked.
@@ -22,9 +25,9 @@ pub struct HeldValue {
 
 enum Bytes {
     Value {
-        /// Invariant: borrows from `_live.version` or from nothing. Declared first, so dropped first.
+        /// Invariant: borrows from `live.version` or from nothing. Declared first, so dropped first.
         value: Value<'static>,
-        _live: Arc<LiveStore>,
+        live: Arc<LiveStore>,
     },
     Part(Box<[u8]>),
 }
@@ -49,13 +52,13 @@ impl HeldValue {
     /// `value` must borrow from `live.version`, or be owned.
     pub unsafe fn hold(live: &Arc<LiveStore>, value: Value<'_>) -> HeldValue {
         // SAFETY: only the lifetime changes. The version lies behind an `Arc`, so it does not move,
-        // and is kept by `_live` for as long as `value` exists; versions are never modified.
+        // and is kept by `live` for as long as `value` exists; versions are never modified.
         let value = unsafe { std::mem::transmute::<Value<'_>, Value<'static>>(value) };
         HeldValue {
             range: 0..value.len(),
             bytes: Bytes::Value {
                 value,
-                _live: live.clone(),
+                live: live.clone(),
             },
         }
     }
@@ -74,6 +77,19 @@ impl HeldValue {
             };
         }
         self
+    }
+
+    /// Whether the bytes lie in the version's map.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(&self.bytes, Bytes::Value { value, .. } if value.is_borrowed())
+    }
+
+    /// Whether what was looked at until now is what the lookup checked. Once false, never true again.
+    pub fn is_intact(&self) -> bool {
+        match &self.bytes {
+            Bytes::Value { value, live } => !value.is_borrowed() || live.version.is_whole(),
+            Bytes::Part(_) => true,
+        }
     }
 
     fn whole(&self) -> &[u8] {

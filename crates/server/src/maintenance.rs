@@ -2,6 +2,8 @@
 //! into memory; from then on look at what is in memory, let go of removed versions, and remove old
 //! ones.
 
+use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -38,8 +40,9 @@ impl Maintenance {
         let (stop, stopped) = sync_channel::<()>(0);
         let upkeep = spawn_low("larder-upkeep", move || {
             let mut retained_at = Instant::now();
+            let mut told = HashSet::new();
             loop {
-                let pause = refresh_residency(&shared);
+                let pause = refresh_residency(&shared, &mut told);
                 shared.stores.reap();
                 if retained_at.elapsed() >= RETENTION_EVERY {
                     shared.stores.retain_all(shared.settings.retention());
@@ -69,12 +72,19 @@ impl Maintenance {
     }
 }
 
-/// Answers how long to leave it after this.
-fn refresh_residency(shared: &Shared) -> Duration {
+/// Answers how long to leave it after this. `told` are the versions of which the log has said that they are damaged.
+fn refresh_residency(shared: &Shared, told: &mut HashSet<PathBuf>) -> Duration {
     let began = Instant::now();
     for store in shared.stores.list() {
         for version in store.open_versions() {
             version.refresh_residency();
+            if !version.is_whole() && told.insert(version.path().to_owned()) {
+                tracing::error!(
+                    store = %store.name,
+                    version = %version.path().display(),
+                    "a file of this version was cut or cannot be read; what is gone is answered CORRUPTED: roll back,                      or pull it again"
+                );
+            }
         }
     }
     (began.elapsed() * RESIDENCY_SHARE).clamp(RESIDENCY_EVERY_MIN, RESIDENCY_EVERY_MAX)

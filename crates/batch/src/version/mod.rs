@@ -4,34 +4,40 @@
 //! and directory, both in memory), then the block is checked and searched. Where the bytes come
 //! from depends on what is known of the page cache:
 //!
-//! - *resident*: everything was in the page cache when last looked: straight from the map;
+//! - *resident*: everything was in the page cache when last looked, and no page was lost since: straight from the map;
 //! - otherwise one positioned read of the block; [`Version::try_get`] makes it only if it need not
 //!   wait for the disk (`RWF_NOWAIT`), so that a serving thread is never held up.
 //!
 //! Invariants: a version is never modified; all that a lookup reads is checked first; an absent key
-//! and a damaged block are different answers.
+//! and a damaged block are different answers. A file that is cut while it is open is damage like any other: whoever
+//! takes a borrowed [`Value`] out of the map asks [`Version::is_whole`] after the last look at it (`bus_fault.rs`).
 
+mod bus_fault;
 pub mod files;
 mod memory;
 mod publish;
 mod segment_file;
 mod tools;
+mod walk;
 
 use std::borrow::Cow;
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use larder_types::{SlotPrefix, key_hash};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, partition_of};
 use crate::segment::{IndexArena, IndexBytes};
+use bus_fault::MapState;
 pub use publish::StoreDir;
 pub use segment_file::Attempt;
 use segment_file::{OpenedSegment, SegmentFile};
-pub use tools::{ScanPage, VerifyReport};
+pub use tools::{Sampled, ScanPage, VerifyReport};
+pub use walk::{Record, Walk};
 
 /// A value, borrowed from the map where it can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +76,7 @@ pub struct Version {
     path: PathBuf,
     slots: SlotPrefix,
     segments: Vec<SegmentFile>,
-    resident: AtomicBool,
+    state: Arc<MapState>,
     resident_bytes: AtomicU64,
 }
 
@@ -97,17 +103,18 @@ impl Version {
             ranges.push(range);
         }
         let arena = arena.share();
+        let state = Arc::new(MapState::default());
         let mapped = opened
             .into_iter()
             .zip(ranges)
-            .map(|(segment, range)| segment.map(IndexBytes::new(&arena, range)));
+            .map(|(segment, range)| segment.map(IndexBytes::new(&arena, range), &state));
         let segments = mapped.collect::<Result<Vec<_>, Error>>()?;
         Ok(Version {
             slots: SlotPrefix::new(format!("{}:", manifest.store).as_bytes()),
             manifest,
             path: path.to_owned(),
             segments,
-            resident: AtomicBool::new(false),
+            state,
             resident_bytes: AtomicU64::new(0),
         })
     }
@@ -144,13 +151,28 @@ impl Version {
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let hash = key_hash(key);
         let segment = &self.segments[self.segment_index(key)];
-        if self.is_resident() {
-            return memory::find(segment, hash, key);
+        if let Some(found) = self.find_mapped(segment, hash, key) {
+            return found;
         }
         match segment.index.locate(hash) {
             None => Ok(None),
             Some(range) => segment.read(range, hash, key),
         }
+    }
+
+    /// Straight from the map; `None` if it is not all in memory, or what was found there does not count.
+    #[inline]
+    fn find_mapped<'a>(
+        &'a self,
+        segment: &'a SegmentFile,
+        hash: u64,
+        key: &[u8],
+    ) -> Option<Result<Option<Value<'a>>, Error>> {
+        if !self.is_resident() {
+            return None;
+        }
+        let found = memory::find(segment, hash, key);
+        self.is_whole().then_some(found)
     }
 
     /// As [`Version::get`], but never waits for the disk: then it answers
@@ -162,8 +184,8 @@ impl Version {
     pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         let hash = key_hash(key);
         let segment = &self.segments[self.segment_index(key)];
-        if self.is_resident() {
-            return memory::find(segment, hash, key).map(Attempt::Ready);
+        if let Some(found) = self.find_mapped(segment, hash, key) {
+            return found.map(Attempt::Ready);
         }
         match segment.index.locate(hash) {
             None => Ok(Attempt::Ready(None)),
@@ -183,7 +205,12 @@ impl Version {
             for (segment, key) in segments.iter_mut().zip(batch) {
                 *segment = &self.segments[self.segment_index(key)];
             }
+            let before = out.len();
             memory::find_batch(&segments[..batch.len()], batch, out);
+            if !self.is_whole() {
+                out.truncate(before);
+                out.extend(batch.iter().map(|key| self.get(key)));
+            }
         }
     }
 
@@ -195,10 +222,27 @@ impl Version {
         partition_of(self.slots.slot(key), self.segments.len() as u32) as usize
     }
 
-    /// Whether all of it was in the page cache when last looked: then `get` will not wait.
+    /// Whether all of it was in the page cache when last looked, and nothing was lost since: then `get` will not wait.
     #[inline]
     pub fn is_resident(&self) -> bool {
-        self.resident.load(Ordering::Relaxed)
+        self.state.is_resident()
+    }
+
+    /// False once a mapped file was found cut or unreadable. From then on lookups read by position, where sound blocks
+    /// are answered and others are damaged. A borrowed value that was looked at before does not count then: look it up
+    /// again.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.state.is_whole()
+    }
+
+    /// What to answer for a borrowed value that was given out before its version lost pages.
+    #[cold]
+    pub fn lost(&self) -> Error {
+        Error::corrupted(
+            format!("version {}", self.path.display()),
+            "a file was cut, or could not be read, while a value was taken from it",
+        )
     }
 
     /// What [`Version::refresh_residency`] found last.
@@ -215,10 +259,8 @@ impl Version {
     pub fn refresh_residency(&self) -> Residency {
         let resident_bytes = self.segments.iter().map(SegmentFile::resident_bytes).sum();
         self.resident_bytes.store(resident_bytes, Ordering::Relaxed);
-        self.resident.store(
-            resident_bytes == self.manifest.size_bytes,
-            Ordering::Relaxed,
-        );
+        self.state
+            .set_resident(resident_bytes == self.manifest.size_bytes);
         self.residency()
     }
 }

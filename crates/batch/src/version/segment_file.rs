@@ -1,14 +1,20 @@
 //! One segment on disk: mapped for reads that find it in memory, read by position otherwise.
+//!
+//! The map is for lookups alone, and watched: a file that is cut or cannot be read costs them no more than a check
+//! (`bus_fault.rs`). Whatever reads more than a block reads by position.
 
 use std::borrow::Cow;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use memmap2::{Advice, Mmap, MmapOptions};
 
 use super::Value;
+use super::bus_fault::{MapState, Watched, watch};
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry};
 use crate::segment::block::{Block, BlockValue, find_plain};
@@ -29,6 +35,8 @@ pub struct SegmentFile {
     pub place: String,
     path: PathBuf,
     file: File,
+    /// Declared before the map, so dropped before it.
+    _watched: Watched,
     map: Mmap,
 }
 
@@ -68,10 +76,10 @@ impl OpenedSegment {
         }
         let (mut header, mut footer) = ([0; HEADER_SIZE], [0; FOOTER_SIZE]);
         file.read_exact_at(&mut header, 0)
-            .map_err(Error::io("read", &path))?;
+            .map_err(|error| failed(&place, &path, error))?;
         check_header(&place, &header)?;
         file.read_exact_at(&mut footer, size - FOOTER_SIZE as u64)
-            .map_err(Error::io("read", &path))?;
+            .map_err(|error| failed(&place, &path, error))?;
         let footer = Footer::decode(&place, &footer, size)?;
         let expected = (entry.partition.0, manifest.partitions, entry.record_count);
         if (footer.partition, footer.partitions, footer.record_count) != expected {
@@ -97,11 +105,11 @@ impl OpenedSegment {
         let start = HEADER_SIZE as u64 + self.footer.data_size;
         self.file
             .read_exact_at(sections, start)
-            .map_err(Error::io("read", &self.path))
+            .map_err(|error| failed(&self.place, &self.path, error))
     }
 
-    /// Checks the index and maps the file.
-    pub fn map(self, sections: IndexBytes) -> Result<SegmentFile, Error> {
+    /// Checks the index and maps the file. `state` learns of pages that are lost.
+    pub fn map(self, sections: IndexBytes, state: &Arc<MapState>) -> Result<SegmentFile, Error> {
         let OpenedSegment {
             footer,
             place,
@@ -112,23 +120,28 @@ impl OpenedSegment {
         // Random reads gain nothing from read-ahead.
         // SAFETY: the descriptor is open; the call only gives advice.
         unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-        // SAFETY: a published segment is never modified or cut short by larder. Every byte that is
-        // read from the map is treated as untrusted and checked against a checksum.
+        // SAFETY: a published segment is never modified by larder. Every byte that is read from the map is treated as
+        // untrusted and checked against a checksum, and pages that are lost are zeros from then on: see `watch` below.
         let map = unsafe { MmapOptions::new().map(&file) }.map_err(Error::io("map", &path))?;
         map.advise(Advice::Random)
             .map_err(Error::io("map", &path))?;
+        // SAFETY: the map lives beside the result, which is dropped first. Those who read it check what they found, and
+        // the state after that.
+        let watched = unsafe { watch(map.as_ptr(), map.len(), state.clone()) };
         Ok(SegmentFile {
             index,
             place,
             path,
             file,
+            _watched: watched,
             map,
         })
     }
 }
 
 impl SegmentFile {
-    /// The block and its extents, in the map. Touching them may wait for the disk.
+    /// The block and its extents, in the map. Touching them may wait for the disk. What is found there counts only if
+    /// the version's [`MapState`] is whole afterwards.
     #[inline]
     pub fn mapped(&self, range: BlockRange) -> &[u8] {
         &self.map[range.start as usize..range.end as usize]
@@ -180,10 +193,7 @@ impl SegmentFile {
         key: &[u8],
     ) -> Result<Option<Value<'static>>, Error> {
         match self.find_by(range, hash, key, &|offset, bytes| {
-            self.file
-                .read_exact_at(bytes, offset)
-                .map_err(Error::io("read", &self.path))?;
-            Ok(true)
+            self.read_at(offset, bytes).map(|()| true)
         })? {
             Attempt::Ready(value) => Ok(value),
             Attempt::WouldBlock => unreachable!("a plain read waits"),
@@ -261,6 +271,16 @@ impl SegmentFile {
         Ok(Attempt::Ready(Some(Value(Cow::Owned(value)))))
     }
 
+    /// Fills `bytes` from `offset` on; may wait for the disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] if the file ends before; [`Error::Io`].
+    pub fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.file
+            .read_exact_at(bytes, offset)
+            .map_err(|error| failed(&self.place, &self.path, error))
+    }
+
     /// Reads through the page cache only; false if not all of it is there.
     fn read_without_waiting(&self, offset: u64, bytes: &mut [u8]) -> Result<bool, Error> {
         let part = libc::iovec {
@@ -322,14 +342,6 @@ impl SegmentFile {
         resident
     }
 
-    pub fn file(&self) -> &File {
-        &self.file
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub fn size(&self) -> u64 {
         self.map.len() as u64
     }
@@ -386,8 +398,17 @@ impl SegmentFile {
     }
 }
 
+/// A file that ends too early was cut since it was opened: that is damage, not a fault of the disk.
+#[cold]
+fn failed(place: &str, path: &Path, error: std::io::Error) -> Error {
+    if error.kind() == ErrorKind::UnexpectedEof {
+        return Error::corrupted(place, "the file was cut while it was open");
+    }
+    Error::io("read", path)(error)
+}
+
 /// The stored bytes of a large value, out of its block's place; `None` if they lie outside.
-pub(super) fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
+fn extent(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     bytes.get(start..start.checked_add(usize::try_from(size).ok()?)?)
 }

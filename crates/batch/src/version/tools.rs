@@ -1,29 +1,31 @@
 //! Whole-version work: verify, warm, iterate, scan, sample.
 //!
-//! All of it reads through the file in order and may wait for the disk: keep it off the serving
-//! threads.
+//! All of it reads through the file, by position, and may wait for the disk: keep it off the serving threads.
 
-use std::os::unix::fs::FileExt;
-
-use larder_types::{KEY_BYTES_MAX, key_hash};
+use larder_types::key_hash;
 
 use super::Version;
-use super::segment_file::{SegmentFile, extent};
+use super::segment_file::SegmentFile;
+use super::walk::{BlockReader, Record, WINDOW_BYTES, Walk};
 use crate::error::{Error, show_key};
 use crate::manifest::{SegmentDigest, slots_of};
-use crate::segment::BlockRange;
-use crate::segment::block::{Block, FoundValue};
 
 const READ_BYTES: usize = 1 << 20;
-
-/// A record of a version, in memory of its own.
-pub type Record = (Box<[u8]>, Box<[u8]>);
+/// A scan reads some keys at a time.
+const SCAN_WINDOW_BYTES: usize = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct VerifyReport {
     pub record_count: u64,
     pub block_count: u64,
     pub size_bytes: u64,
+}
+
+/// Some records, and whether more were asked for than their bytes allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sampled {
+    pub records: Vec<Record>,
+    pub is_cut: bool,
 }
 
 /// Some keys of a scan, and where it goes on; 0 when it has ended.
@@ -75,12 +77,14 @@ impl Version {
         let footer = &segment.index.footer;
         let (first_slot, last_slot) = slots_of(footer.partition, footer.partitions);
         let mut count = 0;
+        let mut blocks = BlockReader::new(segment, WINDOW_BYTES);
         for index in 0..footer.block_count {
             let Some(range) = segment.index.block(index) else {
                 continue;
             };
             let mut last: Option<(u64, Box<[u8]>)> = None;
-            each_record(segment, range, &mut |key, _value| {
+            blocks.each_record(range, &mut |found| {
+                let key = found.key;
                 let hash = key_hash(key);
                 let wrong = |detail: &str| {
                     Error::corrupted(format!("{}, key {}", segment.place, show_key(key)), detail)
@@ -100,6 +104,7 @@ impl Version {
                 {
                     return Err(wrong("it is out of order"));
                 }
+                found.value()?;
                 last = Some((hash, key.into()));
                 count += 1;
                 Ok(())
@@ -127,30 +132,44 @@ impl Version {
     }
 
     /// Every record, segment by segment, in (hash, key) order. After an error the iterator ends.
-    pub fn iter(&self) -> impl Iterator<Item = Result<Record, Error>> + '_ {
-        let mut failed = false;
-        let ranges = self.segments.iter().flat_map(|segment| {
-            (0..segment.index.footer.block_count)
-                .filter_map(move |index| Some((segment, segment.index.block(index)?)))
-        });
-        ranges
-            .flat_map(|(segment, range)| match records_of(segment, range) {
-                Ok(records) => records.into_iter().map(Ok).collect::<Vec<_>>(),
-                Err(error) => vec![Err(error)],
-            })
-            .take_while(move |record| !std::mem::replace(&mut failed, record.is_err()))
+    pub fn iter(&self) -> Walk<&Version> {
+        Walk::new(self)
     }
 
-    /// At most `count` records (a few more if a block holds more) from blocks drawn by `seed`.
+    /// Records from blocks drawn by `seed`: at most `count`, and no more than `bytes` of keys and values. Records that
+    /// alone are larger are passed over.
     ///
     /// # Errors
     /// [`Error::Corrupted`] if a block that was drawn is damaged.
-    pub fn sample(&self, count: usize, seed: u64) -> Result<Vec<Record>, Error> {
+    pub fn sample(&self, count: usize, bytes: u64, seed: u64) -> Result<Sampled, Error> {
         const TRIES_PER_RECORD: usize = 8;
-        let mut records = Vec::new();
+        let mut sample = Sampled::default();
+        let mut left = bytes;
         let mut seen = std::collections::HashSet::new();
-        for draw in 0..count.saturating_mul(TRIES_PER_RECORD) as u64 {
-            if records.len() >= count {
+        let few = self.manifest.record_count <= count as u64;
+        let tries = match few {
+            true => 0,
+            false => count.saturating_mul(TRIES_PER_RECORD) as u64,
+        };
+        let mut take = |sample: &mut Sampled, segment, range| {
+            BlockReader::new(segment, 0).each_record(range, &mut |found| {
+                let size = found.key.len() as u64 + found.value_size();
+                if sample.records.len() == count {
+                    return Ok(());
+                }
+                if size > left {
+                    sample.is_cut = true;
+                    return Ok(());
+                }
+                left -= size;
+                let value = found.value()?;
+                sample.records.push((found.key.into(), (*value).into()));
+                Ok(())
+            })
+        };
+        for draw in 0..tries {
+            let is_full = sample.is_cut && !sample.records.is_empty();
+            if sample.records.len() >= count || is_full {
                 break;
             }
             let number = key_hash(&[seed.to_le_bytes(), draw.to_le_bytes()].concat());
@@ -160,14 +179,18 @@ impl Version {
                 continue;
             }
             if let Some(range) = self.segments[segment].index.block(index) {
-                records.extend(records_of(&self.segments[segment], range)?);
+                take(&mut sample, &self.segments[segment], range)?;
             }
         }
-        if records.len() < count && self.manifest.record_count <= count as u64 {
-            return self.iter().collect();
+        if few {
+            for segment in &self.segments {
+                let blocks = 0..segment.index.footer.block_count;
+                for range in blocks.filter_map(|index| segment.index.block(index)) {
+                    take(&mut sample, segment, range)?;
+                }
+            }
         }
-        records.truncate(count);
-        Ok(records)
+        Ok(sample)
     }
 
     /// Keys from a cursor on, which is 0 at first; at least `count` of them unless the scan ends.
@@ -180,14 +203,15 @@ impl Version {
         let mut before = 0;
         for segment in &self.segments {
             let block_count = segment.index.footer.block_count;
+            let mut blocks = BlockReader::new(segment, SCAN_WINDOW_BYTES);
             for index in cursor.saturating_sub(before)..block_count {
                 if page.keys.len() >= count.max(1) {
                     page.next_cursor = before + index;
                     return Ok(page);
                 }
                 if let Some(range) = segment.index.block(index) {
-                    each_record(segment, range, &mut |key, _| {
-                        page.keys.push(key.into());
+                    blocks.each_record(range, &mut |found| {
+                        page.keys.push(found.key.into());
                         Ok(())
                     })?;
                 }
@@ -204,68 +228,12 @@ impl Version {
     }
 }
 
-fn records_of(segment: &SegmentFile, range: BlockRange) -> Result<Vec<Record>, Error> {
-    let mut records = Vec::new();
-    each_record(segment, range, &mut |key, value| {
-        records.push((key.into(), value.into()));
-        Ok(())
-    })?;
-    Ok(records)
-}
-
-/// Takes a key and its value.
-type EachRecord<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
-
-fn each_record(
-    segment: &SegmentFile,
-    range: BlockRange,
-    each: &mut EachRecord<'_>,
-) -> Result<(), Error> {
-    let bytes = segment.mapped(range);
-    let place = &segment.place;
-    let block = Block::open(place, bytes, range.index, segment.codec())?;
-    let mut records = block.records();
-    for record in &mut records {
-        if record.key.is_empty() || record.key.len() > KEY_BYTES_MAX {
-            return Err(Error::corrupted(
-                format!("{place}, block {}", range.index),
-                "a key's size is impossible",
-            ));
-        }
-        match record.value {
-            FoundValue::Inline(value) => each(record.key, value)?,
-            FoundValue::Large(large) => {
-                let stored = extent(bytes, large.offset, large.stored_size).ok_or_else(|| {
-                    Error::corrupted(
-                        format!("{place}, block {}", range.index),
-                        "a large value lies outside",
-                    )
-                })?;
-                each(
-                    record.key,
-                    &large.open(place, range.index, stored, segment.codec())?,
-                )?;
-            }
-        }
-    }
-    if !records.is_whole() {
-        return Err(Error::corrupted(
-            format!("{place}, block {}", range.index),
-            "a record runs over its end",
-        ));
-    }
-    Ok(())
-}
-
 fn read_through(segment: &SegmentFile, each: &mut dyn FnMut(&[u8]) -> bool) -> Result<(), Error> {
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = 0;
     while offset < segment.size() {
         let count = (segment.size() - offset).min(READ_BYTES as u64) as usize;
-        segment
-            .file()
-            .read_exact_at(&mut buffer[..count], offset)
-            .map_err(Error::io("read", segment.path()))?;
+        segment.read_at(offset, &mut buffer[..count])?;
         if !each(&buffer[..count]) {
             return Err(Error::Cancelled);
         }

@@ -129,3 +129,100 @@ fn a_folder_that_holds_something_is_not_built_into() {
     assert!(error.to_string().contains("not empty"), "{error}");
     assert!(folder.path().join("mine").exists());
 }
+
+/// Someone truncates a file of the live version, or copies another over it. The process lives, sound blocks go on being
+/// answered, and what is gone is damage: never an absent key, never a value of zeros.
+#[test]
+fn a_file_that_is_cut_while_it_is_read_is_damage() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let mut oracle = records(2000);
+    oracle.insert(b"large".to_vec(), vec![7; 300_000]);
+    let manifest = build(options(), &out, pairs(&oracle)).expect("builds");
+    let version = Version::open(&out).expect("opens");
+    let keys: Vec<&[u8]> = oracle.keys().map(|key| &key[..]).collect();
+    // What is taken out of the map counts only if the version is whole afterwards.
+    let take = |found: Result<Option<larder_batch::Value<'_>>, Error>| match found {
+        Ok(value) => {
+            let value = value.expect("no key is absent").to_vec();
+            version.is_whole().then_some(Ok(value))
+        }
+        Err(error) => Some(Err(error)),
+    };
+    let check = |key: &[u8], taken: Option<Result<Vec<u8>, Error>>| match taken {
+        None => 0,
+        Some(Ok(value)) => {
+            assert!(value == oracle[key], "a wrong value");
+            0
+        }
+        Some(Err(error)) => {
+            assert!(matches!(error, Error::Corrupted { .. }), "{error}");
+            1
+        }
+    };
+    let mut damaged = 0;
+    for (cut, segment) in manifest.segments.iter().enumerate() {
+        version.warm(&|_| true);
+        assert_eq!(version.is_resident(), cut == 0, "what is lost stays lost");
+        let file = fs::File::options()
+            .write(true)
+            .open(out.join(&segment.file))
+            .expect("segment");
+        file.set_len(segment.size_bytes / 3).expect("cut");
+        damaged = 0;
+        for key in &keys {
+            damaged += check(key, take(version.get(key)));
+        }
+        let mut found = Vec::new();
+        version.get_many(&keys, &mut found);
+        for (key, found) in keys.iter().zip(found) {
+            check(key, take(found));
+        }
+        assert!(!version.is_whole());
+    }
+    assert!((500..keys.len()).contains(&damaged), "{damaged} of 2001");
+    let corrupted = |result: Result<u64, Error>| matches!(result, Err(Error::Corrupted { .. }));
+    assert!(corrupted(
+        version.verify(&|_| true).map(|report| report.record_count)
+    ));
+    assert!(corrupted(
+        version.scan(0, 5000).map(|page| page.next_cursor)
+    ));
+    assert!(corrupted(version.sample(5000, 1 << 30, 1).map(|_| 0)));
+    assert!(version.iter().any(|record| record.is_err()));
+}
+
+#[test]
+fn readers_and_a_cut_at_the_same_moment_see_no_wrong_value() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let oracle = records(3000);
+    let keys: Vec<&[u8]> = oracle.keys().map(|key| &key[..]).collect();
+    for round in 0..10 {
+        let out = folder.path().join(format!("v{round}"));
+        let manifest = build(options(), &out, pairs(&oracle)).expect("builds");
+        let version = Version::open(&out).expect("opens");
+        version.warm(&|_| true);
+        std::thread::scope(|scope| {
+            for reader in 0..3 {
+                let (version, keys, oracle) = (&version, &keys, &oracle);
+                scope.spawn(move || {
+                    while version.is_whole() {
+                        let mut found = Vec::new();
+                        version.get_many(&keys[reader * 1000..][..1000], &mut found);
+                        for (key, value) in keys[reader * 1000..].iter().zip(&found) {
+                            let Ok(value) = value else { continue };
+                            let right = value.as_deref() == Some(&oracle[*key][..]);
+                            assert!(right || !version.is_whole(), "a wrong value");
+                        }
+                    }
+                });
+            }
+            for segment in &manifest.segments {
+                let path = out.join(&segment.file);
+                let file = fs::File::options().write(true).open(path).expect("segment");
+                file.set_len(100).expect("cut");
+            }
+        });
+        assert!(!version.is_whole());
+    }
+}

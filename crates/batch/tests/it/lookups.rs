@@ -403,19 +403,29 @@ fn a_sample_holds_records_of_the_version() {
     let oracle = records(1000);
     build(options(), &folder.path().join("v"), pairs(&oracle)).expect("builds");
     let version = Version::open(&folder.path().join("v")).expect("opens");
-    let sample = version.sample(20, 42).expect("undamaged");
-    assert_eq!(sample.len(), 20);
-    assert!(sample.iter().all(|(key, value)| {
+    let sample = version.sample(20, 1 << 20, 42).expect("undamaged");
+    assert_eq!((sample.records.len(), sample.is_cut), (20, false));
+    assert!(sample.records.iter().all(|(key, value)| {
         oracle
             .get(&key[..])
             .is_some_and(|known| known[..] == value[..])
     }));
     assert_eq!(
-        version.sample(20, 42).expect("undamaged"),
+        version.sample(20, 1 << 20, 42).expect("undamaged"),
         sample,
         "one seed, one sample"
     );
-    assert_eq!(version.sample(5000, 1).expect("undamaged").len(), 1000);
+    let all = version.sample(5000, 1 << 20, 1).expect("undamaged");
+    assert_eq!(all.records.len(), 1000);
+    for count in [500, 5000] {
+        let some = version.sample(count, 2000, 1).expect("undamaged");
+        let bytes: usize = some
+            .records
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum();
+        assert!(some.is_cut && (1000..=2000).contains(&bytes), "{bytes}");
+    }
 }
 
 proptest! {

@@ -98,10 +98,14 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
 }
 
 pub fn sample(args: SampleArgs) -> Result<(), Failure> {
-    let records = args
+    let sample = args
         .server
         .admin()?
         .sample(&args.store, args.count, args.version.named())?;
+    if sample.is_cut {
+        eprintln!("some records were left out: a sample holds at most 4 MiB");
+    }
+    let records = sample.records;
     if args.json {
         return output::print_json(&records);
     }

@@ -54,6 +54,9 @@ pub fn check(
             )),
             _ => None,
         };
+        if !version.is_whole() {
+            return Err(version.lost().into());
+        }
         if let Some(what) = refused {
             return Err(Error::Refused(format!(
                 "canary key {:?} {what}; the live version is unchanged",

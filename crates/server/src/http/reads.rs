@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::answer::{Answer, Failure, decode};
 use crate::Shared;
-use crate::catalog::Lookup;
+use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
 use crate::fetch::priority::spawn_low;
 use crate::held::HeldValue;
@@ -35,6 +35,8 @@ type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
 
 const SAMPLE_RECORDS_DEFAULT: usize = 10;
 const SAMPLE_RECORDS_MAX: usize = 10_000;
+/// Of keys and values, before they are JSON.
+const SAMPLE_BYTES_MAX: u64 = 4 << 20;
 const CHANGES_DEFAULT: usize = 100;
 const CHANGES_MAX: usize = 100_000;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -60,7 +62,8 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
     let began = Instant::now();
     let read = tokio::task::spawn_blocking(move || {
         let found = HeldValue::find(&live, |version| version.get(&key))?;
-        found.map(Bytes::from_owner).ok_or_else(|| {
+        let found = found.map(|value| own(&live, value)).transpose()?;
+        found.ok_or_else(|| {
             Error::AbsentKey(format!(
                 "store {} version {} holds no key {:?}",
                 live.name,
@@ -82,6 +85,18 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
         }
     };
     Ok((version, answer).into_response())
+}
+
+/// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
+fn own(live: &LiveStore, value: HeldValue) -> Result<Bytes, Error> {
+    if !value.is_borrowed() {
+        return Ok(Bytes::from_owner(value));
+    }
+    let copy = Bytes::copy_from_slice(&value);
+    match value.is_intact() {
+        true => Ok(copy),
+        false => Err(live.version.lost().into()),
+    }
 }
 
 /// Reads all of a version and checks it. To who accepts lines it tells how far it is.
@@ -214,12 +229,14 @@ pub async fn sample(
     let seed = query
         .seed
         .unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
-    let records = apart(move |_| version.sample(count, seed)).await??;
-    let records = records
+    let sampled = apart(move |_| version.sample(count, SAMPLE_BYTES_MAX, seed)).await??;
+    let records = sampled
+        .records
         .iter()
         .map(|(key, value)| Record::from_bytes(key, value));
     Ok(Json(Sample {
         records: records.collect(),
+        is_cut: sampled.is_cut,
     }))
 }
 

@@ -4,7 +4,9 @@
 //! 1. Bytes leave in the order in which they were appended.
 //! 2. Values of [`LARGE_VALUE_BYTES`] and more are not copied into the buffer, unless it waits for other cores' replies.
 //! 3. A connection with nothing to send holds no buffer.
-//! 4. What has gathered is not copied to make room for more: a long buffer is left as it is, and another goes on.
+//! 4. The bytes behind such a value leave only after it was found intact when it had been sent: a client that has the whole
+//!    of a reply has the value as it was checked. Otherwise the connection ends.
+//! 5. What has gathered is not copied to make room for more: a long buffer is left as it is, and another goes on.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -50,6 +52,17 @@ impl Piece {
         match self {
             Piece::Bytes(bytes) => bytes,
             Piece::Value(value) => value,
+        }
+    }
+
+    fn is_value(&self) -> bool {
+        matches!(self, Piece::Value(_))
+    }
+
+    fn is_intact(&self) -> bool {
+        match self {
+            Piece::Bytes(_) => true,
+            Piece::Value(value) => value.is_intact(),
         }
     }
 }
@@ -142,7 +155,11 @@ impl Output {
         } else {
             let mut slices = [IoSlice::new(&[]); WRITE_PIECES_MAX];
             let (mut count, mut room, mut skip) = (0, WRITE_BYTES_MAX, self.sent);
-            let all = self.pieces.iter().map(Piece::bytes).chain([&self.tail[..]]);
+            // Up to the first value, and not what is behind it.
+            let value = self.pieces.iter().position(Piece::is_value);
+            let end = value.map_or(self.pieces.len(), |value| value + 1);
+            let tail = value.is_none().then_some(&self.tail[..]);
+            let all = self.pieces.range(..end).map(Piece::bytes).chain(tail);
             for (slice, bytes) in slices.iter_mut().zip(all) {
                 let bytes = &bytes[skip..];
                 let bytes = &bytes[..bytes.len().min(room)];
@@ -154,7 +171,11 @@ impl Output {
                     break;
                 }
             }
-            ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?
+            let written = ready!(Pin::new(stream).poll_write_vectored(cx, &slices[..count]))?;
+            if !self.pieces.range(..count.min(end)).all(Piece::is_intact) {
+                return Poll::Ready(Err(io::Error::other("a value was lost while it was sent")));
+            }
+            written
         };
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));

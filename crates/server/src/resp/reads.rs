@@ -8,6 +8,7 @@
 //! ```
 //!
 //! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes.
+//! What was copied out of the map counts only if its version is whole afterwards; else it is looked up again, by position.
 //! Stores of large values are read by disk threads also when they are in memory: checking a value's
 //! checksum may take longer than other connections should wait.
 
@@ -120,6 +121,7 @@ pub(super) fn together(live: &LiveStore, most: usize) -> usize {
 }
 
 /// The reply to a command as it grows.
+#[derive(Clone, Copy)]
 pub(super) struct Answer {
     pub ask: Ask,
     pub asked: u64,
@@ -245,6 +247,7 @@ pub(super) fn read<'k>(
             .take_while(|(other, _)| Arc::ptr_eq(other, live))
             .count();
         let batch = &rest[..same];
+        let before = Before::now(live, state, &answer, done);
         if same > 1
             && live.version.is_resident()
             && !live.has_large_values()
@@ -270,6 +273,9 @@ pub(super) fn read<'k>(
             }
             done += 1;
         }
+        if before.is_lost(live) {
+            (answer, done) = before.undo(state);
+        }
     }
     if let Some((live, _)) = targets.first() {
         state.series = Some(state.core.store_series(live.name.as_str()));
@@ -292,6 +298,38 @@ pub(super) fn read<'k>(
         started: Instant::now(),
         args: Vec::new(),
     })
+}
+
+/// A reply as it was before values were copied into it.
+struct Before {
+    whole: bool,
+    mark: Mark,
+    answer: Answer,
+    done: usize,
+}
+
+impl Before {
+    #[inline]
+    fn now(live: &LiveStore, state: &State, answer: &Answer, done: usize) -> Before {
+        Before {
+            whole: live.version.is_whole(),
+            mark: state.output.mark(),
+            answer: *answer,
+            done,
+        }
+    }
+
+    /// Whether what was copied since may not be what was checked.
+    #[inline]
+    fn is_lost(&self, live: &LiveStore) -> bool {
+        self.whole && !live.version.is_whole()
+    }
+
+    #[cold]
+    fn undo(self, state: &mut State) -> (Answer, usize) {
+        state.output.rewind(self.mark);
+        (self.answer, self.done)
+    }
 }
 
 #[inline]
@@ -323,6 +361,7 @@ fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
 /// Returns how many keys were absent, and whether all could be read.
 pub(super) fn get_run(state: &mut State, live: &Arc<LiveStore>, keys: &[&[u8]]) -> (u64, bool) {
     let mut answer = Answer::new(Ask::Get, keys.len());
+    let before = Before::now(live, state, &answer, 0);
     let mut intact = true;
     let mut one =
         |state: &mut State, key: &[u8], value: Result<Option<Value<'_>>, Error>| match value {
@@ -340,6 +379,10 @@ pub(super) fn get_run(state: &mut State, live: &Arc<LiveStore>, keys: &[&[u8]]) 
         for (key, value) in keys.iter().zip(found) {
             one(state, key, value);
         }
+    }
+    if before.is_lost(live) {
+        before.undo(state);
+        return get_run(state, live, keys);
     }
     (answer.absent, intact)
 }
@@ -381,13 +424,20 @@ impl ReadJob {
             if !state.has_room() {
                 return Need::Room;
             }
+            let before = Before::now(live, state, &self.answer, 0);
             let found = match attempt(live, key) {
                 Ok(Attempt::WouldBlock) => return Need::Disk,
                 Ok(Attempt::Ready(value)) => Ok(value),
                 Err(error) => Err(error),
             };
             match found {
-                Ok(value) => add(state, &mut self.answer, live, key, value),
+                Ok(value) => {
+                    add(state, &mut self.answer, live, key, value);
+                    if before.is_lost(live) {
+                        (self.answer, _) = before.undo(state);
+                        continue;
+                    }
+                }
                 Err(error) => self.fail(state, &error),
             }
             self.targets.pop_front();
@@ -422,11 +472,13 @@ impl ReadJob {
 
     /// Takes the answer to the next lookup.
     pub fn deliver(&mut self, state: &mut State, found: Result<Option<HeldValue>, Error>) {
-        let Some((_, key)) = self.targets.pop_front() else {
+        let Some((live, key)) = self.targets.pop_front() else {
             return;
         };
+        let before = Before::now(&live, state, &self.answer, 0);
         match found {
             Ok(value) => {
+                let borrowed = value.as_ref().is_some_and(HeldValue::is_borrowed);
                 let len = value.as_ref().map_or(0, |value| value.len());
                 self.read_ahead = if len >= READ_AHEAD_BYTES_MAX {
                     1
@@ -441,6 +493,10 @@ impl ReadJob {
                     .add(&mut state.output, state.proto, key.len(), value, |value| {
                         value
                     });
+                if borrowed && !live.version.is_whole() {
+                    (self.answer, _) = before.undo(state);
+                    self.fail(state, &live.version.lost());
+                }
             }
             Err(error) => self.fail(state, &error),
         }

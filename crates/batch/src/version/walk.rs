@@ -1,0 +1,256 @@
+//! Records in the order of their blocks, read by position: no page fault can meet this, and what it takes of memory is
+//! a window of the file, one block's records, and one large value at a time.
+
+use std::borrow::{Borrow, Cow};
+use std::collections::VecDeque;
+
+use larder_types::KEY_BYTES_MAX;
+
+use super::Version;
+use super::segment_file::SegmentFile;
+use crate::error::Error;
+use crate::segment::BlockRange;
+use crate::segment::block::{Block, FoundValue, LargeRef};
+
+/// A record of a version, in memory of its own.
+pub type Record = (Box<[u8]>, Box<[u8]>);
+
+/// Read at a time where blocks follow each other.
+pub const WINDOW_BYTES: usize = 256 << 10;
+/// A block and its extents of up to this size are fetched by one read; of more, the block first.
+const WHOLE_READ_BYTES_MAX: u64 = 64 << 10;
+
+/// Blocks of one segment. Those that are asked for in their order cost one read a window.
+pub struct BlockReader<'a> {
+    segment: &'a SegmentFile,
+    window_bytes: usize,
+    window: Vec<u8>,
+    /// Where in the file the window begins.
+    start: u64,
+}
+
+impl<'a> BlockReader<'a> {
+    /// `window_bytes` of 0 reads no further than asked: for blocks here and there.
+    pub fn new(segment: &'a SegmentFile, window_bytes: usize) -> BlockReader<'a> {
+        BlockReader {
+            segment,
+            window_bytes,
+            window: Vec::new(),
+            start: 0,
+        }
+    }
+
+    /// Tells `each` of the records of a block, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Corrupted`] for damage, [`Error::Io`], and those of `each`.
+    pub fn each_record(
+        &mut self,
+        range: BlockRange,
+        each: &mut dyn FnMut(Found<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let segment = self.segment;
+        let impossible = |detail: &str| {
+            Error::corrupted(format!("{}, block {}", segment.place, range.index), detail)
+        };
+        let bytes = self.front(range)?;
+        let block = Block::open(&segment.place, bytes, range.index, segment.codec())?;
+        let mut records = block.records();
+        for record in &mut records {
+            if record.key.is_empty() || record.key.len() > KEY_BYTES_MAX {
+                return Err(impossible("a key's size is impossible"));
+            }
+            let value = match record.value {
+                FoundValue::Inline(value) => FoundAt::Here(value),
+                FoundValue::Large(large) => {
+                    let end = large.offset.checked_add(large.stored_size);
+                    if end.is_none_or(|end| end > range.end - range.start) {
+                        return Err(impossible("a large value lies outside"));
+                    }
+                    FoundAt::Apart(LargeAt { range, large })
+                }
+            };
+            each(Found {
+                key: record.key,
+                value,
+                segment,
+            })?;
+        }
+        if !records.is_whole() {
+            return Err(impossible("a record runs over its end"));
+        }
+        Ok(())
+    }
+
+    /// The block at the front of `range`, and as much of its extents as came with it.
+    fn front(&mut self, range: BlockRange) -> Result<&[u8], Error> {
+        let whole = range.end - range.start;
+        let bytes = self.bytes(range.start, whole.min(WHOLE_READ_BYTES_MAX))?;
+        let needed = match Block::size_needed(bytes) {
+            Some(needed) => needed as u64,
+            None => whole,
+        };
+        if needed <= bytes.len() as u64 {
+            return self.bytes(range.start, whole.min(WHOLE_READ_BYTES_MAX));
+        }
+        // One that lies is found by its checksum, or by `Block::open`, which misses bytes.
+        self.bytes(range.start, needed.min(whole))
+    }
+
+    fn bytes(&mut self, start: u64, size: u64) -> Result<&[u8], Error> {
+        let has = self.start..self.start + self.window.len() as u64;
+        if !(has.contains(&start) && start + size <= has.end) {
+            let ahead = size.max(self.window_bytes as u64);
+            let size = ahead.min(self.segment.size() - start) as usize;
+            // Nothing counts as read until all of it is.
+            self.window.clear();
+            let mut window = std::mem::take(&mut self.window);
+            window.resize(size, 0);
+            self.segment.read_at(start, &mut window)?;
+            (self.window, self.start) = (window, start);
+        }
+        let at = (start - self.start) as usize;
+        Ok(&self.window[at..at + size as usize])
+    }
+}
+
+/// A record as a walk comes by it. Large values are not read before they are asked for.
+pub struct Found<'a> {
+    pub key: &'a [u8],
+    value: FoundAt<'a>,
+    segment: &'a SegmentFile,
+}
+
+enum FoundAt<'a> {
+    Here(&'a [u8]),
+    Apart(LargeAt),
+}
+
+#[derive(Clone, Copy)]
+struct LargeAt {
+    range: BlockRange,
+    large: LargeRef,
+}
+
+impl<'a> Found<'a> {
+    pub fn value_size(&self) -> u64 {
+        match &self.value {
+            FoundAt::Here(value) => value.len() as u64,
+            FoundAt::Apart(apart) => apart.large.size,
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Corrupted`] if a large value is damaged, [`Error::Io`].
+    pub fn value(&self) -> Result<Cow<'a, [u8]>, Error> {
+        match &self.value {
+            FoundAt::Here(value) => Ok(Cow::Borrowed(value)),
+            FoundAt::Apart(apart) => apart.read(self.segment).map(Cow::Owned),
+        }
+    }
+}
+
+impl LargeAt {
+    fn read(&self, segment: &SegmentFile) -> Result<Vec<u8>, Error> {
+        let LargeAt { range, large } = self;
+        let mut stored = vec![0; large.stored_size as usize];
+        segment.read_at(range.start + large.offset, &mut stored)?;
+        match large.open(&segment.place, range.index, &stored, segment.codec())? {
+            Cow::Owned(value) => Ok(value),
+            Cow::Borrowed(_) => Ok(stored),
+        }
+    }
+}
+
+/// Every record of a version, segment by segment, in (hash, key) order. After an error it ends.
+pub struct Walk<V> {
+    version: V,
+    segment: usize,
+    block: u64,
+    /// What is left of the window of the segment.
+    window: Vec<u8>,
+    window_start: u64,
+    /// Of the block before.
+    pending: VecDeque<Pending>,
+    failed: bool,
+}
+
+enum Pending {
+    Here(Record),
+    Apart(usize, Box<[u8]>, LargeAt),
+}
+
+impl<V: Borrow<Version>> Walk<V> {
+    pub fn new(version: V) -> Walk<V> {
+        Walk {
+            version,
+            segment: 0,
+            block: 0,
+            window: Vec::new(),
+            window_start: 0,
+            pending: VecDeque::new(),
+            failed: false,
+        }
+    }
+
+    /// Reads the next block that has records; false at the end.
+    fn read_block(&mut self) -> Result<bool, Error> {
+        let version: &Version = self.version.borrow();
+        while let Some(segment) = version.segments.get(self.segment) {
+            if self.block == segment.index.footer.block_count {
+                (self.segment, self.block) = (self.segment + 1, 0);
+                self.window.clear();
+                continue;
+            }
+            self.block += 1;
+            let Some(range) = segment.index.block(self.block - 1) else {
+                continue;
+            };
+            let mut reader = BlockReader {
+                segment,
+                window_bytes: WINDOW_BYTES,
+                window: std::mem::take(&mut self.window),
+                start: self.window_start,
+            };
+            let (number, pending) = (self.segment, &mut self.pending);
+            reader.each_record(range, &mut |found| {
+                pending.push_back(match &found.value {
+                    FoundAt::Here(value) => Pending::Here((found.key.into(), (*value).into())),
+                    FoundAt::Apart(apart) => Pending::Apart(number, found.key.into(), *apart),
+                });
+                Ok(())
+            })?;
+            (self.window, self.window_start) = (reader.window, reader.start);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn step(&mut self) -> Result<Option<Record>, Error> {
+        loop {
+            match self.pending.pop_front() {
+                Some(Pending::Here(record)) => return Ok(Some(record)),
+                Some(Pending::Apart(segment, key, apart)) => {
+                    let version: &Version = self.version.borrow();
+                    let value = apart.read(&version.segments[segment])?;
+                    return Ok(Some((key, value.into())));
+                }
+                None if !self.read_block()? => return Ok(None),
+                None => {}
+            }
+        }
+    }
+}
+
+impl<V: Borrow<Version>> Iterator for Walk<V> {
+    type Item = Result<Record, Error>;
+
+    fn next(&mut self) -> Option<Result<Record, Error>> {
+        if self.failed {
+            return None;
+        }
+        let record = self.step();
+        self.failed = record.is_err();
+        record.transpose()
+    }
+}
