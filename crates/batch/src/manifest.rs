@@ -118,8 +118,14 @@ impl Manifest {
     /// [`Error::Corrupted`] if the bytes are not a manifest, are damaged, or say what cannot be.
     pub fn decode(place: &str, bytes: &[u8]) -> Result<Manifest, Error> {
         let damaged = |detail: String| Error::corrupted(format!("manifest {place}"), detail);
-        let manifest: Manifest =
-            serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+        // Where, and not what: the file may be another than its reader means, and none of theirs.
+        let manifest: Manifest = serde_json::from_slice(bytes).map_err(|error| {
+            damaged(format!(
+                "it is not as larder writes manifests, from line {}, column {} on",
+                error.line(),
+                error.column()
+            ))
+        })?;
         if manifest.format != Self::format_of(manifest.built.as_ref()) {
             return Err(damaged(format!(
                 "it is of format {}, this larder reads 1 and {}",
@@ -264,6 +270,23 @@ mod tests {
             let read = Manifest::decode("m", &told.encode()).expect("intact");
             assert_eq!(read.digest, plain.digest);
             assert_eq!(read.built.expect("told").inputs, [input]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_not_shown() {
+        for secret in [
+            "root:x:0:0",
+            "\"s3cret\"",
+            "{\"s3cret\": 1}",
+            "{\"format\": \"s3cret\"}",
+        ] {
+            let error = Manifest::decode("m", secret.as_bytes()).expect_err("refused");
+            let shown = error.to_string();
+            assert!(
+                shown.contains("line 1") && !shown.contains("s3cret") && !shown.contains("root"),
+                "{shown}"
+            );
         }
     }
 

@@ -14,6 +14,7 @@ static WAITERS: (Mutex<()>, Condvar) = (Mutex::new(()), Condvar::new());
 /// From now on signals are noted instead of ending the program. Calling it again does nothing.
 pub fn listen() -> Result<(), Failure> {
     static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    larder_remote::interrupt_when(is_interrupted);
     STARTED.get_or_init(start).clone().map_err(Failure::new)
 }
 

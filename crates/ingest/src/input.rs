@@ -90,7 +90,10 @@ impl Input {
         long_chunk: &Arc<LongChunk>,
     ) -> Result<Box<dyn Tasks>, Fault> {
         let mut reader: Box<dyn Read + Send> = match &self.source {
-            Source::Stdin => Box::new(std::io::stdin()),
+            Source::Stdin => Box::new(
+                larder_remote::stdin()
+                    .map_err(|e| Fault::file(format!("it cannot be read: {e}")))?,
+            ),
             Source::Location(location) => location
                 .reader()
                 .map_err(|e| Fault::file(format!("it cannot be opened: {}", without_name(&e))))?,

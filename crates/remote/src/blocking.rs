@@ -1,11 +1,14 @@
 //! Reading without a runtime: what a batch build uses.
 //!
 //! A remote object is pumped by one thread with a small runtime of its own, a few parts ahead of the reader.
-//! A broken connection is resumed where it broke; dropping the reader stops the pump.
+//! A broken connection is resumed where it broke; dropping the reader stops the pump. Whoever waits for a source that hangs
+//! looks up now and then, whether the program is to end ([`interrupt_when`]).
 
 use std::fs::File;
+use std::future::Future;
 use std::io::{self, Read, Write};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -19,6 +22,20 @@ use crate::location::Location;
 const PARTS_AHEAD: usize = 16;
 const RETRIES: u32 = 5;
 const STALL: Duration = Duration::from_secs(60);
+/// How often one who waits looks up.
+const LOOK: Duration = Duration::from_millis(100);
+
+static INTERRUPTED: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Reads by blocking end with an error once `interrupted` is true, whatever their source does. For the whole program; the
+/// first call counts.
+pub fn interrupt_when(interrupted: fn() -> bool) {
+    let _ = INTERRUPTED.set(interrupted);
+}
+
+fn is_interrupted() -> bool {
+    INTERRUPTED.get().is_some_and(|interrupted| interrupted())
+}
 
 impl Location {
     /// The object's bytes from the start, read by blocking. Broken connections are resumed a few times.
@@ -27,8 +44,7 @@ impl Location {
     /// When it cannot be opened; later failures are the reader's errors. Must not be called inside a runtime.
     pub fn reader(&self) -> Result<Box<dyn Read + Send>> {
         if let Some(path) = self.as_local() {
-            let file = File::open(path).map_err(|e| Error::from_io(self, &e))?;
-            return Ok(Box::new(file));
+            return Ok(Box::new(self.open_file(path)?));
         }
         let (parts_in, parts) = sync_channel(PARTS_AHEAD);
         let (opened_in, opened) = sync_channel(1);
@@ -43,7 +59,8 @@ impl Location {
             .name("larder-remote".into())
             .spawn(pump);
         spawned.map_err(|e| Error::from_io(self, &e))?;
-        opened.recv().unwrap_or_else(|_| Err(ended(self)))?;
+        let opened = wait(&opened).map_err(|e| Error::from_io(self, &e))?;
+        opened.unwrap_or_else(|| Err(ended(self)))?;
         Ok(Box::new(PartReader {
             parts,
             part: Bytes::new(),
@@ -53,12 +70,31 @@ impl Location {
 
     /// The size, asked for by blocking. Must not be called inside a runtime.
     pub fn size_blocking(&self) -> Result<u64> {
-        runtime(self)?.block_on(self.size())
+        self.block_on(self.size())
     }
 
     /// [`Location::list`] by blocking. Must not be called inside a runtime.
     pub fn list_blocking(&self) -> Result<Vec<Location>> {
-        runtime(self)?.block_on(self.list())
+        self.block_on(self.list())
+    }
+
+    /// Waits for an answer of the source, though not for ever, and not once the program is to end.
+    fn block_on<T>(&self, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let runtime = runtime(self)?;
+        let interrupted = async {
+            while !is_interrupted() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let answered = runtime.block_on(async {
+            tokio::select! {
+                answer = tokio::time::timeout(STALL, answer) => answer.map_err(|_| stalled(self))?,
+                () = interrupted => Err(ended(self)),
+            }
+        });
+        // A name server or file system that hangs is not waited for.
+        runtime.shutdown_background();
+        answered
     }
 
     /// Copies the object to a temporary file, for formats that are not read front to back. The file goes when the path is dropped.
@@ -106,7 +142,8 @@ async fn pump(
     let (mut offset, mut size, mut retries) = (0, None, 0);
     let mut is_open = false;
     loop {
-        let error = match location.stream_of_size(offset, size).await {
+        let opening = tokio::time::timeout(STALL, location.stream_of_size(offset, size));
+        let error = match opening.await.unwrap_or_else(|_| Err(stalled(location))) {
             Err(error) => error,
             Ok(mut stream) => {
                 if !is_open {
@@ -152,6 +189,55 @@ fn stalled(location: &Location) -> Error {
     }
 }
 
+/// The next of what a pump sends, `None` after its end.
+fn wait<T>(pump: &Receiver<T>) -> io::Result<Option<T>> {
+    loop {
+        match pump.recv_timeout(LOOK) {
+            Ok(next) => return Ok(Some(next)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            Err(RecvTimeoutError::Timeout) if is_interrupted() => {
+                // Not of the kind `Interrupted`, after which readers try again.
+                return Err(io::Error::other("interrupted"));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Standard input, from a thread that may be left behind: a pipe may give nothing for ever.
+pub fn stdin() -> io::Result<impl Read + Send> {
+    const PART_BYTES: usize = 256 << 10;
+    let (parts_in, parts) = sync_channel(PARTS_AHEAD);
+    let pump = move || {
+        let mut stdin = io::stdin().lock();
+        loop {
+            let mut part = vec![0; PART_BYTES];
+            let read = stdin.read(&mut part).map(|read| {
+                part.truncate(read);
+                Bytes::from(part)
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(part) if part.is_empty() => return,
+                part => {
+                    let failed = part.is_err();
+                    if parts_in.send(part).is_err() || failed {
+                        return;
+                    }
+                }
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("larder-stdin".into())
+        .spawn(pump)?;
+    Ok(PartReader {
+        parts,
+        part: Bytes::new(),
+        done: false,
+    })
+}
+
 struct PartReader {
     parts: Receiver<io::Result<Bytes>>,
     part: Bytes,
@@ -161,9 +247,9 @@ struct PartReader {
 impl Read for PartReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         while self.part.is_empty() && !self.done {
-            match self.parts.recv() {
-                Ok(part) => self.part = part.inspect_err(|_| self.done = true)?,
-                Err(_) => self.done = true,
+            match wait(&self.parts)? {
+                Some(part) => self.part = part.inspect_err(|_| self.done = true)?,
+                None => self.done = true,
             }
         }
         let count = out.len().min(self.part.len());

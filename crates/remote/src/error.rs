@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::allowed::Refused;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a location could not be used. `location` is always the redacted form.
@@ -31,7 +33,9 @@ pub enum Error {
         reason: String,
         retry: bool,
     },
-    /// The scheme cannot do what was asked, such as listing over HTTP.
+    /// It is not among the sources that may be read.
+    NotAllowed { location: String, reason: String },
+    /// The scheme cannot do what was asked, such as listing over HTTP; or what is there is no regular file.
     Unsupported { location: String, reason: String },
 }
 
@@ -44,7 +48,16 @@ impl Error {
         )
     }
 
-    pub(crate) fn failed(location: &impl fmt::Display, source: &dyn std::error::Error) -> Self {
+    pub(crate) fn failed(
+        location: &impl fmt::Display,
+        source: &(dyn std::error::Error + 'static),
+    ) -> Self {
+        if let Some(refused) = refusal(source) {
+            return Error::NotAllowed {
+                location: location.to_string(),
+                reason: refused.to_string(),
+            };
+        }
         Error::Failed {
             location: location.to_string(),
             reason: chain(source),
@@ -105,6 +118,7 @@ impl fmt::Display for Error {
             | Error::Failed {
                 location, reason, ..
             }
+            | Error::NotAllowed { location, reason }
             | Error::Unsupported { location, reason } => write!(f, "{location}: {reason}"),
         }
     }
@@ -112,7 +126,20 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The error and its sources in one line, each once, redacted.
+/// What [`crate::Allowed`] said, if that is why a request failed.
+fn refusal<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a Refused> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(refused) = error.downcast_ref() {
+            return Some(refused);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The error and its sources in one line, each once, redacted, and without what a server sent: an answer may hold what
+/// is nobody's business here.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -124,7 +151,13 @@ fn chain(error: &dyn std::error::Error) -> String {
         }
         source = inner.source();
     }
-    redact(&text)
+    redact(without_body(&text))
+}
+
+/// Object stores' errors quote the whole answer, from the first `<` of its XML, or the brace of its JSON.
+fn without_body(text: &str) -> &str {
+    let end = text.find(['<', '{']).unwrap_or(text.len());
+    text[..end].trim_end_matches([' ', ':', '"'])
 }
 
 /// The text without the user, password and query string of any URL inside it.
@@ -150,7 +183,7 @@ pub(crate) fn redact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::redact;
+    use super::{redact, without_body};
 
     #[test]
     fn credentials_and_queries_are_not_shown() {
@@ -160,5 +193,16 @@ mod tests {
         );
         assert_eq!(redact("s3://bucket/a b://c@d"), "s3://bucket/a b://d");
         assert_eq!(redact("no url?"), "no url?");
+    }
+
+    #[test]
+    fn what_a_server_sent_is_not_shown() {
+        let quoted = "status 403 Forbidden: <?xml version=\"1.0\"?><Error><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>";
+        assert_eq!(without_body(quoted), "status 403 Forbidden");
+        assert_eq!(
+            without_body("status 401: {\"error\": \"token x\"}"),
+            "status 401"
+        );
+        assert_eq!(without_body("connection refused"), "connection refused");
     }
 }

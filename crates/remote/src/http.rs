@@ -1,7 +1,8 @@
 //! Plain HTTP reads. Object stores bring their own client; this one keeps query strings, which
 //! hold the permission in signed URLs, and needs no listing.
 //!
-//! Redirects are followed to `http` and `https` alone: the client knows no other scheme.
+//! Redirects are followed to `http` and `https` alone: the client knows no other scheme. Where only some sources may be
+//! read, each redirect and each address is asked about.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -33,9 +34,15 @@ fn client(location: &Location) -> Result<Client> {
     install_tls();
     // One client per call: a pooled connection belongs to the runtime that opened it, and callers
     // bring different runtimes.
-    Client::builder()
+    let mut client = Client::builder()
         .user_agent(concat!("larder/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(Duration::from_secs(10))
+        .connect_timeout(Duration::from_secs(10));
+    if let Some(allowed) = &location.allowed {
+        client = client
+            .redirect(allowed.redirects())
+            .dns_resolver(allowed.resolver());
+    }
+    client
         .build()
         .map_err(|e| Error::failed(location, &e.without_url()))
 }

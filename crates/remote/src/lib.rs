@@ -6,21 +6,24 @@
 //!                                         └─ put_file, remove ──► a push to an object store
 //! ```
 //!
-//! Read `location` first (what a text means, and what is never printed), then `read` (a stream
-//! that resumes, and what it checks), then `blocking` for callers without a runtime.
+//! Read `location` first (what a text means, and what is never printed), then `allowed` (what may be read for
+//! somebody else), `read` (a stream that resumes, and what it checks), then `blocking` for callers without a runtime.
 //!
 //! This is the only crate that knows object stores. It keeps no state between calls, starts no
 //! timers, and leaves throttling and stall timeouts to the caller.
 
+mod allowed;
 mod blocking;
 mod error;
+mod file;
 mod http;
 mod list;
 mod location;
 mod read;
 mod write;
 
-pub use blocking::temp_file;
+pub use allowed::Allowed;
+pub use blocking::{interrupt_when, stdin, temp_file};
 pub use error::Error;
 pub use location::{Location, Scheme};
 pub use read::ByteStream;

@@ -14,6 +14,7 @@ use object_store::ObjectStore;
 use object_store::path::Path as ObjectPath;
 use url::Url;
 
+use crate::allowed::Allowed;
 use crate::error::{Error, Result, redact};
 
 /// How a location is reached.
@@ -29,6 +30,8 @@ pub enum Scheme {
 #[derive(Clone)]
 pub struct Location {
     pub(crate) place: Place,
+    /// Where it may lead, if it is read for somebody else.
+    pub(crate) allowed: Option<Arc<Allowed>>,
 }
 
 #[derive(Clone)]
@@ -68,18 +71,11 @@ impl Location {
         }
         let url = Url::parse(text).map_err(|e| bad(format!("it is not a URL: {e}")))?;
         match url.scheme() {
-            "http" | "https" => Ok(Location {
-                place: Place::Http(Box::new(url)),
-            }),
+            "http" | "https" => Ok(Place::Http(Box::new(url)).into()),
             "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss" | "adl" => {
                 let (store, path) = open_store(&url).map_err(|e| bad(redact(&e.to_string())))?;
-                Ok(Location {
-                    place: Place::Store {
-                        url: Box::new(url),
-                        store,
-                        path,
-                    },
-                })
+                let url = Box::new(url);
+                Ok(Place::Store { url, store, path }.into())
             }
             "hdfs" => Err(bad(
                 "hdfs is not spoken here; use the http URL of WebHDFS or an HttpFS gateway".into(),
@@ -92,9 +88,18 @@ impl Location {
 
     /// A path on this machine, whatever its text looks like.
     pub fn local(path: impl Into<PathBuf>) -> Location {
-        Location {
-            place: Place::Local(path.into()),
-        }
+        Place::Local(path.into()).into()
+    }
+
+    /// The same, read only as far as `allowed` says. What is joined to it, and where it is redirected to, is asked
+    /// as well.
+    ///
+    /// # Errors
+    /// `NotAllowed`; nothing is contacted.
+    pub fn within(mut self, allowed: &Arc<Allowed>) -> Result<Location> {
+        allowed.check(&self)?;
+        self.allowed = Some(allowed.clone());
+        Ok(self)
     }
 
     pub fn scheme(&self) -> Scheme {
@@ -128,7 +133,8 @@ impl Location {
                 reason: "a file name inside a folder must not be empty, absolute or climb".into(),
             });
         }
-        Ok(Location {
+        let joined = Location {
+            allowed: self.allowed.clone(),
             place: match &self.place {
                 Place::Local(folder) => Place::Local(folder.join(name)),
                 Place::Http(url) => Place::Http(Box::new(joined(url, name))),
@@ -140,7 +146,11 @@ impl Location {
                         .fold(path.clone(), |path, part| path.join(part)),
                 },
             },
-        })
+        };
+        if let Some(allowed) = &self.allowed {
+            allowed.check(&joined)?;
+        }
+        Ok(joined)
     }
 
     /// The last part of the path, such as `part-0.csv.gz`; empty for a folder that ends in `/`.
@@ -152,6 +162,15 @@ impl Location {
             Place::Http(url) | Place::Store { url, .. } => {
                 url.path().rsplit('/').next().unwrap_or_default().to_owned()
             }
+        }
+    }
+}
+
+impl From<Place> for Location {
+    fn from(place: Place) -> Location {
+        Location {
+            place,
+            allowed: None,
         }
     }
 }

@@ -29,12 +29,7 @@ impl Location {
             Place::Local(path) => {
                 let meta = tokio::fs::metadata(path).await;
                 let meta = meta.map_err(|e| Error::from_io(self, &e))?;
-                if meta.is_dir() {
-                    return Err(Error::Unsupported {
-                        location: self.to_string(),
-                        reason: "it is a folder, not a file".into(),
-                    });
-                }
+                self.check_regular(&meta)?;
                 Ok(meta.len())
             }
             Place::Http(url) => http::size(self, url).await,
@@ -122,27 +117,19 @@ impl Location {
         path: &std::path::Path,
         from: u64,
     ) -> Result<(BoxStream<'static, Result<Bytes>>, Option<u64>)> {
-        let mut file = tokio::fs::File::open(path)
+        // Opening may wait for a file system, though not for the file: on a thread that may be left behind.
+        let (location, path) = (self.clone(), path.to_owned());
+        let opened = tokio::task::spawn_blocking(move || {
+            let file = location.open_file(&path)?;
+            let size = file.metadata().map_err(|e| Error::from_io(&location, &e))?;
+            Ok((file, size.len()))
+        });
+        let (file, size) = opened.await.map_err(|e| Error::failed(self, &e))??;
+        self.check_offset(from, size)?;
+        let mut file = tokio::fs::File::from_std(file);
+        file.seek(std::io::SeekFrom::Start(from))
             .await
             .map_err(|e| Error::from_io(self, &e))?;
-        let meta = file
-            .metadata()
-            .await
-            .map_err(|e| Error::from_io(self, &e))?;
-        if meta.is_dir() {
-            return Err(Error::Unsupported {
-                location: self.to_string(),
-                reason: "it is a folder, not a file".into(),
-            });
-        }
-        // A pipe or a device has no size and no offsets.
-        let size = meta.is_file().then_some(meta.len());
-        if let Some(size) = size {
-            self.check_offset(from, size)?;
-            file.seek(std::io::SeekFrom::Start(from))
-                .await
-                .map_err(|e| Error::from_io(self, &e))?;
-        }
         let location = self.clone();
         let stream = futures::stream::try_unfold(file, move |mut file| {
             let location = location.clone();
@@ -155,7 +142,7 @@ impl Location {
                 }
             }
         });
-        Ok((stream.boxed(), size))
+        Ok((stream.boxed(), Some(size)))
     }
 
     async fn stream_store(

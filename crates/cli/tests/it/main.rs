@@ -7,6 +7,7 @@ mod demo;
 mod examples;
 mod fixture;
 mod in_place;
+mod inputs;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;

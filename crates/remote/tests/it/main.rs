@@ -1,5 +1,6 @@
 //! Reading and writing where the files are: an HTTP server that misbehaves, and a simulated S3.
 
+mod files;
 mod http;
 mod moto;
 mod s3;

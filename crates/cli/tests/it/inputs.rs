@@ -1,0 +1,67 @@
+//! Inputs that may never end: what is no file is refused by name, and a signal ends the wait for the rest.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use crate::support::{larder, run_failing};
+
+#[test]
+fn an_input_that_is_no_regular_file_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe.csv");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&pipe)
+            .status()
+            .unwrap()
+            .success()
+    );
+    for (input, what) in [
+        (pipe.to_str().unwrap(), "a pipe"),
+        ("/dev/zero", "a device"),
+    ] {
+        let out = folder.path().join("out");
+        let said = run_failing(
+            3,
+            [
+                "build",
+                input,
+                "--store",
+                "s",
+                "--key",
+                "key",
+                "--out",
+                out.to_str().unwrap(),
+            ],
+        );
+        assert!(said.contains(what), "{said}");
+        assert!(!out.exists());
+    }
+}
+
+/// The other end of the pipe sends some rows, and then nothing, for ever.
+#[test]
+fn a_build_that_waits_for_its_input_ends_on_the_first_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut child = larder()
+        .args([
+            "build", "-", "--format", "csv", "--store", "s", "--key", "key", "--out",
+        ])
+        .arg(&out)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // More than a pipe holds: once it is written, larder reads.
+    let rows: String = (0..200_000).map(|i| format!("k{i},v\n")).collect();
+    stdin
+        .write_all(format!("key,value\n{rows}").as_bytes())
+        .unwrap();
+    // SAFETY: a signal to our own child.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!out.exists());
+    drop(stdin);
+}

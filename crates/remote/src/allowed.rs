@@ -1,0 +1,416 @@
+//! Which places may be read for somebody else: a server reads for whoever may ask it to, with rights of its own.
+//!
+//! An entry is a folder (`/data/exports`), or the beginning of a URL: `https://` for every host, `s3://bucket/dir`, or
+//! `http://host:8000/exports`; without a port, every port of the host.
+//!
+//! 1. A file that is read lies in a folder of an entry, wherever the links on its way lead: what was opened is asked.
+//! 2. A URL that is asked for begins as an entry does, and so does each that it is redirected to.
+//! 3. An address of this machine itself, of the link that it is on, or where clouds tell machines their secrets, is spoken to
+//!    only if an entry names that host. This is asked of the address that a name has when it is connected to.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::Policy;
+use url::{Host, Url};
+
+use crate::error::{Error, Result};
+use crate::file::real_path;
+use crate::location::{Location, Place};
+
+const REDIRECTS_MAX: usize = 10;
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed(Vec<Entry>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Entry {
+    Folder(PathBuf),
+    Url {
+        scheme: &'static str,
+        /// `None` is every host, or bucket.
+        host: Option<String>,
+        port: Option<u16>,
+        /// Without a slash at its end.
+        path: String,
+    },
+}
+
+/// Why an address or a redirect was refused, on its way through the HTTP client.
+#[derive(Debug)]
+pub(crate) struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Allowed {
+    /// # Errors
+    /// Says which entry cannot be understood, and what to write instead.
+    pub fn parse(entries: &[String]) -> std::result::Result<Arc<Allowed>, String> {
+        let entries: std::result::Result<_, _> = entries.iter().map(|text| entry(text)).collect();
+        Ok(Arc::new(Allowed(entries?)))
+    }
+
+    /// Whether the place may be read, as far as its text says.
+    pub(crate) fn check(&self, location: &Location) -> Result<()> {
+        let is_allowed = match &location.place {
+            Place::Local(path) => self.names_path(path),
+            Place::Http(url) => return self.check_url(url).map_err(|why| denied(location, why.0)),
+            Place::Store { url, .. } => self.names_url(url),
+        };
+        match is_allowed {
+            true => Ok(()),
+            false => Err(denied(location, NOT_NAMED.to_owned())),
+        }
+    }
+
+    /// Whether the file that was opened may be read.
+    pub(crate) fn check_file(&self, location: &Location, file: &File) -> Result<()> {
+        if self.folders().any(|folder| folder == Path::new("/")) {
+            return Ok(());
+        }
+        let real = real_path(file).map_err(|e| Error::from_io(location, &e))?;
+        let inside = |folder: &PathBuf| {
+            folder
+                .canonicalize()
+                .is_ok_and(|folder| real.starts_with(folder))
+        };
+        match self.folders().any(inside) {
+            true => Ok(()),
+            false => Err(denied(
+                location,
+                "a link leads out of the folders that may be read".to_owned(),
+            )),
+        }
+    }
+
+    fn check_url(&self, url: &Url) -> std::result::Result<(), Refused> {
+        if !self.names_url(url) {
+            return Err(Refused(NOT_NAMED.to_owned()));
+        }
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            _ => return Ok(()),
+        };
+        match is_near(address) && !self.names_host(url.host_str().unwrap_or_default()) {
+            true => Err(near(address)),
+            false => Ok(()),
+        }
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &PathBuf> {
+        self.0.iter().filter_map(|entry| match entry {
+            Entry::Folder(folder) => Some(folder),
+            Entry::Url { .. } => None,
+        })
+    }
+
+    /// By its text alone, so that nobody learns from a refusal whether a file exists.
+    fn names_path(&self, path: &Path) -> bool {
+        let Ok(path) = std::path::absolute(path) else {
+            return false;
+        };
+        let climbs = path.components().any(|part| part == Component::ParentDir);
+        self.folders().any(|folder| {
+            folder == Path::new("/")
+                || !climbs
+                    && (path.starts_with(folder)
+                        || folder
+                            .canonicalize()
+                            .is_ok_and(|folder| path.starts_with(folder)))
+        })
+    }
+
+    fn names_url(&self, url: &Url) -> bool {
+        let asked = family(url.scheme());
+        self.0.iter().any(|entry| match entry {
+            Entry::Folder(_) => false,
+            Entry::Url {
+                scheme,
+                host,
+                port,
+                path,
+            } => {
+                asked == Some(*scheme)
+                    && host
+                        .as_deref()
+                        .is_none_or(|host| url.host_str() == Some(host))
+                    && port.is_none_or(|port| url.port_or_known_default() == Some(port))
+                    && url
+                        .path()
+                        .strip_prefix(path.as_str())
+                        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        })
+    }
+
+    fn names_host(&self, asked: &str) -> bool {
+        self.0.iter().any(
+            |entry| matches!(entry, Entry::Url { host: Some(host), .. } if host.eq_ignore_ascii_case(asked)),
+        )
+    }
+
+    /// Follows redirects to where this allows.
+    pub(crate) fn redirects(self: &Arc<Self>) -> Policy {
+        let allowed = self.clone();
+        Policy::custom(move |attempt| {
+            if attempt.previous().len() > REDIRECTS_MAX {
+                return attempt.error(Refused("it redirects too often".to_owned()));
+            }
+            match allowed.check_url(attempt.url()) {
+                Ok(()) => attempt.follow(),
+                Err(Refused(why)) => {
+                    attempt.error(Refused(format!("it redirects elsewhere, and there {why}")))
+                }
+            }
+        })
+    }
+
+    /// Resolves names to addresses that may be spoken to.
+    pub(crate) fn resolver(self: &Arc<Self>) -> Arc<dyn Resolve> {
+        Arc::new(Resolver(self.clone()))
+    }
+}
+
+const NOT_NAMED: &str = "it is not among the sources that may be read";
+
+fn denied(location: &Location, reason: String) -> Error {
+    Error::NotAllowed {
+        location: location.to_string(),
+        reason,
+    }
+}
+
+fn near(address: IpAddr) -> Refused {
+    Refused(format!(
+        "{address} is an address of this machine or its link, which is read only where its host is named"
+    ))
+}
+
+struct Resolver(Arc<Allowed>);
+
+impl Resolve for Resolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let allowed = self.0.clone();
+        Box::pin(async move {
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let found: Vec<SocketAddr> = found.collect();
+            if allowed.names_host(name.as_str()) || is_proxy(name.as_str()) {
+                return Ok(Box::new(found.into_iter()) as Addrs);
+            }
+            // One that is refused refuses all: such a name is not what its users take it for.
+            if let Some(refused) = found.iter().find(|addr| is_near(addr.ip())) {
+                return Err(Box::new(near(refused.ip())) as _);
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Whether the environment sends HTTP through this host: it is spoken to, and itself decides about addresses.
+fn is_proxy(host: &str) -> bool {
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
+        .iter()
+        .any(|name| {
+            let set = std::env::var(name).or_else(|_| std::env::var(name.to_ascii_lowercase()));
+            set.ok()
+                .and_then(|proxy| Url::parse(&proxy).ok())
+                .is_some_and(|proxy| {
+                    proxy
+                        .host_str()
+                        .is_some_and(|proxy| proxy.eq_ignore_ascii_case(host))
+                })
+        })
+}
+
+/// Schemes that mean the same store are one.
+fn family(scheme: &str) -> Option<&'static str> {
+    Some(match scheme {
+        "http" => "http",
+        "https" => "https",
+        "s3" | "s3a" => "s3",
+        "gs" => "gs",
+        "az" | "azure" | "abfs" | "abfss" | "adl" => "az",
+        _ => return None,
+    })
+}
+
+fn entry(text: &str) -> std::result::Result<Entry, String> {
+    let expected = || {
+        format!(
+            "{text:?} is neither an absolute folder, such as /data/exports, nor the beginning of an http, https, s3, gs or az URL, such as \
+             https:// or s3://bucket/dir"
+        )
+    };
+    let text = match text.strip_prefix("file://") {
+        Some(path) => path,
+        None => text,
+    };
+    if text.starts_with('/') {
+        let folder = PathBuf::from(text);
+        let climbs = folder.components().any(|part| part == Component::ParentDir);
+        return match climbs {
+            true => Err(expected()),
+            false => Ok(Entry::Folder(folder)),
+        };
+    }
+    let (scheme, rest) = text.split_once("://").ok_or_else(expected)?;
+    let scheme = family(scheme).ok_or_else(expected)?;
+    if rest.is_empty() {
+        return Ok(Entry::Url {
+            scheme,
+            host: None,
+            port: None,
+            path: String::new(),
+        });
+    }
+    let url = Url::parse(text).map_err(|_| expected())?;
+    let given = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    // `Url` drops a port that is the scheme's own.
+    let has_port = given
+        .rsplit_once(':')
+        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    Ok(Entry::Url {
+        scheme,
+        host: Some(url.host_str().ok_or_else(expected)?.to_owned()),
+        port: has_port.then(|| url.port_or_known_default()).flatten(),
+        path: url.path().trim_end_matches('/').to_owned(),
+    })
+}
+
+/// Whether an address is this machine's own, of its link, or one where clouds answer with secrets.
+fn is_near(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_near_v4(address),
+        IpAddr::V6(address) => {
+            let segments = address.segments();
+            let inside = |high: u16, low: u16| {
+                let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+                is_near_v4(Ipv4Addr::new(a, b, c, d))
+            };
+            address.is_loopback()
+                || address.is_unspecified()
+                || address.is_multicast()
+                || segments[0] & 0xffc0 == 0xfe80
+                || address == Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)
+                || match segments {
+                    // IPv4 in other clothes: mapped, compatible, NAT64, 6to4.
+                    [0, 0, 0, 0, 0, 0xffff | 0, high, low] => inside(high, low),
+                    [0x64, 0xff9b, 0, 0, 0, 0, high, low] => inside(high, low),
+                    [0x2002, high, low, ..] => inside(high, low),
+                    _ => false,
+                }
+        }
+    }
+}
+
+fn is_near_v4(address: Ipv4Addr) -> bool {
+    const OF_CLOUDS: [Ipv4Addr; 3] = [
+        Ipv4Addr::new(100, 100, 100, 200),
+        Ipv4Addr::new(168, 63, 129, 16),
+        Ipv4Addr::new(192, 0, 0, 192),
+    ];
+    address.is_loopback()
+        || address.is_link_local()
+        || address.octets()[0] == 0
+        || address.is_multicast()
+        || address.is_broadcast()
+        || OF_CLOUDS.contains(&address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(entries: &[&str], source: &str, is_allowed: bool) {
+        let entries: Vec<String> = entries.iter().map(|&entry| entry.to_owned()).collect();
+        let allowed = Allowed::parse(&entries).expect("entries");
+        let verdict = Location::parse(source)
+            .expect("a location")
+            .within(&allowed);
+        assert_eq!(verdict.is_ok(), is_allowed, "{source} by {entries:?}");
+    }
+
+    #[test]
+    fn a_source_begins_as_an_entry_does() {
+        let web = ["http://", "https://"];
+        check(&web, "https://example.com/v7?sig=1", true);
+        check(&web, "http://10.0.0.5:8000/v7", true);
+        check(&web, "/data/v7", false);
+        check(&web, "s3://bucket/v7", false);
+        check(&["https://"], "http://example.com/", false);
+        let one = ["https://example.com/exports/"];
+        check(&one, "https://example.com/exports", true);
+        check(&one, "https://ann:pw@EXAMPLE.com:8443/exports/v7", true);
+        check(&one, "https://example.com/exports2/v7", false);
+        check(&one, "https://example.com/exports/../v7", false);
+        check(&one, "https://example.com/exports/%2e%2e/v7", false);
+        check(&one, "https://example.com.evil.example/exports/v7", false);
+        check(&["http://h:80/"], "http://h/v7", true);
+        check(&["http://h:80/"], "http://h:81/v7", false);
+        check(&["s3://"], "s3a://bucket/v7", true);
+        check(&["s3://bucket/dir"], "s3://bucket/dir/v7", true);
+        check(&["s3://bucket/dir"], "s3://bucket/other", false);
+        check(&["/data"], "/data/v7", true);
+        check(&["/data"], "file:///data/v7", true);
+        check(&["/data"], "/database/v7", false);
+        check(&["/data"], "/data/../etc", false);
+        check(&["/"], "/etc/../etc", true);
+        check(&[], "/data/v7", false);
+    }
+
+    #[test]
+    fn addresses_of_this_machine_and_its_link_are_read_only_where_they_are_named() {
+        for host in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "2130706433",
+            "0x7f.1",
+            "0.0.0.0",
+            "169.254.169.254",
+            "100.100.100.200",
+            "[::1]",
+            "[::]",
+            "[fe80::1]",
+            "[::ffff:127.0.0.1]",
+            "[::ffff:a9fe:a9fe]",
+            "[64:ff9b::a9fe:a9fe]",
+            "[2002:7f00:1::]",
+            "[fd00:ec2::254]",
+            "255.255.255.255",
+        ] {
+            check(&["http://"], &format!("http://{host}:8000/v7"), false);
+            check(
+                &["http://", &format!("http://{host}/")],
+                &format!("http://{host}:8000/v7"),
+                true,
+            );
+        }
+        for host in [
+            "10.1.2.3",
+            "192.168.1.1",
+            "93.184.216.34",
+            "[2606:2800:220:1::1]",
+        ] {
+            check(&["http://"], &format!("http://{host}/v7"), true);
+        }
+    }
+
+    #[test]
+    fn what_is_no_folder_and_no_url_is_no_entry() {
+        for wrong in ["", "data", "ftp://x", "/data/../x", "http//x", "http://["] {
+            assert!(Allowed::parse(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Opening a file of this machine: a regular one, and nothing that could make its reader wait for ever.
+
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::location::Location;
+
+// What `libc` calls so, on Linux: opening never waits, and never makes a terminal ours.
+const O_NONBLOCK: i32 = 0o4000;
+const O_NOCTTY: i32 = 0o400;
+
+impl Location {
+    /// Opens the file at `path`, which is this location's. Pipes, sockets, devices and folders are refused, and opening one
+    /// of them does not wait. Where only some folders may be read, what was opened must lie in one of them.
+    ///
+    /// # Errors
+    /// `NotFound`, `Unsupported` with what it is instead, `NotAllowed`, or `Failed`.
+    pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
+        // Before it is opened: opening alone makes some devices act.
+        self.check_regular(&std::fs::metadata(path).map_err(|e| Error::from_io(self, &e))?)?;
+        let opened = File::options()
+            .read(true)
+            .custom_flags(O_NONBLOCK | O_NOCTTY)
+            .open(path);
+        let file = opened.map_err(|e| Error::from_io(self, &e))?;
+        // And after: it may have been another by then.
+        self.check_regular(&file.metadata().map_err(|e| Error::from_io(self, &e))?)?;
+        if let Some(allowed) = &self.allowed {
+            allowed.check_file(self, &file)?;
+        }
+        Ok(file)
+    }
+
+    pub(crate) fn check_regular(&self, meta: &Metadata) -> Result<()> {
+        let kind = meta.file_type();
+        if kind.is_file() {
+            return Ok(());
+        }
+        let what = match () {
+            () if kind.is_dir() => "a folder, not a file",
+            () if kind.is_fifo() => {
+                "a pipe, which may never end; write what it gives to a file, or give it as standard input"
+            }
+            () if kind.is_socket() => "a socket, not a file",
+            () => "a device, not a file",
+        };
+        Err(Error::Unsupported {
+            location: self.to_string(),
+            reason: format!("it is {what}"),
+        })
+    }
+}
+
+/// Where an open file is, after every link.
+pub(crate) fn real_path(file: &File) -> std::io::Result<std::path::PathBuf> {
+    use std::os::fd::AsRawFd;
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(ErrorKind::NotFound.into()),
+    }
+}
