@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use larder_protocol::base64;
 use larder_protocol::http::{
-    DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus, Record, RollbackRequest,
-    Sample, Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
+    DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus, RollbackRequest, Sample,
+    Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
     VerifyRequest, VerifyResult,
 };
 use larder_types::{StoreName, WhichVersion};

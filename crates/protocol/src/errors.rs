@@ -35,6 +35,8 @@ pub enum Code {
     NoSuchJoin,
     OutOfMemory,
     ExecAbort,
+    Overloaded,
+    Timeout,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -82,7 +84,7 @@ pub const ROWS: &[Row] = &[
     row(Code::WrongPassword, "WRONGPASS", "WRONGPASS", 401, false, "The user or the password is wrong"),
     row(Code::NoProto, "NOPROTO", "NOPROTO", 400, false, "HELLO asked for a protocol other than 2 or 3"),
     row(Code::TooManyClients, "MAX_CLIENTS", "ERR", 503, true, "server.max_connections are open, or over HTTP server.max_http_connections; close some or raise it"),
-    row(Code::Forbidden, "FORBIDDEN", "ERR", 403, false, "A browser's request from another site"),
+    row(Code::Forbidden, "FORBIDDEN", "ERR", 403, false, "A browser's request from another site; or the source of a pull that fetch.allow does not name"),
     row(Code::NoSuchStore, "NO_SUCH_STORE", "NOSTORE", 404, false, "No store has this name; STORE.LIST lists them, `larder push` makes one"),
     row(Code::NoSuchVersion, "NO_SUCH_VERSION", "NOVERSION", 404, false, "The store holds no such version; the message lists those it holds"),
     row(Code::NoSuchPull, "NO_SUCH_PULL", "NOPULL", 404, false, "No pull has this id since the server started"),
@@ -98,6 +100,8 @@ pub const ROWS: &[Row] = &[
     row(Code::NoSuchJoin, "NO_SUCH_JOIN", "NOJOIN", 404, false, "No join has this name; JOIN.LIST lists them"),
     row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "Base rows fill tables.memory: remove some or raise it. Computed rows have gone already"),
     row(Code::ExecAbort, "EXEC_ABORT", "EXECABORT", 409, false, "A command since MULTI was refused, so none was executed"),
+    row(Code::Overloaded, "OVERLOADED", "OVERLOADED", 503, true, "As much of this kind is under way and waits as may: samples, dumps, comparisons, verifies and large values by server.http_reads, pulls by fetch.pulls and fetch.queue. Try again later, or raise it"),
+    row(Code::Timeout, "TIMEOUT", "TIMEOUT", 408, true, "The rest of an HTTP request did not come within server.http_timeout_seconds"),
 ];
 
 impl Code {

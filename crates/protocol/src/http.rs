@@ -186,6 +186,8 @@ pub struct PullStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PullState {
+    /// For others to end: see `fetch.pulls`.
+    Waiting,
     Fetching,
     Verifying,
     Warming,
@@ -206,6 +208,7 @@ impl PullState {
 
     pub fn name(self) -> &'static str {
         match self {
+            PullState::Waiting => "waiting",
             PullState::Fetching => "fetching",
             PullState::Verifying => "verifying",
             PullState::Warming => "warming",
@@ -289,7 +292,7 @@ pub struct DiffResult {
     pub removed: u64,
     pub changed: u64,
     pub unchanged: u64,
-    /// The first `limit` differences, in the order of the segments.
+    /// The first `limit` differences, in the order of the segments; fewer if their keys take more than 4 MiB.
     pub changes: Vec<DiffChange>,
 }
 

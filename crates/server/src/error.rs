@@ -44,6 +44,12 @@ pub enum Error {
         retry: bool,
     },
     Cancelled,
+    /// As many connections are open as may be.
+    TooManyClients(String),
+    /// As much is under way as may be.
+    Overloaded(String),
+    /// The client did not send in time what it had begun.
+    Timeout(String),
     /// The server cannot start or go on: folder, port, file system.
     Io(String),
 }
@@ -68,6 +74,9 @@ impl Error {
             Error::DiskFull(_) => Code::DiskFull,
             Error::Source { .. } => Code::Source,
             Error::Cancelled => Code::Cancelled,
+            Error::TooManyClients(_) => Code::TooManyClients,
+            Error::Overloaded(_) => Code::Overloaded,
+            Error::Timeout(_) => Code::Timeout,
             Error::Io(_) => Code::Io,
         }
     }
@@ -119,6 +128,9 @@ impl fmt::Display for Error {
             | Error::DiskFull(message)
             | Error::Source { message, .. }
             | Error::Tables(_, message)
+            | Error::TooManyClients(message)
+            | Error::Overloaded(message)
+            | Error::Timeout(message)
             | Error::Io(message) => f.write_str(message),
             Error::NoSuchStore(name) => write!(
                 f,

@@ -70,7 +70,7 @@ impl Server {
             catalog,
             started_at: Instant::now(),
             stores,
-            pulls: Pulls::new(config.fetch.bytes_per_second),
+            pulls: Pulls::new(&config.fetch)?,
             samples: http::Samples::default(),
             settings,
             tables,

@@ -58,6 +58,18 @@ impl ServerConfig {
             "at least 1",
         )?;
         rule(
+            (1..=86_400).contains(&self.server.http_timeout_seconds),
+            "server.http_timeout_seconds",
+            &self.server.http_timeout_seconds,
+            "from 1 to 86400",
+        )?;
+        rule(
+            (1..=1024).contains(&self.server.http_reads),
+            "server.http_reads",
+            &self.server.http_reads,
+            "from 1 to 1024",
+        )?;
+        rule(
             self.server.max_arguments > 0,
             "server.max_arguments",
             &0,
@@ -81,6 +93,20 @@ impl ServerConfig {
             &self.fetch.parallel,
             "from 1 to 256",
         )?;
+        rule(
+            (1..=1024).contains(&self.fetch.pulls),
+            "fetch.pulls",
+            &self.fetch.pulls,
+            "from 1 to 1024",
+        )?;
+        for entry in &self.fetch.allow {
+            rule(
+                entry.starts_with('/') || entry.contains("://"),
+                "fetch.allow",
+                &format!("{entry:?}"),
+                "folders such as /data/exports and beginnings of URLs such as https:// or s3://bucket/dir",
+            )?;
+        }
         rule(
             self.fetch.stall_timeout_seconds > 0,
             "fetch.stall_timeout_seconds",

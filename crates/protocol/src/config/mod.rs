@@ -30,7 +30,7 @@ pub use value::ConfigValue;
 pub struct Key {
     pub section: &'static str,
     pub name: &'static str,
-    /// `text`, `path`, `boolean`, `number` or `size`.
+    /// `text`, `path`, `boolean`, `number`, `size` or `list`.
     pub kind: &'static str,
     /// What a number counts; empty for other kinds.
     pub unit: &'static str,
@@ -134,8 +134,12 @@ sections! {
         password: String = String::new(), "";
         /// Connections of the Redis protocol at one time; further ones are told so and closed.
         max_connections: u32 = 20_000, "connections";
-        /// Connections of HTTP at one time; further ones are told so and closed. One that sends no request for 30 seconds is closed too.
+        /// Connections of HTTP at one time; further ones are told so and closed. `/healthz` and `/readyz` are answered beyond that, too.
         max_http_connections: u32 = 1_000, "connections";
+        /// How long HTTP waits for a client: for its next request, for the whole of a request, for it to take some of an answer, and in the queue of `server.http_reads`.
+        http_timeout_seconds: u64 = 30, "seconds";
+        /// Samples, dumps, comparisons, verifies and large values that HTTP answers at one time. Four times as many may wait; further ones are refused with `OVERLOADED`.
+        http_reads: u32 = 16, "requests";
         /// A connection that is silent for so long is closed. 0 never closes one.
         idle_timeout_seconds: u64 = 0, "seconds";
         /// The most arguments that one command may have.
@@ -153,6 +157,12 @@ sections! {
         bytes_per_second: u64 = 0, "bytes a second";
         /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
         parallel: u32 = 4, "segments";
+        /// Pulls that run at one time; others wait.
+        pulls: u32 = 4, "pulls";
+        /// Pulls that may wait; further ones are refused with `OVERLOADED`.
+        queue: u32 = 100, "pulls";
+        /// What a pull may read: folders, and beginnings of URLs. `https://` is every host, `s3://bucket/dir` what lies there. Addresses of this machine and its link, where clouds keep secrets too, are read only where an entry names the host, as `http://localhost:8000/` does. In the environment, entries are separated by commas.
+        allow: Vec<String> = ["/", "http://", "https://", "s3://", "gs://", "az://"].map(str::to_owned).to_vec(), "";
         /// A transfer that brings nothing for so long is broken off and tried again.
         stall_timeout_seconds: u64 = 30, "seconds";
         /// How often a broken transfer is tried again, from where it stopped, before the pull fails.

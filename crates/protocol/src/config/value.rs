@@ -36,6 +36,32 @@ impl ConfigValue for String {
     }
 }
 
+impl ConfigValue for Vec<String> {
+    const TYPE: &'static str = "list";
+
+    fn from_text(text: &str) -> Result<Vec<String>, String> {
+        let entries = text.split(',').map(str::trim);
+        Ok(entries
+            .filter(|entry| !entry.is_empty())
+            .map(str::to_owned)
+            .collect())
+    }
+
+    fn from_toml(value: &toml::Value) -> Result<Vec<String>, String> {
+        let texts = || -> Option<Vec<String>> {
+            let entries = value.as_array()?.iter();
+            entries
+                .map(|entry| Some(entry.as_str()?.to_owned()))
+                .collect()
+        };
+        texts().ok_or_else(|| "a list of texts in quotes, such as [\"a\", \"b\"]".to_owned())
+    }
+
+    fn to_toml(&self) -> toml::Value {
+        toml::Value::Array(self.iter().cloned().map(toml::Value::String).collect())
+    }
+}
+
 impl ConfigValue for PathBuf {
     const TYPE: &'static str = "path";
 

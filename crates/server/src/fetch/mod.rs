@@ -1,17 +1,18 @@
 //! Pulls: bringing a version from a source into a store.
 //!
 //! ```text
-//!  start ──► fetching ──► verifying ──► warming ──► swapping ──► done
-//!                │             │            │           │
-//!                └─────────────┴────────────┴───────────┴──► failed | cancelled   (the live version stays)
+//!  start ──► waiting ──► fetching ──► verifying ──► warming ──► swapping ──► done
+//!                │           │             │            │           │
+//!                └───────────┴─────────────┴────────────┴───────────┴──► failed | cancelled   (the live version stays)
 //! ```
 //!
 //! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
-//! fetches; serving threads do none of its work. `pull.rs` has the steps in order, `segment.rs` the
+//! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
+//! but their entry. `pull.rs` has the steps in order, `segment.rs` the
 //! transfer of one file, `space.rs` the reservation, `gates.rs` the conditions for going live.
 //!
 //! Invariants:
-//! 1. At most one pull of a store runs at a time.
+//! 1. At most one pull of a store runs or waits at a time.
 //! 2. A pull that has ended never changes its status again.
 
 pub(crate) mod gates;
@@ -28,8 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use larder_protocol::config::FetchSection;
 use larder_protocol::http::{ErrorInfo, PullRequest, PullState, PullStatus};
-use larder_remote::Location;
+use larder_remote::{Allowed, Location};
 use larder_types::StoreName;
 use tokio::sync::watch;
 
@@ -39,6 +41,8 @@ use crate::metrics::EndedCounts;
 use crate::stores::unix_seconds;
 
 pub use throttle::Throttle;
+
+const SOURCE_BYTES_MAX: usize = 8 << 10;
 
 /// Ended pulls that `GET /v1/pulls` still shows.
 const ENDED_LEN_MAX: usize = 200;
@@ -63,6 +67,10 @@ pub const FAULT_POINTS: &[&str] = &[
 /// All pulls since the server started.
 pub struct Pulls {
     pub throttle: Throttle,
+    /// `fetch.allow`.
+    allowed: Arc<Allowed>,
+    running_max: usize,
+    waiting_max: usize,
     registry: Mutex<Registry>,
 }
 
@@ -70,6 +78,8 @@ pub struct Pulls {
 struct Registry {
     last_id: u64,
     running: HashMap<StoreName, (Arc<Pull>, JoinHandle<()>)>,
+    /// In the order in which they will run.
+    waiting: VecDeque<Arc<Pull>>,
     /// Running and ended ones, oldest first.
     all: VecDeque<Arc<Pull>>,
     ended: EndedCounts,
@@ -116,33 +126,69 @@ struct Progress {
 }
 
 impl Pulls {
-    pub fn new(bytes_per_second: u64) -> Pulls {
-        Pulls {
-            throttle: Throttle::new(bytes_per_second),
+    /// # Errors
+    /// [`Error::BadRequest`] for an entry of `fetch.allow` that cannot be understood.
+    pub fn new(config: &FetchSection) -> Result<Pulls, Error> {
+        let allowed = Allowed::parse(&config.allow)
+            .map_err(|wrong| Error::BadRequest(format!("fetch.allow: {wrong}")))?;
+        Ok(Pulls {
+            throttle: Throttle::new(config.bytes_per_second),
+            allowed,
+            running_max: config.pulls as usize,
+            waiting_max: config.queue as usize,
             registry: Mutex::default(),
-        }
+        })
     }
 
-    /// Starts a pull, or answers the one that runs if it has the same source.
+    /// The place that a pull was told to read, if it may be read.
+    fn locate(&self, source: &str) -> Result<Location, Error> {
+        let location =
+            Location::parse(source).map_err(|error| Error::BadRequest(error.to_string()))?;
+        location.within(&self.allowed).map_err(|error| {
+            Error::Forbidden(format!(
+                "{error}; add its folder or the beginning of its URL to fetch.allow"
+            ))
+        })
+    }
+
+    /// Starts a pull, or has it wait for others; or answers the one that runs or waits if it has the same source.
+    ///
+    /// # Errors
+    /// [`Error::Forbidden`] for a source that may not be read, [`Error::Conflict`] with another pull of the store,
+    /// [`Error::Overloaded`] if as many wait as may.
     pub fn start(
         &self,
         shared: &Arc<Shared>,
         store: StoreName,
         request: PullRequest,
     ) -> Result<PullStatus, Error> {
-        let location = Location::parse(&request.source)
-            .map_err(|error| Error::BadRequest(error.to_string()))?;
+        if request.source.len() > SOURCE_BYTES_MAX {
+            return Err(Error::BadRequest(format!(
+                "source has {} bytes; at most {SOURCE_BYTES_MAX} are taken",
+                request.source.len()
+            )));
+        }
+        let location = self.locate(&request.source)?;
+        check_gates(&request)?;
         let mut registry = self.lock();
         if registry.closed {
             return Err(Error::Conflict("the server is stopping".to_owned()));
         }
-        if let Some((running, _)) = registry.running.get(&store) {
+        if let Some(running) = registry.of(&store) {
             if running.request.source == request.source {
                 return Ok(running.status());
             }
             return Err(Error::Conflict(format!(
-                "pull {} of store {store} from {} is running; wait for it, or cancel it with DELETE /v1/pulls/{}",
+                "pull {} of store {store} from {} is under way; wait for it, or cancel it with DELETE /v1/pulls/{}",
                 running.id, running.source, running.id
+            )));
+        }
+        let waits = registry.running.len() >= self.running_max;
+        if waits && registry.waiting.len() >= self.waiting_max {
+            return Err(Error::Overloaded(format!(
+                "{} pulls are running and {} wait; try again later, or raise fetch.pulls or fetch.queue",
+                registry.running.len(),
+                registry.waiting.len()
             )));
         }
         registry.last_id += 1;
@@ -152,21 +198,27 @@ impl Pulls {
             request,
             location.to_string(),
         ));
-        let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
-        let thread = priority::spawn_low("larder-pull", move || {
-            let result = pull::run(&thread_shared, &thread_pull);
-            // Waits for `start` to let go of the registry, so the entry is there to be removed. Who
-            // learns that the pull has ended can start the next one.
-            thread_shared.pulls.lock().end(&thread_pull, &result);
-            thread_pull.end(&result);
-        })
-        .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
-        registry.running.insert(store, (pull.clone(), thread));
-        registry.all.push_back(pull.clone());
-        while registry.all.len() > ENDED_LEN_MAX {
-            registry.all.pop_front();
+        match waits {
+            true => registry.waiting.push_back(pull.clone()),
+            false => registry.run(shared, &pull)?,
         }
+        registry.all.push_back(pull.clone());
+        registry.forget_oldest();
         Ok(pull.status())
+    }
+
+    /// Asks a pull to stop. One that waits has ended when this returns.
+    pub fn cancel(&self, id: &str) -> Result<Arc<Pull>, Error> {
+        let pull = self.get(id)?;
+        let mut registry = self.lock();
+        let waits = registry.waiting.iter().position(|waiting| waiting.id == id);
+        pull.stop(Stop::Cancelled);
+        if let Some(place) = waits {
+            registry.waiting.remove(place);
+            registry.count_end(&pull, &Err(Error::Cancelled));
+            pull.end(&Err(Error::Cancelled));
+        }
+        Ok(pull)
     }
 
     pub fn get(&self, id: &str) -> Result<Arc<Pull>, Error> {
@@ -209,9 +261,9 @@ impl Pulls {
                 .sum::<u64>()
     }
 
+    /// The store's pull that runs or waits.
     pub fn running(&self, store: &StoreName) -> Option<PullStatus> {
-        let registry = self.lock();
-        registry.running.get(store).map(|(pull, _)| pull.status())
+        self.lock().of(store).map(|pull| pull.status())
     }
 
     /// Stops every pull, keeping what they fetched, and waits for their threads.
@@ -219,6 +271,11 @@ impl Pulls {
         let threads: Vec<JoinHandle<()>> = {
             let mut registry = self.lock();
             registry.closed = true;
+            for pull in std::mem::take(&mut registry.waiting) {
+                pull.stop(Stop::Shutdown);
+                registry.count_end(&pull, &Err(Error::Cancelled));
+                pull.end(&Err(Error::Cancelled));
+            }
             let running = registry.running.drain();
             running
                 .map(|(_, (pull, thread))| {
@@ -240,11 +297,76 @@ impl Pulls {
 }
 
 impl Registry {
-    fn end(&mut self, pull: &Pull, result: &Result<(), Error>) {
+    /// The store's pull that runs or waits.
+    fn of(&self, store: &StoreName) -> Option<&Arc<Pull>> {
+        let running = self.running.get(store).map(|(pull, _)| pull);
+        running.or_else(|| self.waiting.iter().find(|pull| pull.store == *store))
+    }
+
+    /// Gives a pull its thread.
+    fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
+        pull.begin();
+        let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
+        let thread = priority::spawn_low("larder-pull", move || {
+            let result = pull::run(&thread_shared, &thread_pull);
+            // Waits for who started it to let go of the registry, so the entry is there to be removed. Who
+            // learns that the pull has ended can start the next one.
+            thread_shared
+                .pulls
+                .lock()
+                .end(&thread_shared, &thread_pull, &result);
+            thread_pull.end(&result);
+        })
+        .map_err(|error| Error::Io(format!("cannot start a thread for the pull: {error}")))?;
+        self.running
+            .insert(pull.store.clone(), (pull.clone(), thread));
+        Ok(())
+    }
+
+    /// Takes a pull that has ended off the list, and gives its place to one that waits.
+    fn end(&mut self, shared: &Arc<Shared>, pull: &Pull, result: &Result<(), Error>) {
         self.running.remove(&pull.store);
+        self.count_end(pull, result);
+        while !self.closed && self.running.len() < shared.pulls.running_max {
+            let Some(next) = self.waiting.pop_front() else {
+                break;
+            };
+            if let Err(error) = self.run(shared, &next) {
+                self.count_end(&next, &Err(error.clone()));
+                next.end(&Err(error));
+            }
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let under_way = self.running.len() + self.waiting.len();
+        while self.all.len() > ENDED_LEN_MAX + under_way {
+            let ended = self
+                .all
+                .iter()
+                .position(|pull| pull.progress().state.is_over());
+            let Some(oldest) = ended else { return };
+            self.all.remove(oldest);
+        }
+    }
+
+    fn count_end(&mut self, pull: &Pull, result: &Result<(), Error>) {
         self.fetched_bytes += pull.bytes_fetched.load(Relaxed);
         let state = end_state(result).name();
         *self.ended.entry((pull.store.clone(), state)).or_default() += 1;
+    }
+}
+
+fn check_gates(request: &PullRequest) -> Result<(), Error> {
+    let shrink = request
+        .gates
+        .as_ref()
+        .and_then(|gates| gates.max_shrink_percent);
+    match shrink {
+        Some(percent) if !(0.0..=100.0).contains(&percent) => Err(Error::BadRequest(format!(
+            "max_shrink_percent is {percent}; it must be from 0 to 100"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -270,7 +392,7 @@ impl Pull {
             bytes_total: AtomicU64::new(0),
             bytes_fetched: AtomicU64::new(0),
             progress: Mutex::new(Progress {
-                state: PullState::Fetching,
+                state: PullState::Waiting,
                 error: None,
                 fetch_began: Instant::now(),
                 fetch_ended: None,
@@ -308,10 +430,6 @@ impl Pull {
     }
 
     /// Asks the pull to stop; it does so at its next chunk, and not once it is swapping.
-    pub fn cancel(&self) {
-        self.stop(Stop::Cancelled);
-    }
-
     fn stop(&self, why: Stop) {
         self.cancel.send_if_modified(|stop| {
             let first = stop.is_none();
@@ -337,6 +455,11 @@ impl Pull {
     async fn cancelled(&self) {
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.cancel.subscribe().wait_for(Option::is_some).await;
+    }
+
+    fn begin(&self) {
+        let mut progress = self.progress();
+        (progress.state, progress.fetch_began) = (PullState::Fetching, Instant::now());
     }
 
     fn enter(&self, state: PullState) {

@@ -21,7 +21,6 @@ use larder_batch::{Manifest, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
 use larder_remote::Location;
 use larder_types::VersionId;
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::segment::{Fetch, Patience, back_off, remote, stalled};
@@ -99,7 +98,7 @@ impl Steps<'_> {
     fn manifest(&self) -> Result<Manifest, Error> {
         let source = self.locate(Manifest::FILE)?;
         let patience = self.patience();
-        let bytes = runtime()?.block_on(async {
+        let bytes = Runtime::new()?.block_on(async {
             tokio::select! {
                 bytes = fetch_whole(&source, patience) => bytes,
                 () = self.pull.cancelled() => Err(Error::Cancelled),
@@ -250,7 +249,7 @@ impl Steps<'_> {
         next: &AtomicUsize,
         failed: &watch::Sender<bool>,
     ) -> Result<(), Error> {
-        let runtime = runtime()?;
+        let runtime = Runtime::new()?;
         let fetch = Fetch {
             pull: self.pull,
             throttle: &self.shared.pulls.throttle,
@@ -326,8 +325,7 @@ impl Steps<'_> {
     }
 
     fn root(&self) -> Result<Location, Error> {
-        Location::parse(&self.pull.request.source)
-            .map_err(|error| Error::BadRequest(error.to_string()))
+        self.shared.pulls.locate(&self.pull.request.source)
     }
 
     fn locate(&self, file: &str) -> Result<Location, Error> {
@@ -355,11 +353,30 @@ async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Byt
     }
 }
 
-fn runtime() -> Result<Runtime, Error> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Io(format!("cannot start a runtime for the pull: {error}")))
+/// A runtime whose end waits for nobody: a name server or a file system that hangs holds up no cancel and no stop.
+struct Runtime(Option<tokio::runtime::Runtime>);
+
+impl Runtime {
+    fn new() -> Result<Runtime, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::Io(format!("cannot start a runtime for the pull: {error}")))?;
+        Ok(Runtime(Some(runtime)))
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let runtime = self.0.as_ref().expect("taken when dropped");
+        runtime.block_on(work)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 fn is_plain_name(file: &str) -> bool {

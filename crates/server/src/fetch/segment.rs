@@ -76,16 +76,14 @@ impl Fetch<'_> {
         let mut restarted = false;
         loop {
             self.complete(source, entry, path, partial).await?;
-            let got = partial.digest.finish_hex();
-            if got == entry.digest {
+            if partial.digest.finish_hex() == entry.digest {
                 return Ok(());
             }
             self.restart(path, partial)?;
             if restarted {
                 return Err(Error::Source {
                     message: format!(
-                        "segment {source} has the digest {got} and the manifest says {}, twice; build and upload it again",
-                        entry.digest
+                        "segment {source} does not have the digest that its manifest says, twice; build and upload it again"
                     ),
                     retry: false,
                 });
@@ -231,9 +229,13 @@ pub fn back_off(faults: u32) -> Duration {
 }
 
 pub fn remote(error: larder_remote::Error) -> Error {
+    let advice = match error {
+        larder_remote::Error::NotAllowed { .. } => "; see fetch.allow",
+        _ => "",
+    };
     Error::Source {
         retry: error.is_retryable(),
-        message: error.to_string(),
+        message: format!("{error}{advice}"),
     }
 }
 

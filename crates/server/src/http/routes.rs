@@ -138,7 +138,7 @@ async fn remove_store(
     let store = shared.stores.get(&name)?;
     if let Some(pull) = shared.pulls.running(&store.name) {
         return Err(Failure(Error::Conflict(format!(
-            "pull {} of store {name} is running; cancel it with DELETE /v1/pulls/{} first",
+            "pull {} of store {name} is under way; cancel it with DELETE /v1/pulls/{} first",
             pull.id, pull.id
         ))));
     }
@@ -197,9 +197,7 @@ async fn one_pull(
 }
 
 async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullStatus> {
-    let pull = shared.pulls.get(&id)?;
-    pull.cancel();
-    Ok(Json(pull.status()))
+    Ok(Json(shared.pulls.cancel(&id)?.status()))
 }
 
 async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {

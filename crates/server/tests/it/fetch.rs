@@ -80,7 +80,7 @@ fn wrong_bytes_are_fetched_once_more_and_then_refused() {
     check_failed(
         &server.pull_from("pymk", source.url()),
         "SOURCE",
-        "has the digest",
+        "the digest that its manifest says",
     );
     let (_, status) = server.get("/v1/stores/pymk");
     assert_eq!(status["live"], 1, "the old version stays live");

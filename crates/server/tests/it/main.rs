@@ -1,5 +1,6 @@
 //! The server as its users see it: over HTTP and RESP, on a folder of its own, with sources that fail.
 
+mod allowed;
 mod cores;
 mod cut;
 mod fetch;

@@ -32,6 +32,8 @@ impl TestServer {
         config.server.stop_timeout_seconds = 1;
         config.fetch.stall_timeout_seconds = 1;
         config.fetch.retries = 3;
+        // Where the tests' sources are.
+        config.fetch.allow.push("http://127.0.0.1/".to_owned());
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
