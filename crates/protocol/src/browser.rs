@@ -2,36 +2,60 @@
 //! other pages, too. The server's console and bg's deck ask the same.
 //!
 //! 1. `Origin`, if sent, must be the `Host` that was asked.
-//! 2. What listens on loopback alone answers only to names of loopback: a name that an attacker lets point here ("DNS rebinding")
+//! 2. A request that the browser says is another site's (`Sec-Fetch-Site`) is refused, though it carries no `Origin`: an image
+//!    or a script of that page would be costly here, and a link to data is a way to it. Only a page itself may be opened from
+//!    anywhere. Browsers say so on HTTPS, and of localhost; without the header nothing is known, and the request passes.
+//! 3. What listens on loopback alone answers only to names of loopback: a name that an attacker lets point here ("DNS rebinding")
 //!    is refused.
-//! 3. A request that changes something must be of a kind that a page of another site cannot send without asking first, which
+//! 4. A request that changes something must be of a kind that a page of another site cannot send without asking first, which
 //!    nobody answers: JSON, by its `Content-Type`.
 
 use std::net::{IpAddr, SocketAddr};
 
+/// What a request says of where it comes from: the values of its headers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Came<'a> {
+    pub host: Option<&'a str>,
+    pub origin: Option<&'a str>,
+    /// `Sec-Fetch-Site`.
+    pub site: Option<&'a str>,
+    /// `Sec-Fetch-Mode`.
+    pub mode: Option<&'a str>,
+}
+
 /// Why a request must be refused: it came for a page of another site, or by a name that is not ours. `what` is asked at `listens`:
-/// "this server".
+/// "this server". `is_open` are paths that may be asked for from anywhere: a page for people, which is there to be opened, and
+/// what tells nothing and costs nothing.
 pub fn refuse_other_site(
     what: &str,
     listens: SocketAddr,
-    host: Option<&str>,
-    origin: Option<&str>,
+    came: Came<'_>,
+    is_open: bool,
 ) -> Result<(), String> {
-    let host = host.unwrap_or("");
+    let host = came.host.unwrap_or("");
     if listens.ip().is_loopback() && !host.is_empty() && !is_local_name(host) {
         return Err(format!(
             "{what} listens on loopback only and was asked as {host:?}; ask it as localhost or 127.0.0.1"
         ));
     }
-    let Some(origin) = origin else {
-        return Ok(());
-    };
-    let of_origin = origin.split_once("://").map_or(origin, |(_, rest)| rest);
-    if of_origin.eq_ignore_ascii_case(host) {
+    if let Some(origin) = came.origin {
+        let of_origin = origin.split_once("://").map_or(origin, |(_, rest)| rest);
+        if !of_origin.eq_ignore_ascii_case(host) {
+            return Err(format!(
+                "a page of {origin:?} may not use {what} at {host:?}"
+            ));
+        }
+    }
+    // "none" is what its user typed or had kept.
+    let is_ours = came
+        .site
+        .is_none_or(|site| matches!(site, "same-origin" | "none"));
+    let is_opened = is_open && came.mode.is_none_or(|mode| mode == "navigate");
+    if is_ours || is_opened {
         return Ok(());
     }
     Err(format!(
-        "a page of {origin:?} may not use {what} at {host:?}"
+        "a page of another site may not use {what} at {host:?}; open its own page, or type the address"
     ))
 }
 
@@ -58,8 +82,12 @@ mod tests {
 
     #[track_caller]
     fn check(listens: &str, host: &str, origin: Option<&str>, allowed: bool) {
-        let verdict =
-            refuse_other_site("this server", listens.parse().unwrap(), Some(host), origin);
+        let came = Came {
+            host: Some(host),
+            origin,
+            ..Came::default()
+        };
+        let verdict = refuse_other_site("this server", listens.parse().unwrap(), came, false);
         assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
     }
 
@@ -79,6 +107,39 @@ mod tests {
         let own = Some("http://larder.example:7070");
         check(anywhere, "larder.example:7070", own, true);
         check(anywhere, "other.example", own, false);
+    }
+
+    /// An image of another site's page carries no `Origin`, and would have a dump made.
+    #[test]
+    fn what_a_browser_says_is_another_sites_is_refused_but_for_opening_a_page() {
+        let verdict = |site, mode, is_open| {
+            let came = Came {
+                host: Some("localhost:7070"),
+                origin: None,
+                site: Some(site),
+                mode: Some(mode),
+            };
+            refuse_other_site(
+                "this server",
+                "127.0.0.1:7070".parse().unwrap(),
+                came,
+                is_open,
+            )
+            .is_ok()
+        };
+        // Another port of this machine is the same site, and another origin.
+        for site in ["cross-site", "same-site"] {
+            assert!(!verdict(site, "no-cors", false), "{site}");
+            assert!(!verdict(site, "navigate", false), "{site}");
+            assert!(!verdict(site, "no-cors", true), "{site}");
+            assert!(verdict(site, "navigate", true), "{site}");
+        }
+        for site in ["same-origin", "none"] {
+            assert!(
+                verdict(site, "cors", false) && verdict(site, "navigate", false),
+                "{site}"
+            );
+        }
     }
 
     #[test]

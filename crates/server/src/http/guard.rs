@@ -1,8 +1,9 @@
 //! Who may use the HTTP API: those who know the password, if there is one, and no page of another
 //! site that is open in an operator's browser.
 //!
-//! 1. Requests for other sites' pages are refused as `larder_protocol::browser` says. A request that changes something may carry
-//!    `X-Larder` in place of JSON: another site's page can send neither without asking first.
+//! 1. Requests for other sites' pages are refused as `larder_protocol::browser` says, all of `/v1` and the metrics; a link to the
+//!    console works. A request that changes something may carry `X-Larder` in place of JSON: another site's page can send
+//!    neither without asking first.
 //! 2. With a password configured, every path asks for it but [`OPEN_PATHS`], which tell nothing but
 //!    whether the server is up. A browser asks its user, and sends what it was told from then on.
 
@@ -13,7 +14,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use larder_protocol::browser;
+use larder_protocol::browser::{self, Came};
 
 use super::answer::Failure;
 use crate::Shared;
@@ -22,8 +23,13 @@ use crate::error::Error;
 /// What load balancers and supervisors ask, which have no password.
 const OPEN_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
+/// The console.
+const PAGE: &str = "/";
+
 pub async fn check(State(addr): State<SocketAddr>, request: Request, next: Next) -> Response {
-    match judge(request.method(), request.headers(), addr) {
+    let path = request.uri().path();
+    let is_open = path == PAGE || OPEN_PATHS.contains(&path);
+    match judge(request.method(), request.headers(), addr, is_open) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure(Error::Forbidden(why)).into_response(),
     }
@@ -49,12 +55,22 @@ pub async fn ask_password(
     }
 }
 
-fn judge(method: &Method, headers: &HeaderMap, addr: SocketAddr) -> Result<(), String> {
-    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    let (host, origin) = (text(header::HOST), text(header::ORIGIN));
-    browser::refuse_other_site("this server", addr, host, origin)?;
+fn judge(
+    method: &Method,
+    headers: &HeaderMap,
+    addr: SocketAddr,
+    is_open: bool,
+) -> Result<(), String> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let came = Came {
+        host: text("host"),
+        origin: text("origin"),
+        site: text("sec-fetch-site"),
+        mode: text("sec-fetch-mode"),
+    };
+    browser::refuse_other_site("this server", addr, came, is_open)?;
     if matches!(*method, Method::GET | Method::HEAD)
-        || browser::is_json(text(header::CONTENT_TYPE))
+        || browser::is_json(text("content-type"))
         || headers.contains_key("x-larder")
     {
         return Ok(());
@@ -75,7 +91,7 @@ mod tests {
         if let Some((name, value)) = header {
             headers.insert(name, value.parse().unwrap());
         }
-        let verdict = judge(&method, &headers, "127.0.0.1:7070".parse().unwrap());
+        let verdict = judge(&method, &headers, "127.0.0.1:7070".parse().unwrap(), false);
         assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
     }
 
@@ -83,6 +99,7 @@ mod tests {
     fn only_what_another_sites_page_cannot_send_changes_something() {
         check(Method::GET, None, true);
         check(Method::GET, Some(("origin", "http://evil.example")), false);
+        check(Method::GET, Some(("sec-fetch-site", "cross-site")), false);
         check(Method::POST, None, false);
         check(Method::POST, Some(("content-type", "text/plain")), false);
         check(

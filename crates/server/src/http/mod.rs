@@ -3,36 +3,54 @@
 //! `routes.rs` is the table of paths and what each does; `answer.rs` turns errors into bodies;
 //! `guard.rs` asks for the password and keeps other sites' pages out; `reads.rs` holds the routes
 //! that look into versions and run on threads of low priority, because they read whole files.
+//!
+//! No client holds what others need for longer than `server.http_timeout_seconds` without doing its part: `body.rs` waits for
+//! requests, `patient.rs` for answers to be taken, `work.rs` bounds what is costly.
+//!
+//! Of connections there are `server.max_http_connections`, and a few more that are asked one thing: whether the server is up.
+//! The oldest of those makes room for a new one, so that who only holds them open keeps no supervisor out. There is also one
+//! descriptor put by, with which such a connection is accepted when the process has no other left.
 
 mod answer;
+mod body;
 mod guard;
 mod joins;
+mod patient;
 mod reads;
 mod routes;
 mod stats;
+mod work;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use larder_protocol::errors::Code;
-use larder_protocol::http::{ErrorBody, ErrorInfo};
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 
 use crate::Shared;
 use crate::error::Error;
 
 pub use answer::Failure;
+use patient::Patient;
 pub use stats::Samples;
+pub use work::Work;
 
-/// A connection may be without a request for so long: before its first, and between two.
-const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Connections beyond the most allowed that are asked whether the server is up.
+const HEALTH_CONNECTIONS_MAX: usize = 16;
+/// How long one of those has to ask.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
+/// The log says at most so often that a connection could not be accepted.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 pub struct HttpThread {
     addr: SocketAddr,
@@ -46,6 +64,7 @@ pub fn spawn(shared: Arc<Shared>, listener: TcpListener) -> Result<HttpThread, E
     let addr = listener.local_addr().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(shared.config.server.disk_threads as usize)
         .build()
         .map_err(failed)?;
     let (stop, stopped) = watch::channel(false);
@@ -78,7 +97,10 @@ async fn serve(
     let max = shared.config.server.max_http_connections as usize;
     let connections = Connections {
         free: Arc::new(Semaphore::new(max)),
-        app: TowerToHyperService::new(routes::router(shared, addr)),
+        patience: shared.http_work.patience,
+        app: TowerToHyperService::new(routes::router(shared.clone(), addr)),
+        health: TowerToHyperService::new(routes::health_router(shared, addr)),
+        asking: RefCell::default(),
         stopping: GracefulShutdown::new(),
     };
     tokio::select! {
@@ -96,58 +118,86 @@ async fn serve(
 struct Connections {
     /// One permit for each connection that may still be opened.
     free: Arc<Semaphore>,
+    patience: Duration,
     app: TowerToHyperService<Router>,
+    health: TowerToHyperService<Router>,
+    /// Connections beyond the most allowed, oldest first.
+    asking: RefCell<VecDeque<AbortHandle>>,
     stopping: GracefulShutdown,
 }
 
 impl Connections {
     async fn accept(&self, listener: &tokio::net::TcpListener) {
+        // A descriptor put by for when there is no other.
+        let put_by = || File::open("/dev/null").ok();
+        let mut spare = put_by();
+        let mut told: Option<Instant> = None;
+        let mut untold = 0u64;
         loop {
-            match listener.accept().await {
-                Ok((stream, _)) => self.admit(stream),
-                Err(error) => {
-                    // Out of descriptors or memory: what is open goes on, new ones wait in the backlog.
-                    tracing::warn!(%error, "cannot accept an HTTP connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+            let error = match listener.accept().await {
+                Ok((stream, _)) => {
+                    spare = spare.or_else(put_by);
+                    self.admit(stream, spare.is_none());
+                    continue;
                 }
+                Err(error) => error,
+            };
+            untold += 1;
+            if told.is_none_or(|told| told.elapsed() >= TOLD_EVERY) {
+                tracing::warn!(%error, times = untold, "cannot accept an HTTP connection; trying on");
+                (told, untold) = (Some(Instant::now()), 0);
+            }
+            if spare.take().is_none() {
+                // What is open goes on, new ones wait in the backlog.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                spare = put_by();
             }
         }
     }
 
-    fn admit(&self, stream: TcpStream) {
-        let Ok(permit) = self.free.clone().try_acquire_owned() else {
-            // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
-            let _ = stream.try_write(&too_many());
-            return;
-        };
+    /// Serves a connection: for whatever it asks if there is room, else for its asking whether the server is up. `is_last` says
+    /// that the process has no other descriptor.
+    fn admit(&self, stream: TcpStream, is_last: bool) {
         // Without it small answers wait for the client's acknowledgement; nothing breaks.
         let _ = stream.set_nodelay(true);
+        let permit = self.free.clone().try_acquire_owned().ok();
+        if let Some(permit) = permit.filter(|_| !is_last) {
+            self.serve(stream, self.patience, &self.app, Some(permit));
+            return;
+        }
+        let patience = self.patience.min(HEALTH_PATIENCE);
+        let handle = self.serve(stream, patience, &self.health, None);
+        let mut asking = self.asking.borrow_mut();
+        asking.retain(|handle| !handle.is_finished());
+        if asking.len() == HEALTH_CONNECTIONS_MAX
+            && let Some(oldest) = asking.pop_front()
+        {
+            oldest.abort();
+        }
+        asking.push_back(handle);
+    }
+
+    fn serve(
+        &self,
+        stream: TcpStream,
+        patience: Duration,
+        app: &TowerToHyperService<Router>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> AbortHandle {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(SILENCE_MAX);
-        let connection = http.serve_connection(TokioIo::new(stream), self.app.clone());
+            .header_read_timeout(patience)
+            .keep_alive(permit.is_some());
+        let io = TokioIo::new(Patient::new(stream, patience));
+        let connection = http.serve_connection(io, app.clone());
         let connection = self.stopping.watch(connection);
-        tokio::spawn(async move {
-            // An error means that the client broke off or was silent, and there is nobody to tell.
+        let task = tokio::spawn(async move {
+            // An error means that the client broke off or did not do its part, and there is nobody to tell.
             let _ = connection.await;
             drop(permit);
         });
+        task.abort_handle()
     }
-}
-
-/// The whole answer to a connection beyond `server.max_http_connections`.
-fn too_many() -> Vec<u8> {
-    let code = Code::TooManyClients;
-    let message = "server.max_http_connections are open; close some or raise it";
-    let error = ErrorInfo::new(code, message);
-    let body = serde_json::to_string(&ErrorBody { error }).expect("texts become JSON");
-    format!(
-        "HTTP/1.1 {} Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
-         content-length: {}\r\nconnection: close\r\n\r\n{body}",
-        code.http_status(),
-        body.len()
-    )
-    .into_bytes()
 }
 
 impl HttpThread {

@@ -1,13 +1,12 @@
 //! Routes that read records: one key, a sample, all of a version, two versions compared.
 //!
-//! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to
-//! the blocking pool, whole versions to a thread of low priority of their own.
+//! They may wait for the disk or take minutes, so none runs on the HTTP thread: single keys go to the blocking pool, whole
+//! versions to threads of low priority, as many at a time and as much of each as `work.rs` says.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
@@ -15,6 +14,7 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use larder_batch::diff::Change;
 use larder_batch::version::VerifyReport;
+use larder_batch::{Version, Walk};
 use larder_protocol::http::{
     ChangeKind, DiffChange, DiffResult, JSON_LINES, Record, Sample, VerifyLine, VerifyRequest,
     VerifyResult,
@@ -23,11 +23,11 @@ use larder_types::WhichVersion;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::answer::{Answer, Failure, decode};
+use super::answer::{Failure, decode};
+use super::work::Admission;
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
-use crate::fetch::priority::spawn_low;
 use crate::held::HeldValue;
 
 type Server = State<Arc<Shared>>;
@@ -35,12 +35,14 @@ type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
 
 const SAMPLE_RECORDS_DEFAULT: usize = 10;
 const SAMPLE_RECORDS_MAX: usize = 10_000;
-/// Of keys and values, before they are JSON.
-const SAMPLE_BYTES_MAX: u64 = 4 << 20;
+/// What an answer holds of keys and values, before they are JSON.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+/// Values of up to this size are answered to as many as are connected.
+const UNBOUNDED_BYTES_MAX: usize = 64 << 10;
 const CHANGES_DEFAULT: usize = 100;
 const CHANGES_MAX: usize = 100_000;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-const DUMP_CHUNK_BYTES: usize = 64 << 10;
+const DUMP_CHUNK_BYTES: usize = 256 << 10;
 
 /// The value of one key of the live version, as it is.
 pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure> {
@@ -60,19 +62,17 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
     // The counters of the HTTP thread, on which this runs: one thread writes them.
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
-    let read = tokio::task::spawn_blocking(move || {
-        let found = HeldValue::find(&live, |version| version.get(&key))?;
-        let found = found.map(|value| own(&live, value)).transpose()?;
-        found.ok_or_else(|| {
-            Error::AbsentKey(format!(
-                "store {} version {} holds no key {:?}",
-                live.name,
-                live.version_id,
-                String::from_utf8_lossy(&key)
-            ))
-        })
-    });
-    let read = read.await.map_err(panicked)?;
+    let mut read = match live.has_large_values() {
+        true => Err(None),
+        false => read_value(&live, &key, UNBOUNDED_BYTES_MAX).await?,
+    };
+    if let Err(None) = read {
+        let admission = shared.http_work.admit().await?;
+        read = read_value(&live, &key, usize::MAX)
+            .await?
+            .map(|value| admission.hold(value));
+    }
+    let read = read.map_err(|error| error.unwrap_or(Error::Cancelled));
     series.record(1, began.elapsed());
     series.record_keys(1, u64::from(matches!(read, Err(Error::AbsentKey(_)))));
     let answer = match read {
@@ -85,6 +85,29 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
         }
     };
     Ok((version, answer).into_response())
+}
+
+/// The value of a key; `Err(None)` if it is longer than `bytes_max`.
+async fn read_value(
+    live: &Arc<LiveStore>,
+    key: &[u8],
+    bytes_max: usize,
+) -> Result<Result<Bytes, Option<Error>>, Failure> {
+    let (live, key) = (live.clone(), key.to_vec());
+    let read = move || -> Result<Bytes, Option<Error>> {
+        let found = HeldValue::find(&live, |version| version.get(&key));
+        match found.map_err(|error| Some(error.into()))? {
+            Some(value) if value.len() > bytes_max => Err(None),
+            Some(value) => own(&live, value).map_err(Some),
+            None => Err(Some(Error::AbsentKey(format!(
+                "store {} version {} holds no key {:?}",
+                live.name,
+                live.version_id,
+                String::from_utf8_lossy(&key)
+            )))),
+        }
+    };
+    tokio::task::spawn_blocking(read).await.map_err(panicked)
 }
 
 /// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
@@ -121,33 +144,39 @@ pub async fn verify(
         size_bytes: report.size_bytes,
         ok: true,
     };
+    let admission = shared.http_work.admit().await?;
     let accept = headers.get(header::ACCEPT).map(|value| value.as_bytes());
     if accept != Some(JSON_LINES.as_bytes()) {
-        let report = apart(move |gone| verify(&|_| !gone.is_closed())).await??;
-        return Ok(Json(result(report)).into_response());
+        let work = move |gone: &oneshot::Sender<_>| verify(&|_| !gone.is_closed());
+        let report = shared.http_work.run(work).await??;
+        return Ok(json(admission, &result(report)));
     }
     let (send, lines) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
-    let work = move || {
+    let work = move |_: &oneshot::Sender<()>| {
         let told_at = Cell::new(Instant::now());
         let report = verify(&|bytes_done| {
-            if told_at.get().elapsed() < PROGRESS_EVERY {
-                return !send.is_closed();
+            // One place is kept for the last line, so that this never waits for its reader.
+            if told_at.get().elapsed() >= PROGRESS_EVERY && send.capacity() > 1 {
+                told_at.set(Instant::now());
+                let progress = VerifyLine::Progress {
+                    bytes_done,
+                    bytes_total,
+                };
+                let _ = send.try_send(Ok(line(&progress)));
             }
-            told_at.set(Instant::now());
-            let progress = VerifyLine::Progress {
-                bytes_done,
-                bytes_total,
-            };
-            send.blocking_send(Ok(line(&progress))).is_ok()
+            !send.is_closed()
         });
         let last = match report {
             Ok(report) => VerifyLine::Done(result(report)),
             Err(error) => VerifyLine::Error(Error::from(error).info()),
         };
         // An error means that nobody waits any more.
-        let _ = send.blocking_send(Ok(line(&last)));
+        let _ = send.try_send(Ok(line(&last)));
     };
-    spawn_low("larder-read", work).map_err(no_thread)?;
+    tokio::spawn(async move {
+        let done = shared.http_work.run(work).await;
+        drop((done, admission));
+    });
     Ok(([(header::CONTENT_TYPE, JSON_LINES)], stream(lines)).into_response())
 }
 
@@ -176,21 +205,24 @@ pub async fn diff(
     State(shared): Server,
     Path(name): Path<String>,
     query: MaybeQuery<DiffQuery>,
-) -> Answer<DiffResult> {
+) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let store = shared.stores.get(&name)?;
     let (_, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
     let (_, new) = store.version(query.to)?;
     let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
-    let result = apart(move |gone| {
+    let admission = shared.http_work.admit().await?;
+    let result = shared.http_work.run(move |gone| {
         let mut changes = Vec::new();
+        let mut bytes = 0;
         let summary = larder_batch::diff::diff(&old, &new, &mut |change| {
-            if changes.len() < limit {
+            if changes.len() < limit && bytes < ANSWER_BYTES_MAX {
                 let (kind, key) = match change {
                     Change::Added(key) => (ChangeKind::Added, key),
                     Change::Removed(key) => (ChangeKind::Removed, key),
                     Change::Changed(key) => (ChangeKind::Changed, key),
                 };
+                bytes += key.len() as u64;
                 changes.push(DiffChange::new(kind, key));
             }
             !gone.is_closed()
@@ -203,7 +235,7 @@ pub async fn diff(
             changes,
         })
     });
-    Ok(Json(result.await??))
+    Ok(json(admission, &result.await??))
 }
 
 #[derive(Deserialize)]
@@ -219,7 +251,7 @@ pub async fn sample(
     State(shared): Server,
     Path(name): Path<String>,
     query: MaybeQuery<SampleQuery>,
-) -> Answer<Sample> {
+) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let (_, version) = shared.stores.get(&name)?.version(query.version)?;
     let count = query
@@ -229,15 +261,17 @@ pub async fn sample(
     let seed = query
         .seed
         .unwrap_or_else(|| shared.started_at.elapsed().as_nanos() as u64);
-    let sampled = apart(move |_| version.sample(count, SAMPLE_BYTES_MAX, seed)).await??;
-    let records = sampled
-        .records
-        .iter()
-        .map(|(key, value)| Record::from_bytes(key, value));
-    Ok(Json(Sample {
-        records: records.collect(),
+    let admission = shared.http_work.admit().await?;
+    let work = move |_: &oneshot::Sender<_>| version.sample(count, ANSWER_BYTES_MAX, seed);
+    let sampled = shared.http_work.run(work).await??;
+    let records = sampled.records.into_iter();
+    let sample = Sample {
+        records: records
+            .map(|(key, value)| Record::from_bytes(&key, &value))
+            .collect(),
         is_cut: sampled.is_cut,
-    }))
+    };
+    Ok(json(admission, &sample))
 }
 
 #[derive(Deserialize)]
@@ -255,30 +289,29 @@ pub async fn dump(
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let (id, version) = shared.stores.get(&name)?.version(query.version)?;
-    let (send, receive) = mpsc::channel::<Result<Bytes, std::io::Error>>(4);
-    let work = move || {
-        let mut lines = Vec::with_capacity(DUMP_CHUNK_BYTES * 2);
-        for record in version.iter() {
-            let record = match record {
-                Ok((key, value)) => Record::from_bytes(&key, &value),
+    let walk = Dump {
+        walk: Walk::new(version),
+        is_over: false,
+        _admission: shared.http_work.admit().await?,
+    };
+    // A part is made when the one before has been taken: nothing waits for who does not read.
+    let parts = futures::stream::try_unfold(walk, move |mut dump| {
+        let shared = shared.clone();
+        async move {
+            if dump.is_over {
+                return Ok(None);
+            }
+            let work = move |_: &oneshot::Sender<_>| dump.part().map(|part| (part, dump));
+            let made = shared.http_work.run(work).await;
+            match made.and_then(|made| made.map_err(Error::from)) {
+                Ok(made) => Ok(Some(made)),
                 Err(error) => {
                     tracing::error!(version = id.0, %error, "a dump ended early");
-                    let _ = send.blocking_send(Err(std::io::Error::other(error.to_string())));
-                    return;
-                }
-            };
-            serde_json::to_writer(&mut lines, &record).expect("a record is always JSON");
-            lines.push(b'\n');
-            if lines.len() >= DUMP_CHUNK_BYTES {
-                let chunk = Bytes::from(std::mem::take(&mut lines));
-                if send.blocking_send(Ok(chunk)).is_err() {
-                    return;
+                    Err(std::io::Error::other(error.to_string()))
                 }
             }
         }
-        let _ = send.blocking_send(Ok(lines.into()));
-    };
-    spawn_low("larder-dump", work).map_err(no_thread)?;
+    });
     let headers = [
         (header::CONTENT_TYPE, JSON_LINES.to_owned()),
         (
@@ -286,29 +319,39 @@ pub async fn dump(
             id.to_string(),
         ),
     ];
-    Ok((headers, stream(receive)).into_response())
+    Ok((headers, Body::from_stream(parts)).into_response())
 }
 
-/// Runs `work` on a thread of low priority. The sender it gets is closed when nobody waits any more.
-async fn apart<T: Send + 'static>(
-    work: impl FnOnce(&oneshot::Sender<T>) -> T + Send + 'static,
-) -> Result<T, Failure> {
-    let (send, receive) = oneshot::channel();
-    spawn_low("larder-read", move || {
-        let result = work(&send);
-        let _ = send.send(result);
-    })
-    .map_err(no_thread)?;
-    let lost = |_| {
-        Failure(Error::Io(
-            "the reading thread panicked; see the log".to_owned(),
-        ))
-    };
-    receive.await.map_err(lost)
+/// A dump between two of its parts.
+struct Dump {
+    walk: Walk<Arc<Version>>,
+    is_over: bool,
+    _admission: Admission,
 }
 
-fn no_thread(error: std::io::Error) -> Failure {
-    Failure(Error::Io(format!("cannot start a thread: {error}")))
+impl Dump {
+    /// The next lines; fewer than a chunk's only at the end.
+    fn part(&mut self) -> Result<Bytes, larder_batch::Error> {
+        let mut lines = Vec::with_capacity(DUMP_CHUNK_BYTES * 2);
+        while lines.len() < DUMP_CHUNK_BYTES {
+            let Some(record) = self.walk.next() else {
+                self.is_over = true;
+                break;
+            };
+            let (key, value) = record?;
+            let record = Record::from_bytes(&key, &value);
+            serde_json::to_writer(&mut lines, &record).expect("a record is always JSON");
+            lines.push(b'\n');
+        }
+        Ok(lines.into())
+    }
+}
+
+/// An answer that holds its admission until it has been sent.
+fn json(admission: Admission, value: &impl serde::Serialize) -> Response {
+    let text = serde_json::to_vec(value).expect("plain values become JSON");
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, admission.hold(text)).into_response()
 }
 
 fn panicked(error: tokio::task::JoinError) -> Failure {

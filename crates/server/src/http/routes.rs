@@ -20,7 +20,7 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{guard, joins, reads, stats};
+use super::{body, guard, joins, reads, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::metrics;
@@ -32,10 +32,28 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 type Server = State<Arc<Shared>>;
 
+/// What is answered when no more connections are to be had: whether the server is up.
+pub fn health_router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
+    Router::new()
+        .route("/healthz", get(healthy))
+        .route("/readyz", get(ready))
+        .fallback(|| async {
+            let message = "server.max_http_connections are open; close some or raise it";
+            let refused = Failure(Error::TooManyClients(message.to_owned()));
+            ([(header::RETRY_AFTER, "1")], refused)
+        })
+        .layer(from_fn_with_state(addr, guard::check))
+        .with_state(shared)
+}
+
+async fn healthy() -> &'static str {
+    "ok\n"
+}
+
 pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
     Router::new()
         .route("/", get(console))
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics::scrape))
         .route("/v1/openapi.json", get(openapi))
@@ -71,6 +89,7 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
                 Failure(Error::BadRequest(message)),
             )
         })
+        .layer(from_fn_with_state(shared.clone(), body::take))
         .layer(from_fn_with_state(shared.clone(), guard::ask_password))
         .layer(from_fn_with_state(addr, guard::check))
         .with_state(shared)
@@ -190,8 +209,13 @@ async fn one_pull(
     query: Result<Query<Wait>, QueryRejection>,
 ) -> Answer<PullStatus> {
     let Query(Wait { wait }) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    if !(0.0..=f64::MAX).contains(&wait) {
+        return Err(Failure(Error::BadRequest(format!(
+            "wait is {wait}; it must be a number of seconds, of at least 0"
+        ))));
+    }
     let pull = shared.pulls.get(&id)?;
-    let longest = Duration::from_secs_f64(wait.clamp(0.0, WAIT_SECONDS_MAX));
+    let longest = Duration::from_secs_f64(wait.min(WAIT_SECONDS_MAX));
     let _ = tokio::time::timeout(longest, pull.ended()).await;
     Ok(Json(pull.status()))
 }

@@ -1,0 +1,163 @@
+//! Bounds on what HTTP requests may have the server do: reading whole versions, and holding large answers.
+//!
+//! ```text
+//!  request ── admit: server.http_reads at a time ──► run: on one of a few threads ──► answer, which holds the admission
+//!                │ others wait, four times as many,                                   until it has been sent
+//!                └► for server.http_timeout_seconds; then, and beyond: OVERLOADED
+//! ```
+//!
+//! 1. No thread waits for a client: what is answered in parts is made part by part, each when the one before was taken.
+//! 2. An admitted request holds a few MiB, or one large value or record.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use larder_protocol::config::ServerConfig;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::answer::Failure;
+use crate::error::Error;
+use crate::fetch::priority::spawn_low;
+
+/// Threads that read whole versions: they are of low priority, and mostly read ahead of clients.
+const THREADS: usize = 4;
+const WAITING_PER_READ: usize = 4;
+
+/// See the module.
+pub struct Work {
+    admitted: Arc<Semaphore>,
+    waiting: AtomicUsize,
+    waiting_max: usize,
+    threads: Arc<Semaphore>,
+    /// How long HTTP waits for a client, and a client for its turn.
+    pub patience: Duration,
+}
+
+/// A request may go on. Dropped, the next one may.
+pub struct Admission {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// One who waits, counted.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Work {
+    pub fn new(config: &ServerConfig) -> Work {
+        let reads = config.server.http_reads as usize;
+        Work {
+            admitted: Arc::new(Semaphore::new(reads)),
+            waiting: AtomicUsize::new(0),
+            waiting_max: reads * WAITING_PER_READ,
+            threads: Arc::new(Semaphore::new(THREADS.min(reads))),
+            patience: Duration::from_secs(config.server.http_timeout_seconds),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Overloaded`] at once if as many wait as may, or after `patience`.
+    pub async fn admit(&self) -> Result<Admission, Failure> {
+        let overloaded = |what: &str| {
+            Failure(Error::Overloaded(format!(
+                "{what} samples, dumps, comparisons, verifies and large values are under way over HTTP; try again later, \
+                 or raise server.http_reads"
+            )))
+        };
+        if let Ok(permit) = self.admitted.clone().try_acquire_owned() {
+            return Ok(Admission { _permit: permit });
+        }
+        let waiting = Waiting(&self.waiting);
+        if self.waiting.fetch_add(1, Relaxed) >= self.waiting_max {
+            return Err(overloaded("too many"));
+        }
+        let permit = self.admitted.clone().acquire_owned();
+        let permit = tokio::time::timeout(self.patience, permit).await;
+        drop(waiting);
+        match permit {
+            Ok(Ok(permit)) => Ok(Admission { _permit: permit }),
+            _ => Err(overloaded("others'")),
+        }
+    }
+
+    /// Runs `work` on a thread of low priority, when one is free. The sender it gets is closed when nobody waits any more.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&oneshot::Sender<T>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        // The semaphore is never closed.
+        let thread = self.threads.clone().acquire_owned().await.ok();
+        let (send, receive) = oneshot::channel();
+        spawn_low("larder-read", move || {
+            let result = work(&send);
+            // Before the answer, so that who has it finds the thread free.
+            drop(thread);
+            let _ = send.send(result);
+        })
+        .map_err(|error| Error::Io(format!("cannot start a thread: {error}")))?;
+        receive
+            .await
+            .map_err(|_| Error::Io("the reading thread panicked; see the log".to_owned()))
+    }
+}
+
+impl Admission {
+    /// Bytes of an answer that hold the admission until they have been sent.
+    pub fn hold(self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
+        Bytes::from_owner(Held {
+            bytes,
+            _admission: self,
+        })
+    }
+}
+
+struct Held<T> {
+    bytes: T,
+    _admission: Admission,
+}
+
+impl<T: AsRef<[u8]>> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_comes_while_as_many_wait_as_may_is_refused_at_once() {
+        let mut config = ServerConfig::default();
+        config.server.http_reads = 1;
+        config.server.http_timeout_seconds = 86_400;
+        let work = Work::new(&config);
+        let first = work.admit().await.ok().expect("admitted");
+        let mut waiting: Vec<_> = (0..WAITING_PER_READ)
+            .map(|_| Box::pin(work.admit()))
+            .collect();
+        for one in &mut waiting {
+            assert!(one.now_or_never().is_none());
+        }
+        let refused = work.admit().await.err().expect("refused");
+        assert!(matches!(refused.0, Error::Overloaded(_)));
+        let held = first.hold(vec![1, 2, 3]);
+        assert!(
+            (&mut waiting[0]).now_or_never().is_none(),
+            "until it is sent"
+        );
+        drop(held);
+        assert!((&mut waiting[0]).now_or_never().is_some());
+        // Those that go away wait no more.
+        drop(waiting);
+        assert!(work.admit().now_or_never().is_some(), "all have gone");
+    }
+}

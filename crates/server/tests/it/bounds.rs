@@ -1,0 +1,330 @@
+//! What HTTP clients may take of a server: its connections, its threads, its memory, its time.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+use serde_json::{Value, json};
+
+use crate::source::{Fault, Source};
+use crate::support::{TestServer, build, build_rows};
+
+/// Sends the text of a request.
+fn begin(addr: SocketAddr, text: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(addr).expect("connected");
+    stream.write_all(text.as_bytes()).expect("sent");
+    BufReader::new(stream)
+}
+
+fn get(addr: SocketAddr, path: &str) -> BufReader<TcpStream> {
+    begin(
+        addr,
+        &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    )
+}
+
+/// The status of the answer; 0 if there is none.
+fn status(stream: &mut BufReader<TcpStream>) -> u16 {
+    let mut line = String::new();
+    let _ = stream.read_line(&mut line);
+    line.split(' ')
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0)
+}
+
+const HALF_A_BODY: &str = "POST /v1/stores/pymk/swap HTTP/1.1\r\nHost: localhost\r\n\
+                           Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+
+/// A store of `count` records of 100 kB.
+fn server_of_large_values(count: usize, change: impl FnOnce(&mut ServerConfig)) -> TestServer {
+    let versions = tempfile::tempdir().expect("a folder");
+    let rows = (0..count).map(|i| (format!("k{i}"), i.to_string() + &"x".repeat(100_000)));
+    build_rows(versions.path(), "large", rows, 2);
+    let server = TestServer::with(change);
+    let pull = server.pull_from("large", versions.path().to_str().expect("UTF-8"));
+    assert_eq!(pull["state"], "done", "{pull}");
+    server
+}
+
+#[test]
+fn half_sent_bodies_are_let_go_and_health_is_answered_meanwhile() {
+    let server = TestServer::with(|config| {
+        config.server.max_http_connections = 4;
+        config.server.http_timeout_seconds = 1;
+    });
+    let addr = server.server().http_addr();
+    let mut halves: Vec<_> = (0..4).map(|_| begin(addr, HALF_A_BODY)).collect();
+    assert_eq!(status(&mut get(addr, "/healthz")), 200);
+    assert_eq!(status(&mut get(addr, "/readyz")), 200);
+    for half in &mut halves {
+        assert_eq!(status(half), 408);
+        half.read_to_end(&mut Vec::new()).expect("closed");
+    }
+    assert_eq!(server.get("/v1/stores").0, 200);
+}
+
+#[test]
+fn who_holds_connections_open_keeps_no_supervisor_out() {
+    let server = TestServer::with(|config| config.server.max_http_connections = 1);
+    let addr = server.server().http_addr();
+    let _first = begin(addr, HALF_A_BODY);
+    // Many more than may ask for health at one time; none of them asks.
+    let _silent: Vec<_> = (0..40).map(|_| begin(addr, "GET /heal")).collect();
+    assert_eq!(status(&mut get(addr, "/healthz")), 200);
+}
+
+/// One client of those that may be answered at one time reads nothing. Others wait, who comes after those is told, and the
+/// client who reads nothing is let go.
+#[test]
+fn costly_answers_are_few_and_who_takes_none_makes_room() {
+    let server = server_of_large_values(300, |config| {
+        config.server.http_reads = 1;
+        config.server.http_timeout_seconds = 2;
+    });
+    let addr = server.server().http_addr();
+    let mut unread = get(addr, "/v1/stores/large/dump");
+    assert_eq!(status(&mut unread), 200);
+    let (done, statuses) = channel();
+    for _ in 0..5 {
+        let done = done.clone();
+        std::thread::spawn(move || {
+            let status = status(&mut get(addr, "/v1/stores/large/sample?n=1"));
+            // The test waits for the first of them.
+            let _ = done.send(status);
+        });
+    }
+    assert_eq!(
+        statuses.recv(),
+        Ok(503),
+        "the fifth that waits is one too many"
+    );
+    // If the dump were not broken off, there would be no end to this.
+    while status(&mut get(addr, "/v1/stores/large/sample?n=1")) != 200 {}
+    let mut rest = Vec::new();
+    let _ = unread.read_to_end(&mut rest);
+    assert!(rest.len() < 30_000_000, "{}", rest.len());
+}
+
+#[test]
+fn a_dump_that_is_read_is_whole_however_large() {
+    let server = server_of_large_values(90, |_| {});
+    let (_, dump) = server.get("/v1/stores/large/dump");
+    assert_eq!(dump.as_str().expect("lines").lines().count(), 90);
+}
+
+#[test]
+fn a_sample_holds_no_more_than_its_bytes_and_says_so() {
+    let server = server_of_large_values(100, |_| {});
+    let (_, sample) = server.get("/v1/stores/large/sample?n=10000");
+    let bytes: usize = sample["records"]
+        .as_array()
+        .expect("records")
+        .iter()
+        .map(|record| record["value"].as_str().expect("a text").len())
+        .sum();
+    assert_eq!(sample["is_cut"], true);
+    assert!((3 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    let (_, sample) = server.get("/v1/stores/large/sample?n=2");
+    assert_eq!(
+        (sample["is_cut"].clone(), 2),
+        (json!(false), sample["records"].as_array().unwrap().len())
+    );
+}
+
+#[test]
+fn pulls_beyond_those_that_run_wait_and_beyond_the_queue_are_refused() {
+    let versions = tempfile::tempdir().expect("a folder");
+    for store in ["one", "two", "three"] {
+        build(&versions.path().join(store), store, 10, "v");
+    }
+    let held = Source::serve(versions.path().join("one"));
+    held.break_next("manifest.json", Fault::Hold);
+    let server = TestServer::with(|config| {
+        config.fetch.pulls = 1;
+        config.fetch.queue = 1;
+        config.fetch.stall_timeout_seconds = 60;
+    });
+    let start = |store: &str| {
+        let source = versions.path().join(store);
+        server.post(
+            &format!("/v1/stores/{store}/pull"),
+            json!({ "source": source }),
+        )
+    };
+    let (_, one) = server.post("/v1/stores/one/pull", json!({ "source": held.url() }));
+    held.wait_for("manifest.json", 1);
+    let (status, two) = start("two");
+    assert_eq!((status, &two["state"]), (202, &json!("waiting")));
+    assert_eq!(start("two").1["id"], two["id"]);
+    let (status, refused) = start("three");
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (503, &json!("OVERLOADED"))
+    );
+
+    let id = two["id"].as_str().expect("an id");
+    let (_, cancelled) = server.delete(&format!("/v1/pulls/{id}"));
+    assert_eq!(
+        cancelled["state"], "cancelled",
+        "one that waits ends at once"
+    );
+    let (_, three) = start("three");
+    assert_eq!(three["state"], "waiting");
+    held.let_go();
+    assert_eq!(server.ended(&one)["state"], "done");
+    assert_eq!(server.ended(&three)["state"], "done");
+    assert_eq!(server.get("/v1/stores/two").0, 404);
+}
+
+#[test]
+fn pulls_that_wait_when_the_server_stops_are_over() {
+    let versions = tempfile::tempdir().expect("a folder");
+    build(versions.path(), "one", 10, "v");
+    let held = Source::serve(versions.path());
+    held.break_next("manifest.json", Fault::Hold);
+    let mut server = TestServer::with(|config| {
+        config.fetch.pulls = 1;
+        config.fetch.stall_timeout_seconds = 60;
+    });
+    server.post("/v1/stores/one/pull", json!({ "source": held.url() }));
+    held.wait_for("manifest.json", 1);
+    let (_, two) = server.post("/v1/stores/two/pull", json!({ "source": "/nowhere" }));
+    assert_eq!(two["state"], "waiting");
+    server.restart(|_| {});
+    assert_eq!(server.get("/v1/pulls").1["pulls"], json!([]));
+}
+
+/// Every number in a query, also those that are none.
+#[test]
+fn numbers_out_of_their_range_are_refused() {
+    let versions = tempfile::tempdir().expect("a folder");
+    build(versions.path(), "pymk", 10, "v");
+    let server = TestServer::start();
+    let pull = server.pull_from("pymk", versions.path().to_str().expect("UTF-8"));
+    let id = pull["id"].as_str().expect("an id");
+    for wait in [
+        "nan", "NaN", "-nan", "inf", "-inf", "-1", "-1e300", "1e999", "x", "",
+    ] {
+        let (status, error) = server.get(&format!("/v1/pulls/{id}?wait={wait}"));
+        assert_eq!(
+            (status, &error["error"]["code"]),
+            (400, &json!("BAD_REQUEST")),
+            "{wait}"
+        );
+    }
+    for wait in ["0", "-0", "1e-300", "1e308"] {
+        assert_eq!(
+            server.get(&format!("/v1/pulls/{id}?wait={wait}")).0,
+            200,
+            "{wait}"
+        );
+    }
+    for query in [
+        "sample?n=-1",
+        "sample?n=nan",
+        "sample?n=99999999999999999999",
+        "sample?seed=-1",
+        "sample?version=1.5",
+        "diff?limit=-1",
+        "diff?limit=inf",
+        "diff?from=-1",
+        "diff?to=nan",
+        "dump?version=-1",
+    ] {
+        let (status, error) = server.get(&format!("/v1/stores/pymk/{query}"));
+        assert_eq!(
+            (status, &error["error"]["code"]),
+            (400, &json!("BAD_REQUEST")),
+            "{query}"
+        );
+    }
+    for query in [
+        "sample?n=18446744073709551615",
+        "sample?n=0",
+        "diff?from=1&to=1&limit=18446744073709551615",
+    ] {
+        assert_eq!(
+            server.get(&format!("/v1/stores/pymk/{query}")).0,
+            200,
+            "{query}"
+        );
+    }
+    for percent in ["-1", "100.1", "1e308"] {
+        let percent: Value = percent.parse::<f64>().expect("a number").into();
+        let body = json!({ "source": "/x", "gates": { "max_shrink_percent": percent } });
+        assert_eq!(server.post("/v1/stores/pymk/pull", body).0, 400);
+    }
+    for settings in [
+        json!({ "fetch_bytes_per_second": u64::MAX, "slowlog_threshold_us": u64::MAX }),
+        json!({ "retain_age_hours": u64::MAX, "retain_bytes": u64::MAX }),
+        json!({ "retain_versions": 0 }),
+    ] {
+        let status = server.patch("/v1/settings", settings).0;
+        assert!([200, 400].contains(&status), "{status}");
+    }
+    assert_eq!(server.get("/v1/pulls").0, 200);
+    let pull = server.pull_from("pymk", versions.path().to_str().expect("UTF-8"));
+    assert_eq!(pull["state"], "done", "with these settings, too: {pull}");
+}
+
+const FEW: &str = "TEST_FEW_DESCRIPTORS";
+
+/// Not a test by itself: a server in a process of its own, which the test below gives few descriptors.
+#[test]
+fn a_server_with_few_descriptors() {
+    let Ok(data) = std::env::var(FEW) else {
+        return;
+    };
+    let mut config = ServerConfig::default();
+    config.server.data = data.into();
+    config.server.resp = "127.0.0.1:0".to_owned();
+    config.server.http = "127.0.0.1:0".to_owned();
+    config.server.threads = 1;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let server = runtime.block_on(Server::start(config)).expect("it starts");
+    println!("\nserving {}", server.http_addr());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    runtime.block_on(server.stop());
+}
+
+#[test]
+fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut child = Command::new("sh")
+        .args(["-c", "ulimit -n 100 && exec \"$0\" --nocapture --exact bounds::a_server_with_few_descriptors"])
+        .arg(std::env::current_exe().expect("this program"))
+        .env(FEW, folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("this program runs");
+    let said = BufReader::new(child.stdout.take().expect("piped"));
+    let mut lines = said.lines().map_while(Result::ok);
+    let addr = lines
+        .find_map(|line| line.strip_prefix("serving ")?.parse().ok())
+        .expect("it serves");
+    // More than there are descriptors. Each asks, so that it is accepted before the next.
+    let mut open = Vec::new();
+    let mut answered = 200;
+    while answered == 200 && open.len() < 200 {
+        let mut stream = get(addr, "/v1/openapi.json");
+        answered = status(&mut stream);
+        open.push(stream);
+    }
+    assert_eq!(answered, 503, "after {}", open.len());
+    for _ in 0..3 {
+        assert_eq!(status(&mut get(addr, "/healthz")), 200);
+    }
+    drop(open);
+    // It learns of their end a moment later.
+    while status(&mut get(addr, "/v1/openapi.json")) != 200 {}
+    drop(child.stdin.take());
+    assert!(child.wait().expect("our own child").success());
+}
