@@ -9,7 +9,8 @@
 //! 1. An answer is of the moment when it is given, as if it had been computed then.
 //! 2. A join whose sources do not tell of their changes, or which checks rows of its value's source one by one, is computed in one
 //!    go, however much it is.
-//! 3. What is forgotten has been handed out, and no long read holds it.
+//! 3. What is forgotten has been handed out, and no long read holds it. Who reads it again before it is gone keeps what is left: what
+//!    is filled and what is forgotten never chase one another.
 
 use crate::engine::Engine;
 use crate::grammar::Mode;
@@ -77,6 +78,16 @@ impl Engine {
             }
         }
         true
+    }
+
+    /// A range is read again: what is left of it goes when it was handed out once more.
+    pub(crate) fn keep_passing(&mut self, join: &Join, range: &KeyRange) {
+        if self.passing.is_empty() {
+            return;
+        }
+        let wanted = join.status.overlapping(&range.lo, &range.hi);
+        self.passing
+            .retain(|(id, number, _)| *id != join.id || !wanted.contains(number));
     }
 
     /// Ranges of pulled joins were handed out.

@@ -38,6 +38,8 @@ impl View {
 
 /// How many status ranges one group may fall into before it is filled whole.
 const RANGES_MAX: usize = 4;
+/// How many gaps are filled one by one though each reads the same source rows.
+const GAPS_MAX: usize = 2;
 
 impl Engine {
     /// Makes sure that a range of a table can be read. `None` if source ranges are missing, which are noted, or if the budget
@@ -113,7 +115,17 @@ impl Engine {
                 is_here &= self.touch(join, number, now);
             }
         }
-        for gap in join.status.gaps(&range) {
+        let mut gaps = join.status.gaps(&range);
+        if gaps.len() > GAPS_MAX && is_scanned_alike(join, &gaps[0], &range) {
+            // Each would read as much of the source as all of them together.
+            for number in join.status.overlapping(&range.lo, &range.hi) {
+                if join.fills.get(number).pins == 0 {
+                    self.discard(join, number);
+                }
+            }
+            gaps = join.status.gaps(&range);
+        }
+        for gap in gaps {
             is_here &= match join.definition.mode {
                 Mode::Pull => self.fill_kept(join, &gap, now),
                 _ => self.fill(join, &gap, now),
@@ -138,13 +150,15 @@ impl Engine {
 
     /// Has the rows of a pulled join be read.
     fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
-        if join.hears && join.covering(range).is_some() {
+        if join.hears && is_under_way(join, range) {
+            self.keep_passing(join, range);
             view.passing.push(join.id);
             return self.ensure(join, range, now);
         }
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
         if matches!(computed, Computed::TooMuch) && self.read_rows.is_some() && !self.is_at_once {
             if self.keep_fresh(join) {
+                self.keep_passing(join, range);
                 view.passing.push(join.id);
                 return self.ensure(join, range, now);
             }
@@ -357,6 +371,18 @@ pub(crate) fn spell_out(
     }
 }
 
+/// Whether a range of a pulled join is filled, or is being filled: then nothing of it is computed once more.
+fn is_under_way(join: &Join, range: &KeyRange) -> bool {
+    let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
+    join.covering(range).is_some()
+        || join
+            .status
+            .overlapping(&range.lo, &range.hi)
+            .iter()
+            .any(is_begun)
+        || join.status.gaps(range).is_empty()
+}
+
 fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
     match join.definition.mode {
         Mode::Snapshot { millis } => {
@@ -428,22 +454,28 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
 /// Whether a join of one source would scan no less of it for this range than for the range to the table's end: as where
 /// the output begins with the time and the source with the author.
 fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
-    if join.last_level() > 0 || range.hi > whole.hi {
+    if range.hi > whole.hi {
         return false;
     }
-    let scanned = |lo: &[u8], hi: &[u8]| {
-        let (definition, mut binding) = (&join.definition, Binding::default());
-        let range = KeyRange::new(lo, hi);
-        let found = definition
-            .output
-            .constrain(&range, &definition.slots, &mut binding);
-        found.map(|found| {
-            join.source(0)
-                .pattern
-                .range(&binding, found.bounds.as_ref())
-        })
-    };
-    scanned(&range.lo, &range.hi) == scanned(&range.lo, &whole.hi)
+    is_scanned_alike(join, range, &KeyRange::new(&range.lo, &whole.hi))
+}
+
+/// Whether a join reads the same of its source to fill either range.
+fn is_scanned_alike(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
+    let scanned = scanned(join, one).map(|range| Some(range) == scanned(join, other));
+    scanned.unwrap_or(false)
+}
+
+/// What of its source a join reads to fill a range; `None` if it has several, or no rows there.
+fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+    if join.last_level() > 0 {
+        return None;
+    }
+    let (definition, mut binding) = (&join.definition, Binding::default());
+    let output = &definition.output;
+    let found = output.constrain(range, &definition.slots, &mut binding)?;
+    let source = &join.source(0).pattern;
+    Some(source.range(&binding, found.bounds.as_ref()))
 }
 
 /// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.

@@ -467,3 +467,79 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
         }
     }
 }
+
+/// What is forgotten and what is filled chased one another: each step of the one left a gap for the other, and each gap read all of
+/// the source.
+#[test]
+fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
+    const POSTS: usize = 6_000;
+    let mut engine = Engine::new();
+    for post in 0..POSTS {
+        put(&mut engine, &format!("post|a|{:010}", post * 7), "x");
+    }
+    let join = "pp|<t:10>|<a> = pull copy post|<a>|<t:10>";
+    engine.create("pp", join, 0).expect("create");
+    engine.set_read_rows(Some(ROWS));
+    engine.set_step_rows(Some(ROWS / 4));
+    let (_, all) = range_in_steps(&mut engine, "pp|", "pp}");
+    assert_eq!(all.len(), POSTS);
+    let windows = [
+        ("pp|", "pp}"),
+        ("pp|0000000001", "pp|0000000002"),
+        ("pp|0", "pp|00000041"),
+    ];
+    for (lo, hi) in windows.into_iter().cycle().take(12) {
+        // It has begun to go.
+        engine.step(ROWS / 4);
+        let before = engine.rows_read();
+        let (_, rows) = range_in_steps(&mut engine, lo, hi);
+        let wanted: Vec<_> = all
+            .iter()
+            .filter(|(key, _)| lo <= key && &**key < hi)
+            .cloned()
+            .collect();
+        assert_eq!(rows, wanted, "{lo} {hi}");
+        let read = engine.rows_read() - before;
+        // To see that it is too much to be computed at once, and to fill what lies before what is left and behind it.
+        let most = (2 * POSTS + 8 * ROWS + ROWS) as u64;
+        assert!(
+            read <= most,
+            "{read} rows were read for {lo} {hi}, of {POSTS}"
+        );
+    }
+}
+
+/// Reads a range as a server does: tried, put off, and tried again when the steps have ended it.
+fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(String, String)>) {
+    for steps in 0.. {
+        let ended = engine.ended_reads();
+        if let (Outcome::Done, rows) = range(engine, lo, hi) {
+            return (steps, rows);
+        }
+        while engine.ended_reads() == ended {
+            engine.step(ROWS / 4);
+        }
+    }
+    unreachable!()
+}
+
+/// Where the output is in another order than the source, each gap between filled ranges reads all of the source.
+#[test]
+fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
+    const POSTS: usize = 2_000;
+    let mut engine = Engine::new();
+    for post in 0..POSTS {
+        put(&mut engine, &format!("post|a|{post:010}"), "x");
+    }
+    let join = "pp|<t:10>|<a> = copy post|<a>|<t:10>";
+    engine.create("pp", join, 0).expect("create");
+    for window in 0..100 {
+        let key = format!("pp|{:010}|a", window * 20);
+        let (_, rows) = range(&mut engine, &key, &format!("{key}\0"));
+        assert_eq!(rows.len(), 1);
+    }
+    let before = engine.rows_read();
+    let (_, rows) = range(&mut engine, "pp|", "pp}");
+    assert_eq!(rows.len(), POSTS);
+    assert_eq!(engine.rows_read() - before, POSTS as u64);
+}
