@@ -1,7 +1,9 @@
 //! Counts, sums and averages: their state is the output row itself, written as fixed fields and spelled out when read.
 //!
-//! A row holds how many source rows there are, how many of them are no numbers, and the sum of the others. A count
-//! holds the first alone. A row whose count falls to zero is removed.
+//! A row holds how many source rows there are, how many of them have no value and how many no number, and the sum of the
+//! others. A count holds the first alone. A row whose count falls to zero is removed.
+//!
+//! An empty value is none, as NULL is in SQL: what is added up passes over it, and what has nothing else to add up is empty.
 
 use crate::grammar::Operator;
 use crate::number::{self, Billionths};
@@ -9,7 +11,8 @@ use crate::number::{self, Billionths};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     pub rows: u64,
-    pub texts: u64,
+    pub empties: u32,
+    pub texts: u32,
     pub sum: Billionths,
 }
 
@@ -24,9 +27,11 @@ impl Totals {
             };
         }
         let sum = i128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes"));
+        let others = word(8);
         Totals {
             rows: word(0),
-            texts: word(8),
+            empties: (others >> 32) as u32,
+            texts: others as u32,
             sum,
         }
     }
@@ -36,7 +41,8 @@ impl Totals {
         if !is_added(operator) {
             return 8;
         }
-        out[8..16].copy_from_slice(&self.texts.to_le_bytes());
+        let others = u64::from(self.empties) << 32 | u64::from(self.texts);
+        out[8..16].copy_from_slice(&others.to_le_bytes());
         out[16..].copy_from_slice(&self.sum.to_le_bytes());
         32
     }
@@ -46,6 +52,7 @@ impl Totals {
         if is_added(operator) {
             match number::parse(value) {
                 Some(number) => self.sum += number,
+                None if value.is_empty() => self.empties += 1,
                 None => self.texts += 1,
             }
         }
@@ -56,6 +63,7 @@ impl Totals {
         if is_added(operator) {
             match number::parse(value) {
                 Some(number) => self.sum -= number,
+                None if value.is_empty() => self.empties -= 1,
                 None => self.texts -= 1,
             }
         }
@@ -67,11 +75,13 @@ impl Totals {
     /// How many of the values do not add up.
     pub fn print(&self, operator: Operator, out: &mut Vec<u8>) -> Result<(), u64> {
         if self.texts > 0 {
-            return Err(self.texts);
+            return Err(u64::from(self.texts));
         }
+        let values = self.rows - u64::from(self.empties);
         match operator {
+            Operator::Sum | Operator::Avg if values == 0 => {}
             Operator::Sum => number::print(self.sum, out),
-            Operator::Avg => number::print(number::mean(self.sum, self.rows), out),
+            Operator::Avg => number::print(number::mean(self.sum, values), out),
             _ => {
                 let mut digits = [0; 20];
                 let mut at = digits.len();

@@ -22,6 +22,8 @@ pub struct JoinInfo {
     pub filled: u64,
     pub evicted: u64,
     pub rows: u64,
+    /// How often a row could not be shown so far, since values that it adds up are no numbers: ranges leave it out.
+    pub left_out: u64,
     /// Source ranges whose changes are listened to.
     pub updaters: usize,
     pub memory_bytes: usize,
@@ -141,6 +143,7 @@ impl Engine {
             filled: join.filled,
             evicted: join.evicted,
             rows: join.output.rows.len(),
+            left_out: join.left_out.get(),
             updaters: join.leaves.len() + join.inner.len(),
             memory_bytes: join.memory_bytes(),
         });

@@ -57,8 +57,11 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Whether a value of the slot, or of the row, is inside.
+    /// Whether a value of the slot, or of the row, is inside. An empty one, which is none, never is.
     pub fn holds(&self, value: &[u8]) -> bool {
+        if value.is_empty() {
+            return false;
+        }
         match self.number {
             Some(bound) => number::parse(value).is_some_and(|v| self.test.holds(v.cmp(&bound))),
             None => self.test.holds(value.cmp(&self.literal)),

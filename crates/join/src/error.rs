@@ -96,10 +96,11 @@ impl fmt::Display for Error {
             }
             Error::NotANumber { key, join, values } => write!(
                 f,
-                "row {:?} of join {join} has {values} source value{} that {} not a number",
+                "row {:?} of join {join} has {values} source value{} that {} not a number: correct or remove {}",
                 text(key),
                 if *values == 1 { "" } else { "s" },
-                if *values == 1 { "is" } else { "are" }
+                if *values == 1 { "is" } else { "are" },
+                if *values == 1 { "it" } else { "them" }
             ),
             Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),
         }

@@ -1,5 +1,6 @@
 //! One join: its definition, the rows it has made, and what keeps them fresh.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::definition::{Definition, Source};
@@ -57,6 +58,8 @@ pub struct Join {
     pub filled: u64,
     pub evicted: u64,
     pub converted: u64,
+    /// Rows that ranges left out, since they do not add up.
+    pub left_out: Cell<u64>,
     /// The tables that it reads tell it of changes.
     pub hears: bool,
 }
@@ -195,6 +198,7 @@ impl Join {
             filled: 0,
             evicted: 0,
             converted: 0,
+            left_out: Cell::default(),
             hears,
         }
     }

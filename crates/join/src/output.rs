@@ -186,6 +186,9 @@ impl Output {
                 }
             }
             Group::Ranked(ranked) => {
+                // No value has no rank.
+                let has_rank = |value: &&Value| definition.rank.is_none() || !value.is_empty();
+                let (old, new) = (old.filter(has_rank), new.filter(has_rank));
                 let bytes_before = ranked.memory_bytes();
                 let better = better(operator);
                 let id = candidate_id(definition, row);
@@ -228,8 +231,9 @@ impl Output {
         let (wanted, is_empty) = match self.groups.get(group) {
             None => (Vec::new(), true),
             Some(Group::Distinct(values)) => {
+                let empties = usize::from(values.contains_key(&[][..]));
                 let totals = Totals {
-                    rows: values.len() as u64,
+                    rows: (values.len() - empties) as u64,
                     ..Totals::default()
                 };
                 let mut field = [0; 32];

@@ -46,9 +46,12 @@ pub fn split_id(id: &[u8]) -> (&[u8], &[u8]) {
 impl Better {
     fn compare(self, a: (&Value, &[u8]), b: (&Value, &[u8])) -> Ordering {
         match self {
-            Better::Least => number::compare(a.0.as_bytes(), b.0.as_bytes())
+            // An empty value is none: any other is better.
+            Better::Least => (a.0.is_empty().cmp(&b.0.is_empty()))
+                .then_with(|| number::compare(a.0.as_bytes(), b.0.as_bytes()))
                 .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
-            Better::Greatest => number::compare(b.0.as_bytes(), a.0.as_bytes())
+            Better::Greatest => (a.0.is_empty().cmp(&b.0.is_empty()))
+                .then_with(|| number::compare(b.0.as_bytes(), a.0.as_bytes()))
                 .then_with(|| split_id(a.1).cmp(&split_id(b.1))),
             Better::Last => split_id(b.1)
                 .cmp(&split_id(a.1))

@@ -13,7 +13,6 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::gathered::Gathered;
 use crate::grammar::{Mode, Operator};
 use crate::join::{JoinId, TableId};
@@ -33,8 +32,8 @@ pub struct Reading {
 
 struct Part {
     rows: PartRows,
-    /// How its totals are printed, and the join to name if they do not add up.
-    totals: Option<(Operator, String)>,
+    /// How its totals are printed, and the join that they are of.
+    totals: Option<(Operator, JoinId)>,
 }
 
 enum PartRows {
@@ -66,20 +65,19 @@ impl Engine {
                     continue;
                 };
                 let definition = &join.definition;
-                let totals =
-                    is_spelled_out(definition).then(|| (definition.operator, join.name.clone()));
+                let totals = is_spelled_out(definition).then_some((definition.operator, maker));
                 if definition.mode != Mode::Pull || passing.contains(&maker) {
                     let moment = join.output.rows.moment(unread.clone());
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),
-                        totals: totals.clone(),
+                        totals,
                     });
                 }
                 let (of_maker, others) = computed.into_iter().partition(|(m, _)| *m == maker);
                 computed = others;
                 parts.extend(of_maker.into_iter().map(|(_, rows)| Part {
                     rows: PartRows::Computed(rows),
-                    totals: totals.clone(),
+                    totals,
                 }));
             }
         }
@@ -91,16 +89,8 @@ impl Engine {
     }
 
     /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says
-    /// whether that was all.
-    ///
-    /// # Errors
-    /// A row adds up values that are not numbers (the rows before it were handed out).
-    pub fn read_more(
-        &self,
-        reading: &mut Reading,
-        rows_max: u64,
-        each: &mut EachRow<'_>,
-    ) -> Result<bool, Error> {
+    /// whether that was all. Rows that do not add up are left out, as by [`Engine::range`].
+    pub fn read_more(&self, reading: &mut Reading, rows_max: u64, each: &mut EachRow<'_>) -> bool {
         let Limits {
             limit,
             reverse,
@@ -108,9 +98,9 @@ impl Engine {
         } = reading.limits;
         let (may, mut rows) = (limit.unwrap_or(u64::MAX).min(rows_max), 0);
         if may == 0 {
-            return Ok(limit == Some(0));
+            return limit == Some(0);
         }
-        let (mut failed, mut last) = (None, None);
+        let mut last = None;
         let mut give = |key: &[u8], value: &[u8]| {
             rows += 1;
             let flow = each(key, if keys_only { &[] } else { value });
@@ -142,9 +132,14 @@ impl Engine {
         let _ = merge(
             &mut streams,
             reverse,
-            &mut |key, value, stream| match &reading.parts[stream.maker as usize].totals {
-                Some((operator, join)) => {
-                    spell_out((*operator, join), key, value, &mut failed, &mut give)
+            &mut |key, value, stream| match reading.parts[stream.maker as usize].totals {
+                Some((operator, maker)) => {
+                    let spelled = spell_out(operator, key, value, &mut give);
+                    spelled.unwrap_or_else(|_| {
+                        let join = self.joins[maker as usize].as_ref();
+                        join.inspect(|join| join.left_out.set(join.left_out.get() + 1));
+                        ControlFlow::Continue(())
+                    })
                 }
                 None => give(key, value),
             },
@@ -152,14 +147,11 @@ impl Engine {
         drop(streams);
         drop(kept);
         reading.limits.limit = limit.map(|limit| limit - rows);
-        if let Some(failed) = failed {
-            return Err(failed);
-        }
         let Some(last) = last else {
-            return Ok(true);
+            return true;
         };
         reading.pass(last);
-        Ok(reading.limits.limit == Some(0))
+        reading.limits.limit == Some(0)
     }
 }
 

@@ -56,17 +56,20 @@ impl Engine {
     ) -> Result<Outcome, Error> {
         let mut hi = key.to_vec();
         hi.push(0);
-        self.range(key, &hi, Limits::default(), now, &mut |_, value| {
+        let (limits, mut left_out) = (Limits::default(), None);
+        let mut give = |_: &[u8], value: &[u8]| {
             each(value);
             ControlFlow::Continue(())
-        })
+        };
+        let outcome = self.read(key, &hi, limits, now, &mut give, &mut left_out)?;
+        left_out.map_or(Ok(outcome), Err)
     }
 
-    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks.
+    /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks. A row that adds up
+    /// values that are not numbers is left out, and counted ([`JoinInfo::left_out`](crate::JoinInfo)).
     ///
     /// # Errors
-    /// The range is in no table or in several; or one of its rows adds up values that are not numbers (the rows before
-    /// it were handed out).
+    /// The range is in no table or in several.
     pub fn range(
         &mut self,
         lo: &[u8],
@@ -74,6 +77,19 @@ impl Engine {
         limits: Limits,
         now: u64,
         each: &mut EachRow<'_>,
+    ) -> Result<Outcome, Error> {
+        self.read(lo, hi, limits, now, each, &mut None)
+    }
+
+    /// As [`Engine::range`]; notes why the first row was left out.
+    fn read(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        now: u64,
+        each: &mut EachRow<'_>,
+        left_out: &mut Option<Error>,
     ) -> Result<Outcome, Error> {
         self.begin(now);
         let Some(table) = self.one_table(lo, hi)? else {
@@ -118,13 +134,13 @@ impl Engine {
             self.wanted.extend_from_slice(&missing);
             return Ok(Outcome::Missing(missing));
         };
-        let read = self.hand_out(table, &range, &view, limits, each);
+        *left_out = self.hand_out(table, &range, &view, limits, each);
         if !view.passing.is_empty() {
             self.pass(&view.passing, &range);
         }
         self.computed = (!view.computed.is_empty() || !view.passing.is_empty()).then_some(view);
         self.make_room();
-        read.map(|()| Outcome::Done)
+        Ok(Outcome::Done)
     }
 
     /// How many rows a range has.

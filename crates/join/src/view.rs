@@ -242,7 +242,7 @@ impl Engine {
         });
     }
 
-    /// Answers a client's read.
+    /// Answers a client's read. Rows that do not add up are left out; tells of the first.
     pub(crate) fn hand_out(
         &self,
         table: TableId,
@@ -250,7 +250,7 @@ impl Engine {
         view: &View,
         limits: Limits,
         each: &mut EachRow<'_>,
-    ) -> Result<(), Error> {
+    ) -> Option<Error> {
         let (lo, hi, reverse) = (&range.lo, &range.hi, limits.reverse);
         let mut left = limits.limit.unwrap_or(u64::MAX);
         let mut give = |key: &[u8], value: &[u8]| {
@@ -263,21 +263,16 @@ impl Engine {
         let state = &self.tables[table as usize];
         if state.makers.is_empty() {
             let _ = state.rows.read(lo, hi, reverse, &mut give);
-            return Ok(());
+            return None;
         }
-        let mut failed = None;
+        let mut left_out = None;
         if let Some(join) = self.only_maker(table, view) {
             let rows = &join.output.rows;
             let _ = match is_spelled_out(&join.definition) {
                 false => rows.read(lo, hi, reverse, &mut give),
                 true => rows.read(lo, hi, reverse, &mut |key, value| {
-                    spell_out(
-                        (join.definition.operator, &join.name),
-                        key,
-                        value,
-                        &mut failed,
-                        &mut give,
-                    )
+                    let spelled = join.spell_out(key, value, &mut give);
+                    spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
                 }),
             };
         } else {
@@ -285,18 +280,15 @@ impl Engine {
             let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
                 let join = self.maker(stream.maker);
                 match is_spelled_out(&join.definition) {
-                    true => spell_out(
-                        (join.definition.operator, &join.name),
-                        key,
-                        value,
-                        &mut failed,
-                        &mut give,
-                    ),
+                    true => {
+                        let spelled = join.spell_out(key, value, &mut give);
+                        spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                    }
                     false => give(key, value),
                 }
             });
         }
-        failed.map_or(Ok(()), Err)
+        left_out
     }
 
     /// The table's join, if it has one alone and nothing was computed.
@@ -349,26 +341,37 @@ impl Engine {
     }
 }
 
+impl Join {
+    /// Hands out a row that holds totals as people read them.
+    fn spell_out(&self, key: &[u8], value: &[u8], give: &mut EachRow<'_>) -> Result<Flow, Error> {
+        let spelled = spell_out(self.definition.operator, key, value, give);
+        spelled.map_err(|values| Error::NotANumber {
+            key: key.to_vec(),
+            join: self.name.clone(),
+            values,
+        })
+    }
+
+    fn leave_out(&self, error: Error, first: &mut Option<Error>) -> Flow {
+        self.left_out.set(self.left_out.get() + 1);
+        first.get_or_insert(error);
+        Flow::Continue(())
+    }
+}
+
 /// Hands out a row that holds totals as people read them.
+///
+/// # Errors
+/// It does not add up: so many of its values are no numbers.
 pub(crate) fn spell_out(
-    (operator, join): (Operator, &str),
+    operator: Operator,
     key: &[u8],
     value: &[u8],
-    failed: &mut Option<Error>,
     give: &mut EachRow<'_>,
-) -> ControlFlow<()> {
+) -> Result<Flow, u64> {
     let mut text = Vec::with_capacity(24);
-    match Totals::decode(value).print(operator, &mut text) {
-        Ok(()) => give(key, &text),
-        Err(values) => {
-            *failed = Some(Error::NotANumber {
-                key: key.to_vec(),
-                join: join.to_string(),
-                values,
-            });
-            ControlFlow::Break(())
-        }
-    }
+    Totals::decode(value).print(operator, &mut text)?;
+    Ok(give(key, &text))
 }
 
 /// Whether a range of a pulled join is filled, or is being filled: then nothing of it is computed once more.

@@ -140,6 +140,9 @@ pub struct JoinStatus {
     /// How many ranges were filled, and evicted, since the join was made or the server started.
     pub filled: u64,
     pub evicted: u64,
+    /// How many rows ranges have left out, since values that they add up are no numbers.
+    #[serde(default)]
+    pub left_out: u64,
     /// Source ranges whose changes are listened to.
     pub updaters: u64,
     pub memory_bytes: u64,

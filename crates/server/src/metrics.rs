@@ -289,7 +289,7 @@ impl Scrape {
                 line(&mut family, &labels, ConstGauge::new(value(join) as i64))?;
             }
         }
-        let counters: [(&str, &str, Value); 2] = [
+        let counters: [(&str, &str, Value); 3] = [
             ("join_fills", "Ranges of a join that were filled", |join| {
                 join.filled
             }),
@@ -297,6 +297,11 @@ impl Scrape {
                 "join_evictions",
                 "Ranges of a join that were evicted",
                 |join| join.evicted,
+            ),
+            (
+                "join_rows_left_out",
+                "Rows that ranges left out, since values that a join adds up are no numbers",
+                |join| join.left_out,
             ),
         ];
         for (name, help, value) in counters {

@@ -127,7 +127,14 @@ fn aggregate(
     mut of: Vec<Combination>,
     rows: &mut Computed,
 ) {
-    let numbers: Option<Vec<i128>> = of.iter().map(|c| decimal(&c.value)).collect();
+    // An empty value is none.
+    let values: Vec<&Vec<u8>> = of
+        .iter()
+        .map(|c| &c.value)
+        .filter(|v| !v.is_empty())
+        .collect();
+    let numbers: Option<Vec<i128>> = values.iter().map(|value| decimal(value)).collect();
+    let or_none = |value: Option<&&Vec<u8>>| value.map_or(Vec::new(), |value| value.to_vec());
     let value = match operator {
         Operator::Check => unreachable!(),
         Operator::Copy => Some(
@@ -138,6 +145,7 @@ fn aggregate(
                 .clone(),
         ),
         Operator::Count => Some(of.len().to_string().into_bytes()),
+        Operator::Sum | Operator::Avg if values.is_empty() => Some(Vec::new()),
         Operator::Sum => numbers.map(|n| spell(n.iter().sum())),
         Operator::Avg => numbers.map(|n| {
             let sum: i128 = n.iter().sum();
@@ -145,29 +153,14 @@ fn aggregate(
             let rounded = (sum.abs() * 2 + divisor) / (2 * divisor) * 1000;
             spell(if sum < 0 { -rounded } else { rounded })
         }),
-        Operator::Min => Some(
-            of.iter()
-                .map(|c| &c.value)
-                .min_by(|a, b| order(a, b))
-                .unwrap()
-                .clone(),
-        ),
-        Operator::Max => Some(
-            of.iter()
-                .map(|c| &c.value)
-                .max_by(|a, b| order(a, b))
-                .unwrap()
-                .clone(),
-        ),
-        Operator::Distinct => Some(
-            of.iter()
-                .map(|c| &c.value)
-                .collect::<BTreeSet<_>>()
-                .len()
-                .to_string()
-                .into_bytes(),
-        ),
+        Operator::Min => Some(or_none(values.iter().min_by(|a, b| order(a, b)))),
+        Operator::Max => Some(or_none(values.iter().max_by(|a, b| order(a, b)))),
+        Operator::Distinct => {
+            let distinct: BTreeSet<_> = values.into_iter().collect();
+            Some(distinct.len().to_string().into_bytes())
+        }
         Operator::Top { k, descending } => {
+            of.retain(|c| !c.value.is_empty());
             of.sort_by(|a, b| {
                 let by_value = order(&a.value, &b.value);
                 let by_value = if descending {
@@ -308,6 +301,7 @@ fn order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
 
 fn value_holds(test: Test, value: &[u8], literal: &[u8]) -> bool {
     match decimal(literal) {
+        _ if value.is_empty() => false,
         Some(bound) => decimal(value).is_some_and(|v| test.holds(v.cmp(&bound))),
         None => test.holds(value.cmp(literal)),
     }

@@ -500,7 +500,7 @@ fn joins_that_cannot_be_are_refused_where_they_are_wrong() {
 }
 
 #[test]
-fn a_sum_over_text_fails_the_read_and_the_write_lands() {
+fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
     let mut t = told(&["total|<g> = sum v|<g>|<x>"]);
     t.put(&[("v|a|1", "1"), ("v|b|1", "2")])
         .shows("total|", &["total|a 1", "total|b 2"]);
@@ -516,9 +516,52 @@ fn a_sum_over_text_fails_the_read_and_the_write_lands() {
         })
     );
     assert_eq!(t.read("v|a|", "v|a}"), ["v|a|1 1", "v|a|2 many"]);
-    assert_eq!(t.read("total|b", "total|b}"), ["total|b 2"]);
+    // Its neighbours live.
+    assert_eq!(t.read("total|", "total}"), ["total|b 2"]);
+    assert_eq!(t.0.count(b"total|", b"total}", 0).unwrap().0, 1);
+    assert_eq!(t.0.info("j0").unwrap().left_out, 3);
     t.put(&[("v|a|2", "2.5")])
         .shows("total|", &["total|a 3.5", "total|b 2"]);
+}
+
+/// As SQL's aggregates pass over NULL. A row of PostgreSQL that has none has an empty value here.
+#[test]
+fn an_empty_value_is_none_to_whatever_looks_at_values() {
+    let mut t = told(&[
+        "sum|<g> = sum v|<g>|<x>",
+        "avg|<g> = avg v|<g>|<x>",
+        "min|<g> = min v|<g>|<x>",
+        "max|<g> = max v|<g>|<x>",
+        "kinds|<g> = distinct v|<g>|<x>",
+        "rows|<g> = count v|<g>|<x>",
+        "best|<g>|<rank:2>|<x> = top 3 v|<g>|<x>",
+        "last|<g> = copy v|<g>|<x>",
+        "other|<g> = count v|<g>|<x> where value != 5",
+    ]);
+    t.put(&[("v|a|1", "5"), ("v|a|2", ""), ("v|a|3", "7"), ("v|b|1", "")]);
+    for (table, shown) in [
+        ("sum|", ["sum|a 12", "sum|b "]),
+        ("avg|", ["avg|a 6", "avg|b "]),
+        ("min|", ["min|a 5", "min|b "]),
+        ("max|", ["max|a 7", "max|b "]),
+        ("kinds|", ["kinds|a 2", "kinds|b 0"]),
+        ("rows|", ["rows|a 3", "rows|b 1"]),
+        ("last|", ["last|a 7", "last|b "]),
+        ("best|", ["best|a|01|3 7", "best|a|02|1 5"]),
+    ] {
+        t.shows(table, &shown);
+    }
+    t.shows("other|", &["other|a 1"]);
+    // They come and go as other values do.
+    t.put(&[("v|a|3", ""), ("v|b|1", "x")])
+        .shows("max|", &["max|a 5", "max|b x"])
+        .shows("kinds|", &["kinds|a 1", "kinds|b 1"])
+        .shows("sum|", &["sum|a 5"]);
+    t.put(&[("v|a|1", ""), ("v|b|1", "")])
+        .shows("max|", &["max|a ", "max|b "])
+        .shows("avg|", &["avg|a ", "avg|b "])
+        .shows("best|", &[]);
+    t.remove(&["v|b|1"]).shows("sum|", &["sum|a "]);
 }
 
 #[test]

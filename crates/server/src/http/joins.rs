@@ -33,6 +33,7 @@ fn status(join: JoinInfo) -> JoinStatus {
         ranges: join.ranges as u64,
         filled: join.filled,
         evicted: join.evicted,
+        left_out: join.left_out,
         updaters: join.updaters as u64,
         memory_bytes: join.memory_bytes as u64,
     }

@@ -427,12 +427,13 @@ fn info_joins(state: &State, _: &Snapshot) -> String {
     for join in state.core.shared.tables.figures().joins {
         let _ = write!(
             text,
-            "join_{}:rows={},ranges={},filled={},evicted={},updaters={},memory_bytes={}\r\n",
+            "join_{}:rows={},ranges={},filled={},evicted={},left_out={},updaters={},memory_bytes={}\r\n",
             join.name.replace(char::is_control, "?"),
             join.rows,
             join.ranges,
             join.filled,
             join.evicted,
+            join.left_out,
             join.updaters,
             join.memory_bytes,
         );

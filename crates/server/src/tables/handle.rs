@@ -80,6 +80,7 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
         own.ranges += join.ranges;
         own.filled += join.filled;
         own.evicted += join.evicted;
+        own.left_out += join.left_out;
         own.rows += join.rows;
         own.updaters += join.updaters;
         own.memory_bytes += join.memory_bytes;

@@ -414,14 +414,22 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
             );
         }
     }
-    // What does not add up is told, however late it comes.
+    // What does not add up is left out, however late it comes, and says so when it is asked for.
     client.check(&format!("SET {last} text"), "+OK");
+    let (first, summed) = ("summed|00000000", format!("summed|{:08}", ROWS - 1));
     let reply = client.ask("RANGE summed| summed}");
+    assert!(reply.starts_with(&format!("*{}|", 2 * (ROWS - 1))) && !reply.contains(&summed));
+    let reply = client.ask(&format!("GET {summed}"));
+    let why =
+        format!("-ERR row \"{summed}\" of join summed has 1 source value that is not a number");
+    assert!(reply.starts_with(&why), "{reply}");
+    let reply = client.ask(&format!("MGET {first} {summed}"));
     assert!(
-        reply.starts_with("-ERR") && reply.contains(&format!("summed|{:08}", ROWS - 1)),
-        "{:.200}",
-        reply
+        reply.starts_with("*2|$") && reply.ends_with("|$-1"),
+        "{reply}"
     );
+    client.check(&format!("EXISTS {first}"), ":1");
+    assert!(client.ask("INFO joins").contains(",left_out="));
     client.check("PING", "+PONG");
 }
 

@@ -76,6 +76,7 @@ pub(super) fn describe(encoder: &mut Encoder<'_>, join: &JoinInfo) {
         ("ranges", join.ranges as u64),
         ("filled", join.filled),
         ("evicted", join.evicted),
+        ("left_out", join.left_out),
         ("updaters", join.updaters as u64),
         ("memory_bytes", join.memory_bytes as u64),
     ];

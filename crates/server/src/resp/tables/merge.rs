@@ -62,7 +62,7 @@ async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
             return;
         };
         let (mut rows, mut bytes) = (VecDeque::new(), 0);
-        let read = tables.read(|engine, _| {
+        tables.read(|engine, _| {
             engine.read_more(&mut reading, CHUNK_ROWS, &mut |key, value| {
                 bytes += key.len() + value.len();
                 rows.push_back((key.to_vec(), value.to_vec()));
@@ -72,14 +72,11 @@ async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
                 }
             })
         });
-        match read {
-            Ok(_) if rows.is_empty() => return,
-            Ok(_) => {
-                left -= rows.len() as u64;
-                permit.send(Piece::Rows(rows));
-            }
-            Err(error) => return permit.send(Piece::Refused(refusal(error))),
+        if rows.is_empty() {
+            return;
         }
+        left -= rows.len() as u64;
+        permit.send(Piece::Rows(rows));
         tokio::task::yield_now().await;
     }
 }

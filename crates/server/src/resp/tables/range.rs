@@ -2,7 +2,7 @@
 //!
 //! A short answer is built at once. A long one is read some rows in each turn of the core's loop, by a [`RangeJob`], all of
 //! the moment when its command was executed. If it is known how many rows it has, it is sent as the client takes it; what a
-//! join adds up may turn out not to add up, and what several joins make is known when it was merged, so that is put together first.
+//! join adds up may turn out not to add up, and is left out then, and what several joins make is known when it was merged, so that is put together first.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -480,23 +480,19 @@ impl Answer {
             })
         });
         match (read, self.announced) {
-            (Ok(false), None) => false,
+            (false, None) => false,
             // A row more or less than was said would be taken for something else.
-            (Ok(false), Some(announced)) if self.rows < announced => false,
-            (Ok(_), Some(announced)) if self.rows == announced => true,
+            (false, Some(announced)) if self.rows < announced => false,
+            (_, Some(announced)) if self.rows == announced => true,
             (_, Some(announced)) => {
                 tracing::error!(announced, rows = self.rows, "a long RANGE is not as said");
                 state.failed = true;
                 state.closing = true;
                 true
             }
-            (Ok(true), None) => {
+            (true, None) => {
                 header(&mut state.encoder(), self.keys_only, self.rows);
                 give(state, std::mem::take(&mut self.whole));
-                true
-            }
-            (Err(error), None) => {
-                state.refuse(refusal(error));
                 true
             }
         }

@@ -1,6 +1,6 @@
 //! Commands on single rows, as Redis's users know them.
 
-use larder_join::Engine;
+use larder_join::{Engine, Error};
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
@@ -93,6 +93,24 @@ pub(super) fn get(
     Ok(found)
 }
 
+/// As [`get`], among other rows: one that does not add up has no value.
+pub(super) fn get_among(
+    engine: &mut Engine,
+    key: &[u8],
+    now: u64,
+    mut each: impl FnMut(&[u8]),
+) -> Result<bool, Refusal> {
+    let mut found = false;
+    let outcome = engine.get(key, now, &mut |value| {
+        found = true;
+        each(value);
+    });
+    match outcome {
+        Err(Error::NotANumber { .. }) => Ok(false),
+        outcome => super::range::complete(outcome).map(|()| found),
+    }
+}
+
 fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
     let mark = state.output.mark();
@@ -113,7 +131,7 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
         }
         let mut absent = 0;
         for key in keys.clone().map(|at| request.arg(at)) {
-            let found = get(engine, key, now, |value| {
+            let each = |value: &[u8]| {
                 let mut encoder = output.encoder(proto);
                 match id {
                     Id::Exists | Id::Touch => {}
@@ -126,7 +144,11 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
                     }
                     _ => encoder.bulk(value),
                 }
-            })?;
+            };
+            let found = match id {
+                Id::MGet => get_among(engine, key, now, each)?,
+                _ => get(engine, key, now, each)?,
+            };
             if !found {
                 absent += 1;
                 let mut encoder = output.encoder(proto);
