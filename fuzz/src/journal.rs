@@ -162,7 +162,7 @@ fn path() -> &'static Path {
 struct Bytes<'a>(&'a [u8]);
 
 impl DiskFile for Bytes<'_> {
-    fn write_at(&mut self, _: u64, _: &[&[u8]]) -> io::Result<()> {
+    fn write_at(&self, _: u64, _: &[&[u8]]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -177,11 +177,11 @@ impl DiskFile for Bytes<'_> {
         Ok(self.0.len() as u64)
     }
 
-    fn truncate(&mut self, _: u64) -> io::Result<()> {
+    fn truncate(&self, _: u64) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         Ok(())
     }
 }

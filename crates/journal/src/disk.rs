@@ -46,19 +46,20 @@ pub trait Disk: Send + Sync {
     fn new_id(&self) -> io::Result<u64>;
 }
 
-pub trait DiskFile: Send {
+/// Its calls may be made at the same time; writes and changes of the size are made by one at a time.
+pub trait DiskFile: Send + Sync {
     /// Writes all of `parts`, one behind the other, from `offset` on.
-    fn write_at(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()>;
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()>;
 
     /// Reads up to `into.len()` bytes; fewer only at the file's end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
 
     fn size(&self) -> io::Result<u64>;
 
-    fn truncate(&mut self, size: u64) -> io::Result<()>;
+    fn truncate(&self, size: u64) -> io::Result<()>;
 
-    /// Makes the bytes and the size durable.
-    fn sync(&mut self) -> io::Result<()>;
+    /// Makes the bytes and the size durable that were written before the call.
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// The operating system's files and clock.
@@ -157,7 +158,7 @@ impl Disk for RealDisk {
 }
 
 impl DiskFile for RealFile {
-    fn write_at(&mut self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_at(&self, mut offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         /// What Linux takes at once (`IOV_MAX`) and more than pays.
         const SLICES_MAX: usize = 256;
         for parts in parts.chunks(SLICES_MAX) {
@@ -211,11 +212,11 @@ impl DiskFile for RealFile {
         Ok(self.0.metadata()?.len())
     }
 
-    fn truncate(&mut self, size: u64) -> io::Result<()> {
+    fn truncate(&self, size: u64) -> io::Result<()> {
         self.0.set_len(size)
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
 }
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn parts_are_written_one_behind_the_other_however_many() {
         let folder = tempfile::tempdir().expect("folder");
-        let mut file = RealDisk.create(&folder.path().join("f")).expect("create");
+        let file = RealDisk.create(&folder.path().join("f")).expect("create");
         let parts: Vec<Vec<u8>> = (0..1000usize).map(|i| vec![i as u8; i % 7]).collect();
         let slices: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
         file.write_at(3, &slices).expect("write");

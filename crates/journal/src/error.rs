@@ -29,12 +29,13 @@ pub enum Error {
 }
 
 /// Why a journal stopped. It stays stopped: after a failed sync the kernel may have dropped what it
-/// could not write and call the next sync a success, so nothing later can be believed.
+/// could not write and call the next sync a success, so nothing later can be believed. (After a failed write it goes on when
+/// the write succeeds: see [`crate::Journal::trouble`].)
 #[derive(Debug)]
 pub enum Failure {
     /// [`crate::Journal::close`] was called, or the journal was dropped.
     Closed,
-    /// A write, a sync or a change of files failed.
+    /// A sync failed, or at the close anything.
     Failed(Error),
 }
 

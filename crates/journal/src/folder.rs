@@ -11,6 +11,7 @@
 //! 2. Log `n + 1` exists only if log `n` is sealed and durable, and snapshot `n` only if log `n` exists.
 //! 3. Logs before the newest snapshot's number, and older snapshots, mean nothing any more.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskFile};
@@ -79,20 +80,49 @@ pub(crate) fn create_log(
     folder: &Path,
     header: &FileHeader,
 ) -> Result<Box<dyn DiskFile>, Error> {
-    let path = log_path(folder, header.number);
-    let temporary = temporary(&path);
-    let mut file = disk
+    let file = prepare_log(disk, folder, header)?;
+    place_log(disk, folder, header.number)?;
+    Ok(file)
+}
+
+/// A new log under its temporary name. What fails leaves no file.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn prepare_log(
+    disk: &dyn Disk,
+    folder: &Path,
+    header: &FileHeader,
+) -> Result<Box<dyn DiskFile>, Error> {
+    let temporary = temporary(&log_path(folder, header.number));
+    let file = disk
         .create(&temporary)
         .map_err(Error::io("create", &temporary))?;
-    file.write_at(0, &[&header.encode()])
+    if let Err(error) = file
+        .write_at(0, &[&header.encode()])
         .and_then(|()| file.sync())
-        .map_err(Error::io("write", &temporary))?;
+    {
+        // What cannot be removed now is replaced by the next try, or removed by the next start.
+        let _ = disk.remove(&temporary);
+        return Err(Error::io("write", &temporary)(error));
+    }
     fault_point("journal.created");
-    disk.rename(&temporary, &path)
-        .map_err(Error::io("rename to its place", &path))?;
-    disk.sync_folder(folder)
-        .map_err(Error::io("sync folder", folder))?;
     Ok(file)
+}
+
+/// Gives a log that was prepared its name. After an error it may have it or not, and may be given it again.
+///
+/// # Errors
+/// [`Error::Io`].
+pub(crate) fn place_log(disk: &dyn Disk, folder: &Path, number: u64) -> Result<(), Error> {
+    let path = log_path(folder, number);
+    match disk.rename(&temporary(&path), &path) {
+        // A try before this one has renamed it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        renamed => renamed.map_err(Error::io("rename to its place", &path))?,
+    }
+    disk.sync_folder(folder)
+        .map_err(Error::io("sync folder", folder))
 }
 
 /// Removes what invariant 3 gives up, and temporary files if none can be in use.

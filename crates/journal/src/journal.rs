@@ -12,6 +12,7 @@ use crate::entry::Entry;
 use crate::error::{Error, Failure};
 use crate::folder::{create_log, sweep};
 use crate::format::{FileHeader, FileKind};
+use crate::log::Log;
 use crate::producer::Producer;
 use crate::recover::{Recovery, find};
 use crate::shared::{Item, Shared, State};
@@ -24,13 +25,13 @@ use crate::writer::{Next, Writer};
 pub enum Fsync {
     /// Before it is acknowledged: nothing acknowledged is lost.
     Always,
-    /// Within a second: a crash of the machine loses the last second at most, as long as
-    /// [`Producer::has_room`] is heeded. A killed process loses what was not yet written: some
-    /// milliseconds, and within the same second what came while a sync was on its way.
+    /// The system has it before it is acknowledged, so a killed process loses nothing; it is durable within a
+    /// second, so a crash of the machine loses the last second at most, as long as
+    /// [`Producer::has_room`] is heeded.
     #[default]
     EverySecond,
-    /// When the kernel does it. The order in which it does is its own, so a crash of the machine
-    /// may cut the log at any frame since the last snapshot began.
+    /// The system has it before it is acknowledged, and makes it durable when it does. The order in which it does
+    /// is its own, so a crash of the machine may cut the log at any frame since the last snapshot began.
     No,
 }
 
@@ -93,6 +94,7 @@ pub struct Journal {
 #[derive(Default)]
 struct Threads {
     writer: Option<JoinHandle<()>>,
+    syncer: Option<JoinHandle<()>>,
     snapshot: Option<JoinHandle<()>>,
 }
 
@@ -111,13 +113,19 @@ impl Journal {
         options: Options,
         visit: &mut dyn FnMut(Entry<'_>),
     ) -> Result<(Journal, Recovery), Error> {
-        let (journal, writer, recovery) =
+        let (journal, mut writer, recovery) =
             Journal::open_stepped(Arc::new(RealDisk), folder, options, visit)?;
-        let thread = std::thread::Builder::new()
-            .name("journal".into())
-            .spawn(move || writer.run())
-            .map_err(Error::io("start a thread for", folder))?;
+        let syncer = writer.split_syncs();
+        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            std::thread::Builder::new()
+                .name(name.into())
+                .spawn(run)
+                .map_err(Error::io("start a thread for", folder))
+        };
+        let thread = start("journal", Box::new(move || writer.run()))?;
         journal.threads().writer = Some(thread);
+        let thread = start("journal-sync", Box::new(move || syncer.run()))?;
+        journal.threads().syncer = Some(thread);
         Ok((journal, recovery))
     }
 
@@ -141,7 +149,7 @@ impl Journal {
             _ => Error::io("lock", folder)(error),
         })?;
         let found = find(disk.as_ref(), folder, visit)?;
-        let number = found.repair(disk.as_ref(), folder)?;
+        let number = found.repair(disk.as_ref(), folder, options.fsync)?;
         let new_id = || {
             disk.new_id()
                 .map_err(Error::io("get a random number for", folder))
@@ -159,13 +167,7 @@ impl Journal {
         };
         sweep(disk.as_ref(), folder, found.snapshot, true)?;
         let file = create_log(disk.as_ref(), folder, &header)?;
-        let state = State {
-            newest_log: number,
-            requested_log: number,
-            newest_log_first: found.next_sequence,
-            durable_sequence: found.next_sequence - 1,
-            ..State::default()
-        };
+        let state = State::new(number, found.next_sequence);
         let shared = Arc::new(Shared::new(
             disk,
             folder.to_owned(),
@@ -174,6 +176,7 @@ impl Journal {
             found.recovery.log_bytes,
             found.recovery.logs + 1,
             found.recovery.snapshot_bytes,
+            Log::new(file, header),
             state,
         ));
         let journal = Journal {
@@ -181,12 +184,12 @@ impl Journal {
             threads: Mutex::default(),
             _lock: lock,
         };
-        Ok((journal, Writer::new(shared, file, header), found.recovery))
+        Ok((journal, Writer::new(shared), found.recovery))
     }
 
     /// A way in for one core. `waker` is called by the journal's threads, and must only call that
-    /// core to look again: something of its own has become durable (under [`Fsync::Always`]), there
-    /// is room again, a snapshot has ended, or the journal has stopped.
+    /// core to look again: something of its own may be acknowledged, there is room again, a snapshot
+    /// has ended, writing fails or works again, or the journal has stopped.
     pub fn producer(&self, waker: impl Fn() + Send + Sync + 'static) -> Producer {
         Producer::new(self.shared.clone(), Box::new(waker))
     }
@@ -194,6 +197,18 @@ impl Journal {
     /// Why the journal has stopped, if it has.
     pub fn failure(&self) -> Option<Arc<Failure>> {
         self.shared.state().failure.clone()
+    }
+
+    /// Why writing fails at present, and for how long it has: what is committed meanwhile is held in memory and written
+    /// when that can be, by itself; take no new writes until then. `None` if nothing is wrong, or the journal has stopped.
+    pub fn trouble(&self) -> Option<(Arc<Error>, Duration)> {
+        if !self.shared.troubled.load(Ordering::Acquire) {
+            return None;
+        }
+        let now = self.shared.disk.now();
+        let state = self.shared.state();
+        let (error, since) = state.trouble.as_ref()?;
+        (state.failure.is_none()).then(|| (error.clone(), now.saturating_sub(*since)))
     }
 
     pub fn sizes(&self) -> Sizes {
@@ -215,6 +230,7 @@ impl Journal {
         (large || sizes.logs > LOGS_MAX)
             && sizes.log_bytes >= self.shared.retry_at_bytes.load(Ordering::Relaxed)
             && !self.shared.state().snapshot_running
+            && !self.shared.troubled.load(Ordering::Relaxed)
             && !self.shared.stopped.load(Ordering::Relaxed)
     }
 
@@ -257,10 +273,9 @@ impl Journal {
             return Err(Error::state("a snapshot is being made"));
         }
         state.snapshot_running = true;
-        // Not the newest log's: the rotation of a snapshot that was given up may still be to come.
-        state.requested_log += 1;
-        let number = state.requested_log;
-        self.shared.request(&mut state, Item::Rotate);
+        state.rotations_requested += 1;
+        let rotation = state.rotations_requested;
+        self.shared.request(&mut state, Item::Rotate(rotation));
         drop(state);
         let shared = Arc::new(SnapshotShared::new(parts));
         let made = (0..parts)
@@ -268,7 +283,7 @@ impl Journal {
             .collect();
         Ok((
             made,
-            SnapshotMaker::new(self.shared.clone(), shared, number),
+            SnapshotMaker::new(self.shared.clone(), shared, rotation),
         ))
     }
 
@@ -332,8 +347,12 @@ impl Journal {
             // A panic in it was told by `stop`.
             let _ = writer.join();
         }
-        if let Some(snapshot) = threads.snapshot.take() {
-            let _ = snapshot.join();
+        // The writer's end is the journal's, and so the syncer's.
+        for thread in [threads.syncer.take(), threads.snapshot.take()]
+            .into_iter()
+            .flatten()
+        {
+            let _ = thread.join();
         }
     }
 

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!  core 0 ─ Producer ─┐  commit           ┌─ log-0000000007      frames of entries; one write and
-//!  core 1 ─ Producer ─┼────────> Writer ──┤                      one sync for all that has gathered
-//!  core 2 ─ Producer ─┘                   └─ wakers: what is durable, or that the journal stopped
+//!  core 1 ─ Producer ─┼────────> Log ─────┤                      one sync for all that has gathered
+//!  core 2 ─ Producer ─┘                   └─ wakers: what may be acknowledged, or that the journal stopped
 //!  every core ─ SnapshotPart ──> SnapshotMaker ── snapshot-0000000007, then the older files go
 //!
 //!  start: snapshot-0000000007 ──> log-0000000007 ──> ... ──> rows
 //! ```
 //!
 //! A put becoming durable, file by file: `entry` has its bytes; `producer` appends them to the core's
-//! buffer and hands it over; `writer` makes a frame of it (`format`), writes and syncs; the waker
-//! calls the core, whose `Producer::outcome` says that the reply may go. A start is `recover`, which
+//! buffer and hands it over; `log` makes a frame of it (`format`) and writes it, in the core's own thread or in
+//! that of `writer`, which also sees to the sync; the waker calls the core, whose `Producer::outcome` says that the
+//! reply may go. A start is `recover`, which
 //! reads each file by `scan`. `snapshot` keeps both short. `disk` is the outside world, `folder` the
 //! names in it.
 //!
@@ -24,6 +25,7 @@ mod fault;
 mod folder;
 pub mod format;
 mod journal;
+mod log;
 mod producer;
 mod recover;
 mod scan;
@@ -40,4 +42,4 @@ pub use producer::{BATCH_BYTES_MAX, Batch, Outcome, Producer, Ticket};
 pub use recover::{Cut, Recovery, replay};
 pub use scan::{Ending, LogScan, scan_log, scan_snapshot};
 pub use snapshot::{SnapshotMaker, SnapshotNext, SnapshotPart};
-pub use writer::{Next, Writer};
+pub use writer::{Next, Syncer, Writer};

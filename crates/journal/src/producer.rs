@@ -16,7 +16,8 @@ use std::time::Duration;
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::journal::{Fsync, LOSS_MAX};
-use crate::shared::{Group, Item, ProducerMark, Rest, Shared};
+use crate::log::OWN_BYTES_MAX;
+use crate::shared::{Group, Item, ProducerMark, Shared, SyncState};
 
 /// Says which append is meant; grows with each entry of one producer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -25,9 +26,9 @@ pub struct Ticket(pub u64);
 /// What has become of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It may be acknowledged: under [`Fsync::Always`] it is durable, else it was accepted.
+    /// It may be acknowledged: under [`Fsync::Always`] it is durable, else the system has it, and the process may die.
     Done,
-    /// The waker will be called when there is more to say.
+    /// It was not committed, or the waker will be called when there is more to say.
     Pending,
     /// The journal stopped while it was on its way to disk: a restart may find it or not.
     Unknown,
@@ -42,8 +43,6 @@ pub const BATCH_BYTES_MAX: usize = 2 << 30;
 const HAND_OVER_BYTES: usize = 256 << 10;
 /// Buffers are joined to one frame up to this size.
 const FRAME_BYTES: usize = 1 << 20;
-/// So much has gathered that a writer which waits for more is called.
-const GATHERED_BYTES: u64 = 1 << 20;
 
 /// One core's way into the journal. Entries that were not committed are gone when it is dropped.
 pub struct Producer {
@@ -58,6 +57,7 @@ impl Producer {
     pub(crate) fn new(shared: Arc<Shared>, waker: Box<dyn Fn() + Send + Sync>) -> Producer {
         let mark = Arc::new(ProducerMark {
             durable: AtomicU64::new(0),
+            written: AtomicU64::new(0),
             attempted: AtomicU64::new(0),
             waker,
         });
@@ -114,16 +114,16 @@ impl Producer {
         }
     }
 
-    /// Hands everything appended so far to the writer. To be called at the end of every turn of the
-    /// core's loop; it does not wait.
+    /// Hands everything appended so far over, to be written. To be called at the end of every turn of the
+    /// core's loop. Under [`Fsync::EverySecond`] and [`Fsync::No`] it writes little itself, into the
+    /// system's memory, as long as that is quick; it does not wait for the disk.
     pub fn commit(&mut self) {
         if self.entries == 0 {
             return;
         }
         let shared = &*self.shared;
         let size = self.body.len() as u64;
-        // Only everysec bounds the age of what is not durable.
-        let now = (shared.options.fsync == Fsync::EverySecond).then(|| shared.disk.now());
+        let now = shared.disk.now();
         let mut state = shared.state();
         if state.failure.is_some() || state.closing {
             // Not done: `outcome` says so once the journal has stopped.
@@ -131,9 +131,8 @@ impl Producer {
             self.entries = 0;
             return;
         }
-        if let Some(now) = now
-            && state.queue_since.is_none()
-        {
+        // Only everysec bounds the age of what is not durable.
+        if shared.options.fsync == Fsync::EverySecond && state.queue_since.is_none() {
             state.queue_since = Some(now);
             if shared.unsynced_since.load(Ordering::Relaxed) == 0 {
                 shared.set_unsynced_since(Some(now));
@@ -165,22 +164,34 @@ impl Producer {
         }
         self.entries = 0;
         let backlog = shared.backlog_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        let enough = GATHERED_BYTES.min(shared.options.backlog_bytes_max / 2);
-        if state.rest == Rest::Asleep || backlog >= enough {
-            shared.call_writer(&mut state);
+        if state.trouble.is_some() {
+            // The writer tries again by itself.
+            return;
         }
+        let is_left = shared.options.fsync == Fsync::Always
+            || backlog > OWN_BYTES_MAX
+            || !matches!(state.sync, SyncState::None)
+            || now.as_nanos() < u128::from(shared.leave_until.load(Ordering::Relaxed));
+        if is_left {
+            return shared.call_writer(&mut state);
+        }
+        drop(state);
+        shared.write_here(&self.mark);
     }
 
-    /// What has become of the append that gave `ticket`. One that was not committed is `Pending`
-    /// under [`Fsync::Always`].
+    /// What has become of the append that gave `ticket`.
     pub fn outcome(&self, ticket: Ticket) -> Outcome {
         let stopped = self.shared.stopped.load(Ordering::Acquire);
         if self.mark.durable.load(Ordering::Acquire) >= ticket.0 {
             Outcome::Done
         } else if !stopped {
             match self.shared.options.fsync {
-                Fsync::Always => Outcome::Pending,
-                Fsync::EverySecond | Fsync::No => Outcome::Done,
+                Fsync::EverySecond | Fsync::No
+                    if self.mark.written.load(Ordering::Acquire) >= ticket.0 =>
+                {
+                    Outcome::Done
+                }
+                _ => Outcome::Pending,
             }
         } else if self.mark.attempted.load(Ordering::Acquire) >= ticket.0 {
             Outcome::Unknown
@@ -215,8 +226,8 @@ impl Producer {
 
     fn is_pressed(&self) -> bool {
         let shared = &*self.shared;
-        if shared.stopped.load(Ordering::Relaxed) {
-            // Appends are refused: nobody needs to wait to learn that.
+        if shared.stopped.load(Ordering::Relaxed) || shared.troubled.load(Ordering::Relaxed) {
+            // Nobody needs to wait to learn that.
             return false;
         }
         if shared.backlog_bytes.load(Ordering::Acquire) > shared.options.backlog_bytes_max {

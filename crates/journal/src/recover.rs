@@ -8,18 +8,22 @@
 //! 1. Only the last log may have a torn tail.
 //! 2. Every other gap or damage is an error, before anything on disk is changed.
 //! 3. What was replayed is durable before the journal opens: a process may have been killed with
-//!    frames in the kernel's memory alone.
+//!    frames in the kernel's memory alone. A sync is not enough: where one has failed in that process's time the kernel
+//!    may show bytes that it has given up writing, and a sync that succeeds now says nothing of them. So what the log
+//!    does not say to be durable is written once more before it is synced (not under [`Fsync::No`], which promises
+//!    nothing of it).
 //! 4. Nothing is ever appended to a log of an earlier start, so bytes behind a cut cannot be
 //!    taken for new ones.
 
 use std::path::{Path, PathBuf};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskFile};
 use crate::entry::Entry;
 use crate::error::Error;
 use crate::fault::fault_point;
 use crate::folder::{Listing, log_path, snapshot_path};
 use crate::format::{FileHeader, FileKind, FrameHeader, FrameKind};
+use crate::journal::Fsync;
 use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 
 /// What a start found.
@@ -193,7 +197,12 @@ impl Found {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(crate) fn repair(&self, disk: &dyn Disk, folder: &Path) -> Result<u64, Error> {
+    pub(crate) fn repair(
+        &self,
+        disk: &dyn Disk,
+        folder: &Path,
+        fsync: Fsync,
+    ) -> Result<u64, Error> {
         // Names that a killed process left in the kernel's memory, before any of them is relied on.
         disk.sync_folder(folder)
             .map_err(Error::io("sync folder", folder))?;
@@ -206,10 +215,13 @@ impl Found {
             return Ok(number);
         }
         let path = log_path(folder, number);
-        let mut file = disk.open(&path).map_err(Error::io("open", &path))?;
+        let file = disk.open(&path).map_err(Error::io("open", &path))?;
         if matches!(last.ending, Ending::Torn { .. }) {
             file.truncate(last.end)
                 .map_err(Error::io("cut the torn tail of", &path))?;
+        }
+        if last.ending != Ending::Sealed && fsync != Fsync::No {
+            write_again(&path, file.as_ref(), last.synced, last.end)?;
         }
         // Before the end frame: or that might stand, after a crash, before bytes of the tail.
         file.sync().map_err(Error::io("sync", &path))?;
@@ -223,6 +235,24 @@ impl Found {
         }
         Ok(number + 1)
     }
+}
+
+/// Writes the bytes of a file from `from` to before `to` once more, as they are.
+fn write_again(path: &Path, file: &dyn DiskFile, from: u64, to: u64) -> Result<(), Error> {
+    const PIECE_BYTES: u64 = 1 << 20;
+    let mut buffer = Vec::new();
+    let mut at = from;
+    while at < to {
+        buffer.resize((to - at).min(PIECE_BYTES) as usize, 0);
+        let read = file.read_at(at, &mut buffer);
+        if read.map_err(Error::io("read", path))? < buffer.len() {
+            return Err(Error::corrupted(path, at, "it has become shorter"));
+        }
+        file.write_at(at, &[&buffer])
+            .map_err(Error::io("write", path))?;
+        at += buffer.len() as u64;
+    }
+    Ok(())
 }
 
 /// The frame that seals a log whose bytes before `at` are durable.

@@ -30,6 +30,8 @@ pub struct LogScan {
     pub next_sequence: u64,
     /// Where the last whole frame ends.
     pub end: u64,
+    /// So many bytes were durable when that frame was written.
+    pub synced: u64,
     pub ending: Ending,
 }
 
@@ -59,6 +61,7 @@ pub fn scan_log(
         entries: 0,
         next_sequence: header.first_sequence,
         end: FILE_HEADER_SIZE as u64,
+        synced: FILE_HEADER_SIZE as u64,
         ending: Ending::Open,
     };
     while scan.end < window.size {
@@ -88,6 +91,8 @@ pub fn scan_log(
                 ),
             ));
         }
+        // Never beyond the frame itself, whatever it says.
+        scan.synced = scan.synced.max(frame.synced.min(at));
         match frame.kind {
             FrameKind::Entries => {
                 visit_entries(path, at, &frame, body, visit)?;

@@ -1,7 +1,8 @@
 //! What producers, the writer and a snapshot's maker have in common.
 //!
 //! One lock, held for moments: to hand a buffer over, to take what was handed over, to say what is
-//! durable. Nobody does I/O under it.
+//! durable. Nobody does I/O under it. Another one is the log's (`log`), held while it is written, and never taken by who
+//! holds the first.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::time::Duration;
 use crate::disk::Disk;
 use crate::error::{Error, Failure};
 use crate::journal::{LastSnapshot, Options};
+use crate::log::{Log, SyncJob};
 
 pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
@@ -20,6 +22,8 @@ pub(crate) struct Shared {
     pub journal_id: u64,
     /// Set once, when the journal stops; `State::failure` says why.
     pub stopped: AtomicBool,
+    /// A write fails, and is tried again; `State::trouble` says why.
+    pub troubled: AtomicBool,
     /// Bytes handed over and not yet written.
     pub backlog_bytes: AtomicU64,
     /// When the oldest entry that is not durable was handed over: nanoseconds plus 1, or 0 for none.
@@ -34,27 +38,37 @@ pub(crate) struct Shared {
     pub snapshot_bytes: AtomicU64,
     /// After a snapshot failed: ask again when the logs have this size.
     pub retry_at_bytes: AtomicU64,
+    /// Until then cores leave writes to the writer's thread: nanoseconds of the disk's clock.
+    pub leave_until: AtomicU64,
+    pub log: Mutex<Log>,
     state: Mutex<State>,
     /// Something for the writer to do.
     pub work: Condvar,
+    /// A sync is to be made apart, or the journal has stopped.
+    pub sync_work: Condvar,
     /// Something has become durable, or the journal has stopped.
     pub progress: Condvar,
 }
 
-#[derive(Default)]
 pub(crate) struct State {
     pub queue: VecDeque<Item>,
     /// When the oldest group of the queue was handed over.
     pub queue_since: Option<Duration>,
     /// Buffers to use again.
     pub spare: Vec<Vec<u8>>,
-    pub rest: Rest,
+    pub is_writer_asleep: bool,
+    /// The writer's thread is to look again.
+    pub is_writer_called: bool,
     pub closing: bool,
     pub failure: Option<Arc<Failure>>,
+    /// Why writing fails, and since when.
+    pub trouble: Option<(Arc<Error>, Duration)>,
+    pub sync: SyncState,
     pub syncs_requested: u64,
     pub syncs_done: u64,
-    /// The number of the log that the last rotation asked for makes.
-    pub requested_log: u64,
+    pub rotations_requested: u64,
+    /// The last rotation that was tried: its request, and the number of the log that it began.
+    pub rotation: (u64, Result<u64, Arc<Error>>),
     /// The log that is being written, and the sequence that it begins with.
     pub newest_log: u64,
     pub newest_log_first: u64,
@@ -67,21 +81,45 @@ pub(crate) struct State {
     pub waiting: u32,
 }
 
-/// What the writer is waiting for.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
-    #[default]
-    Working,
-    /// Anything at all.
-    Asleep,
-    /// For entries to gather: only a full buffer or a request calls it.
-    Gathering,
+impl State {
+    /// Of a journal whose log `newest_log` begins with the sequence `first`.
+    pub fn new(newest_log: u64, first: u64) -> State {
+        State {
+            queue: VecDeque::new(),
+            queue_since: None,
+            spare: Vec::new(),
+            is_writer_asleep: false,
+            is_writer_called: false,
+            closing: false,
+            failure: None,
+            trouble: None,
+            sync: SyncState::None,
+            syncs_requested: 0,
+            syncs_done: 0,
+            rotations_requested: 0,
+            rotation: (0, Ok(newest_log)),
+            newest_log,
+            newest_log_first: first,
+            durable_sequence: first - 1,
+            snapshot_running: false,
+            last_snapshot: None,
+            producers: Vec::new(),
+            waiting: 0,
+        }
+    }
+}
+
+/// A sync while others write.
+pub(crate) enum SyncState {
+    None,
+    Wanted(SyncJob),
+    Running,
 }
 
 pub(crate) enum Item {
     Group(Group),
-    /// End this log and begin the next one.
-    Rotate,
+    /// End this log and begin the next one; requests are numbered.
+    Rotate(u64),
     /// Make everything before this durable, whatever the policy; requests are numbered.
     Sync(u64),
 }
@@ -98,6 +136,8 @@ pub(crate) struct Group {
 pub(crate) struct ProducerMark {
     /// Up to this ticket they are durable.
     pub durable: AtomicU64,
+    /// Up to this ticket the system has them.
+    pub written: AtomicU64,
     /// Behind this ticket no write was tried.
     pub attempted: AtomicU64,
     pub waker: Box<dyn Fn() + Send + Sync>,
@@ -116,6 +156,7 @@ impl Shared {
         log_bytes: u64,
         logs: u64,
         snapshot_bytes: u64,
+        log: Log,
         state: State,
     ) -> Shared {
         Shared {
@@ -124,6 +165,7 @@ impl Shared {
             options,
             journal_id,
             stopped: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
             backlog_bytes: AtomicU64::new(0),
             unsynced_since: AtomicU64::new(0),
             pressed: AtomicBool::new(false),
@@ -132,8 +174,11 @@ impl Shared {
             logs: AtomicU64::new(logs),
             snapshot_bytes: AtomicU64::new(snapshot_bytes),
             retry_at_bytes: AtomicU64::new(0),
+            leave_until: AtomicU64::new(0),
+            log: Mutex::new(log),
             state: Mutex::new(state),
             work: Condvar::new(),
+            sync_work: Condvar::new(),
             progress: Condvar::new(),
         }
     }
@@ -158,9 +203,39 @@ impl Shared {
     }
 
     pub fn call_writer(&self, state: &mut State) {
-        if state.rest != Rest::Working {
-            state.rest = Rest::Working;
+        state.is_writer_called = true;
+        if state.is_writer_asleep {
+            state.is_writer_asleep = false;
             self.work.notify_one();
+        }
+    }
+
+    /// The log, when nobody else is writing it.
+    pub fn log(&self) -> MutexGuard<'_, Log> {
+        // A holder that panics stops the journal.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writing failed: it is tried again, and says so meanwhile.
+    pub fn begin_trouble(&self, error: Error) {
+        let now = self.disk.now();
+        let mut state = self.state();
+        let since = state.trouble.as_ref().map_or(now, |(_, since)| *since);
+        let is_new = state.trouble.is_none();
+        state.trouble = Some((Arc::new(error), since));
+        self.troubled.store(true, Ordering::Release);
+        drop(state);
+        if is_new {
+            self.wake_all();
+        }
+    }
+
+    /// Writing works again.
+    pub fn end_trouble(&self) {
+        if self.troubled.load(Ordering::Acquire) {
+            self.state().trouble = None;
+            self.troubled.store(false, Ordering::Release);
+            self.wake_all();
         }
     }
 
@@ -180,6 +255,7 @@ impl Shared {
         self.backlog_bytes.store(0, Ordering::Relaxed);
         self.stopped.store(true, Ordering::Release);
         self.work.notify_all();
+        self.sync_work.notify_all();
         self.progress.notify_all();
         drop(state);
         self.wake_all();

@@ -192,6 +192,8 @@ impl Drop for SnapshotPart {
 pub struct SnapshotMaker {
     journal: Arc<Shared>,
     shared: Arc<SnapshotShared>,
+    /// The request for the log that the snapshot goes before, and that log's number once it has begun.
+    rotation: u64,
     number: u64,
     path: PathBuf,
     file: Option<(Box<dyn DiskFile>, FileHeader)>,
@@ -208,7 +210,7 @@ pub enum SnapshotNext {
     Again,
     /// When a part gives more.
     WaitForParts,
-    /// When the log was synced.
+    /// When the log has begun, or was synced.
     WaitForLog,
     /// Never: the snapshot is there, or was given up.
     Ended,
@@ -218,13 +220,14 @@ impl SnapshotMaker {
     pub(crate) fn new(
         journal: Arc<Shared>,
         shared: Arc<SnapshotShared>,
-        number: u64,
+        rotation: u64,
     ) -> SnapshotMaker {
         SnapshotMaker {
-            path: snapshot_path(&journal.folder, number),
+            path: journal.folder.clone(),
             journal,
             shared,
-            number,
+            rotation,
+            number: 0,
             file: None,
             end: 0,
             synced: 0,
@@ -246,9 +249,10 @@ impl SnapshotMaker {
             },
             Ok(next) => return next,
             Err(error) => {
-                self.file = None;
-                // What cannot be removed now is removed by the next start.
-                let _ = self.journal.disk.remove(&temporary(&self.path));
+                if self.file.take().is_some() {
+                    // What cannot be removed now is removed by the next start.
+                    let _ = self.journal.disk.remove(&temporary(&self.path));
+                }
                 LastSnapshot::Failed(Arc::new(error))
             }
         };
@@ -284,6 +288,17 @@ impl SnapshotMaker {
     fn try_step(&mut self) -> Result<SnapshotNext, Error> {
         if self.journal.stopped.load(Ordering::Acquire) {
             return Err(self.journal.stopped_error());
+        }
+        if self.number == 0 {
+            let state = self.journal.state();
+            match &state.rotation {
+                (rotation, Ok(number)) if *rotation == self.rotation => self.number = *number,
+                (rotation, Err(why)) if *rotation == self.rotation => {
+                    return Err(Error::state(format!("no new log can begin: {why}")));
+                }
+                _ => return Ok(SnapshotNext::WaitForLog),
+            }
+            self.path = snapshot_path(&self.journal.folder, self.number);
         }
         let (chunks, sync_request) = {
             let mut queue = self.shared.queue();
@@ -345,13 +360,13 @@ impl SnapshotMaker {
                 .new_id()
                 .map_err(Error::io("get a random number for", &temporary))?,
         };
-        let mut file = disk
+        let file = disk
             .create(&temporary)
             .map_err(Error::io("create", &temporary))?;
+        let (file, _) = self.file.insert((file, header));
         file.write_at(0, &[&header.encode()])
             .map_err(Error::io("write", &temporary))?;
         self.end = FILE_HEADER_SIZE as u64;
-        self.file = Some((file, header));
         fault_point("journal.snapshot_begun");
         Ok(())
     }
@@ -427,9 +442,15 @@ impl SnapshotMaker {
                 }
                 SnapshotNext::WaitForLog => {
                     let request = self.shared.queue().sync_request;
+                    let (number, rotation) = (self.number, self.rotation);
                     let mut state = self.journal.state();
                     state.waiting += 1;
-                    while state.syncs_done < request && state.failure.is_none() {
+                    while state.failure.is_none()
+                        && match number {
+                            0 => state.rotation.0 != rotation,
+                            _ => state.syncs_done < request,
+                        }
+                    {
                         state = self
                             .journal
                             .progress

@@ -1,53 +1,41 @@
 //! The writer: takes what was handed over, writes it once, syncs it once, and says so.
 //!
 //! ```text
-//!            commit                step                          sync
+//!            commit                write                      sync
 //! producer ─────────> queue ─────────────────> written (frames) ──────> durable ──> wakers
-//!                       │ Rotate: sync, end frame, sync, next log
-//!                       │ any error: stopped for good, nothing is tried again
+//!                       │ Rotate: next log made, this one synced, ended, synced; the next one gets its name
+//!                       │ a write fails: it is held, and tried again until it succeeds
+//!                       │ a sync fails: stopped for good, nothing is tried again
 //! ```
 //!
-//! 1. An entry is called durable only after a sync of its log returned well, and so did that of
-//!    every log before.
-//! 2. A frame's `synced` is never more than what is durable when it is written.
-//! 3. After an error no byte is written and no sync tried: the kernel may have dropped what it
-//!    could not write, and then a second sync succeeds and means nothing.
+//! Under [`Fsync::Always`] the writer's thread writes and syncs. Else a core writes what it hands over, as long as the disk
+//! is quick, no sync is on its way (the kernel may hold up a write for as long), and nobody else writes; what it leaves, the
+//! writer's thread writes. Syncs are then made by a thread of their own, [`Syncer`], so that replies need not wait for them.
+//! `log` has the rules.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::disk::DiskFile;
 use crate::error::{Error, Failure};
-use crate::fault::fault_point;
-use crate::folder::{create_log, log_path};
-use crate::format::{FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind};
 use crate::journal::Fsync;
-use crate::recover::end_frame;
-use crate::shared::{Group, Item, ProducerMark, Rest, Shared};
+use crate::log::Trouble;
+use crate::shared::{Shared, SyncState};
 
 /// How long what is not durable may wait for its sync under [`Fsync::EverySecond`]: half of what a
 /// crash may lose, so that the sync has the other half.
 const SYNC_AFTER: Duration = Duration::from_millis(500);
-/// How long entries gather before they are written, where nobody waits for their sync.
-const GATHER: Duration = Duration::from_millis(2);
-/// A spare buffer that is larger than this is given back.
-const SPARE_BYTES_MAX: usize = 4 << 20;
+/// How soon a write that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(250);
 
 /// Does the journal's I/O in steps. [`crate::Journal::open`] gives it a thread; a simulation takes
 /// the steps itself.
 pub struct Writer {
     shared: Arc<Shared>,
-    file: Box<dyn DiskFile>,
-    header: FileHeader,
-    /// Where the next frame goes.
-    end: u64,
-    /// How many bytes of the file are durable.
-    synced: u64,
-    next_sequence: u64,
-    unsynced_since: Option<Duration>,
-    /// Written and not durable.
-    unsynced: Vec<(Arc<ProducerMark>, u64)>,
+    /// The newest request to sync that no sync has begun for, or 0.
+    sync_request: u64,
+    /// A [`Syncer`] makes the syncs.
+    syncs_apart: bool,
     stopped: bool,
 }
 
@@ -63,17 +51,20 @@ pub enum Next {
 }
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, file: Box<dyn DiskFile>, header: FileHeader) -> Writer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Writer {
         Writer {
             shared,
-            file,
-            header,
-            end: crate::format::FILE_HEADER_SIZE as u64,
-            synced: crate::format::FILE_HEADER_SIZE as u64,
-            next_sequence: header.first_sequence,
-            unsynced_since: None,
-            unsynced: Vec::new(),
+            sync_request: 0,
+            syncs_apart: false,
             stopped: false,
+        }
+    }
+
+    /// From now on syncs are made by the steps of this, while the writer goes on; but under [`Fsync::Always`] by the writer.
+    pub fn split_syncs(&mut self) -> Syncer {
+        self.syncs_apart = self.shared.options.fsync != Fsync::Always;
+        Syncer {
+            shared: self.shared.clone(),
         }
     }
 
@@ -97,271 +88,172 @@ impl Writer {
     }
 
     fn try_step(&mut self) -> Result<Next, Error> {
-        let (items, closing) = {
-            let mut state = self.shared.state();
-            let since = state.queue_since.take();
-            self.unsynced_since = self.unsynced_since.or(since);
-            (std::mem::take(&mut state.queue), state.closing)
+        let shared = self.shared.clone();
+        let mut log = shared.log();
+        let closing = {
+            let mut state = shared.state();
+            state.is_writer_called = false;
+            log.take(&mut state, true);
+            state.closing
         };
-        let mut groups = Vec::new();
-        let mut sync_request = 0;
-        for item in items {
-            match item {
-                Item::Group(group) => groups.push(group),
-                Item::Sync(number) => sync_request = number,
-                Item::Rotate => {
-                    self.write(&mut groups)?;
-                    self.rotate()?;
-                }
+        let mut retry = None;
+        match log.advance(&shared, None) {
+            Ok(request) => {
+                self.sync_request = self.sync_request.max(request);
+                shared.end_trouble();
             }
-        }
-        self.write(&mut groups)?;
-        let due = match self.shared.options.fsync {
-            Fsync::Always => !self.unsynced.is_empty(),
-            Fsync::EverySecond => self
-                .unsynced_since
-                .is_some_and(|since| self.shared.disk.now() >= since + SYNC_AFTER),
-            Fsync::No => false,
-        };
-        if due || sync_request > 0 || closing {
-            self.sync(sync_request)?;
+            Err(Trouble::Passing(error)) if !closing => {
+                shared.begin_trouble(error);
+                retry = Some(shared.disk.now() + RETRY_AFTER);
+            }
+            Err(Trouble::Passing(error) | Trouble::Lasting(error)) => return Err(error),
         }
         if closing {
-            self.seal()?;
-            self.shared.stop(Failure::Closed);
+            let ended = log.seal(&shared);
+            if let Err(Trouble::Passing(error) | Trouble::Lasting(error)) = ended {
+                return Err(error);
+            }
+            drop(log);
+            shared.stop(Failure::Closed);
             return Ok(Next::Stop);
         }
-        Ok(match (self.shared.options.fsync, self.unsynced_since) {
-            (Fsync::EverySecond, Some(since)) => Next::WaitUntil(since + SYNC_AFTER),
-            _ => Next::Wait,
-        })
-    }
-
-    /// Writes groups as frames, all at once.
-    fn write(&mut self, groups: &mut Vec<Group>) -> Result<(), Error> {
-        if groups.is_empty() {
-            return Ok(());
-        }
-        let mut headers: Vec<[u8; FRAME_HEADER_SIZE]> = Vec::with_capacity(groups.len());
-        let (mut at, mut sequence, mut bodies) = (self.end, self.next_sequence, 0);
-        for group in groups.iter() {
-            let frame = FrameHeader::of(
-                FrameKind::Entries,
-                sequence,
-                group.entries,
-                self.synced,
-                &group.body,
-                self.header.id,
-                at,
-            );
-            headers.push(frame.encode(self.header.id, at));
-            at += frame.frame_size();
-            sequence += u64::from(group.entries);
-            bodies += group.body.len() as u64;
-        }
-        for (mark, last) in groups.iter().flat_map(|group| &group.marks) {
-            mark.attempted.store(*last, Ordering::Release);
-        }
-        let parts: Vec<&[u8]> = headers
-            .iter()
-            .zip(groups.iter())
-            .flat_map(|(header, group)| [&header[..], &group.body[..]])
-            .collect();
-        self.file
-            .write_at(self.end, &parts)
-            .map_err(|error| self.failed("write", error))?;
-        fault_point("journal.written");
-        self.shared
-            .log_bytes
-            .fetch_add(at - self.end, Ordering::Relaxed);
-        self.end = at;
-        self.next_sequence = sequence;
-
-        let mut spare = Vec::new();
-        for group in groups.drain(..) {
-            for (mark, last) in group.marks {
-                match self
-                    .unsynced
-                    .iter_mut()
-                    .find(|(other, _)| Arc::ptr_eq(other, &mark))
-                {
-                    Some((_, unsynced)) => *unsynced = last,
-                    None => self.unsynced.push((mark, last)),
-                }
-            }
-            spare.push(group.body);
-        }
-        self.keep_spare(spare);
-        self.shared
-            .backlog_bytes
-            .fetch_sub(bodies, Ordering::AcqRel);
-        self.shared.room_again();
-        Ok(())
-    }
-
-    fn keep_spare(&self, bodies: Vec<Vec<u8>>) {
-        const SPARES_MAX: usize = 4;
-        let mut kept: Vec<Vec<u8>> = bodies
-            .into_iter()
-            .filter(|body| body.capacity() <= SPARE_BYTES_MAX)
-            .take(SPARES_MAX)
-            .collect();
-        kept.iter_mut().for_each(Vec::clear);
-        let mut state = self.shared.state();
-        while state.spare.len() < SPARES_MAX
-            && let Some(body) = kept.pop()
-        {
-            state.spare.push(body);
-        }
-    }
-
-    /// Makes everything written durable, and says so. `request` is the newest sync request that
-    /// this answers, or 0.
-    fn sync(&mut self, request: u64) -> Result<(), Error> {
-        if self.synced < self.end {
-            self.file
-                .sync()
-                .map_err(|error| self.failed("sync", error))?;
-            fault_point("journal.synced");
-            self.synced = self.end;
-        }
-        self.unsynced_since = None;
-        let durable = std::mem::take(&mut self.unsynced);
-        for (mark, last) in &durable {
-            mark.durable.store(*last, Ordering::Release);
-        }
-        {
-            let mut state = self.shared.state();
-            state.durable_sequence = self.next_sequence - 1;
-            state.syncs_done = state.syncs_done.max(request);
-            self.shared.set_unsynced_since(state.queue_since);
-            if state.waiting > 0 {
-                self.shared.progress.notify_all();
-            }
-        }
-        if self.shared.options.fsync == Fsync::Always {
-            for (mark, _) in &durable {
-                (mark.waker)();
-            }
-        }
-        self.shared.room_again();
-        Ok(())
-    }
-
-    /// Ends this log; everything in it is durable then.
-    fn seal(&mut self) -> Result<(), Error> {
-        self.sync(0)?;
-        let end = end_frame(&self.header, self.next_sequence, self.end);
-        self.file
-            .write_at(self.end, &[&end])
-            .map_err(|error| self.failed("write", error))?;
-        self.file
-            .sync()
-            .map_err(|error| self.failed("sync", error))?;
-        self.end += end.len() as u64;
-        self.synced = self.end;
-        self.shared
-            .log_bytes
-            .fetch_add(end.len() as u64, Ordering::Relaxed);
-        fault_point("journal.sealed");
-        Ok(())
-    }
-
-    fn rotate(&mut self) -> Result<(), Error> {
-        self.seal()?;
-        let shared = self.shared.clone();
-        let id = shared
-            .disk
-            .new_id()
-            .map_err(Error::io("get a random number for", &shared.folder))?;
-        self.header = FileHeader {
-            kind: FileKind::Log,
-            journal: self.header.journal,
-            number: self.header.number + 1,
-            first_sequence: self.next_sequence,
-            id,
+        let due = match shared.options.fsync {
+            Fsync::Always => log.is_unsynced(),
+            Fsync::EverySecond => log
+                .unsynced_since()
+                .is_some_and(|since| shared.disk.now() >= since + SYNC_AFTER),
+            Fsync::No => false,
         };
-        self.file = create_log(shared.disk.as_ref(), &shared.folder, &self.header)?;
-        fault_point("journal.rotated");
-        self.end = crate::format::FILE_HEADER_SIZE as u64;
-        self.synced = self.end;
-        shared
-            .rotated_bytes
-            .store(shared.log_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
-        shared.logs.fetch_add(1, Ordering::Relaxed);
-        let mut state = shared.state();
-        state.newest_log = self.header.number;
-        state.newest_log_first = self.next_sequence;
-        Ok(())
-    }
-
-    fn failed(&self, action: &'static str, error: std::io::Error) -> Error {
-        Error::io(action, &log_path(&self.shared.folder, self.header.number))(error)
+        if due || self.sync_request > 0 {
+            if !self.syncs_apart {
+                let request = std::mem::take(&mut self.sync_request);
+                log.sync(&shared, request).or_else(lasting)?;
+            } else if matches!(shared.state().sync, SyncState::None) {
+                let job = log.begin_sync(std::mem::take(&mut self.sync_request));
+                shared.state().sync = SyncState::Wanted(job);
+                shared.sync_work.notify_one();
+            } else {
+                // The one that is on its way calls when it is done.
+                return Ok(retry.map_or(Next::Wait, Next::WaitUntil));
+            }
+        }
+        let due = match (shared.options.fsync, log.unsynced_since()) {
+            (Fsync::EverySecond, Some(since)) => Some(since + SYNC_AFTER),
+            _ => None,
+        };
+        let until = due.into_iter().chain(retry).min();
+        Ok(until.map_or(Next::Wait, Next::WaitUntil))
     }
 
     /// Steps until the journal stops.
     pub(crate) fn run(mut self) {
-        /// A writer that panics must not leave others waiting.
-        struct StopOnPanic(Arc<Shared>);
-        impl Drop for StopOnPanic {
-            fn drop(&mut self) {
-                if std::thread::panicking() {
-                    self.0.stop(Failure::Failed(Error::state(
-                        "the journal's writer panicked; this is a bug",
-                    )));
-                }
-            }
-        }
         let guard = StopOnPanic(self.shared.clone());
         loop {
-            let before = self.next_sequence;
-            let next = self.step();
-            let wrote = self.next_sequence != before;
-            match next {
+            match self.step() {
                 Next::Stop => break,
-                Next::Wait => self.wait(None, wrote),
-                Next::WaitUntil(time) => self.wait(Some(time), wrote),
+                Next::Wait => self.wait(None),
+                Next::WaitUntil(time) => self.wait(Some(time)),
             }
         }
         drop(guard);
     }
 
-    fn wait(&self, until: Option<Duration>, wrote: bool) {
+    /// Until somebody calls, or the time has come.
+    fn wait(&self, until: Option<Duration>) {
         let shared = &*self.shared;
-        let gather = wrote && shared.options.fsync != Fsync::Always;
         let mut state = shared.state();
-        if state.closing || state.failure.is_some() {
-            return;
-        }
-        let requested = |item: &Item| !matches!(item, Item::Group(_));
-        if gather && !state.queue.iter().any(requested) {
-            state.rest = Rest::Gathering;
-            state = shared
-                .work
-                .wait_timeout(state, GATHER)
-                .expect("no holder of the lock panics")
-                .0;
-        }
-        while state.queue.is_empty() && !state.closing && state.failure.is_none() {
-            state.rest = Rest::Asleep;
-            state = match until {
+        while !state.is_writer_called && !state.closing && state.failure.is_none() {
+            let left = until.map(|until| until.saturating_sub(shared.disk.now()));
+            if left == Some(Duration::ZERO) {
+                break;
+            }
+            state.is_writer_asleep = true;
+            state = match left {
                 None => shared
                     .work
                     .wait(state)
                     .expect("no holder of the lock panics"),
-                Some(until) => {
-                    let now = shared.disk.now();
-                    if now >= until {
-                        break;
-                    }
+                Some(left) => {
                     shared
                         .work
-                        .wait_timeout(state, until - now)
+                        .wait_timeout(state, left)
                         .expect("no holder of the lock panics")
                         .0
                 }
             };
         }
-        state.rest = Rest::Working;
+        state.is_writer_asleep = false;
+    }
+}
+
+fn lasting(trouble: Trouble) -> Result<(), Error> {
+    match trouble {
+        Trouble::Passing(error) | Trouble::Lasting(error) => Err(error),
+    }
+}
+
+/// Makes the syncs that are not the writer's, in steps.
+pub struct Syncer {
+    shared: Arc<Shared>,
+}
+
+impl Syncer {
+    /// Makes the sync that is wanted; says whether one was.
+    pub fn step(&mut self) -> bool {
+        let shared = &*self.shared;
+        let job = {
+            let mut state = shared.state();
+            match std::mem::replace(&mut state.sync, SyncState::Running) {
+                SyncState::Wanted(job) => job,
+                other => {
+                    state.sync = other;
+                    return false;
+                }
+            }
+        };
+        if let Err(error) = job.run(shared) {
+            shared.stop(Failure::Failed(error));
+            return true;
+        }
+        shared.log().end_sync(shared, job);
+        let mut state = shared.state();
+        state.sync = SyncState::None;
+        shared.call_writer(&mut state);
+        true
+    }
+
+    /// Steps until the journal stops.
+    pub(crate) fn run(mut self) {
+        let guard = StopOnPanic(self.shared.clone());
+        loop {
+            if self.step() {
+                continue;
+            }
+            let shared = &*self.shared;
+            let mut state = shared.state();
+            while !matches!(state.sync, SyncState::Wanted(_)) && state.failure.is_none() {
+                state = shared
+                    .sync_work
+                    .wait(state)
+                    .expect("no holder of the lock panics");
+            }
+            if state.failure.is_some() {
+                break;
+            }
+        }
+        drop(guard);
+    }
+}
+
+/// A thread that panics must not leave others waiting.
+struct StopOnPanic(Arc<Shared>);
+
+impl Drop for StopOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(Failure::Failed(Error::state(
+                "a thread of the journal panicked; this is a bug",
+            )));
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Random operations by two cores, snapshots among them, and crashes at every kind of moment.
 //!
 //! After each crash the rows of each core must be those after some of its batches: at least all that
-//! were acknowledged, and never half of one. Then the run goes on from there, to the next crash.
+//! were acknowledged, and never half of one. Then the run goes on from there, to the next crash. The disk is full now and
+//! then, for some steps, and the journal goes on by itself when it no longer is.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -10,22 +11,44 @@ use std::time::Duration;
 
 use larder_journal::{
     Entry, Fsync, Journal, Options, Outcome, Producer, SnapshotMaker, SnapshotNext, SnapshotPart,
-    Ticket, Writer,
+    Syncer, Ticket, Writer,
 };
 
 use crate::model_disk::{ModelDisk, Random};
 use crate::rows::{Change, Rows};
 
 const FOLDER: &str = "j";
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
 
 /// One core: its rows as they are, as they were after each batch that is not known to be durable, and its producer.
 struct Core {
     name: u8,
     rows: Rows,
     /// What may be found after a crash, oldest first. The first is durable.
-    possible: VecDeque<(Ticket, Rows, Duration)>,
+    possible: VecDeque<Possible>,
     producer: Producer,
     counter: u64,
+}
+
+/// What may be found.
+struct Possible {
+    ticket: Ticket,
+    rows: Rows,
+    /// When its last batch was acknowledged.
+    acknowledged: Option<Duration>,
+}
+
+impl Possible {
+    /// This is found for certain, or more.
+    fn durable(rows: Rows) -> VecDeque<Possible> {
+        VecDeque::from([Possible {
+            ticket: Ticket(0),
+            rows,
+            acknowledged: Some(Duration::ZERO),
+        }])
+    }
 }
 
 /// A snapshot that is being made, as far as one core has walked its rows.
@@ -42,6 +65,7 @@ struct Run {
     random: Random,
     journal: Option<Journal>,
     writer: Writer,
+    syncer: Syncer,
     cores: Vec<Core>,
     walks: Vec<Walk>,
     maker: Option<SnapshotMaker>,
@@ -56,6 +80,9 @@ struct Stats {
     from_snapshots: u64,
     appended: u64,
     lost: u64,
+    /// Of what a killed process left to the system, what was acknowledged.
+    kept: u64,
+    troubles: u64,
 }
 
 fn options(fsync: Fsync) -> Options {
@@ -68,7 +95,7 @@ fn options(fsync: Fsync) -> Options {
 impl Run {
     fn start(seed: u64, fsync: Fsync) -> Run {
         let disk = ModelDisk::new(seed);
-        let (journal, writer, _) = Journal::open_stepped(
+        let (journal, mut writer, _) = Journal::open_stepped(
             Arc::new(disk.clone()),
             Path::new(FOLDER),
             options(fsync),
@@ -78,7 +105,7 @@ impl Run {
         let cores = [b'a', b'b'].map(|name| Core {
             name,
             rows: Rows::default(),
-            possible: VecDeque::from([(Ticket(0), Rows::default(), Duration::ZERO)]),
+            possible: Possible::durable(Rows::default()),
             producer: journal.producer(|| ()),
             counter: 0,
         });
@@ -87,6 +114,7 @@ impl Run {
             fsync,
             random: Random::new(seed),
             journal: Some(journal),
+            syncer: writer.split_syncs(),
             writer,
             cores: cores.into(),
             walks: Vec::new(),
@@ -96,7 +124,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.random.below(20) {
+        match self.random.below(22) {
             0..=8 => self.write(),
             9..=10 => {
                 let core = self.random.below(2);
@@ -114,21 +142,33 @@ impl Run {
                     self.stats.snapshots += 1;
                 }
             }
+            19 => drop(self.syncer.step()),
+            20 => {
+                // Some steps later there is room again.
+                let errno = [ENOSPC, EIO, EROFS][self.random.below(3)];
+                let full = self.random.one_in(4).then_some(errno);
+                self.disk.fill(full);
+            }
             _ => {
-                // The writer's thread would not sleep past its time.
+                // The threads would not sleep past their time.
                 self.cores
                     .iter_mut()
                     .for_each(|core| core.producer.commit());
                 self.disk.advance(Duration::from_millis(100));
                 self.writer.step();
+                self.syncer.step();
             }
+        }
+        if let Some(journal) = &self.journal {
+            self.stats.troubles += u64::from(journal.trouble().is_some());
+            let failure = journal.failure();
+            assert!(failure.is_none() || self.disk.crashed(), "{failure:?}");
         }
         self.forget();
     }
 
     /// A batch of one to four changes by one core.
     fn write(&mut self) {
-        let now = self.disk_now();
         let random = &mut self.random;
         let core = &mut self.cores[random.below(2)];
         if !core.producer.has_room() {
@@ -161,7 +201,11 @@ impl Run {
             return;
         };
         entries.iter().for_each(|entry| core.rows.apply(*entry));
-        core.possible.push_back((ticket, core.rows.clone(), now));
+        core.possible.push_back(Possible {
+            ticket,
+            rows: core.rows.clone(),
+            acknowledged: None,
+        });
         self.stats.appended += 1;
     }
 
@@ -232,14 +276,21 @@ impl Run {
         let now = self.disk_now();
         for core in &mut self.cores {
             let durable = core.producer.durable();
+            for possible in &mut core.possible {
+                if possible.acknowledged.is_none()
+                    && core.producer.outcome(possible.ticket) == Outcome::Done
+                {
+                    possible.acknowledged = Some(now);
+                }
+            }
             while core.possible.len() > 1 {
-                let (ticket, _, at) = &core.possible[1];
-                let kept = match self.fsync {
-                    Fsync::Always => core.producer.outcome(*ticket) == Outcome::Done,
-                    Fsync::EverySecond => now >= *at + Duration::from_secs(1),
+                let possible = &core.possible[1];
+                let kept = possible.acknowledged.is_some_and(|at| match self.fsync {
+                    Fsync::Always => true,
+                    Fsync::EverySecond => now >= at + Duration::from_secs(1),
                     Fsync::No => false,
-                };
-                if !(kept || *ticket <= durable) {
+                });
+                if !(kept || possible.ticket <= durable) {
                     break;
                 }
                 core.possible.pop_front();
@@ -275,8 +326,9 @@ impl Run {
                 &mut |entry| rows.apply(entry),
             );
             match opened {
-                Ok((journal, writer, recovery)) if !self.disk.crashed() => {
+                Ok((journal, mut writer, recovery)) if !self.disk.crashed() => {
                     self.journal = Some(journal);
+                    self.syncer = writer.split_syncs();
                     self.writer = writer;
                     self.disk.crash_at(None);
                     break (rows, recovery);
@@ -293,7 +345,7 @@ impl Run {
             let at = core
                 .possible
                 .iter()
-                .rposition(|(_, rows, _)| *rows == found)
+                .rposition(|possible| possible.rows == found)
                 .unwrap_or_else(|| {
                     panic!(
                         "core {}: {found:#?}\nis none of {} possible states; {:?}",
@@ -302,9 +354,16 @@ impl Run {
                         self.disk.names()
                     )
                 });
+            if !machine {
+                // The system goes on, so it has all that was acknowledged.
+                let acknowledged = core.possible.iter().filter(|it| it.acknowledged.is_some());
+                let acknowledged = acknowledged.count();
+                assert!(at + 1 >= acknowledged, "{at} of {acknowledged} is found");
+                self.stats.kept += acknowledged as u64 - 1;
+            }
             self.stats.lost += (core.possible.len() - 1 - at) as u64;
             core.rows = found.clone();
-            core.possible = VecDeque::from([(Ticket(0), found, Duration::ZERO)]);
+            core.possible = Possible::durable(found);
             core.producer = self.journal.as_ref().unwrap().producer(|| ());
         }
     }
@@ -336,6 +395,8 @@ fn check(fsync: Fsync, first_seed: u64, runs: u64) -> Stats {
         all.from_snapshots += run.stats.from_snapshots;
         all.appended += run.stats.appended;
         all.lost += run.stats.lost;
+        all.kept += run.stats.kept;
+        all.troubles += run.stats.troubles;
         // The run's journal ends as a crash would end it.
         std::mem::forget(run.journal.take());
         std::mem::forget(told);
@@ -366,16 +427,19 @@ fn nothing_acknowledged_under_always_is_lost_in_any_crash() {
     // The test would say little if crashes had nothing to take.
     assert!(stats.crashes >= 4000 && stats.cuts > 100 && stats.lost > 1000);
     assert!(stats.snapshots > 100 && stats.from_snapshots > 300);
+    assert!(stats.troubles > 1000);
 }
 
 #[test]
-fn a_crash_under_everysec_loses_the_last_second_at_most_and_no_batch_by_half() {
+fn a_crash_under_everysec_loses_the_last_second_at_most_and_a_kill_nothing_acknowledged() {
     let stats = check(Fsync::EverySecond, 1_000_000, runs());
+    assert!(stats.kept > 1000 && stats.troubles > 1000);
     assert!(stats.cuts > 100 && stats.lost > 1000 && stats.from_snapshots > 300);
 }
 
 #[test]
-fn a_crash_under_no_leaves_whole_batches_up_to_some_moment() {
+fn a_crash_under_no_leaves_whole_batches_up_to_some_moment_and_a_kill_loses_nothing_acknowledged() {
     let stats = check(Fsync::No, 2_000_000, runs());
+    assert!(stats.kept > 1000 && stats.troubles > 1000);
     assert!(stats.cuts > 100 && stats.lost > 1000 && stats.from_snapshots > 300);
 }

@@ -1,5 +1,5 @@
-//! Disks that fail and go on: the journal stops for good, and says of every append what became of
-//! it; and disks that are slow.
+//! Disks that fail and go on: after a failed write the journal holds what it has and goes on when it can, after a failed
+//! sync it stops for good, and says of every append what became of it; and disks that are slow.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,9 @@ use crate::model_disk::{ModelDisk, Random};
 use crate::rows::Rows;
 
 const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
 
 fn open(disk: &ModelDisk, fsync: Fsync) -> (Journal, Writer, Producer) {
     let options = Options {
@@ -40,87 +42,243 @@ fn put(key: &[u8]) -> Entry<'_> {
 }
 
 #[test]
-fn a_failed_write_or_sync_stops_the_journal_and_is_never_tried_again() {
+fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
+    let done = producer.append(put(b"done")).unwrap();
+    producer.commit();
+    writer.step();
+    let unknown = producer.append(put(b"unknown")).unwrap();
+    producer.commit();
+    assert_eq!(producer.outcome(done), Outcome::Done);
+    assert_eq!(producer.outcome(unknown), Outcome::Pending);
+
     // The first operation of a step is the write, the second the sync.
-    for (operation, errno, words) in [
-        (1, EIO, "cannot write j/log-0000000001"),
-        (2, EIO, "cannot sync j/log-0000000001"),
-        (1, ENOSPC, "the disk is full; free space there"),
-    ] {
-        let disk = ModelDisk::new(1);
-        let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
-        let done = producer.append(put(b"done")).unwrap();
-        producer.commit();
-        writer.step();
-        let unknown = producer.append(put(b"unknown")).unwrap();
-        producer.commit();
-        let uncommitted = journal.producer(|| ()).append(put(b"not done")).unwrap();
-        assert_eq!(uncommitted.0, 1);
-        assert_eq!(producer.outcome(done), Outcome::Done);
-        assert_eq!(producer.outcome(unknown), Outcome::Pending);
+    disk.fail_at(2, EIO);
+    assert_eq!(writer.step(), Next::Stop);
+    let not_done = producer.append(put(b"not done")).unwrap_err();
+    assert_eq!(producer.outcome(done), Outcome::Done);
+    assert_eq!(producer.outcome(unknown), Outcome::Unknown);
+    assert!(matches!(not_done, Error::Stopped(_)));
+    let told = not_done.to_string();
+    assert!(told.contains("cannot sync j/log-0000000001"), "{told}");
+    assert!(
+        told.contains("writes are refused until a restart"),
+        "{told}"
+    );
 
-        disk.fail_at(operation, errno);
-        let not_done = {
-            assert_eq!(writer.step(), Next::Stop);
-            producer.append(put(b"not done")).unwrap_err()
-        };
-        assert_eq!(producer.outcome(done), Outcome::Done);
-        assert_eq!(producer.outcome(unknown), Outcome::Unknown);
-        assert!(matches!(not_done, Error::Stopped(_)));
-        assert_eq!(not_done.is_disk_full(), errno == ENOSPC);
-        let told = not_done.to_string();
-        assert!(told.contains(words), "{told}");
-        assert!(
-            told.contains("writes are refused until a restart"),
-            "{told}"
-        );
+    let operations = disk.operations();
+    assert_eq!(writer.step(), Next::Stop);
+    producer.commit();
+    assert_eq!(
+        journal.sizes().backlog_bytes,
+        0,
+        "nothing is kept for later"
+    );
+    assert!(journal.begin_snapshot_stepped(1).is_err());
+    assert!(journal.close_stepped(&mut writer).is_err());
+    assert_eq!(disk.operations(), operations, "nothing is tried again");
 
-        let operations = disk.operations();
-        assert_eq!(writer.step(), Next::Stop);
-        producer.commit();
-        assert_eq!(
-            journal.sizes().backlog_bytes,
-            0,
-            "nothing is kept for later"
-        );
-        assert!(journal.begin_snapshot_stepped(1).is_err());
-        assert!(journal.close_stepped(&mut writer).is_err());
-        assert_eq!(disk.operations(), operations, "nothing is tried again");
+    // The machine goes down: what was acknowledged is there.
+    disk.restart(&mut Random::new(3));
+    let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert!(rows.rows.contains_key(&b"done"[..]));
+    assert!(!rows.rows.contains_key(&b"not done"[..]));
+}
 
-        // The machine goes down: what was acknowledged is there.
-        disk.restart(&mut Random::new(3));
-        let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
-        assert!(rows.rows.contains_key(&b"done"[..]));
-        assert!(!rows.rows.contains_key(&b"not done"[..]));
+/// What PostgreSQL learnt in 2018: the kernel shows bytes that a sync failed to write, and calls the next sync a success.
+#[test]
+fn what_a_start_finds_after_a_failed_sync_is_written_once_more_before_it_counts() {
+    let disk = ModelDisk::new(1);
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+    producer.append(put(b"k")).unwrap();
+    producer.commit();
+    disk.advance(Duration::from_secs(1));
+    disk.fail_at(1, EIO);
+    assert_eq!(writer.step(), Next::Stop);
+    drop((producer, journal));
+    disk.restart_process();
+    let (journal, _, _) = open(&disk, Fsync::EverySecond);
+    // It was replayed, and clients have read it; now the power fails.
+    std::mem::forget(journal);
+    disk.restart(&mut Random::new(3));
+    let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+    assert!(rows.rows.contains_key(&b"k"[..]));
+}
+
+#[test]
+fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
+    for fsync in [Fsync::Always, Fsync::EverySecond, Fsync::No] {
+        for errno in [ENOSPC, EIO, EROFS] {
+            let disk = ModelDisk::new(1);
+            let (journal, mut writer, mut producer) = open(&disk, fsync);
+            let mut tickets = Vec::new();
+            for n in 0u32..30 {
+                disk.fill((10..20).contains(&n).then_some(errno));
+                tickets.push(producer.append(put(&n.to_be_bytes())).unwrap());
+                producer.commit();
+                let next = writer.step();
+                let done = producer.outcome(tickets[n as usize]) == Outcome::Done;
+                assert_eq!(done, !(10..20).contains(&n), "{n}");
+                match journal.trouble() {
+                    None => assert!(done),
+                    Some((error, _)) => {
+                        assert!(!done);
+                        assert_eq!(error.is_disk_full(), errno == ENOSPC);
+                        assert!(matches!(next, Next::WaitUntil(_)), "{next:?}");
+                        assert!(producer.has_room(), "nobody is to wait to be refused");
+                    }
+                }
+            }
+            assert!(
+                tickets
+                    .iter()
+                    .all(|t| producer.outcome(*t) == Outcome::Done)
+            );
+            drop(producer);
+            journal.close_stepped(&mut writer).unwrap();
+            let mut found = Vec::new();
+            larder_journal::replay(&disk, Path::new("j"), &mut |entry| {
+                if let Entry::Put { key, .. } = entry {
+                    found.push(u32::from_be_bytes(key.try_into().unwrap()));
+                }
+            })
+            .unwrap();
+            assert_eq!(found, (0..30).collect::<Vec<_>>(), "each once, in order");
+        }
     }
 }
 
 #[test]
-fn what_was_handed_over_and_not_tried_is_not_done() {
+fn a_journal_closed_while_its_disk_is_full_says_so() {
     let disk = ModelDisk::new(1);
-    let (journal, mut writer, mut producer) = open(&disk, Fsync::Always);
-    let large = vec![0; 2 << 20];
-    let first = producer
-        .append(Entry::Put {
-            key: b"k",
-            value: &large,
-            deadline_ms: None,
-        })
-        .unwrap();
-    // A rotation between the two: the first is written before it fails, the second is not tried.
-    let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
-    let second = producer.append(put(b"k")).unwrap();
+    let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+    disk.fill(Some(ENOSPC));
+    let ticket = producer.append(put(b"k")).unwrap();
     producer.commit();
-    disk.fail_at(4, EIO);
-    assert_eq!(writer.step(), Next::Stop);
-    assert_eq!(producer.outcome(first), Outcome::Done);
-    assert_eq!(producer.outcome(second), Outcome::NotDone);
-    drop(parts);
-    assert_eq!(maker.step(), SnapshotNext::Ended);
-    assert!(matches!(
-        journal.last_snapshot(),
-        Some(LastSnapshot::Failed(_))
-    ));
+    assert_eq!(producer.outcome(ticket), Outcome::Pending);
+    let told = journal.close_stepped(&mut writer).unwrap_err();
+    assert!(told.is_disk_full(), "{told}");
+    assert_eq!(producer.outcome(ticket), Outcome::Unknown);
+}
+
+/// Descriptors or room for it may be wanting; the log that is open needs neither.
+#[test]
+fn a_log_goes_on_when_the_next_one_cannot_be_made() {
+    for errno in [EMFILE, ENOSPC] {
+        for operation in 1..=4 {
+            let disk = ModelDisk::new(1);
+            let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+            producer.append(put(b"a")).unwrap();
+            producer.commit();
+            let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+            let before = disk.names();
+            // Create, write and sync the next one; sync this one; and end it.
+            match operation {
+                4 => disk.fail_at(5, errno),
+                _ => disk.fail_at(operation, errno),
+            }
+            writer.step();
+            assert!(journal.trouble().is_none() && journal.failure().is_none());
+            assert_eq!(maker.step(), SnapshotNext::Ended);
+            match journal.last_snapshot() {
+                Some(LastSnapshot::Failed(error)) => {
+                    assert!(
+                        error.to_string().contains("no new log can begin"),
+                        "{error}"
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+            drop(parts);
+            if operation < 4 {
+                assert_eq!(disk.names(), before);
+            }
+            let ticket = producer.append(put(b"b")).unwrap();
+            producer.commit();
+            writer.step();
+            assert_eq!(producer.outcome(ticket), Outcome::Done);
+            // The next snapshot is made.
+            let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
+            for mut part in parts {
+                part.add(put(b"a")).unwrap();
+                part.add(put(b"b")).unwrap();
+                part.finish(&mut producer);
+            }
+            writer.step();
+            while maker.step() != SnapshotNext::Ended {}
+            assert_eq!(disk.names(), ["log-0000000002", "snapshot-0000000002"]);
+            drop(producer);
+            journal.close_stepped(&mut writer).unwrap();
+            let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+            assert_eq!(rows.rows.len(), 2);
+        }
+    }
+}
+
+/// Nothing may follow a log's end, so what comes then waits until the next one has its name.
+#[test]
+fn a_log_that_has_ended_waits_for_the_next_ones_name() {
+    for operation in [7, 8] {
+        let disk = ModelDisk::new(1);
+        let (journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
+        producer.append(put(b"a")).unwrap();
+        producer.commit();
+        let (parts, _maker) = journal.begin_snapshot_stepped(1).unwrap();
+        // Create, write, sync; sync, write the end, sync; rename, sync the folder.
+        disk.fail_at(operation, EIO);
+        writer.step();
+        assert!(journal.trouble().is_some());
+        let ticket = producer.append(put(b"b")).unwrap();
+        producer.commit();
+        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        writer.step();
+        assert!(journal.trouble().is_none());
+        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        drop((parts, producer));
+        journal.close_stepped(&mut writer).unwrap();
+        let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
+        assert_eq!((rows.rows.len(), recovery.logs), (2, 2));
+    }
+}
+
+#[test]
+fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
+    for fsync in [Fsync::EverySecond, Fsync::No] {
+        let disk = ModelDisk::new(1);
+        let (journal, mut writer, mut producer) = open(&disk, fsync);
+        let ticket = producer.append(put(b"k")).unwrap();
+        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        // The core writes it itself: the writer's thread is not waited for.
+        producer.commit();
+        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        assert_eq!(producer.durable().0, 0);
+        // But not while a sync is on its way, which may hold a write up.
+        let mut syncer = writer.split_syncs();
+        producer.append(put(b"l")).unwrap();
+        producer.commit();
+        disk.advance(Duration::from_secs(1));
+        let (parts, _maker) = journal.begin_snapshot_stepped(1).unwrap();
+        for part in parts {
+            part.finish(&mut producer);
+        }
+        writer.step();
+        let second = producer.append(put(b"m")).unwrap();
+        producer.commit();
+        assert_eq!(producer.outcome(second), Outcome::Pending);
+        writer.step();
+        assert_eq!(producer.outcome(second), Outcome::Done);
+        assert!(syncer.step());
+        assert!(producer.durable() < second, "the sync had begun before it");
+        let third = producer.append(put(b"n")).unwrap();
+        producer.commit();
+        assert_eq!(producer.outcome(third), Outcome::Done);
+        // Killed now, nothing is lost.
+        std::mem::forget(journal);
+        disk.restart_process();
+        let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
+        assert_eq!(rows.rows.len(), 4);
+    }
 }
 
 #[test]
@@ -156,11 +314,15 @@ fn a_failure_at_any_operation_loses_nothing_acknowledged() {
                     maker.step();
                 }
             }
+            writer.step();
             stopped += u64::from(journal.failure().is_some());
             let acknowledged = tickets
                 .iter()
                 .filter(|ticket| producer.outcome(**ticket) == Outcome::Done)
                 .count();
+            if journal.failure().is_none() {
+                assert_eq!(acknowledged, 60, "operation {operation}");
+            }
             std::mem::forget(journal);
             disk.restart(&mut Random::new(operation));
             let (rows, _) = Rows::replayed(&disk, Path::new("j")).unwrap();
@@ -173,7 +335,7 @@ fn a_failure_at_any_operation_loses_nothing_acknowledged() {
             }
         }
     }
-    assert!(stopped > 100, "{stopped} runs met the failure in the log");
+    assert!(stopped > 50, "{stopped} runs met a failed sync of the log");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod damage;
+mod descriptors;
 mod failing;
 mod golden;
 mod kills;

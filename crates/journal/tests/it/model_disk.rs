@@ -3,7 +3,7 @@
 //! Bytes that were not synced may survive a crash or not, piece by piece, in any order; so may
 //! changes of names before their folder's sync, each whole or not at all. Operations can be made
 //! to fail: once (an I/O error; then what a failed sync should have written is lost for good, and
-//! the next sync says nothing of it), or for ever (the machine has crashed).
+//! the next sync says nothing of it), while the disk is full (what takes room), or for ever (the machine has crashed).
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ struct Model {
     operations: u64,
     crash_at: Option<u64>,
     fail_at: Option<(u64, i32)>,
+    /// What takes room fails with this error.
+    full: Option<i32>,
     /// Operations before the last crash go on failing for those who hold files from then.
     generation: u64,
     crashed: bool,
@@ -109,6 +111,11 @@ impl ModelDisk {
     pub fn fail_at(&self, operation: u64, errno: i32) {
         let mut model = self.model();
         model.fail_at = Some((model.operations + operation, errno));
+    }
+
+    /// Until it is `None`, new files and writes fail with this error, the latter after any part of their bytes.
+    pub fn fill(&self, errno: Option<i32>) {
+        self.model().full = errno;
     }
 
     pub fn operations(&self) -> u64 {
@@ -243,6 +250,7 @@ impl Model {
         self.crashed = false;
         self.crash_at = None;
         self.fail_at = None;
+        self.full = None;
     }
 
     /// Counts an operation that changes something.
@@ -302,6 +310,9 @@ impl Disk for ModelDisk {
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut model = self.model();
+        if let Some(errno) = model.full {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
         let generation = model.generation;
         // A file that is emptied and a new one differ in nothing that a journal relies on.
         let inode = model.inodes.len();
@@ -370,9 +381,12 @@ impl Disk for ModelDisk {
 }
 
 impl ModelFile {
-    fn change(&mut self, change: Change) -> io::Result<()> {
+    fn change(&self, change: Change) -> io::Result<()> {
         let mut model = self.disk.model();
-        let passed = model.pass(self.generation)?;
+        let mut passed = model.pass(self.generation)?;
+        if let (Passed::Done, Some(errno), Change::Write(..)) = (&passed, model.full, &change) {
+            passed = Passed::Failed(io::Error::from_raw_os_error(errno));
+        }
         let change = match (&passed, change) {
             // A write that fails may have written any beginning of its bytes.
             (Passed::Failed(_), Change::Write(offset, mut bytes)) => {
@@ -392,7 +406,7 @@ impl ModelFile {
 }
 
 impl DiskFile for ModelFile {
-    fn write_at(&mut self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         self.change(Change::Write(offset, parts.concat()))
     }
 
@@ -409,11 +423,11 @@ impl DiskFile for ModelFile {
         Ok(self.disk.model().inodes[self.inode].seen.len() as u64)
     }
 
-    fn truncate(&mut self, size: u64) -> io::Result<()> {
+    fn truncate(&self, size: u64) -> io::Result<()> {
         self.change(Change::Truncate(size))
     }
 
-    fn sync(&mut self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         let mut model = self.disk.model();
         model.syncs += 1;
         let passed = model.pass(self.generation)?;

@@ -1,0 +1,419 @@
+//! The log that is being written: frames at its end, and what of it is durable.
+//!
+//! Whoever holds its lock writes, and takes from the queue what it writes: so the log has the order of the queue. That is the
+//! writer's thread, or a core at the end of its turn (`producer`).
+//!
+//! 1. An entry is called written only after a write of its frame, and of all before it, returned well; and durable only
+//!    after a sync of its log that began afterwards did, and so did those of every log before.
+//! 2. A frame's `synced` is never more than what is durable when it is written.
+//! 3. After a failed write the bytes behind `end` may be anything. What was to be written is held, in its order, and nothing
+//!    is written before they are cut off. So an entry is in the log once, and none is behind one that is missing.
+//! 4. After a failed sync of a log nothing is written and no sync tried: the kernel may have dropped what it could not
+//!    write, and then a second sync succeeds and means nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::disk::DiskFile;
+use crate::error::{Error, Failure};
+use crate::fault::fault_point;
+use crate::folder::{log_path, place_log, prepare_log};
+use crate::format::{
+    FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, FileKind, FrameHeader, FrameKind,
+};
+use crate::journal::Fsync;
+use crate::recover::end_frame;
+use crate::shared::{Item, ProducerMark, Shared, State};
+
+/// A spare buffer that is larger than this is given back.
+const SPARE_BYTES_MAX: usize = 4 << 20;
+const SPARES_MAX: usize = 4;
+
+pub(crate) struct Log {
+    file: Arc<dyn DiskFile>,
+    header: FileHeader,
+    /// Where the next frame goes.
+    end: u64,
+    /// How many bytes of the file are durable.
+    synced: u64,
+    next_sequence: u64,
+    /// Since when there are entries that no sync covers, or one that has begun will.
+    unsynced_since: Option<Duration>,
+    /// Written, and neither durable nor covered by a sync that has begun.
+    unsynced: Vec<(Arc<ProducerMark>, u64)>,
+    /// Taken from the queue and not done yet.
+    held: VecDeque<Item>,
+    /// A write failed (invariant 3).
+    torn: bool,
+    /// This log is sealed, and the next one has yet to get its name.
+    next: Option<(Box<dyn DiskFile>, FileHeader)>,
+}
+
+/// What went wrong, and whether the log may go on.
+pub(crate) enum Trouble {
+    /// Nothing that was called written is in doubt; to be tried again.
+    Passing(Error),
+    /// A sync failed (invariant 4).
+    Lasting(Error),
+}
+
+/// A sync that is to be made while others write.
+pub(crate) struct SyncJob {
+    file: Arc<dyn DiskFile>,
+    number: u64,
+    end: u64,
+    next_sequence: u64,
+    marks: Vec<(Arc<ProducerMark>, u64)>,
+    /// The newest request that it answers, or 0.
+    request: u64,
+}
+
+impl Log {
+    pub fn new(file: Box<dyn DiskFile>, header: FileHeader) -> Log {
+        Log {
+            file: file.into(),
+            header,
+            end: FILE_HEADER_SIZE as u64,
+            synced: FILE_HEADER_SIZE as u64,
+            next_sequence: header.first_sequence,
+            unsynced_since: None,
+            unsynced: Vec::new(),
+            held: VecDeque::new(),
+            torn: false,
+            next: None,
+        }
+    }
+
+    pub fn unsynced_since(&self) -> Option<Duration> {
+        self.unsynced_since
+    }
+
+    pub fn is_unsynced(&self) -> bool {
+        !self.unsynced.is_empty()
+    }
+
+    /// Takes from the queue: all, or only the groups at its front. Says whether the wait for a sync begins with it.
+    pub fn take(&mut self, state: &mut State, all: bool) -> bool {
+        let since = state.queue_since.take();
+        let begins = self.unsynced_since.is_none() && since.is_some();
+        self.unsynced_since = self.unsynced_since.or(since);
+        if all {
+            self.held.append(&mut state.queue);
+            return begins;
+        }
+        while let Some(Item::Group(_)) = state.queue.front() {
+            self.held.extend(state.queue.pop_front());
+        }
+        begins
+    }
+
+    /// Does what is held, in order, but for requests to sync: gives the newest one.
+    ///
+    /// # Errors
+    /// What could not be done is still held.
+    pub fn advance(
+        &mut self,
+        shared: &Shared,
+        own: Option<&Arc<ProducerMark>>,
+    ) -> Result<u64, Trouble> {
+        let mut request = 0;
+        while let Some(first) = self.held.front() {
+            match *first {
+                Item::Group(_) => {
+                    self.write(shared, own).map_err(Trouble::Passing)?;
+                }
+                Item::Sync(number) => {
+                    request = number;
+                    self.held.pop_front();
+                }
+                Item::Rotate(number) => {
+                    let rotated = self.rotate(shared)?;
+                    self.held.pop_front();
+                    let mut state = shared.state();
+                    state.rotation = (number, rotated.map_err(Arc::new));
+                    if state.waiting > 0 {
+                        shared.progress.notify_all();
+                    }
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    /// Writes the groups at the front as frames, all at once.
+    fn write(&mut self, shared: &Shared, own: Option<&Arc<ProducerMark>>) -> Result<(), Error> {
+        if self.torn {
+            self.file
+                .truncate(self.end)
+                .map_err(|error| self.failed(shared, "cut back", error))?;
+            self.torn = false;
+        }
+        let groups = || {
+            self.held.iter().map_while(|item| match item {
+                Item::Group(group) => Some(group),
+                _ => None,
+            })
+        };
+        let mut headers: Vec<[u8; FRAME_HEADER_SIZE]> = Vec::with_capacity(self.held.len());
+        let (mut at, mut sequence, mut bodies) = (self.end, self.next_sequence, 0);
+        for group in groups() {
+            let frame = FrameHeader::of(
+                FrameKind::Entries,
+                sequence,
+                group.entries,
+                self.synced,
+                &group.body,
+                self.header.id,
+                at,
+            );
+            headers.push(frame.encode(self.header.id, at));
+            at += frame.frame_size();
+            sequence += u64::from(group.entries);
+            bodies += group.body.len() as u64;
+        }
+        for (mark, last) in groups().flat_map(|group| &group.marks) {
+            mark.attempted.store(*last, Ordering::Release);
+        }
+        let parts: Vec<&[u8]> = headers
+            .iter()
+            .zip(groups())
+            .flat_map(|(header, group)| [&header[..], &group.body[..]])
+            .collect();
+        let count = headers.len();
+        if let Err(error) = self.file.write_at(self.end, &parts) {
+            self.torn = true;
+            return Err(self.failed(shared, "write", error));
+        }
+        fault_point("journal.written");
+        shared.log_bytes.fetch_add(at - self.end, Ordering::Relaxed);
+        self.end = at;
+        self.next_sequence = sequence;
+        self.wrote(shared, count, own);
+        // A stop may have come between, and have set it to 0.
+        let _ = shared
+            .backlog_bytes
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |bytes| {
+                Some(bytes.saturating_sub(bodies))
+            });
+        shared.room_again();
+        Ok(())
+    }
+
+    /// Says of the first `count` groups that they are written.
+    fn wrote(&mut self, shared: &Shared, count: usize, own: Option<&Arc<ProducerMark>>) {
+        let mut spare = Vec::new();
+        let mut called: Vec<Arc<ProducerMark>> = Vec::new();
+        for item in self.held.drain(..count) {
+            let Item::Group(group) = item else { continue };
+            for (mark, last) in group.marks {
+                mark.written.store(last, Ordering::Release);
+                let is_same = |other: &Arc<ProducerMark>| Arc::ptr_eq(other, &mark);
+                if shared.options.fsync != Fsync::Always
+                    && !own.is_some_and(is_same)
+                    && !called.iter().any(is_same)
+                {
+                    called.push(mark.clone());
+                }
+                match self.unsynced.iter_mut().find(|(other, _)| is_same(other)) {
+                    Some((_, unsynced)) => *unsynced = last,
+                    None => self.unsynced.push((mark, last)),
+                }
+            }
+            if group.body.capacity() <= SPARE_BYTES_MAX && spare.len() < SPARES_MAX {
+                spare.push(group.body);
+            }
+        }
+        spare.iter_mut().for_each(Vec::clear);
+        let mut state = shared.state();
+        while state.spare.len() < SPARES_MAX
+            && let Some(body) = spare.pop()
+        {
+            state.spare.push(body);
+        }
+        drop(state);
+        for mark in called {
+            (mark.waker)();
+        }
+    }
+
+    /// Begins to make everything written durable. `request` is the newest sync request that this answers, or 0.
+    pub fn begin_sync(&mut self, request: u64) -> SyncJob {
+        self.unsynced_since = None;
+        SyncJob {
+            file: self.file.clone(),
+            number: self.header.number,
+            end: self.end,
+            next_sequence: self.next_sequence,
+            marks: std::mem::take(&mut self.unsynced),
+            request,
+        }
+    }
+
+    /// Says what is durable now.
+    pub fn end_sync(&mut self, shared: &Shared, job: SyncJob) {
+        if job.number == self.header.number {
+            self.synced = self.synced.max(job.end);
+        }
+        for (mark, last) in &job.marks {
+            mark.durable.fetch_max(*last, Ordering::AcqRel);
+        }
+        {
+            let mut state = shared.state();
+            state.durable_sequence = state.durable_sequence.max(job.next_sequence - 1);
+            state.syncs_done = state.syncs_done.max(job.request);
+            shared.set_unsynced_since(self.unsynced_since.or(state.queue_since));
+            if state.waiting > 0 {
+                shared.progress.notify_all();
+            }
+        }
+        if shared.options.fsync == Fsync::Always {
+            for (mark, _) in &job.marks {
+                (mark.waker)();
+            }
+        }
+        shared.room_again();
+    }
+
+    /// Makes everything written durable, and says so.
+    pub fn sync(&mut self, shared: &Shared, request: u64) -> Result<(), Trouble> {
+        let job = self.begin_sync(request);
+        if self.synced < self.end {
+            job.run(shared).map_err(Trouble::Lasting)?;
+        }
+        self.end_sync(shared, job);
+        Ok(())
+    }
+
+    /// Ends this log; everything in it is durable then.
+    pub fn seal(&mut self, shared: &Shared) -> Result<(), Trouble> {
+        self.sync(shared, 0)?;
+        if self.torn {
+            let cut = self.file.truncate(self.end);
+            cut.map_err(|error| Trouble::Passing(self.failed(shared, "cut back", error)))?;
+            self.torn = false;
+        }
+        let end = end_frame(&self.header, self.next_sequence, self.end);
+        if let Err(error) = self.file.write_at(self.end, &[&end]) {
+            self.torn = true;
+            return Err(Trouble::Passing(self.failed(shared, "write", error)));
+        }
+        self.file
+            .sync()
+            .map_err(|error| Trouble::Lasting(self.failed(shared, "sync", error)))?;
+        self.end += end.len() as u64;
+        self.synced = self.end;
+        shared
+            .log_bytes
+            .fetch_add(end.len() as u64, Ordering::Relaxed);
+        fault_point("journal.sealed");
+        Ok(())
+    }
+
+    /// Ends this log and begins the next one; its number. `Ok(Err(_))`: that cannot be, and this log goes on.
+    fn rotate(&mut self, shared: &Shared) -> Result<Result<u64, Error>, Trouble> {
+        if self.next.is_none() {
+            // Before this log ends: without a descriptor or room for the next one it goes on.
+            let disk = shared.disk.as_ref();
+            let id = disk.new_id();
+            let prepared = id
+                .map_err(Error::io("get a random number for", &shared.folder))
+                .and_then(|id| {
+                    let header = FileHeader {
+                        kind: FileKind::Log,
+                        journal: self.header.journal,
+                        number: self.header.number + 1,
+                        first_sequence: self.next_sequence,
+                        id,
+                    };
+                    Ok((prepare_log(disk, &shared.folder, &header)?, header))
+                });
+            let next = match prepared {
+                Ok(next) => next,
+                Err(error) => return Ok(Err(error)),
+            };
+            match self.seal(shared) {
+                Ok(()) => self.next = Some(next),
+                Err(Trouble::Passing(error)) => return Ok(Err(error)),
+                Err(lasting) => return Err(lasting),
+            }
+        }
+        // From here on there is no way back: nothing may be behind a log's end.
+        let number = self.header.number + 1;
+        place_log(shared.disk.as_ref(), &shared.folder, number).map_err(Trouble::Passing)?;
+        let Some((file, header)) = self.next.take() else {
+            return Ok(Ok(number));
+        };
+        (self.file, self.header) = (file.into(), header);
+        fault_point("journal.rotated");
+        self.end = FILE_HEADER_SIZE as u64;
+        self.synced = self.end;
+        shared
+            .rotated_bytes
+            .store(shared.log_bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        shared.logs.fetch_add(1, Ordering::Relaxed);
+        let mut state = shared.state();
+        state.newest_log = number;
+        state.newest_log_first = self.next_sequence;
+        Ok(Ok(number))
+    }
+
+    fn failed(&self, shared: &Shared, action: &'static str, error: std::io::Error) -> Error {
+        Error::io(action, &log_path(&shared.folder, self.header.number))(error)
+    }
+}
+
+impl SyncJob {
+    /// # Errors
+    /// [`Error::Io`]: nothing more of this log can be trusted.
+    pub fn run(&self, shared: &Shared) -> Result<(), Error> {
+        let path = log_path(&shared.folder, self.number);
+        self.file.sync().map_err(Error::io("sync", &path))?;
+        fault_point("journal.synced");
+        Ok(())
+    }
+}
+
+/// So many bytes a core writes itself; more it leaves to the writer's thread.
+pub(crate) const OWN_BYTES_MAX: u64 = 256 << 10;
+/// A write by a core that took so long...
+const SLOW: Duration = Duration::from_millis(2);
+/// ... has all cores leave writes to the writer's thread for this time.
+const LEAVE_FOR: Duration = Duration::from_millis(100);
+
+impl Shared {
+    /// A core writes what is at the front of the queue, if nobody else is writing and the disk was quick of late; else the
+    /// writer's thread is called. `own` need not be called.
+    pub fn write_here(&self, own: &Arc<ProducerMark>) {
+        let Ok(mut log) = self.log.try_lock() else {
+            return self.call_writer(&mut self.state());
+        };
+        if self.troubled.load(Ordering::Acquire) {
+            // It is the writer who tries again.
+            return;
+        }
+        let begun = self.disk.now();
+        let mut state = self.state();
+        let begins = log.take(&mut state, false);
+        let mut calls = begins && self.options.fsync == Fsync::EverySecond;
+        drop(state);
+        match log.advance(self, Some(own)) {
+            Ok(_) => {}
+            Err(Trouble::Passing(error)) => {
+                self.begin_trouble(error);
+                calls = true;
+            }
+            Err(Trouble::Lasting(error)) => self.stop(Failure::Failed(error)),
+        }
+        drop(log);
+        let ended = self.disk.now();
+        if ended - begun > SLOW {
+            self.leave_until
+                .store((ended + LEAVE_FOR).as_nanos() as u64, Ordering::Relaxed);
+        }
+        if calls {
+            self.call_writer(&mut self.state());
+        }
+    }
+}
