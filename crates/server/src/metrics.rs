@@ -254,6 +254,11 @@ impl Scrape {
                 "Changes that wait to be written to the log",
                 figures.backlog_bytes,
             ),
+            (
+                "tables_writes_refused",
+                "1 while tables take no writes because their journal cannot be written",
+                u64::from(self.0.tables.refusal().is_some()),
+            ),
         ];
         for (name, help, value) in sums {
             gauge(encoder, name, help, value)?;

@@ -185,7 +185,7 @@ sections! {
     }
     /// Tables and joins: their memory, and when writes are durable.
     tables: TablesSection {
-        /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. As Redis's appendfsync.
+        /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. Under all three the system has it before it is answered, so a process that dies loses nothing that was answered; a machine that dies loses nothing under `always`, at most the last second under `everysec`, and what the system had not written under `no`. As Redis's appendfsync; docs/guide/joins.md has the details.
         fsync: String = "everysec".to_owned(), "";
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";

@@ -113,12 +113,13 @@ async fn openapi() -> impl IntoResponse {
 
 /// Answered to everyone, but names of stores only to those who know the password.
 async fn ready(State(shared): Server, headers: HeaderMap) -> Response {
-    let damaged = shared.stores.not_ready();
-    if damaged.is_empty() {
+    let mut reasons = shared.stores.not_ready();
+    reasons.extend(shared.tables.refusal().map(|(_, why)| why));
+    if reasons.is_empty() {
         return "ready\n".into_response();
     }
     let reasons = match shared.password().check(&headers) {
-        Ok(()) => damaged.join("\n") + "\n",
+        Ok(()) => reasons.join("\n") + "\n",
         Err(_) => "not ready; with the password the answer says why\n".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()

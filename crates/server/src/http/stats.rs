@@ -84,6 +84,7 @@ pub async fn stats(State(shared): State<Arc<Shared>>) -> Json<Value> {
         "all": describe(Which::All),
         "stores": stores,
         "commands": commands,
+        "tables_refuse_writes": shared.tables.refusal().map(|(_, why)| why),
     }))
 }
 

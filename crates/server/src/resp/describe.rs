@@ -381,6 +381,10 @@ fn info_stores(_: &State, snapshot: &Snapshot) -> String {
 fn info_tables(state: &State, _: &Snapshot) -> String {
     let figures = state.core.shared.tables.figures();
     let config = &state.core.shared.config.tables;
+    let writes = match state.core.shared.tables.refusal() {
+        None => "ok".to_owned(),
+        Some((_, why)) => format!("refused: {}", why.replace(char::is_control, " ")),
+    };
     let mut text = lines(&[
         ("tables_rows", &figures.rows),
         ("tables_memory_bytes", &figures.memory_bytes),
@@ -388,6 +392,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         ("tables_fsync", &config.fsync),
         ("tables_log_bytes", &figures.log_bytes),
         ("tables_snapshot_bytes", &figures.snapshot_bytes),
+        ("tables_writes", &writes),
     ]);
     for table in figures.tables.iter().filter(|table| !table.computed) {
         // Without the separator; a name may hold anything but a separator.

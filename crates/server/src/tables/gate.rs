@@ -1,16 +1,21 @@
-//! What a connection's replies wait for before they leave.
+//! What a connection's replies wait for before they leave: that its writes are where a crash of the process, or under
+//! `always` of the machine, does not reach them, and that outputs reflect them.
 
 use std::io;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use larder_journal::{Outcome, Ticket};
 
 use super::Tables;
 
+/// So long a reply is held back while the journal cannot be written.
+const TROUBLE_MAX: Duration = Duration::from_secs(5);
+
 /// Nothing, at first. It covers all replies of a connection, so that they leave in order.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// This must be on disk.
+    /// The journal must have this, as `tables.fsync` says.
     pub(super) ticket: Option<Ticket>,
     /// Outputs must reflect this change.
     pub(super) change: Option<u64>,
@@ -49,11 +54,14 @@ impl Tables {
                         gate.ticket = None;
                         false
                     }
-                    Outcome::Pending => false,
+                    // It is held in memory and may be written yet, but the client is not to wait for ever.
+                    Outcome::Pending => self.troubled_for() > TROUBLE_MAX,
                     Outcome::Unknown | Outcome::NotDone => true,
                 });
         if lost {
-            return Poll::Ready(Err(io::Error::other("the journal has stopped")));
+            return Poll::Ready(Err(io::Error::other(
+                "the journal could not be written; whether this write is kept is unknown",
+            )));
         }
         if let Some(change) = gate.change
             && self.engine.borrow().is_done(change)

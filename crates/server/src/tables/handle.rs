@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Tables;
 use super::source::News;
+use super::{Refusal, Tables};
 use crate::error::Error;
 use crate::resp::{Cursors, Requests};
 
@@ -96,6 +96,8 @@ pub struct TablesHandle {
     figures: Mutex<Vec<Figures>>,
     /// What the engines take, for their share of the limit.
     pub(super) used_bytes: Vec<AtomicU64>,
+    /// Why no writes are taken.
+    refusal: Mutex<Option<Refusal>>,
     /// Positions of SCAN in tables.
     cursors: Mutex<Cursors>,
     /// There are tables that are kept in PostgreSQL.
@@ -115,6 +117,7 @@ impl TablesHandle {
             receivers: Mutex::new(receivers),
             figures: Mutex::new(vec![Figures::default(); cores]),
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
+            refusal: Mutex::default(),
             cursors: Mutex::default(),
             follows,
             serving: AtomicUsize::new(cores),
@@ -248,6 +251,15 @@ impl TablesHandle {
 
     pub(super) fn set_figures(&self, core: usize, new: Figures) {
         locked(&self.figures)[core] = new;
+    }
+
+    /// Why no writes are taken, if none are.
+    pub fn refusal(&self) -> Option<Refusal> {
+        locked(&self.refusal).clone()
+    }
+
+    pub(super) fn set_refusal(&self, refusal: Option<Refusal>) {
+        *locked(&self.refusal) = refusal;
     }
 
     pub fn cursors(&self) -> MutexGuard<'_, Cursors> {

@@ -6,14 +6,15 @@
 //!  HTTP, metrics              ── TablesHandle::call ──► a task on a core
 //! ```
 //!
-//! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back. Where there are several cores,
+//! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
 //! `shards` has what their engines say to one another, and `pause` makes them do something as one; where there is one,
 //! neither costs anything. `source` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
 //! 2. What changed the engine is in the journal's buffer before anything else is done to the engine, in the same order.
-//! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and under `always` they are on disk.
+//! 3. A reply leaves when its gate is open: the outputs of its writes are fresh, and the writes are handed to the system, under
+//!    `always` on disk. A core hands over at the end of a turn what all its connections have written in it.
 //! 4. A long answer that is still to be sent is of the moment when its command was executed: its
 //!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
@@ -21,6 +22,7 @@ mod gate;
 mod handle;
 mod open;
 mod pause;
+mod refusal;
 mod shards;
 mod snapshot;
 pub mod source;
@@ -72,14 +74,13 @@ pub struct Tables {
     engine: RefCell<Engine>,
     producer: RefCell<Producer>,
     journal: Arc<Journal>,
-    is_always: bool,
     /// Called by the journal's threads, and when something waits to be handed to it.
     called: Arc<Notify>,
     uncommitted: Cell<bool>,
     /// Sessions whose gate is closed.
     waiting: RefCell<Vec<Waker>>,
-    /// Why writes are refused.
-    stopped: RefCell<Option<String>>,
+    /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
+    refuses: RefCell<Option<Refusal>>,
     now: Cell<u64>,
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
@@ -159,13 +160,13 @@ impl Tables {
     /// Changes tables. `gate` then waits for what the answer waits for.
     ///
     /// # Errors
-    /// Those of `change`, and that the journal has stopped: then nothing was changed, or nobody knows.
+    /// Those of `change`, and that the journal cannot be written: then nothing was changed, or, once it has stopped, nobody knows.
     pub fn write<T>(
         &self,
         gate: &mut Gate,
         change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
     ) -> Result<T, Refusal> {
-        self.refuse_stopped()?;
+        self.take_writes()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let changed = change(&mut engine, now).map_err(|refusal| self.with_limit(refusal));
@@ -258,36 +259,15 @@ impl Tables {
         };
         match appended {
             Ok(ticket) => {
-                if self.is_always {
-                    gate.ticket = Some(ticket);
-                }
+                gate.ticket = Some(ticket);
                 self.call();
                 Ok(())
             }
             Err(error) => {
-                let why = format!(
-                    "the journal of the tables has stopped: {error}; whether this write is kept is unknown"
-                );
-                self.stop(&why);
+                let why = format!("{error}; whether this write is kept is unknown");
+                self.learn_of_refusal();
                 Err((Code::Io, why))
             }
-        }
-    }
-
-    fn refuse_stopped(&self) -> Result<(), Refusal> {
-        match &*self.stopped.borrow() {
-            None => Ok(()),
-            Some(why) => Err((Code::Io, why.clone())),
-        }
-    }
-
-    fn stop(&self, why: &str) {
-        let mut stopped = self.stopped.borrow_mut();
-        if stopped.is_none() {
-            tracing::error!("{why}");
-            *stopped = Some(format!(
-                "tables take no writes, the journal has stopped: {why}; mend the disk and restart"
-            ));
         }
     }
 
@@ -348,9 +328,7 @@ impl Tables {
                 self.uncommitted.set(false);
                 let mut more = self.exchange();
                 self.commit();
-                if let Some(failure) = self.journal.failure() {
-                    self.stop(&format!("{failure:?}"));
-                }
+                self.learn_of_refusal();
                 more |= self.engine.borrow_mut().step(STEP_ROWS);
                 more |= self.expire_some();
                 self.acknowledge();
@@ -377,6 +355,10 @@ impl Tables {
                 self.read(|_, _| ());
             }
             self.publish_figures();
+            if self.refuses.borrow().is_some() {
+                // Replies that are held back are not for ever.
+                self.call();
+            }
             if self.index == 0 && self.journal.wants_snapshot() {
                 self.snapshot().await;
             }
@@ -402,7 +384,7 @@ impl Tables {
         );
     }
 
-    /// Hands over what was written. The journal writes and syncs it when the tables are dropped.
+    /// Hands over what was written. The journal syncs it when the tables are dropped.
     pub fn commit(&self) {
         self.producer.borrow_mut().commit();
     }

@@ -11,6 +11,8 @@ use larder_server::Server;
 
 const DATA: &str = "TEST_SERVER_DATA";
 const PORT: &str = "TEST_SERVER_PORT";
+const FSYNC: &str = "TEST_SERVER_FSYNC";
+const THREADS: &str = "TEST_SERVER_THREADS";
 const READY: &str = "the server is ready";
 
 /// Not a test by itself: nothing, unless a test started it.
@@ -23,8 +25,9 @@ fn a_server_that_can_be_killed() {
     config.server.data = data.into();
     config.server.resp = format!("127.0.0.1:{port}");
     config.server.http = "127.0.0.1:0".to_owned();
-    config.server.threads = 2;
-    config.tables.fsync = "always".to_owned();
+    let set = |name: &str| std::env::var(name).expect("set");
+    config.server.threads = set(THREADS).parse().expect("a number");
+    config.tables.fsync = set(FSYNC);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -36,15 +39,21 @@ fn a_server_that_can_be_killed() {
     runtime.block_on(server.stop());
 }
 
-/// Two serving threads; every acknowledged write is on disk.
 pub struct Killable {
     pub child: Option<Child>,
     pub port: u16,
     data: PathBuf,
+    fsync: String,
+    pub threads: u32,
 }
 
 impl Killable {
+    /// Two serving threads; every acknowledged write is on disk.
     pub fn start(data: &Path) -> Killable {
+        Killable::start_with(data, "always", 2)
+    }
+
+    pub fn start_with(data: &Path, fsync: &str, threads: u32) -> Killable {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         drop(listener);
@@ -52,6 +61,8 @@ impl Killable {
             child: None,
             port,
             data: data.to_owned(),
+            fsync: fsync.to_owned(),
+            threads,
         };
         server.start_again();
         server
@@ -63,6 +74,8 @@ impl Killable {
             .arg("killable::a_server_that_can_be_killed")
             .env(DATA, &self.data)
             .env(PORT, self.port.to_string())
+            .env(FSYNC, &self.fsync)
+            .env(THREADS, self.threads.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

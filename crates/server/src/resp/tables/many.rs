@@ -173,6 +173,10 @@ impl Coordinator {
             let mut incoming = self.ask(core, bytes.to_vec(), self.mode());
             return incoming.reply().await.ok_or_else(gone);
         }
+        if command.has_flag("write") && self.ticket.is_none() {
+            // Before the cores pause: then all take part.
+            self.core.tables.take_writes()?;
+        }
         match command.id {
             Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
                 self.of_one_moment(command, bytes, request).await
@@ -487,6 +491,7 @@ pub(crate) async fn define_everywhere(
     if definition.is_none() {
         prepare_drop(&tables, name).await;
     }
+    tables.take_writes()?;
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
     let defined = define(&tables, Some(paused.ticket), name, definition).await;
     paused.finish(&tables, gate).await?;

@@ -40,6 +40,12 @@ impl Coordinator {
         if let Some(refused) = self.read_ahead(requests).await? {
             return Ok(refused);
         }
+        if requests
+            .iter()
+            .any(|queued| queued.command.has_flag("write"))
+        {
+            self.core.tables.take_writes()?;
+        }
         if let Some(parts) = self.by_core(requests) {
             return self.parts(parts).await;
         }

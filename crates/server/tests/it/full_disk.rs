@@ -1,0 +1,131 @@
+//! A disk that is full for a moment: writes are refused, everything says so, and all clears by itself when there is room.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::resp::Client;
+use crate::support::TestServer;
+
+/// A file system of its own in memory, unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None` where this user may not mount.
+    fn mount(path: &Path) -> Option<SmallDisk> {
+        fs::create_dir(path).expect("a folder");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=4m", "larder-test"])
+            .arg(path)
+            .output()
+            .is_ok_and(|output| output.status.success());
+        mounted.then(|| SmallDisk(path.to_owned()))
+    }
+
+    fn fill(&self) {
+        fs::write(self.0.join("filler"), vec![0; 8 << 20]).expect_err("it is full then");
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.0.join("filler")).expect("removed");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+/// Until it is so; what is waited for comes by itself.
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
+    for (threads, fsync) in [(1, "everysec"), (2, "always")] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(disk) = SmallDisk::mount(&folder.path().join("disk")) else {
+            eprintln!("skipped: cannot mount a small file system here (it takes root)");
+            return;
+        };
+        let mut server = TestServer::with(|config| {
+            config.server.data = disk.0.join("data");
+            config.server.threads = threads;
+            config.tables.fsync = fsync.to_owned();
+        });
+        let mut held = Client::connect(&server);
+        let mut other = Client::connect(&server);
+        for n in 0..20 {
+            held.send(format!("SET t|{n} before\r\n").as_bytes());
+            assert_eq!(held.reply(), "+OK");
+        }
+        disk.fill();
+        // Larger than what is left of the last block: it is executed, and its reply waits.
+        held.send(format!("SET t|held {}\r\n", "x".repeat(20_000)).as_bytes());
+        wait_until("not ready", || server.get("/readyz").0 == 503);
+
+        let why = "tables take no writes at present: cannot write";
+        let (_, told) = server.get("/readyz");
+        let told = told.as_str().expect("text").to_owned();
+        assert!(told.starts_with(why), "{told}");
+        assert!(
+            told.contains("the disk is full; free space there"),
+            "{told}"
+        );
+        for request in [
+            "SET t|refused 1",
+            "DEL t|1",
+            "INCR t|refused",
+            "MSET t|refused 1 u|refused 1",
+            "JOIN.CREATE j \"o|<a> = copy t|<a>\"",
+        ] {
+            // Another core may learn of it a moment later, and what it executes then waits; not here.
+            other.send(format!("{request}\r\n").as_bytes());
+            let reply = other.reply();
+            assert!(reply.starts_with(&format!("-DISKFULL {why}")), "{reply}");
+        }
+        other.send(b"MULTI\r\nSET t|refused 1\r\nSET u|refused 1\r\nEXEC\r\n");
+        let replies: Vec<String> = (0..4).map(|_| other.reply()).collect();
+        assert!(replies[3].contains("-DISKFULL "), "{replies:?}");
+        other.send(b"GET t|1\r\n");
+        assert_eq!(other.reply(), "$6|before", "reads go on");
+        other.send(b"INFO tables\r\n");
+        let info = other.reply();
+        assert!(
+            info.contains("tables_writes:refused: tables take"),
+            "{info}"
+        );
+        let gauge = |server: &TestServer| {
+            let (_, metrics) = server.get("/metrics");
+            let metrics = metrics.as_str().expect("text").to_owned();
+            let mut lines = metrics.lines();
+            let line = lines.find(|line| line.starts_with("larder_tables_writes_refused "));
+            line.expect("the gauge").to_owned()
+        };
+        assert!(gauge(&server).ends_with(" 1"));
+        let (_, stats) = server.get("/v1/stats");
+        assert!(stats["tables_refuse_writes"].is_string(), "{stats}");
+
+        disk.free();
+        assert_eq!(held.reply(), "+OK", "it was held, not lost");
+        wait_until("ready again", || server.get("/readyz").0 == 200);
+        assert!(gauge(&server).ends_with(" 0"));
+        let (_, stats) = server.get("/v1/stats");
+        assert!(stats["tables_refuse_writes"].is_null(), "{stats}");
+        other.send(b"SET t|after 1\r\n");
+        assert_eq!(other.reply(), "+OK");
+
+        server.restart(|_| {});
+        let mut client = Client::connect(&server);
+        client.send(b"RANGECOUNT t| t}\r\nSTRLEN t|held\r\nEXISTS t|refused u|refused\r\n");
+        let replies: Vec<String> = (0..3).map(|_| client.reply()).collect();
+        assert_eq!(replies, [":22", ":20000", ":0"]);
+    }
+}
