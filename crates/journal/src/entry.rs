@@ -4,6 +4,9 @@
 //!    (An increment is logged as the value that came of it.) Snapshots rely on that.
 //! 2. One entry has one spelling: what decodes encodes to the same bytes.
 //!
+//! 3. A batch that several cores write at the same time, each its part and in its own order, is in the log as
+//!    [`Entry::Part`]s and, behind them all, an [`Entry::Kept`]: whole, once that is there. `parts` reads them.
+//!
 //! An entry is a kind (1 byte), the varint sizes of its one or two strings, its deadline (8 bytes) if
 //! the kind has one, then the strings.
 
@@ -47,6 +50,20 @@ pub enum Entry<'a> {
         source: &'a [u8],
         position: &'a [u8],
     },
+    /// A change that is done only if a later [`Entry::Kept`] is of the same batch: what several cores wrote at the same
+    /// time and is there whole or not at all. `change` is the bytes of one of the entries above.
+    Part {
+        batch: u64,
+        change: &'a [u8],
+    },
+    /// All parts of this batch are before this entry, and are done, each at its own place.
+    Kept {
+        batch: u64,
+    },
+    /// No more of this batch will come, and none of it is done.
+    Abandoned {
+        batch: u64,
+    },
 }
 
 const PUT: u8 = 1;
@@ -59,6 +76,9 @@ const DROP: u8 = 7;
 const POSITION: u8 = 8;
 const EXPIRE: u8 = 9;
 const PERSIST: u8 = 10;
+const PART: u8 = 11;
+const KEPT: u8 = 12;
+const ABANDONED: u8 = 13;
 
 /// A kind, two varints and a deadline.
 const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
@@ -76,6 +96,18 @@ impl<'a> Entry<'a> {
             Entry::Define { name, text } => (name, text, 1),
             Entry::Drop { name } => (name, &b""[..], 1),
             Entry::Position { source, position } => (source, position, 1),
+            Entry::Part { change, .. } => {
+                // The kind first: parts are not in parts, however deep.
+                let is_change = matches!(change.first(), Some(PUT..=PERSIST));
+                return match is_change.then(|| Entry::decode(change)) {
+                    Some(Ok((_, []))) => Ok(()),
+                    _ => Err(Error::Limit {
+                        what: "part of a batch",
+                        detail: "it must be one change".to_owned(),
+                    }),
+                };
+            }
+            Entry::Kept { .. } | Entry::Abandoned { .. } => return Ok(()),
         };
         if (first_min..=KEY_BYTES_MAX).contains(&first.len())
             && second.len() as u64 <= VALUE_BYTES_MAX
@@ -111,6 +143,11 @@ impl<'a> Entry<'a> {
             Entry::Position { source, position } => {
                 push(out, POSITION, source, Some(position), None);
             }
+            Entry::Part { batch, change } => {
+                push(out, PART, &batch.to_le_bytes(), Some(change), None);
+            }
+            Entry::Kept { batch } => push(out, KEPT, &batch.to_le_bytes(), None, None),
+            Entry::Abandoned { batch } => push(out, ABANDONED, &batch.to_le_bytes(), None, None),
         }
     }
 
@@ -122,7 +159,10 @@ impl<'a> Entry<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<(Entry<'a>, &'a [u8]), &'static str> {
         const SHORT: &str = "an entry runs over the end of its frame";
         let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
-        let two = matches!(kind, PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION);
+        let two = matches!(
+            kind,
+            PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION | PART
+        );
         let (first_size, rest) = varint(rest)?;
         let (second_size, rest) = if two { varint(rest)? } else { (0, rest) };
         let (deadline, rest) = if matches!(kind, PUT_DEADLINE | EXPIRE) {
@@ -161,6 +201,20 @@ impl<'a> Entry<'a> {
                 source: first,
                 position: second,
             },
+            PART | KEPT | ABANDONED => {
+                let batch = first
+                    .try_into()
+                    .map_err(|_| "the number of a batch has 8 bytes")?;
+                let batch = u64::from_le_bytes(batch);
+                match kind {
+                    PART => Entry::Part {
+                        batch,
+                        change: second,
+                    },
+                    KEPT => Entry::Kept { batch },
+                    _ => Entry::Abandoned { batch },
+                }
+            }
             _ => return Err("an entry is of a kind that this larder does not know"),
         };
         entry
@@ -238,6 +292,8 @@ mod tests {
     #[test]
     fn every_entry_decodes_to_itself() {
         let long = vec![b'x'; 300];
+        let mut change = Vec::new();
+        Entry::Remove { key: &long }.encode(&mut change);
         let entries = [
             Entry::Put {
                 key: b"k",
@@ -272,6 +328,12 @@ mod tests {
                 source: b"pg",
                 position: b"\0\x01",
             },
+            Entry::Part {
+                batch: 7,
+                change: &change,
+            },
+            Entry::Kept { batch: u64::MAX },
+            Entry::Abandoned { batch: 0 },
         ];
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));
@@ -290,6 +352,38 @@ mod tests {
                     Err(_) => break,
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_part_is_one_change_and_no_part() {
+        let mut bytes = Vec::new();
+        Entry::Remove { key: b"k" }.encode(&mut bytes);
+        let two = [&bytes[..], &bytes].concat();
+        let mut part = Vec::new();
+        let change = &bytes;
+        Entry::Part { batch: 1, change }.encode(&mut part);
+        let mut deep = bytes.clone();
+        for _ in 0..1000 {
+            let mut outer = Vec::new();
+            let change = &deep;
+            Entry::Part { batch: 1, change }.encode(&mut outer);
+            deep = outer;
+        }
+        assert!(
+            Entry::Part {
+                batch: 1,
+                change: &bytes
+            }
+            .check()
+            .is_ok()
+        );
+        for change in [&b""[..], &two, &part, &deep] {
+            let entry = Entry::Part { batch: 1, change };
+            assert!(entry.check().is_err());
+            let mut bytes = Vec::new();
+            entry.encode(&mut bytes);
+            assert!(Entry::decode(&bytes).is_err());
         }
     }
 

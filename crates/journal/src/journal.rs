@@ -15,7 +15,7 @@ use crate::format::{FileHeader, FileKind};
 use crate::log::Log;
 use crate::producer::Producer;
 use crate::recover::{Recovery, find};
-use crate::shared::{Item, Shared, State};
+use crate::shared::{Group, Item, Shared, State};
 use crate::snapshot::{SnapshotMaker, SnapshotPart, SnapshotShared};
 use crate::writer::{Next, Writer};
 
@@ -77,6 +77,19 @@ pub struct Sizes {
     pub snapshot_bytes: u64,
     /// Handed over and not yet written.
     pub backlog_bytes: u64,
+}
+
+/// So that a later start need not keep back all that follows.
+fn abandon(batches: &[u64]) -> Group {
+    let mut body = Vec::new();
+    for batch in batches {
+        Entry::Abandoned { batch: *batch }.encode(&mut body);
+    }
+    Group {
+        body,
+        entries: u32::try_from(batches.len()).expect("one a connection at most"),
+        marks: Vec::new(),
+    }
 }
 
 /// So many logs call for a snapshot, whatever their size: each start begins one.
@@ -167,12 +180,19 @@ impl Journal {
         };
         sweep(disk.as_ref(), folder, found.snapshot, true)?;
         let file = create_log(disk.as_ref(), folder, &header)?;
-        let state = State::new(number, found.next_sequence);
+        let mut state = State::new(number, found.next_sequence);
+        if !found.open_batches.is_empty() {
+            state
+                .queue
+                .push_back(Item::Group(abandon(&found.open_batches)));
+        }
         let shared = Arc::new(Shared::new(
             disk,
             folder.to_owned(),
             options,
             journal_id,
+            // Random, as the numbers of batches are to be.
+            header.id,
             found.recovery.log_bytes,
             found.recovery.logs + 1,
             found.recovery.snapshot_bytes,

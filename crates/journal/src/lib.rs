@@ -13,7 +13,7 @@
 //! buffer and hands it over; `log` makes a frame of it (`format`) and writes it, in the core's own thread or in
 //! that of `writer`, which also sees to the sync; the waker calls the core, whose `Producer::outcome` says that the
 //! reply may go. A start is `recover`, which
-//! reads each file by `scan`. `snapshot` keeps both short. `disk` is the outside world, `folder` the
+//! reads each file by `scan` and puts batches of several cores together (`parts`). `snapshot` keeps both short. `disk` is the outside world, `folder` the
 //! names in it.
 //!
 //! The format is in `docs/formats/journal.md`, with the reasons for one journal for all cores.
@@ -26,6 +26,7 @@ mod folder;
 pub mod format;
 mod journal;
 mod log;
+mod parts;
 mod producer;
 mod recover;
 mod scan;

@@ -103,6 +103,12 @@ impl Producer {
         batch.end()
     }
 
+    /// The number for a batch that several producers write at the same time, by [`Batch::add_part`]. When all have committed
+    /// their parts, one of them appends [`Entry::Kept`].
+    pub fn new_shared_batch(&self) -> u64 {
+        self.shared.batches.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Begins a batch: its entries are all replayed or none. Dropped without [`Batch::end`], none is done.
     pub fn batch(&mut self) -> Batch<'_> {
         let (size, entries) = (self.body.len(), self.entries);
@@ -295,6 +301,22 @@ impl Batch<'_> {
     /// [`Error::Limit`]; the batch is as it was before.
     pub fn add(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         entry.check()?;
+        self.push(entry)
+    }
+
+    /// Adds what is part of a batch of several producers, too: it counts only once an [`Entry::Kept`] says so.
+    ///
+    /// # Errors
+    /// As [`Batch::add`].
+    pub fn add_part(&mut self, batch: u64, entry: Entry<'_>) -> Result<(), Error> {
+        entry.check()?;
+        let mut change = Vec::new();
+        entry.encode(&mut change);
+        let change = &change;
+        self.push(Entry::Part { batch, change })
+    }
+
+    fn push(&mut self, entry: Entry<'_>) -> Result<(), Error> {
         let before = self.producer.body.len();
         entry.encode(&mut self.producer.body);
         if self.producer.body.len() - self.size > BATCH_BYTES_MAX {

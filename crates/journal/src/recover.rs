@@ -24,6 +24,7 @@ use crate::fault::fault_point;
 use crate::folder::{Listing, log_path, snapshot_path};
 use crate::format::{FileHeader, FileKind, FrameHeader, FrameKind};
 use crate::journal::Fsync;
+use crate::parts::Parts;
 use crate::scan::{Ending, LogScan, scan_log, scan_snapshot};
 
 /// What a start found.
@@ -61,6 +62,8 @@ pub(crate) struct Found {
     pub next_sequence: u64,
     pub snapshot: Option<u64>,
     pub last_log: Option<LogScan>,
+    /// Batches that no one will end.
+    pub open_batches: Vec<u64>,
 }
 
 /// Gives everything in the journal to `visit`, in order, and changes nothing.
@@ -97,6 +100,7 @@ pub(crate) fn find(
         next_sequence: 1,
         snapshot,
         last_log: None,
+        open_batches: Vec::new(),
     };
     if logs.is_empty() && snapshot.is_none() {
         found.recovery.new = true;
@@ -111,6 +115,7 @@ pub(crate) fn find(
         return Err(missing(folder, first_log));
     }
 
+    let mut parts = Parts::default();
     let mut seen_sequence = 0;
     if let Some(number) = snapshot {
         let path = snapshot_path(folder, number);
@@ -126,7 +131,7 @@ pub(crate) fn find(
     for (index, number) in logs.iter().enumerate() {
         let path = log_path(folder, *number);
         let file = disk.open(&path).map_err(Error::io("open", &path))?;
-        let scan = scan_log(&path, file.as_ref(), visit)?;
+        let scan = scan_log(&path, file.as_ref(), &mut |entry| parts.pass(entry, visit))?;
         found.check_file(&path, &scan.header, *number)?;
         if scan.header.first_sequence != found.next_sequence {
             return Err(Error::corrupted(
@@ -163,6 +168,7 @@ pub(crate) fn find(
         found.next_sequence = scan.next_sequence;
         found.last_log = Some(scan);
     }
+    found.open_batches = parts.finish(visit);
     if found.next_sequence <= seen_sequence {
         let last = found.last_log.expect("there is a log");
         return Err(Error::corrupted(

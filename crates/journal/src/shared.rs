@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub folder: PathBuf,
     pub options: Options,
     pub journal_id: u64,
+    /// The number of the next batch of several cores.
+    pub batches: AtomicU64,
     /// Set once, when the journal stops; `State::failure` says why.
     pub stopped: AtomicBool,
     /// A write fails, and is tried again; `State::trouble` says why.
@@ -153,6 +155,7 @@ impl Shared {
         folder: PathBuf,
         options: Options,
         journal_id: u64,
+        first_batch: u64,
         log_bytes: u64,
         logs: u64,
         snapshot_bytes: u64,
@@ -164,6 +167,7 @@ impl Shared {
             folder,
             options,
             journal_id,
+            batches: AtomicU64::new(first_batch),
             stopped: AtomicBool::new(false),
             troubled: AtomicBool::new(false),
             backlog_bytes: AtomicU64::new(0),

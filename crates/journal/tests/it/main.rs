@@ -8,5 +8,6 @@ mod failing;
 mod golden;
 mod kills;
 mod model_disk;
+mod parts;
 mod rows;
 mod threads;

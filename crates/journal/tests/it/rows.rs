@@ -45,6 +45,9 @@ impl Rows {
             Entry::Position { source, position } => {
                 self.positions.insert(source.to_vec(), position.to_vec());
             }
+            Entry::Part { .. } | Entry::Kept { .. } | Entry::Abandoned { .. } => {
+                unreachable!("the journal resolves them")
+            }
         }
     }
 

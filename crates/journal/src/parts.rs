@@ -1,0 +1,97 @@
+//! Batches that several cores wrote at the same time, as they are read back: done whole or not at all, each part at its place.
+//!
+//! A part whose batch is still open is kept back, and with it all that follows, so that the order stays. Between a part and the
+//! end of its batch is what the cores wrote within some milliseconds, so little is kept back at any time.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::entry::Entry;
+
+/// Passes on the entries of all logs, in order.
+#[derive(Default)]
+pub(crate) struct Parts {
+    /// From the first part on whose batch is open.
+    held: VecDeque<(Option<u64>, Vec<u8>)>,
+    /// Batches with parts in `held`: how many, and how the batch ended.
+    batches: HashMap<u64, (usize, Option<End>)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Kept,
+    Abandoned,
+}
+
+impl Parts {
+    pub fn pass(&mut self, entry: Entry<'_>, visit: &mut dyn FnMut(Entry<'_>)) {
+        match entry {
+            Entry::Part { batch, change } => {
+                self.batches.entry(batch).or_default().0 += 1;
+                self.held.push_back((Some(batch), change.to_vec()));
+            }
+            Entry::Kept { batch } => self.end(batch, End::Kept, visit),
+            Entry::Abandoned { batch } => self.end(batch, End::Abandoned, visit),
+            change if self.held.is_empty() => visit(change),
+            change => {
+                let mut bytes = Vec::new();
+                change.encode(&mut bytes);
+                self.held.push_back((None, bytes));
+            }
+        }
+    }
+
+    fn end(&mut self, batch: u64, end: End, visit: &mut dyn FnMut(Entry<'_>)) {
+        // Without parts they were before a snapshot, which has their rows.
+        if let Some((_, ended)) = self.batches.get_mut(&batch) {
+            *ended = Some(end);
+        }
+        while let Some((batch, change)) = self.held.pop_front() {
+            let is_done = match batch {
+                None => true,
+                Some(batch) => match self.batches.get(&batch).and_then(|(_, end)| *end) {
+                    None => return self.held.push_front((Some(batch), change)),
+                    Some(end) => {
+                        self.let_go(batch);
+                        end == End::Kept
+                    }
+                },
+            };
+            if is_done {
+                pass_on(&change, visit);
+            }
+        }
+    }
+
+    fn let_go(&mut self, batch: u64) {
+        if let Some((parts, _)) = self.batches.get_mut(&batch) {
+            *parts -= 1;
+            if *parts == 0 {
+                self.batches.remove(&batch);
+            }
+        }
+    }
+
+    /// There are no more entries: what is still open was not answered, and is not done. Gives those batches.
+    pub fn finish(self, visit: &mut dyn FnMut(Entry<'_>)) -> Vec<u64> {
+        let is_kept = |batch: &u64| {
+            let batch = self.batches.get(batch);
+            batch.is_some_and(|(_, end)| *end == Some(End::Kept))
+        };
+        for (batch, change) in &self.held {
+            if batch.as_ref().is_none_or(is_kept) {
+                pass_on(change, visit);
+            }
+        }
+        let open = self.batches.iter().filter(|(_, (_, end))| end.is_none());
+        let mut open: Vec<u64> = open.map(|(batch, _)| *batch).collect();
+        open.sort_unstable();
+        open
+    }
+}
+
+fn pass_on(change: &[u8], visit: &mut dyn FnMut(Entry<'_>)) {
+    // It was decoded before it was kept back.
+    if let Ok((entry, _)) = Entry::decode(change) {
+        visit(entry);
+    }
+}
