@@ -9,7 +9,8 @@ use larder_protocol::resp::{Decoder, Step};
 use super::dispatch::{Job, dispatch};
 use super::finish::finish;
 use super::reads::Need;
-use super::session::Session;
+use super::remote::Sent;
+use super::session::{Session, State};
 use super::tables::{self, ManyJob, Merge, RangeJob, header, one_row};
 
 impl Session {
@@ -19,7 +20,12 @@ impl Session {
             return Ok(());
         };
         self.state.output.has_holes = false;
-        let (mut incoming, holes) = gathered.send(&self.state);
+        let Sent {
+            mut incoming,
+            holes,
+            writes,
+            parts,
+        } = gathered.send(&self.state);
         let Some(&(first, _)) = holes.first() else {
             return Ok(());
         };
@@ -34,7 +40,8 @@ impl Session {
             loop {
                 let tail = &mut self.state.output.tail;
                 let ended = incoming.next(tail).await.ok_or_else(gone)?;
-                while !self.state.has_room() {
+                // Writes are not to wait for their client to take replies.
+                while !writes && !self.state.has_room() {
                     poll_fn(|cx| self.poll_send(cx)).await?;
                 }
                 if ended {
@@ -42,8 +49,13 @@ impl Session {
                 }
             }
         }
-        let tail = &mut self.state.output.tail;
-        tail.extend_from_slice(&late[at - first..]);
+        let State {
+            output, gate, core, ..
+        } = &mut self.state;
+        output.tail.extend_from_slice(&late[at - first..]);
+        if let Some(parts) = parts {
+            core.tables.keep_parts(parts, gate);
+        }
         Ok(())
     }
 

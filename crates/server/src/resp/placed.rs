@@ -51,6 +51,7 @@ pub(super) fn place(
     let kind = Kind {
         writes: command.has_flag("write"),
         depends,
+        is_long: command.id == Id::Range,
     };
     if let Some(gathered) = &state.gathered {
         let must_wait = match to {

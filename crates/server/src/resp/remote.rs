@@ -12,6 +12,9 @@
 //!    writes behind it wait for it.
 //! 2. An answer leaves its core when its gate is open, as a reply leaves its session.
 //! 3. A long reply comes in pieces, each sent when the session has taken those before.
+//! 4. After a crash no write of a session is there without those before it. So where writes of one batch are executed by several
+//!    cores at the same time, they are parts of one whole in the journal (see `crate::tables::Tables::keep_parts`), which is ended
+//!    as soon as all were executed, and not when the client takes the replies.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,7 +33,7 @@ use super::dispatch::{Job, dispatch};
 use super::finish::finish;
 use super::session::{State, TURN};
 use super::tables::{self, RangeJob};
-use crate::tables::{Gate, Message};
+use crate::tables::{Gate, Message, Tables};
 
 /// Pieces of replies that wait to be taken.
 const ANSWERS_MAX: usize = 4;
@@ -59,6 +62,8 @@ pub struct Requests {
     pub(super) client: Arc<Client>,
     pub(super) ticket: Option<u64>,
     pub(super) mode: Mode,
+    /// Their writes are parts of this.
+    pub(super) parts: Option<u64>,
     pub(super) answers: mpsc::Sender<Answer>,
 }
 
@@ -91,6 +96,8 @@ pub(super) struct Kind {
     pub writes: bool,
     /// It reads what joins compute.
     pub depends: bool,
+    /// Its reply may be long, and then waits for the client.
+    pub is_long: bool,
 }
 
 /// What a batch has for other cores.
@@ -100,6 +107,9 @@ pub(super) struct Gathered {
     wrote: Vec<bool>,
     /// Cores that read what joins compute.
     depends: Vec<bool>,
+    is_long: bool,
+    /// The number of what is written at the same time, if it is.
+    parts: Option<u64>,
     /// Where in the output's tail a reply of a core belongs.
     holes: Vec<(usize, usize)>,
 }
@@ -111,6 +121,8 @@ impl Gathered {
             by_core: vec![Vec::new(); cores],
             wrote: vec![false; cores],
             depends: vec![false; cores],
+            is_long: false,
+            parts: None,
             holes: Vec::new(),
         }
     }
@@ -124,36 +136,76 @@ impl Gathered {
         proto != self.proto
             || (kind.depends && others(&self.wrote))
             || (kind.writes && others(&self.depends))
+            || (kind.writes && self.is_long)
+            || (kind.is_long && self.writes())
+    }
+
+    /// Whether there are writes among it.
+    pub fn writes(&self) -> bool {
+        self.wrote.contains(&true)
+    }
+
+    /// What a write that is executed here, behind those that were gathered, is part of.
+    pub fn parts_with_here(&mut self, tables: &Tables) -> Option<u64> {
+        if self.writes() {
+            self.parts.get_or_insert_with(|| tables.new_parts());
+        }
+        self.parts
     }
 
     pub fn add(&mut self, core: usize, at: usize, kind: Kind, request: Request<'_>) {
         write_request(&mut self.by_core[core], request.args());
         self.wrote[core] |= kind.writes;
         self.depends[core] |= kind.depends;
+        self.is_long |= kind.is_long;
         self.holes.push((at, core));
     }
 
-    /// Sends it; the answers of each core, and the holes.
-    pub fn send(self, state: &State) -> (Vec<Option<Incoming>>, Vec<(usize, usize)>) {
+    /// Sends it; the answers of each core, and the holes. `parts` are to be kept when all have answered.
+    pub fn send(mut self, state: &State) -> Sent {
         let tables = &state.core.tables;
+        match self.wrote.iter().filter(|wrote| **wrote).count() {
+            0 => {}
+            // What was written here before is logged before.
+            1 if self.parts.is_none() => tables.commit(),
+            _ => {
+                self.parts.get_or_insert_with(|| tables.new_parts());
+            }
+        }
+        let writes = self.writes();
         // What this core's writes mean to others comes before what reads them.
         tables.send_exchange();
         let send = |(core, bytes): (usize, Vec<u8>)| {
             (!bytes.is_empty()).then(|| {
-                Incoming::ask(
-                    &state.core,
-                    core,
+                let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+                let requests = Requests {
                     bytes,
-                    self.proto,
-                    &state.client,
-                    None,
-                    Mode::Each,
-                )
+                    proto: self.proto,
+                    client: state.client.clone(),
+                    ticket: None,
+                    mode: Mode::Each,
+                    parts: self.parts,
+                    answers,
+                };
+                Incoming::of(&state.core, core, requests, receiver)
             })
         };
         let incoming = self.by_core.into_iter().enumerate().map(send).collect();
-        (incoming, self.holes)
+        Sent {
+            incoming,
+            holes: self.holes,
+            writes,
+            parts: self.parts,
+        }
     }
+}
+
+/// What was gathered, on its way.
+pub(super) struct Sent {
+    pub incoming: Vec<Option<Incoming>>,
+    pub holes: Vec<(usize, usize)>,
+    pub writes: bool,
+    pub parts: Option<u64>,
 }
 
 /// The answers of one core.
@@ -184,8 +236,15 @@ impl Incoming {
             client: client.clone(),
             ticket,
             mode,
+            parts: None,
             answers,
         };
+        // What was written here before is logged before.
+        core.tables.commit();
+        Incoming::of(core, to, requests, receiver)
+    }
+
+    fn of(core: &Core, to: usize, requests: Requests, receiver: mpsc::Receiver<Answer>) -> Self {
         core.shared.tables.send(to, Message::Requests(requests));
         Incoming {
             receiver,
@@ -249,6 +308,7 @@ pub(super) struct Remote {
     moment: Option<((u64, u64), bool)>,
     ticket: Option<u64>,
     mode: Mode,
+    parts: Option<u64>,
     answers: mpsc::Sender<Answer>,
 }
 
@@ -278,6 +338,7 @@ impl Remote {
             client,
             ticket,
             mode,
+            parts,
             answers,
         } = requests;
         let mut state = State::new(core.clone(), client, true);
@@ -294,6 +355,7 @@ impl Remote {
             moment: None,
             ticket,
             mode,
+            parts,
             answers,
         }
     }
@@ -329,10 +391,11 @@ impl Remote {
             self.at += size;
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
-            let job = match self.mode {
+            let mode = self.mode;
+            let job = core.tables.in_parts(self.parts, || match mode {
                 Mode::Each => dispatch(state, &snapshot, Some(command), request),
                 _ => tables::execute_whole(state, &snapshot, command, request),
-            };
+            });
             if job.is_some() {
                 return job;
             }
@@ -430,7 +493,8 @@ impl Remote {
                         if matches!(range, RangeJob::Remove(_)) {
                             tables.resumed(self.ticket).await;
                         }
-                        range.advance(&mut self.state)
+                        let state = &mut self.state;
+                        tables.in_parts(self.parts, || range.advance(state))
                     } {
                         if self.state.output.tail.len() >= PIECE_BYTES {
                             self.send().await?;
@@ -446,7 +510,8 @@ impl Remote {
                     tables.resumed(self.ticket).await;
                     self.note_moment();
                     let snapshot = self.state.core.shared.catalog.load();
-                    let next = wait.again(&mut self.state, &snapshot, self.mode != Mode::Each);
+                    let (state, whole) = (&mut self.state, self.mode != Mode::Each);
+                    let next = tables.in_parts(self.parts, || wait.again(state, &snapshot, whole));
                     if let Some(next) = next {
                         job = next;
                         continue;
@@ -463,7 +528,9 @@ impl Remote {
                         tables.resumed(None).await;
                         self.note_moment();
                         let snapshot = self.state.core.shared.catalog.load();
-                        if let Some(next) = again.again(&mut self.state, &snapshot) {
+                        let state = &mut self.state;
+                        let next = tables.in_parts(self.parts, || again.again(state, &snapshot));
+                        if let Some(next) = next {
                             job = next;
                             continue;
                         }

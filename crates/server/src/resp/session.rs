@@ -416,7 +416,15 @@ impl Session {
             state.failed = false;
             state.series = None;
             state.keys = (0, 0);
-            *job = dispatch(state, &snapshot, command, request);
+            let parts = match (&mut state.gathered, command) {
+                (Some(gathered), Some(command)) if command.has_flag("write") => {
+                    gathered.parts_with_here(&core.tables)
+                }
+                _ => None,
+            };
+            *job = core
+                .tables
+                .in_parts(parts, || dispatch(state, &snapshot, command, request));
             if let (None, Some(command)) = (&job, command) {
                 finish(state, command, &mut clock, request.args());
                 if clock.duration_since(begun) > TURN {

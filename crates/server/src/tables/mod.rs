@@ -21,6 +21,7 @@
 mod gate;
 mod handle;
 mod open;
+mod parts;
 mod pause;
 mod refusal;
 mod shards;
@@ -82,6 +83,8 @@ pub struct Tables {
     /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
     refuses: RefCell<Option<Refusal>>,
     now: Cell<u64>,
+    /// What is written is part of this; see `parts`.
+    part: Cell<Option<u64>>,
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
     followed: source::Followed,
@@ -248,12 +251,16 @@ impl Tables {
 
     fn append(&self, changes: &[LogEntry], gate: &mut Gate) -> Result<(), Refusal> {
         let mut producer = self.producer.borrow_mut();
-        let appended = match changes {
-            [one] => producer.append(entry(one)),
-            all => {
+        let appended = match (self.part.get(), changes) {
+            (None, [one]) => producer.append(entry(one)),
+            (part, all) => {
                 let mut batch = producer.batch();
                 all.iter()
-                    .try_for_each(|one| batch.add(entry(one)))
+                    .map(entry)
+                    .try_for_each(|one| match part {
+                        None => batch.add(one),
+                        Some(part) => batch.add_part(part, one),
+                    })
                     .and_then(|()| batch.end())
             }
         };

@@ -100,6 +100,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         waiting: RefCell::default(),
         refuses: RefCell::default(),
         now: Cell::new(0),
+        part: Cell::new(None),
         together: RefCell::default(),
         followed: source::Followed::default(),
         in_steps: Cell::new(false),
@@ -312,7 +313,11 @@ impl Replay {
                     .retain(|(other, _)| other.as_bytes() != name);
                 Ok(())
             }
-            Entry::Position { .. } => Ok(()),
+            // The journal has put parts together.
+            Entry::Position { .. }
+            | Entry::Part { .. }
+            | Entry::Kept { .. }
+            | Entry::Abandoned { .. } => Ok(()),
         };
         if let Err(error) = done {
             self.wrong.get_or_insert_with(|| error.to_string());

@@ -212,8 +212,8 @@ fn joined(base: &Rows) -> (Rows, Rows) {
     (timelines, karma.collect())
 }
 
-/// The rows of one client, or of one of its columns.
-fn of_column(rows: &Rows, prefix: &str) -> Rows {
+/// The rows of one client.
+fn of_client(rows: &Rows, prefix: &str) -> Rows {
     let is_its = |key: &str| {
         key.split('|')
             .nth(1)
@@ -225,18 +225,18 @@ fn of_column(rows: &Rows, prefix: &str) -> Rows {
 }
 
 /// Of a client's writes a beginning was kept that holds those that were answered.
-fn check(before: &Rows, sent: &Sent, found: &Rows, of: &str) -> usize {
+fn check(before: &Rows, sent: &Sent, found: &Rows, of: &str) {
     let (mut rows, mut done) = (before.clone(), 0);
     for write in &sent.writes[..sent.answered] {
         apply(&mut rows, &write.changes);
         done += 1;
     }
     loop {
-        if of_column(&rows, of) == *found {
-            return done;
+        if of_client(&rows, of) == *found {
+            return;
         }
         let Some(write) = sent.writes.get(done) else {
-            let kept = |rows: &Rows| format!("{:#?}", of_column(rows, of));
+            let kept = |rows: &Rows| format!("{:#?}", of_client(rows, of));
             panic!(
                 "{of}: what was kept is after no number of writes from {} to {}: {}",
                 sent.answered,
@@ -267,7 +267,7 @@ fn kills(fsync: &str, threads: u32) {
         let all: Vec<Sent> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..CLIENTS)
                 .map(|client| {
-                    let (own, answered) = (of_column(&base, &format!("c{client}x")), &answered);
+                    let (own, answered) = (of_client(&base, &format!("c{client}x")), &answered);
                     let seed = (round * CLIENTS + client + 1) as u64;
                     scope.spawn(move || write_on(addr, client, own, seed, answered))
                 })
@@ -290,18 +290,9 @@ fn kills(fsync: &str, threads: u32) {
             .flat_map(|table| rows_of(addr, table))
             .collect();
         for (client, sent) in all.iter().enumerate() {
-            let kept = of_column(&found, &format!("c{client}x"));
-            let before = of_column(&base, &format!("c{client}x"));
-            match threads {
-                1 => drop(check(&before, sent, &kept, &format!("c{client}x"))),
-                // Of requests to several cores each core has a beginning of its own.
-                _ => {
-                    for n in 0..COLUMNS {
-                        let column = column(client, n);
-                        check(&before, sent, &of_column(&kept, &column), &column);
-                    }
-                }
-            }
+            let kept = of_client(&found, &format!("c{client}x"));
+            let before = of_client(&base, &format!("c{client}x"));
+            check(&before, sent, &kept, &format!("c{client}x"));
             unanswered += sent.writes.len() - sent.answered;
         }
         let (timelines, karma) = joined(&found);
