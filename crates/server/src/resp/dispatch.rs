@@ -9,6 +9,7 @@ use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
 
 use super::finish::kept_args;
+use super::mixed::{MixedJob, is_mixed};
 use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
@@ -20,6 +21,8 @@ use crate::tables::source::WriteJob;
 /// A command that could not be answered at once.
 pub(super) enum Job {
     Read(ReadJob),
+    /// It reads stores and tables.
+    Mixed(MixedJob),
     Scan(ScanJob),
     Range(RangeJob),
     /// A join is dropped.
@@ -43,6 +46,7 @@ impl Job {
     pub fn command(&self) -> Id {
         match self {
             Job::Read(job) => job.command,
+            Job::Mixed(job) => job.command.id,
             Job::Scan(_) => Id::Scan,
             Job::Range(job) => job.command(),
             Job::Drop(_) => Id::JoinDrop,
@@ -59,6 +63,7 @@ impl Job {
     pub fn started(&self) -> Instant {
         match self {
             Job::Read(job) => job.started,
+            Job::Mixed(job) => job.started,
             Job::Scan(job) => job.started,
             Job::Range(job) => job.started(),
             Job::Drop(job) => job.started,
@@ -76,6 +81,7 @@ impl Job {
     pub fn args(&mut self) -> Vec<Vec<u8>> {
         match self {
             Job::Read(job) => std::mem::take(&mut job.args),
+            Job::Mixed(job) => job.args.clone(),
             Job::Scan(job) => std::mem::take(&mut job.args),
             Job::Range(job) => job.args(),
             Job::Drop(job) => std::mem::take(&mut job.args),
@@ -114,6 +120,9 @@ pub(super) fn dispatch(
         state.refuse(refusal);
         return None;
     }
+    if state.transaction.is_none() && is_mixed(snapshot, command, request) {
+        return Some(Job::Mixed(MixedJob::new(state, command, request)));
+    }
     if tables::concerns(state, snapshot, command, request) {
         return tables::execute(state, snapshot, command, request);
     }
@@ -137,6 +146,7 @@ pub(super) fn answer(
         Id::Exists | Id::Touch => Ask::Exists,
         Id::StrLen => Ask::StrLen,
         Id::Type => Ask::Type,
+        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => Ask::Ttl,
         Id::GetRange | Id::SubStr => match (integer(request.arg(2)), integer(request.arg(3))) {
             (Some(start), Some(end)) => Ask::GetRange { start, end },
             _ => return not_an_integer(state),

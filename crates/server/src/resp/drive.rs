@@ -156,6 +156,11 @@ impl Session {
                 }
             }
             Job::Watch(watch) => watch.run(state).await,
+            Job::Mixed(mixed) => {
+                if let Some(next) = mixed.run(state).await {
+                    return Box::pin(self.drive(next)).await;
+                }
+            }
             Job::Scan(scan) => scan.run(state).await,
             Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,

@@ -27,6 +27,7 @@ mod drive;
 mod finish;
 mod get_run;
 mod listen;
+mod mixed;
 mod output;
 mod placed;
 mod reads;

@@ -7,7 +7,8 @@
 //!                               ReadJob ─ start_reads ─► disk threads ─ deliver ─► reply
 //! ```
 //!
-//! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes.
+//! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes; between them there
+//! may be replies to keys of tables (see `mixed`).
 //! What was copied out of the map counts only if its version is whole afterwards; else it is looked up again, by position.
 //! Stores of large values are read by disk threads also when they are in memory: checking a value's
 //! checksum may take longer than other connections should wait.
@@ -44,9 +45,14 @@ pub(super) enum Ask {
     MGet,
     Exists,
     StrLen,
-    GetRange { start: i64, end: i64 },
+    GetRange {
+        start: i64,
+        end: i64,
+    },
     MemoryUsage,
     Type,
+    /// TTL, EXPIRETIME and their kin: a store's key never expires.
+    Ttl,
 }
 
 /// The error reply to a key that names no store that can be read.
@@ -150,10 +156,7 @@ impl Answer {
         value: Option<T>,
         hold: impl FnOnce(T) -> HeldValue,
     ) {
-        self.asked += 1;
-        if let Some(len) = self.array.take() {
-            output.encoder(proto).array(len);
-        }
+        self.begin(output, proto);
         let Some(value) = value else {
             self.absent += 1;
             return self.add_absent(output, proto);
@@ -167,6 +170,7 @@ impl Answer {
             Ask::StrLen => output.encoder(proto).count(value.len() as u64),
             Ask::MemoryUsage => output.encoder(proto).count((key_len + value.len()) as u64),
             Ask::Type => output.encoder(proto).simple("string"),
+            Ask::Ttl => output.encoder(proto).integer(-1),
             Ask::GetRange { start, end } => {
                 let range = range_of(start, end, value.len());
                 if range.len() < LARGE_VALUE_BYTES {
@@ -178,6 +182,21 @@ impl Answer {
         }
     }
 
+    /// Adds the reply to a key that is of no store.
+    fn add_reply(&mut self, output: &mut Output, proto: Proto, reply: &[u8]) {
+        self.begin(output, proto);
+        let is_absent = reply == b"$-1\r\n" || reply == b"_\r\n";
+        self.absent += u64::from(is_absent);
+        output.tail.extend_from_slice(reply);
+    }
+
+    fn begin(&mut self, output: &mut Output, proto: Proto) {
+        self.asked += 1;
+        if let Some(len) = self.array.take() {
+            output.encoder(proto).array(len);
+        }
+    }
+
     fn add_absent(&self, output: &mut Output, proto: Proto) {
         let mut encoder = output.encoder(proto);
         match self.ask {
@@ -186,6 +205,7 @@ impl Answer {
             Ask::StrLen => encoder.integer(0),
             Ask::GetRange { .. } => encoder.bulk(b""),
             Ask::Type => encoder.simple("none"),
+            Ask::Ttl => encoder.integer(-2),
         }
     }
 
@@ -287,7 +307,7 @@ pub(super) fn read<'k>(
     }
     let owned = targets[done..]
         .iter()
-        .map(|(live, key)| ((*live).clone(), Box::from(*key)));
+        .map(|(live, key)| Target::Key((*live).clone(), Box::from(*key)));
     Some(ReadJob {
         command,
         answer,
@@ -387,11 +407,18 @@ pub(super) fn get_run(state: &mut State, live: &Arc<LiveStore>, keys: &[&[u8]]) 
     (answer.absent, intact)
 }
 
+/// What is still to be answered.
+pub(super) enum Target {
+    Key(Arc<LiveStore>, Box<[u8]>),
+    /// The reply to a key of a table, which has been read.
+    Row(Vec<u8>),
+}
+
 /// A command whose remaining keys wait for the disk, or for the client to take what it asked for.
 pub(super) struct ReadJob {
     pub command: Id,
     pub answer: Answer,
-    targets: VecDeque<(Arc<LiveStore>, Box<[u8]>)>,
+    targets: VecDeque<Target>,
     /// Where the reply began; `None` once part of it may have been sent.
     mark: Option<Mark>,
     failed: bool,
@@ -413,6 +440,30 @@ pub(super) enum Need {
 }
 
 impl ReadJob {
+    /// A command about so many keys, which are to be added in their order.
+    pub fn new(state: &State, command: Id, ask: Ask, keys: usize, started: Instant) -> ReadJob {
+        ReadJob {
+            command,
+            answer: Answer::new(ask, keys),
+            targets: VecDeque::with_capacity(keys),
+            mark: Some(state.output.mark()),
+            failed: false,
+            read_ahead: READS_MAX,
+            started,
+            args: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, target: Target) {
+        self.targets.push_back(target);
+    }
+
+    /// Counts keys that are of no store, and how many of them there are.
+    pub fn count_rows(&mut self, asked: u64, present: u64) {
+        self.answer.asked += asked;
+        self.answer.absent += asked.saturating_sub(present);
+    }
+
     /// From now on, a failure can no longer replace the whole reply.
     pub fn reply_has_left(&mut self) {
         self.mark = None;
@@ -420,10 +471,18 @@ impl ReadJob {
 
     /// Answers what memory holds.
     pub fn advance(&mut self, state: &mut State) -> Need {
-        while let Some((live, key)) = self.targets.front() {
+        while let Some(target) = self.targets.front() {
             if !state.has_room() {
                 return Need::Room;
             }
+            let (live, key) = match target {
+                Target::Key(live, key) => (live, key),
+                Target::Row(reply) => {
+                    self.answer.add_reply(&mut state.output, state.proto, reply);
+                    self.targets.pop_front();
+                    continue;
+                }
+            };
             let before = Before::now(live, state, &self.answer, 0);
             let found = match attempt(live, key) {
                 Ok(Attempt::WouldBlock) => return Need::Disk,
@@ -452,6 +511,10 @@ impl ReadJob {
     /// Sends the next lookups to the disk threads, the first of those that wait among them.
     pub fn start_reads(&self) -> Vec<DiskRead> {
         let next = self.targets.iter().take(self.read_ahead);
+        let next = next.map_while(|target| match target {
+            Target::Key(live, key) => Some((live, key)),
+            Target::Row(_) => None,
+        });
         next.map(|(live, key)| {
             let (live, key, ask) = (live.clone(), key.clone(), self.answer.ask);
             tokio::task::spawn_blocking(move || {
@@ -472,7 +535,7 @@ impl ReadJob {
 
     /// Takes the answer to the next lookup.
     pub fn deliver(&mut self, state: &mut State, found: Result<Option<HeldValue>, Error>) {
-        let Some((live, key)) = self.targets.pop_front() else {
+        let Some(Target::Key(live, key)) = self.targets.pop_front() else {
             return;
         };
         let before = Before::now(&live, state, &self.answer, 0);

@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use larder_join::LogEntry;
 use larder_protocol::commands;
+use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Proto, Request, Step};
 use tokio::sync::mpsc;
 
@@ -537,6 +538,10 @@ impl Remote {
                     }
                 },
                 Job::Write(write) => tables::run_write(&mut self.state, write).await,
+                Job::Mixed(_) => {
+                    let message = "one of the keys' stores came just now; send the command again";
+                    self.state.error(Code::Conflict, message);
+                }
                 // Those are executed where the connection is.
                 Job::Read(_)
                 | Job::Scan(_)

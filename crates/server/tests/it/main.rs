@@ -10,6 +10,7 @@ mod http;
 mod judged;
 mod killable;
 mod kills;
+mod mixed_reads;
 mod postgres;
 mod redis_words;
 mod resp;

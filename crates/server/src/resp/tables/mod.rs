@@ -51,7 +51,7 @@ pub(super) use watch::{WatchJob, Watching};
 
 /// Whether a key is of a table, or of nothing there is: its name is no store's.
 #[inline]
-fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
+pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
     match key.iter().position(|&byte| byte == b':' || byte == b'|') {
         None => false,
         Some(end) => key[end] == b'|' || matches!(snapshot.lookup(&key[..end]), Lookup::Absent),
@@ -71,10 +71,11 @@ pub(super) fn concerns(
 
 /// Whether a request reads or changes tables, joins or a transaction.
 fn is_of_tables(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> bool {
-    if command.group == Group::Tables {
-        return true;
-    }
     match command.id {
+        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => {
+            is_of_table(snapshot, request.arg(1))
+        }
+        _ if command.group == Group::Tables => true,
         Id::Scan => scan::is_of_tables(snapshot, request),
         Id::Get
         | Id::MGet

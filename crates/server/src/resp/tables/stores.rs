@@ -8,9 +8,11 @@ use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::resp::{Decoder, Step};
 
 use super::super::dispatch::{self, Job};
+use super::super::mixed::{Split, is_mixed};
 use super::super::reads::Need;
 use super::super::session::State;
 use super::ManyJob;
+use super::transaction::Queued;
 use crate::catalog::Snapshot;
 
 pub(in crate::resp) struct StoresJob {
@@ -30,6 +32,10 @@ fn is_read(command: &Command) -> bool {
             | Id::GetRange
             | Id::SubStr
             | Id::Type
+            | Id::Ttl
+            | Id::PTtl
+            | Id::ExpireTime
+            | Id::PExpireTime
             | Id::Memory
             | Id::Scan
     )
@@ -42,10 +48,15 @@ impl StoresJob {
         transaction.refuse().ok()?;
         let mut decoder = Decoder::new(state.core.limits);
         let is_waiting = transaction.requests().iter().any(|queued| {
-            queued.answer.is_none()
-                && is_read(queued.command)
-                && matches!(decoder.decode(&queued.bytes), Ok(Step::Request(_)))
-                && !super::is_of_tables(snapshot, queued.command, decoder.request(&queued.bytes))
+            if queued.answer.is_some()
+                || !is_read(queued.command)
+                || !matches!(decoder.decode(&queued.bytes), Ok(Step::Request(_)))
+            {
+                return false;
+            }
+            let request = decoder.request(&queued.bytes);
+            !super::is_of_tables(snapshot, queued.command, request)
+                || is_mixed(snapshot, queued.command, request)
         });
         is_waiting.then(|| StoresJob {
             snapshot: state.core.shared.catalog.load().clone(),
@@ -58,7 +69,16 @@ impl StoresJob {
         let mut transaction = state.transaction.take()?;
         for queued in transaction.requests_mut() {
             if is_read(queued.command) && queued.answer.is_none() {
-                queued.answer = self.read(state, queued.command, &queued.bytes).await;
+                match self.split(state, queued) {
+                    None => {
+                        queued.answer = self.read(state, queued.command, &queued.bytes).await;
+                    }
+                    Some(split) => {
+                        let stores = self.read(state, queued.command, &split.stores).await;
+                        queued.bytes = split.rows.clone();
+                        queued.stores = stores.map(|stores| (split, stores));
+                    }
+                }
             }
         }
         state.transaction = Some(transaction);
@@ -71,6 +91,15 @@ impl StoresJob {
             return Some(Job::Many(ManyJob::new(state, exec, request)));
         }
         dispatch::dispatch(state, &self.snapshot, Some(exec), request)
+    }
+
+    /// If a read is of stores and of tables.
+    fn split(&self, state: &State, queued: &Queued) -> Option<Split> {
+        let mut decoder = Decoder::new(state.core.limits);
+        decoder.decode(&queued.bytes).ok()?;
+        let request = decoder.request(&queued.bytes);
+        is_mixed(&self.snapshot, queued.command, request)
+            .then(|| Split::of(&self.snapshot, request))
     }
 
     /// The reply to one read; nothing if it is not of a store.

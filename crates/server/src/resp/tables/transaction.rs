@@ -8,6 +8,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::{self, Job};
+use super::super::mixed::{Split, is_mixed};
 use super::super::remote::write_request;
 use super::super::session::State;
 use super::{AgainJob, watch};
@@ -27,6 +28,20 @@ pub(in crate::resp) struct Queued {
     pub bytes: Vec<u8>,
     /// Of a read of a store, once it was made.
     pub answer: Option<Vec<u8>>,
+    /// Of a read of stores and tables, once that of the stores was made: `bytes` ask for the rows alone then.
+    pub stores: Option<(Split, Vec<u8>)>,
+}
+
+impl Queued {
+    /// The whole reply, of that to `bytes`.
+    pub fn with_stores(&self, reply: Vec<u8>) -> Vec<u8> {
+        match &self.stores {
+            None => reply,
+            Some((split, stores)) => split
+                .join(&reply, stores)
+                .unwrap_or_else(|| b"-IOERR the rows cannot be read\r\n".to_vec()),
+        }
+    }
 }
 
 /// Whether the request waits for EXEC, or was refused to.
@@ -43,6 +58,7 @@ pub(super) fn takes(
         return false;
     }
     if super::is_of_tables(snapshot, command, request)
+        && !is_mixed(snapshot, command, request)
         && let Err(refusal) = super::check_keys(snapshot, command, request)
     {
         transaction.refused = true;
@@ -55,6 +71,7 @@ pub(super) fn takes(
         command,
         bytes,
         answer: None,
+        stores: None,
     });
     state.encoder().simple("QUEUED");
     true
@@ -133,6 +150,7 @@ pub(in crate::resp) fn execute_together(
                 command,
                 bytes: request.to_vec(),
                 answer: None,
+                stores: None,
             });
         }
     }
@@ -182,10 +200,17 @@ fn one(state: &mut State, snapshot: &Snapshot, queued: &Queued) {
         return answer(state, snapshot, command, request);
     }
     let mark = state.output.mark();
+    let begin = state.output.tail.len();
     let done = super::at_once(state, snapshot, command, request, true);
     if let Err(refusal) = done {
         state.output.rewind(mark);
-        state.refuse(refusal);
+        return state.refuse(refusal);
+    }
+    if queued.stores.is_some() {
+        // A read of rows, whose reply is in one piece.
+        let reply = state.output.tail.split_off(begin);
+        let tail = &mut state.output.tail;
+        tail.extend_from_slice(&queued.with_stores(reply));
     }
 }
 

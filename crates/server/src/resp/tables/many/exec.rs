@@ -94,13 +94,9 @@ impl Coordinator {
     /// Executes the requests, in a pause.
     async fn one_after_another(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
-        for Queued {
-            command,
-            bytes,
-            answer,
-        } in requests
-        {
-            if let Some(answer) = answer {
+        for queued in requests {
+            let Queued { command, bytes, .. } = queued;
+            if let Some(answer) = &queued.answer {
                 all.extend_from_slice(answer);
                 continue;
             }
@@ -116,7 +112,7 @@ impl Coordinator {
                 _ => Box::pin(self.execute(command, bytes)).await,
             };
             match reply {
-                Ok(reply) => all.extend(reply),
+                Ok(reply) => all.extend(queued.with_stores(reply)),
                 Err((code, message)) => {
                     all.extend(self.encoded(|encoder| encoder.error(code, &message)));
                 }
@@ -129,7 +125,7 @@ impl Coordinator {
     /// nothing to do with one another.
     fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, &'r [u8])>> {
         let core = |queued: &'r Queued| {
-            if !self.is_of_tables(queued.command, &queued.bytes) {
+            if queued.stores.is_some() || !self.is_of_tables(queued.command, &queued.bytes) {
                 return None;
             }
             match self.place(queued.command, &queued.bytes)? {
@@ -240,16 +236,13 @@ impl Coordinator {
     /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
     fn only_core(&self, transaction: &Transaction) -> Option<usize> {
         let mut only = None;
-        for Queued {
-            command,
-            bytes,
-            answer,
-        } in transaction.requests()
-        {
+        for queued in transaction.requests() {
+            let Queued { command, bytes, .. } = queued;
             if matches!(command.id, Id::Ping | Id::Echo) {
                 continue;
             }
-            if answer.is_some() || !self.is_of_tables(command, bytes) {
+            let has_stores = queued.answer.is_some() || queued.stores.is_some();
+            if has_stores || !self.is_of_tables(command, bytes) {
                 return None;
             }
             match self.place(command, bytes)? {

@@ -1,0 +1,152 @@
+//! Keys of stores, keys of tables and keys of nothing in one request: each is answered as it would be alone.
+
+use crate::resp::{Client, TIMELINE, request, server_with};
+use crate::support::TestServer;
+
+/// A server with the store `s` and rows of two tables, on one serving thread and on three.
+fn servers() -> [TestServer; 2] {
+    [1, 3].map(|threads| {
+        let server = server_with(|config| config.server.threads = threads);
+        let mut client = Client::connect(&server);
+        client.create("timeline", TIMELINE);
+        for line in [
+            "SET t|a one",
+            "SET t|b two",
+            "SET user:7 ann",
+            "SET sub|ann|bob 1",
+        ] {
+            client.check(line, "+OK");
+        }
+        client.check("SET post|bob|0000000001 hello", "+OK");
+        server
+    })
+}
+
+#[track_caller]
+fn check_all(client: &mut Client, lines: &[(&str, &str)]) {
+    for (line, expected) in lines {
+        client.check(line, expected);
+    }
+}
+
+#[test]
+fn an_absent_key_is_nil_beside_whatever_there_is() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("MGET s:k1 nosuch:1", "*2|$1|v|$-1"),
+                ("MGET nosuch:1 s:k1", "*2|$-1|$1|v"),
+                ("MGET nosuch:1 nosuch:2", "*2|$-1|$-1"),
+                ("MGET nosuch:1 t|a", "*2|$-1|$3|one"),
+                (
+                    "MGET t|a s:k1 user:7 s:none t|none t|b s:k1 t|a",
+                    "*8|$3|one|$1|v|$3|ann|$-1|$-1|$3|two|$1|v|$3|one",
+                ),
+                ("EXISTS s:k1 nosuch:1", ":1"),
+                ("EXISTS t|a s:k1 s:k1 s:none user:7 nosuch:1 t|none", ":4"),
+                ("EXISTS nosuch:1 s:none", ":0"),
+                ("TOUCH t|a s:k1 nosuch:1", ":2"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn what_joins_compute_is_read_beside_a_store() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let read = "MGET s:k1 tline|ann|0000000001|bob tline|ann|0000000002|bob";
+        client.check(read, "*3|$1|v|$5|hello|$-1");
+    }
+}
+
+#[test]
+fn a_mixed_read_sees_the_writes_before_it_and_answers_in_its_turn() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        let mut sent = Vec::new();
+        for at in 0..20 {
+            sent.extend(request(&["SET", &format!("t|k{at}"), "x"]));
+            sent.extend(request(&["MGET", &format!("t|k{at}"), "s:k1", "nosuch:1"]));
+            sent.extend(request(&["EXISTS", "s:k1", &format!("t|k{at}")]));
+            sent.extend(request(&["GET", "s:k2"]));
+        }
+        client.send(&sent);
+        for _ in 0..20 {
+            assert_eq!(client.reply(), "+OK");
+            assert_eq!(client.reply(), "*3|$1|x|$1|v|$-1");
+            assert_eq!(client.reply(), ":2");
+            assert_eq!(client.reply(), "$1|v");
+        }
+    }
+}
+
+#[test]
+fn nil_is_resp3s_where_that_is_spoken() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.ask("HELLO 3");
+        client.check("MGET t|none s:none s:k1 t|a", "*4|_|_|$1|v|$3|one");
+    }
+}
+
+#[test]
+fn a_transaction_reads_stores_and_tables_together() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.check("MULTI", "+OK");
+        let queued = [
+            "SET t|a new",
+            "MGET s:k1 nosuch:1 t|a",
+            "EXISTS s:k1 t|a t|none",
+            "MGET s:k1 s:none",
+            "TTL s:k1",
+            "GET t|b",
+        ];
+        for line in queued {
+            client.check(line, "+QUEUED");
+        }
+        client.check(
+            "EXEC",
+            "*6|+OK|*3|$1|v|$-1|$3|new|:2|*2|$1|v|$-1|:-1|$3|two",
+        );
+    }
+}
+
+#[test]
+fn a_stores_key_never_expires() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        check_all(
+            &mut client,
+            &[
+                ("TTL s:k1", ":-1"),
+                ("PTTL s:k1", ":-1"),
+                ("EXPIRETIME s:k1", ":-1"),
+                ("PEXPIRETIME s:none", ":-2"),
+                ("TTL s:none", ":-2"),
+                ("PTTL nosuch:1", ":-2"),
+                ("TTL t|a", ":-1"),
+                ("TTL t|none", ":-2"),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_not_taken_for_an_absent_key() {
+    for mut server in servers() {
+        server.restart(|data| {
+            let manifest = data.join("stores/s/v0000000001/manifest.json");
+            std::fs::write(manifest, "{}").unwrap();
+        });
+        let mut client = Client::connect(&server);
+        for line in ["MGET t|a s:k1", "EXISTS s:k1 t|a", "MGET s:k1 nosuch:1"] {
+            let told = client.ask(line);
+            assert!(told.starts_with("-CORRUPTED "), "{line}: {told}");
+        }
+        client.check("MGET t|a nosuch:1", "*2|$3|one|$-1");
+    }
+}
