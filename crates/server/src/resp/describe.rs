@@ -385,6 +385,10 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         None => "ok".to_owned(),
         Some((_, why)) => format!("refused: {}", why.replace(char::is_control, " ")),
     };
+    let snapshot = match &figures.snapshot_failure {
+        None => "ok".to_owned(),
+        Some(why) => format!("failed: {}", why.replace(char::is_control, " ")),
+    };
     let mut text = lines(&[
         ("tables_rows", &figures.rows),
         ("tables_memory_bytes", &figures.memory_bytes),
@@ -392,6 +396,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         ("tables_fsync", &config.fsync),
         ("tables_log_bytes", &figures.log_bytes),
         ("tables_snapshot_bytes", &figures.snapshot_bytes),
+        ("tables_last_snapshot", &snapshot),
         ("tables_writes", &writes),
     ]);
     for table in figures.tables.iter().filter(|table| !table.computed) {

@@ -49,6 +49,8 @@ pub struct Figures {
     pub log_bytes: u64,
     pub snapshot_bytes: u64,
     pub backlog_bytes: u64,
+    /// Why the last snapshot was given up, if it was.
+    pub snapshot_failure: Option<String>,
 }
 
 impl Figures {
@@ -67,6 +69,9 @@ impl Figures {
         self.log_bytes = self.log_bytes.max(other.log_bytes);
         self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);
         self.backlog_bytes = self.backlog_bytes.max(other.backlog_bytes);
+        if self.snapshot_failure.is_none() {
+            self.snapshot_failure.clone_from(&other.snapshot_failure);
+        }
     }
 }
 

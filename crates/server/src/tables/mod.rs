@@ -356,12 +356,20 @@ impl Tables {
     pub async fn look_after(self: Rc<Self>) {
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut snapshot_failure = None;
         loop {
             tick.tick().await;
             if !self.is_paused() {
                 self.read(|_, _| ());
             }
             self.publish_figures();
+            let before = std::mem::replace(&mut snapshot_failure, self.snapshot_failure());
+            if self.index == 0
+                && before != snapshot_failure
+                && let Some(why) = &snapshot_failure
+            {
+                tracing::warn!(%why, "a snapshot of the tables could not be made; the log goes on, and it is tried again when that has grown");
+            }
             if self.refuses.borrow().is_some() {
                 // Replies that are held back are not for ever.
                 self.call();
@@ -387,6 +395,7 @@ impl Tables {
                 log_bytes: sizes.log_bytes,
                 snapshot_bytes: sizes.snapshot_bytes,
                 backlog_bytes: sizes.backlog_bytes,
+                snapshot_failure: self.snapshot_failure(),
             },
         );
     }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use larder_join::Limits;
-use larder_journal::{Entry, Error, SnapshotPart};
+use larder_journal::{Entry, Error, LastSnapshot, SnapshotPart};
 
 use super::Tables;
 
@@ -19,6 +19,14 @@ impl Tables {
     pub(super) async fn snapshot(&self) {
         if let Err(error) = self.write_snapshot().await {
             tracing::warn!(%error, "a snapshot of the tables was given up; the log goes on");
+        }
+    }
+
+    /// Why the last one was given up, if it was.
+    pub(super) fn snapshot_failure(&self) -> Option<String> {
+        match self.journal.last_snapshot()? {
+            LastSnapshot::Made { .. } => None,
+            LastSnapshot::Failed(why) => Some(why.to_string()),
         }
     }
 

@@ -13,14 +13,23 @@ struct SmallDisk(PathBuf);
 
 impl SmallDisk {
     /// `None` where this user may not mount.
-    fn mount(path: &Path) -> Option<SmallDisk> {
+    fn mount(path: &Path, megabytes: u32) -> Option<SmallDisk> {
         fs::create_dir(path).expect("a folder");
         let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=4m", "larder-test"])
+            .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m")])
+            .arg("larder-test")
             .arg(path)
             .output()
             .is_ok_and(|output| output.status.success());
         mounted.then(|| SmallDisk(path.to_owned()))
+    }
+
+    fn resize(&self, megabytes: u32) {
+        let remounted = Command::new("mount")
+            .args(["-o", &format!("remount,size={megabytes}m")])
+            .arg(&self.0)
+            .status();
+        assert!(remounted.expect("mount runs").success());
     }
 
     fn fill(&self) {
@@ -51,7 +60,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
     for (threads, fsync) in [(1, "everysec"), (2, "always")] {
         let folder = tempfile::tempdir().expect("a folder");
-        let Some(disk) = SmallDisk::mount(&folder.path().join("disk")) else {
+        let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 4) else {
             eprintln!("skipped: cannot mount a small file system here (it takes root)");
             return;
         };
@@ -98,6 +107,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         assert_eq!(other.reply(), "$6|before", "reads go on");
         other.send(b"INFO tables\r\n");
         let info = other.reply();
+        assert!(info.contains("tables_last_snapshot:ok"), "{info}");
         assert!(
             info.contains("tables_writes:refused: tables take"),
             "{info}"
@@ -128,4 +138,44 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         let replies: Vec<String> = (0..3).map(|_| client.reply()).collect();
         assert_eq!(replies, [":22", ":20000", ":0"]);
     }
+}
+
+#[test]
+fn a_snapshot_without_room_is_told_of_and_made_when_there_is_some() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // A log that calls for a snapshot has 64 MiB.
+    let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 73) else {
+        eprintln!("skipped: cannot mount a small file system here (it takes root)");
+        return;
+    };
+    let server = TestServer::with(|config| config.server.data = disk.0.join("data"));
+    let mut client = Client::connect(&server);
+    let value = "x".repeat(1 << 20);
+    let rewrite = |client: &mut Client, rows: u32| {
+        for row in 0..rows {
+            // A snapshot that is being written may take the room of a write, for a moment.
+            wait_until("it is written", || {
+                let reply = client.ask(&format!("SET big|{} {value}", row % 12));
+                assert!(reply == "+OK" || reply.starts_with("-DISKFULL "), "{reply}");
+                reply == "+OK"
+            });
+        }
+    };
+    rewrite(&mut client, 66);
+    let told = |client: &mut Client, text: &str| client.ask("INFO tables").contains(text);
+    wait_until("the snapshot fails", || {
+        told(&mut client, "tables_last_snapshot:failed: cannot write")
+    });
+    wait_until("ready", || server.get("/readyz").0 == 200);
+    assert_eq!(client.ask("SET t|on 1"), "+OK");
+    disk.resize(200);
+    // It is tried again when the log has grown by half.
+    rewrite(&mut client, 40);
+    wait_until("the snapshot is made", || {
+        told(&mut client, "tables_last_snapshot:ok")
+    });
+    wait_until("the logs before it are gone", || {
+        let files = fs::read_dir(disk.0.join("data/tables")).expect("the folder");
+        files.count() == 2
+    });
 }
