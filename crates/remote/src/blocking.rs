@@ -17,6 +17,7 @@ use tempfile::TempPath;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
+use crate::list::Listed;
 use crate::location::Location;
 
 const PARTS_AHEAD: usize = 16;
@@ -74,7 +75,7 @@ impl Location {
     }
 
     /// [`Location::list`] by blocking. Must not be called inside a runtime.
-    pub fn list_blocking(&self) -> Result<Vec<Location>> {
+    pub fn list_blocking(&self) -> Result<Vec<Listed>> {
         self.block_on(self.list())
     }
 

@@ -25,5 +25,6 @@ mod write;
 pub use allowed::Allowed;
 pub use blocking::{interrupt_when, stdin, temp_file};
 pub use error::Error;
+pub use list::Listed;
 pub use location::{Location, Scheme};
 pub use read::ByteStream;

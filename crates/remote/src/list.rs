@@ -1,4 +1,6 @@
 //! What there is in a folder or under a pattern.
+//!
+//! Folders named `column=value` inside a folder are gone into: so Hive and Spark lay out one table. Other folders are left alone.
 
 use futures::StreamExt;
 use object_store::ObjectStore;
@@ -13,17 +15,55 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with(['_', '.'])
 }
 
+/// Whether a pattern leaves a hidden file alone, as it does a folder's: it names no begin of a file's name.
+fn passes_over(pattern: &str, listed: &Listed) -> bool {
+    let last = pattern.rsplit('/').next().unwrap_or(pattern);
+    let is_deep = pattern.contains("**");
+    (last.starts_with(['*', '?']) && is_hidden(&listed.location.file_name()))
+        || (is_deep && listed.folders.iter().any(|name| is_hidden(name)))
+}
+
 fn is_pattern(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
+/// A folder such as `day=2024-01-02`, which holds a part of the table above it.
+fn is_part(name: &str) -> bool {
+    !is_hidden(name) && name.find('=').is_some_and(|at| at > 0)
+}
+
+/// How deep parts are looked for inside parts.
+const PARTS_MAX: usize = 64;
+
+/// A file of a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub location: Location,
+    /// The names of the folders between what was named and the file: those inside the folder, or those from a
+    /// pattern's first wildcard on.
+    pub folders: Vec<String>,
+}
+
+impl Listed {
+    /// A file at the path `inside`, with its folders.
+    fn at(location: Location, inside: &str) -> Listed {
+        let folders = inside.rsplit_once('/').map_or("", |(folders, _)| folders);
+        let folders = folders.split('/').filter(|name| !name.is_empty());
+        Listed {
+            location,
+            folders: folders.map(str::to_owned).collect(),
+        }
+    }
+}
+
 impl Location {
-    /// The files of this folder (not of folders inside it), or those that match the pattern in its path
-    /// (`*`, `?`, `[a-z]`), sorted by name. Of a folder, names that begin with `_` or `.` are left out. A file lists as itself.
+    /// The files of this folder and of the `column=value` folders inside it, or those that match the pattern in its path
+    /// (`*`, `?`, `[a-z]`), sorted by name. Of a folder, and of a pattern whose last part begins with a
+    /// wildcard, names that begin with `_` or `.` are left out. A file lists as itself.
     ///
     /// # Errors
     /// `Unsupported` for a pattern or a folder over HTTP; `NotFound` when nothing matches.
-    pub async fn list(&self) -> Result<Vec<Location>> {
+    pub async fn list(&self) -> Result<Vec<Listed>> {
         let mut found = match &self.place {
             Place::Local(path) => self.list_local(path)?,
             Place::Http(url) if is_pattern(url.path()) || url.path().ends_with('/') => {
@@ -32,7 +72,7 @@ impl Location {
                     reason: "folders cannot be listed over http; name each file".into(),
                 });
             }
-            Place::Http(_) => vec![self.clone()],
+            Place::Http(_) => vec![Listed::at(self.clone(), "")],
             Place::Store { store, path, .. } => self.list_store(store.as_ref(), path).await?,
         };
         if found.is_empty() {
@@ -40,30 +80,30 @@ impl Location {
                 location: self.to_string(),
             });
         }
-        found.sort_by_key(|location| location.to_string());
+        found.sort_by_key(|file| file.location.to_string());
         Ok(found)
     }
 
-    fn list_local(&self, path: &Path) -> Result<Vec<Location>> {
+    fn list_local(&self, path: &Path) -> Result<Vec<Listed>> {
         if path.is_dir() {
             let mut found = Vec::new();
-            for entry in std::fs::read_dir(path).map_err(|e| Error::from_io(self, &e))? {
-                let entry = entry.map_err(|e| Error::from_io(self, &e))?;
-                let hidden = is_hidden(&entry.file_name().to_string_lossy());
-                if !hidden && entry.path().is_file() {
-                    found.push(Location::local(entry.path()));
-                }
-            }
+            self.list_parts(path, &mut Vec::new(), &mut found)?;
             return Ok(found);
         }
         let text = path.to_string_lossy();
         if path.exists() || !is_pattern(&text) {
             return Ok(if path.exists() {
-                vec![self.clone()]
+                vec![Listed::at(self.clone(), "")]
             } else {
                 Vec::new()
             });
         }
+        // Folders from the first wildcard on: as many as the pattern names there, or any number after `**`.
+        let literal = text
+            .find(['*', '?', '['])
+            .map_or(0, |at| text[..at].rfind('/').map_or(0, |at| at + 1));
+        let wild_folders = text[literal..].matches('/').count();
+        let is_any_depth = text.contains("**");
         let paths = glob::glob(&text).map_err(|e| Error::BadLocation {
             text: text.clone().into_owned(),
             reason: format!("the pattern is wrong: {e}"),
@@ -71,15 +111,46 @@ impl Location {
         Ok(paths
             .filter_map(|path| path.ok())
             .filter(|path| path.is_file())
-            .map(Location::local)
+            .map(|path| {
+                let shown = path.to_string_lossy().into_owned();
+                let places: Vec<usize> = shown.match_indices('/').map(|(at, _)| at).collect();
+                let inside = match places.len().checked_sub(wild_folders + 1) {
+                    _ if is_any_depth => shown.strip_prefix(&text[..literal]).unwrap_or(&shown),
+                    Some(last) => &shown[places[last] + 1..],
+                    None => &shown,
+                };
+                Listed::at(Location::local(&path), inside)
+            })
+            .filter(|listed| !passes_over(&text, listed))
             .collect())
     }
 
-    async fn list_store(
+    /// The files of a folder and of the parts inside it; `folders` are the parts that it lies in.
+    fn list_parts(
         &self,
-        store: &dyn ObjectStore,
-        path: &ObjectPath,
-    ) -> Result<Vec<Location>> {
+        path: &Path,
+        folders: &mut Vec<String>,
+        found: &mut Vec<Listed>,
+    ) -> Result<()> {
+        for entry in std::fs::read_dir(path).map_err(|e| Error::from_io(self, &e))? {
+            let entry = entry.map_err(|e| Error::from_io(self, &e))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = entry.path();
+            if is_part(&name) && path.is_dir() && folders.len() < PARTS_MAX {
+                folders.push(name);
+                self.list_parts(&path, folders, found)?;
+                folders.pop();
+            } else if !is_hidden(&name) && path.is_file() {
+                found.push(Listed {
+                    location: Location::local(path),
+                    folders: folders.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn list_store(&self, store: &dyn ObjectStore, path: &ObjectPath) -> Result<Vec<Listed>> {
         let text = path.to_string();
         let bad = |e: glob::PatternError| Error::BadLocation {
             text: self.to_string(),
@@ -106,24 +177,27 @@ impl Location {
         while let Some(object) = objects.next().await {
             let object = object.map_err(|e| Error::from_store(self, e))?;
             let name = object.location.to_string();
+            let inside = name
+                .strip_prefix(folder)
+                .unwrap_or(&name)
+                .trim_start_matches('/');
             let wanted = match &pattern {
                 Some(pattern) => pattern.matches_with(&name, options),
                 None => {
-                    let inside = name
-                        .strip_prefix(folder)
-                        .unwrap_or(&name)
-                        .trim_start_matches('/');
-                    !inside.contains('/') && !is_hidden(inside)
+                    let (folders, file) = inside.rsplit_once('/').unwrap_or(("", inside));
+                    let mut folders = folders.split('/').filter(|name| !name.is_empty());
+                    !is_hidden(file) && folders.all(is_part)
                 }
             };
-            if wanted {
-                found.push(self.sibling(&object.location));
+            let listed = Listed::at(self.sibling(&object.location), inside);
+            if wanted && !(pattern.is_some() && passes_over(&text, &listed)) {
+                found.push(listed);
             }
         }
         // Stores list what is below a name, not the object of that very name.
         if found.is_empty() && pattern.is_none() {
             self.size().await?;
-            found.push(self.clone());
+            found.push(Listed::at(self.clone(), ""));
         }
         Ok(found)
     }
@@ -144,4 +218,57 @@ fn percent_decoded(text: &str) -> String {
         .replace("%3F", "?")
         .replace("%5B", "[")
         .replace("%5D", "]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn parts_of_a_table_are_listed_with_their_folders_and_bookkeeping_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "_SUCCESS",
+            ".part-0.crc",
+            "day=1/hour=2/a.csv",
+            "day=1/_SUCCESS",
+            "day=2/b.csv",
+            "_temporary/day=3/c.csv",
+            "other/d.csv",
+            "e.csv",
+        ] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "x").unwrap();
+        }
+        let listed = async |pattern: &str| {
+            let location = Location::local(folder.path().join(pattern));
+            let found = location.list().await.unwrap();
+            let shown = found.iter().map(|file| {
+                format!(
+                    "{} in {}",
+                    file.location.file_name(),
+                    file.folders.join("/")
+                )
+            });
+            shown.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            listed("").await,
+            ["a.csv in day=1/hour=2", "b.csv in day=2", "e.csv in "]
+        );
+        assert_eq!(listed("day=*/*").await, ["b.csv in day=2"]);
+        assert_eq!(listed("day=1").await, ["a.csv in hour=2"]);
+        assert_eq!(
+            listed("**/*.csv").await,
+            [
+                "a.csv in day=1/hour=2",
+                "b.csv in day=2",
+                "e.csv in ",
+                "d.csv in other"
+            ]
+        );
+        assert_eq!(listed("day=2/b.csv").await, ["b.csv in "]);
+        assert_eq!(listed("_SUCC*").await, ["_SUCCESS in "]);
+    }
 }

@@ -59,7 +59,7 @@ fn put_list_read_and_remove() {
 
     assert_eq!(large.size_blocking().unwrap(), bytes.len() as u64);
     let found = wait(root.list()).unwrap();
-    let names: Vec<String> = found.iter().map(Location::file_name).collect();
+    let names: Vec<String> = found.iter().map(|f| f.location.file_name()).collect();
     assert_eq!(
         names,
         ["small.bin"],
