@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// Bytes are not what was written. Roll back, or pull or build the version again.
     Corrupted { place: String, detail: String },
-    /// Two rows have one key and the build was told to refuse that.
-    DuplicateKey { key: Vec<u8> },
+    /// Two rows have one key and the build was told to refuse that. `rows`: the `seq` that the first two came with.
+    DuplicateKey { key: Vec<u8>, rows: [u64; 2] },
     /// A key, value or option is outside its bounds.
     Limit { what: String, detail: String },
     /// The file system refused.
@@ -74,7 +74,7 @@ impl fmt::Display for Error {
                     "{place} is damaged: {detail}; roll back, or pull or build this version again"
                 )
             }
-            Error::DuplicateKey { key } => write!(
+            Error::DuplicateKey { key, .. } => write!(
                 f,
                 "two rows have the key {}; remove one, or choose with --on-duplicate first, last or collect",
                 show_key(key)

@@ -199,7 +199,7 @@ fn settle<'a>(
     emit: &mut Emit<'_>,
 ) -> Result<(), Error> {
     let first = rows.next().expect("a run has a row");
-    let (key, _, value) = first;
+    let (key, first_seq, value) = first;
     match duplicates.policy {
         OnDuplicate::Collect => {
             let all = std::iter::once(first)
@@ -207,7 +207,13 @@ fn settle<'a>(
                 .map(|(_, _, value)| value);
             emit(hash, key, &collect(duplicates, key, all, count)?)
         }
-        OnDuplicate::Error if count > 1 => Err(Error::DuplicateKey { key: key.to_vec() }),
+        OnDuplicate::Error if count > 1 => {
+            let second_seq = rows.next().map_or(first_seq, |(_, seq, _)| seq);
+            Err(Error::DuplicateKey {
+                key: key.to_vec(),
+                rows: [first_seq, second_seq],
+            })
+        }
         OnDuplicate::Last => emit(hash, key, rows.next_back().unwrap_or(first).2),
         OnDuplicate::Error | OnDuplicate::First => emit(hash, key, value),
     }

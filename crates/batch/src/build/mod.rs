@@ -97,6 +97,8 @@ pub struct BuildOptions {
     pub value_bytes_max: u64,
     /// What the manifest says of the build.
     pub built: Option<Built>,
+    /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
+    pub is_cancelled: fn() -> bool,
 }
 
 impl BuildOptions {
@@ -114,6 +116,7 @@ impl BuildOptions {
             collect_as: CollectAs::default(),
             value_bytes_max: VALUE_BYTES_MAX,
             built: None,
+            is_cancelled: || false,
         }
     }
 
@@ -353,6 +356,7 @@ impl Builder {
         };
         let io = || Error::io("write", &path);
         let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
+        let mut unasked = 0;
         for bucket in buckets {
             let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
             let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
@@ -360,7 +364,16 @@ impl Builder {
                 &self.spill,
                 duplicates,
                 work.bucket_bytes_max,
-                &mut |hash, key, value| writer.push(hash, key, value).map_err(io()),
+                &mut |hash, key, value| {
+                    unasked += 1 + value.len() / 1024;
+                    if unasked >= 4096 {
+                        unasked = 0;
+                        if (self.options.is_cancelled)() {
+                            return Err(Error::Cancelled);
+                        }
+                    }
+                    writer.push(hash, key, value).map_err(io())
+                },
             )?;
             self.memory_used.fetch_sub(chunk_bytes, Ordering::Relaxed);
             let records_done = work.records_done.fetch_add(rows, Ordering::Relaxed) + rows;
@@ -450,6 +463,9 @@ impl RowWriter<'_> {
         let hash = key_hash(key);
         let within = (u128::from(hash) * u128::from(self.builder.buckets_per_partition)) >> 64;
         let bucket = (partition * self.builder.buckets_per_partition) as usize + within as usize;
+        if key.len() + value.len() > self.chunk_bytes {
+            return self.push_large(bucket, seq, key, value);
+        }
         let chunk = &mut self.open[bucket];
         if !chunk.has_room(key, value, self.chunk_bytes) {
             let full = std::mem::take(chunk);
@@ -457,6 +473,20 @@ impl RowWriter<'_> {
         }
         self.open[bucket].push(seq, key, value, self.chunk_bytes);
         Ok(())
+    }
+
+    /// A row longer than a chunk goes at once: one of them in each open chunk would be gigabytes.
+    #[cold]
+    fn push_large(
+        &mut self,
+        bucket: usize,
+        seq: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let mut chunk = Chunk::default();
+        chunk.push(seq, key, value, 0);
+        self.builder.take_chunk(bucket, chunk)
     }
 
     /// Hands over the last rows.

@@ -319,7 +319,7 @@ fn duplicates_are_treated_as_told() {
     let out = folder.path().join("error");
     let error = build(options(), &out, rows).expect_err("refused");
     assert!(
-        matches!(&error, Error::DuplicateKey { key } if key == b"a"),
+        matches!(&error, Error::DuplicateKey { key, .. } if key == b"a"),
         "{error}"
     );
     assert!(!out.exists(), "nothing is left behind");
