@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use larder_protocol::{commands, config, errors};
+use larder_protocol::{columns, commands, config, errors};
 
 use crate::tree;
 
@@ -19,6 +19,10 @@ fn pages() -> Vec<Page> {
         Page {
             path: "docs/reference/commands.md",
             text: format!("{NOTICE}{}", commands_page()),
+        },
+        Page {
+            path: "docs/reference/columns.md",
+            text: format!("{NOTICE}{}", columns::reference_markdown()),
         },
         Page {
             path: "docs/reference/config.md",

@@ -16,6 +16,7 @@
 
 pub mod base64;
 pub mod browser;
+pub mod columns;
 pub mod commands;
 pub mod config;
 pub mod errors;
