@@ -9,24 +9,29 @@
 //! | block | number of rows, number of bytes, the bytes, the sync marker again |
 
 use std::io::Read;
+use std::sync::Arc;
 
 use arrow_avro::reader::{Decoder, DecoderMode, ReaderBuilder};
 use arrow_avro::schema::{AvroSchema, SchemaStore};
 
+use larder_types::ByteSize;
+
 use crate::error::{At, Fault, one_line};
-use crate::plan::Plan;
-use crate::record_batch::{project, push_batch};
+use crate::plan::FolderColumns;
+use crate::record_batch::{BatchPlan, project, push_batch};
 use crate::rows::Rows;
-use crate::run::{Task, Tasks};
+use crate::run::{Claim, Task, Tasks};
 
 pub(crate) struct AvroFile {
     reader: Option<Box<dyn Read + Send>>,
+    folder: Arc<FolderColumns>,
 }
 
 impl AvroFile {
-    pub fn new(reader: Box<dyn Read + Send>) -> AvroFile {
+    pub fn new(reader: Box<dyn Read + Send>, folder: Arc<FolderColumns>) -> AvroFile {
         AvroFile {
             reader: Some(reader),
+            folder,
         }
     }
 }
@@ -37,12 +42,14 @@ impl Tasks for AvroFile {
             .reader
             .take()
             .map(|reader| Stream(Box::new(std::io::BufReader::new(reader))));
-        Ok(reader.map(|reader| (0, Box::new(AvroTask { reader }) as Box<dyn Task>)))
+        let folder = Arc::clone(&self.folder);
+        Ok(reader.map(|reader| (0, Box::new(AvroTask { reader, folder }) as Box<dyn Task>)))
     }
 }
 
 struct AvroTask {
     reader: Stream,
+    folder: Arc<FolderColumns>,
 }
 
 const BATCH_ROWS: usize = 1024;
@@ -52,32 +59,53 @@ impl Task for AvroTask {
     fn run(mut self: Box<Self>, file: u64, _data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
         let header = self.reader.header()?;
         let mut decoder = decoder(&header.schema)?;
-        let names = decoder
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
-        let plan = Plan::new(names, rows.options)?;
+        let plan = BatchPlan::new(decoder.schema().fields(), &self.folder, rows.options)?;
         let budget = rows.budget;
         let mut row = 0;
         loop {
             let at = At::Row(row + 1);
-            let Some(block) = self
-                .reader
-                .block(&header.sync, budget.total())
-                .map_err(|f| f.or_at(at))?
-            else {
+            let Some(head) = self.reader.block_head().map_err(|f| f.or_at(at))? else {
                 return Ok(());
             };
+            let too_large = |needed: Option<u64>| {
+                let what = match needed {
+                    Some(bytes) => format!("the next block takes {}", ByteSize(bytes)),
+                    None => "the next block takes more".to_owned(),
+                };
+                Fault::memory(what, needed, budget.total()).or_at(at)
+            };
             // The block packed, unpacked, and as rows.
-            let unpacked_max = budget.total() / 4;
-            let data = header
-                .codec
-                .unpack(block.data, unpacked_max)
+            let least = head.bytes.saturating_mul(header.codec.copies());
+            let claim = budget.claim(
+                header
+                    .codec
+                    .likely_bytes(head.bytes)
+                    .min(budget.total())
+                    .max(least),
+            );
+            let mut claim = claim.ok_or_else(|| too_large(Some(least)))?;
+            let packed = self
+                .reader
+                .block_data(head.bytes, &header.sync)
                 .map_err(|f| f.or_at(at))?;
-            let _claim = budget.claim((data.len() as u64 * 2).min(budget.total()));
-            row = decode_block(&data, block.rows, &mut decoder, &plan, (file, row), rows)?;
+            let room = |claim: &Claim<'_>| claim.bytes().saturating_sub(head.bytes) / 2;
+            let unpacked = header.codec.unpack(&packed, room(&claim));
+            let unpacked = match unpacked.map_err(|f| f.or_at(at))? {
+                Some(unpacked) => unpacked,
+                // Packed better than was reckoned: once more, with all the memory. What was claimed is given back first, so
+                // that nobody waits for us.
+                None => {
+                    drop(claim);
+                    claim = budget.claim(budget.total()).expect("all is never too much");
+                    let unpacked = header.codec.unpack(&packed, room(&claim));
+                    unpacked
+                        .map_err(|f| f.or_at(at))?
+                        .ok_or_else(|| too_large(None))?
+                }
+            };
+            let data = unpacked.as_deref().unwrap_or(&packed);
+            row = decode_block(data, head.rows, &mut decoder, &plan, (file, row), rows)?;
+            drop(claim);
         }
     }
 }
@@ -87,7 +115,7 @@ fn decode_block(
     data: &[u8],
     count: u64,
     decoder: &mut Decoder,
-    plan: &Plan,
+    plan: &BatchPlan,
     (file, mut row): (u64, u64),
     rows: &mut Rows<'_>,
 ) -> Result<u64, Fault> {
@@ -130,7 +158,35 @@ fn decoder_rows(decoder: &Decoder) -> u64 {
     (decoder.batch_size() - decoder.capacity().min(decoder.batch_size())) as u64
 }
 
+/// A file whose schema is not a record has values without names, of which none could be a key.
+fn check_is_record(schema: &str) -> Result<(), Fault> {
+    use serde_json::Value;
+    let parsed: Value = serde_json::from_str(schema).map_err(|e| {
+        Fault::file(format!(
+            "its schema is not JSON: {}; the file is damaged",
+            one_line(&e)
+        ))
+    })?;
+    let what = match &parsed {
+        Value::Object(fields) => match fields.get("type") {
+            Some(Value::String(name)) if name == "record" => return Ok(()),
+            Some(Value::String(name)) => name.clone(),
+            // A type may stand around another one.
+            Some(inner @ Value::Object(_)) => return check_is_record(&inner.to_string()),
+            _ => "of no type".to_owned(),
+        },
+        Value::String(name) => name.clone(),
+        Value::Array(_) => "union".to_owned(),
+        _ => "of no type".to_owned(),
+    };
+    Err(Fault::file(format!(
+        "its schema is not a record but {:?}, so its values have no names; write records with a field for the key",
+        what.chars().take(60).collect::<String>()
+    )))
+}
+
 fn decoder(schema: &str) -> Result<Decoder, Fault> {
+    check_is_record(schema)?;
     let refused = |e: &dyn std::fmt::Display| {
         Fault::file(format!("its schema cannot be read: {}", one_line(e)))
     };
@@ -153,9 +209,11 @@ struct Header {
     sync: [u8; 16],
 }
 
-struct Block {
+/// What a block says of itself.
+struct BlockHead {
     rows: u64,
-    data: Vec<u8>,
+    /// As it is stored.
+    bytes: u64,
 }
 
 struct Stream(Box<dyn Read + Send>);
@@ -180,8 +238,8 @@ impl Stream {
                 count = count.saturating_neg();
             }
             for _ in 0..count {
-                let name = self.bytes(HEADER_BYTES_MAX)?;
-                let value = self.bytes(HEADER_BYTES_MAX)?;
+                let name = self.bytes()?;
+                let value = self.bytes()?;
                 match name.as_slice() {
                     b"avro.schema" => schema = String::from_utf8(value).ok(),
                     b"avro.codec" => codec = Codec::named(&value)?,
@@ -200,8 +258,8 @@ impl Stream {
         })
     }
 
-    /// The next block; `None` at an end that lies between two blocks.
-    fn block(&mut self, sync: &[u8; 16], memory: u64) -> Result<Option<Block>, Fault> {
+    /// The next block's head; `None` at an end that lies between two blocks.
+    fn block_head(&mut self) -> Result<Option<BlockHead>, Fault> {
         let mut first = [0];
         let read = loop {
             match self.0.read(&mut first) {
@@ -216,7 +274,13 @@ impl Stream {
         let rows = u64::try_from(rows).map_err(|_| {
             Fault::file("a block has a negative number of rows; the file is damaged")
         })?;
-        let data = self.bytes(memory / 4)?;
+        let bytes = self.length()?;
+        Ok(Some(BlockHead { rows, bytes }))
+    }
+
+    /// What follows a block's head.
+    fn block_data(&mut self, bytes: u64, sync: &[u8; 16]) -> Result<Vec<u8>, Fault> {
+        let data = self.take(bytes)?;
         let mut own_sync = [0; 16];
         self.exact(&mut own_sync)?;
         if &own_sync != sync {
@@ -224,7 +288,7 @@ impl Stream {
                 "a block does not end with the file's sync marker; the file is damaged",
             ));
         }
-        Ok(Some(Block { rows, data }))
+        Ok(data)
     }
 
     fn exact(&mut self, out: &mut [u8]) -> Result<(), Fault> {
@@ -251,16 +315,23 @@ impl Stream {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A length and as many bytes.
-    fn bytes(&mut self, max: u64) -> Result<Vec<u8>, Fault> {
-        let length = self.long()?;
-        let length = u64::try_from(length)
-            .map_err(|_| Fault::file("a length is negative; the file is damaged"))?;
-        if length > max {
+    fn length(&mut self) -> Result<u64, Fault> {
+        u64::try_from(self.long()?)
+            .map_err(|_| Fault::file("a length is negative; the file is damaged"))
+    }
+
+    /// A length and as many bytes, in the header.
+    fn bytes(&mut self) -> Result<Vec<u8>, Fault> {
+        let length = self.length()?;
+        if length > HEADER_BYTES_MAX {
             return Err(Fault::file(format!(
-                "a block has {length} bytes and at most {max} fit the memory; raise --memory, or write smaller blocks"
+                "its header has a part of {length} bytes, at most {HEADER_BYTES_MAX} are allowed; is it damaged?"
             )));
         }
+        self.take(length)
+    }
+
+    fn take(&mut self, length: u64) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::new();
         let read = self
             .0
@@ -314,10 +385,23 @@ impl Codec {
         })
     }
 
-    fn unpack(self, data: Vec<u8>, max: u64) -> Result<Vec<u8>, Fault> {
-        let packed = data.as_slice();
+    /// How often the bytes of a block are there at once, at least: as they are stored, and as rows.
+    fn copies(self) -> u64 {
+        2
+    }
+
+    /// What a block of so many stored bytes most likely takes.
+    fn likely_bytes(self, stored: u64) -> u64 {
         match self {
-            Codec::Null => Ok(data),
+            Codec::Null => stored.saturating_mul(3),
+            _ => stored.saturating_mul(16).max(1 << 20),
+        }
+    }
+
+    /// The bytes unpacked: `Some(None)` where they are not packed, `None` where they would be more than `max`.
+    fn unpack(self, packed: &[u8], max: u64) -> Result<Option<Option<Vec<u8>>>, Fault> {
+        let unpacked = match self {
+            Codec::Null => return Ok(Some(None)),
             Codec::Deflate => limited(flate2::read::DeflateDecoder::new(packed), max),
             Codec::Zstandard => {
                 limited(zstd::Decoder::with_buffer(packed).map_err(unreadable)?, max)
@@ -325,33 +409,28 @@ impl Codec {
             Codec::Bzip2 => limited(bzip2::read::BzDecoder::new(packed), max),
             Codec::Xz => limited(liblzma::read::XzDecoder::new(packed), max),
             Codec::Snappy => unpack_snappy(packed, max),
-        }
+        };
+        Ok(unpacked?.map(Some))
     }
 }
 
-fn limited(unpacker: impl Read, max: u64) -> Result<Vec<u8>, Fault> {
+/// `None` where there is more than `max`.
+fn limited(unpacker: impl Read, max: u64) -> Result<Option<Vec<u8>>, Fault> {
     let mut unpacked = Vec::new();
-    let read = unpacker.take(max + 1).read_to_end(&mut unpacked);
+    let read = unpacker
+        .take(max.saturating_add(1))
+        .read_to_end(&mut unpacked);
     read.map_err(|e| {
         Fault::file(format!(
             "a block cannot be unpacked: {}; the file is damaged",
             one_line(&e)
         ))
     })?;
-    if unpacked.len() as u64 > max {
-        return Err(too_large(max));
-    }
-    Ok(unpacked)
-}
-
-fn too_large(max: u64) -> Fault {
-    Fault::file(format!(
-        "a block unpacks to more than the {max} bytes that fit the memory; raise --memory, or write smaller blocks"
-    ))
+    Ok((unpacked.len() as u64 <= max).then_some(unpacked))
 }
 
 /// Raw snappy, then the CRC-32 of the unpacked bytes.
-fn unpack_snappy(packed: &[u8], max: u64) -> Result<Vec<u8>, Fault> {
+fn unpack_snappy(packed: &[u8], max: u64) -> Result<Option<Vec<u8>>, Fault> {
     let damaged = |reason: &str| {
         Fault::file(format!(
             "a block cannot be unpacked: {reason}; the file is damaged"
@@ -362,7 +441,7 @@ fn unpack_snappy(packed: &[u8], max: u64) -> Result<Vec<u8>, Fault> {
     };
     let length = snap::raw::decompress_len(packed).map_err(|e| damaged(&one_line(&e)))?;
     if length as u64 > max {
-        return Err(too_large(max));
+        return Ok(None);
     }
     let unpacked = snap::raw::Decoder::new()
         .decompress_vec(packed)
@@ -372,5 +451,5 @@ fn unpack_snappy(packed: &[u8], max: u64) -> Result<Vec<u8>, Fault> {
     if crc.sum() != u32::from_be_bytes(*checksum) {
         return Err(damaged("its checksum is wrong"));
     }
-    Ok(unpacked)
+    Ok(Some(unpacked))
 }

@@ -24,6 +24,7 @@ pub(crate) enum Boundary {
     /// A newline outside quotes.
     Csv {
         delimiter: u8,
+        comment: Option<u8>,
     },
 }
 
@@ -104,6 +105,11 @@ impl Cutter {
         Ok(&mut self.carry)
     }
 
+    /// Whether all of the text is read, if not cut.
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// The next chunk, in `buffer`; `None` at the end.
     pub fn cut(&mut self, boundary: Boundary, buffer: &mut Vec<u8>) -> Result<Option<Cut>, Fault> {
         buffer.clear();
@@ -117,8 +123,8 @@ impl Cutter {
                 return Ok(None);
             }
             let found = match boundary {
-                Boundary::Csv { delimiter } if memchr(b'"', buffer).is_some() => {
-                    Found::from(scan(buffer, delimiter))
+                Boundary::Csv { delimiter, comment } if memchr(b'"', buffer).is_some() => {
+                    Found::from(scan(buffer, delimiter, comment))
                 }
                 _ => Found {
                     end: memrchr(b'\n', buffer).map(|at| at + 1),
@@ -138,13 +144,12 @@ impl Cutter {
                 self.carry.extend_from_slice(&buffer[end..]);
                 buffer.truncate(end);
             } else if target >= self.record_bytes_max {
-                return Err(Fault::data(
-                    At::Line(1),
-                    format!(
-                        "a record is longer than {} bytes; is a quote left open, or is this another format? If not, raise --memory: a record may take a fifth of it",
-                        self.record_bytes_max
-                    ),
-                ));
+                return Err(Fault::memory(
+                    "a record is longer than that (unless a quote is left open, or this is another format)".into(),
+                    None,
+                    self.record_bytes_max as u64,
+                )
+                .or_at(At::Line(1)));
             } else {
                 turn.get_or_insert_with(|| Turn::take(&self.long_chunk));
                 target = target.saturating_mul(2).min(self.record_bytes_max);

@@ -1,7 +1,11 @@
 //! Writing values as JSON or MessagePack, without a tree in between.
 //!
-//! JSON: bytes are base64, and a number that JSON cannot say (NaN, infinity) is null.
-//! MessagePack: bytes are `bin`, integers take their shortest form.
+//! JSON: bytes are base64, and the numbers that JSON cannot say are the strings "NaN", "Infinity" and "-Infinity", as protobuf's JSON
+//! has them. MessagePack: bytes are `bin`, integers take their shortest form.
+//!
+//! A writer has a bound, beyond which it is *full*: it may go past it by one item, and what it holds then is not whole.
+
+use crate::cell::non_finite;
 
 /// A writer of nested values. Lengths come first because MessagePack needs them.
 pub(crate) trait Emit {
@@ -21,12 +25,41 @@ pub(crate) trait Emit {
     /// Before each value, with its index and name.
     fn name(&mut self, index: usize, name: &str);
     fn map_end(&mut self);
-    fn written(&self) -> usize;
+    /// Whether more was written than the bound allows.
+    fn is_full(&self) -> bool;
 }
 
-pub(crate) struct Json<'a>(pub &'a mut Vec<u8>);
+pub(crate) struct Json<'a> {
+    out: &'a mut Vec<u8>,
+    bytes_max: usize,
+}
 
-pub(crate) struct MessagePack<'a>(pub &'a mut Vec<u8>);
+pub(crate) struct MessagePack<'a> {
+    out: &'a mut Vec<u8>,
+    bytes_max: usize,
+}
+
+impl<'a> Json<'a> {
+    pub fn new(out: &'a mut Vec<u8>, bytes_max: usize) -> Self {
+        Json { out, bytes_max }
+    }
+
+    /// For numbers and other short things.
+    pub fn scalar(out: &'a mut Vec<u8>) -> Self {
+        Json::new(out, usize::MAX)
+    }
+
+    /// Appends what is JSON already.
+    pub fn raw(&mut self, json: &[u8]) {
+        self.out.extend_from_slice(json);
+    }
+}
+
+impl<'a> MessagePack<'a> {
+    pub fn new(out: &'a mut Vec<u8>, bytes_max: usize) -> Self {
+        MessagePack { out, bytes_max }
+    }
+}
 
 /// Writing a number into memory does not fail.
 fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
@@ -35,74 +68,81 @@ fn number(out: &mut Vec<u8>, value: impl serde::Serialize) {
 
 impl Emit for Json<'_> {
     fn null(&mut self) {
-        self.0.extend_from_slice(b"null");
+        self.out.extend_from_slice(b"null");
     }
 
     fn bool(&mut self, value: bool) {
-        self.0
+        self.out
             .extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     fn int(&mut self, value: i64) {
-        number(self.0, value);
+        number(self.out, value);
     }
 
     fn uint(&mut self, value: u64) {
-        number(self.0, value);
+        number(self.out, value);
     }
 
     fn float(&mut self, value: f64) {
-        number(self.0, value);
+        match non_finite(value) {
+            Some(name) => self.str(name),
+            None => number(self.out, value),
+        }
     }
 
     fn float32(&mut self, value: f32) {
-        number(self.0, value);
+        match non_finite(f64::from(value)) {
+            Some(name) => self.str(name),
+            None => number(self.out, value),
+        }
     }
 
     fn str(&mut self, value: &str) {
-        json_string(self.0, value);
+        json_string(self.out, value, self.bytes_max);
     }
 
     fn bytes(&mut self, value: &[u8]) {
-        self.0.push(b'"');
-        base64(self.0, value);
-        self.0.push(b'"');
+        self.out.push(b'"');
+        base64(self.out, value);
+        self.out.push(b'"');
     }
 
     fn array(&mut self, _len: usize) {
-        self.0.push(b'[');
+        self.out.push(b'[');
     }
 
     fn item(&mut self, index: usize) {
         if index > 0 {
-            self.0.push(b',');
+            self.out.push(b',');
         }
     }
 
     fn array_end(&mut self) {
-        self.0.push(b']');
+        self.out.push(b']');
     }
 
     fn map(&mut self, _len: usize) {
-        self.0.push(b'{');
+        self.out.push(b'{');
     }
 
     fn name(&mut self, index: usize, name: &str) {
         self.item(index);
-        json_string(self.0, name);
-        self.0.push(b':');
+        json_string(self.out, name, self.bytes_max);
+        self.out.push(b':');
     }
 
     fn map_end(&mut self) {
-        self.0.push(b'}');
+        self.out.push(b'}');
     }
 
-    fn written(&self) -> usize {
-        self.0.len()
+    fn is_full(&self) -> bool {
+        self.out.len() > self.bytes_max
     }
 }
 
-fn json_string(out: &mut Vec<u8>, text: &str) {
+/// Escapes may make a text six times as long, so the bound is looked at within it.
+fn json_string(out: &mut Vec<u8>, text: &str, bytes_max: usize) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
     let bytes = text.as_bytes();
@@ -112,6 +152,9 @@ fn json_string(out: &mut Vec<u8>, text: &str) {
             continue;
         }
         out.extend_from_slice(&bytes[start..at]);
+        if out.len() > bytes_max {
+            return;
+        }
         start = at + 1;
         match byte {
             b'"' => out.extend_from_slice(b"\\\""),
@@ -148,15 +191,32 @@ pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 impl MessagePack<'_> {
+    /// Where an array or a map of unknown length begins. See [`MessagePack::close`].
+    pub fn open(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Puts the head of an array or a map of `len` items before what was written since it was opened.
+    pub fn close(&mut self, begin: usize, is_map: bool, len: usize) {
+        let end = self.out.len();
+        if is_map {
+            self.map(len);
+        } else {
+            self.array(len);
+        }
+        let head = self.out.len() - end;
+        self.out[begin..].rotate_right(head);
+    }
+
     fn tagged(&mut self, tag: u8, big_endian: &[u8]) {
-        self.0.push(tag);
-        self.0.extend_from_slice(big_endian);
+        self.out.push(tag);
+        self.out.extend_from_slice(big_endian);
     }
 
     /// A length in the shortest of its forms; `tags` are those of 8, 16 and 32 bits.
     fn length(&mut self, fixed: Option<(u8, usize)>, tags: (Option<u8>, u8, u8), len: usize) {
         match (fixed, tags.0) {
-            (Some((tag, max)), _) if len <= max => self.0.push(tag | len as u8),
+            (Some((tag, max)), _) if len <= max => self.out.push(tag | len as u8),
             (_, Some(tag)) if len <= 0xff => self.tagged(tag, &[len as u8]),
             _ if len <= 0xffff => self.tagged(tags.1, &(len as u16).to_be_bytes()),
             // Values are at most 1 GiB, so a length fits 32 bits.
@@ -167,17 +227,17 @@ impl MessagePack<'_> {
 
 impl Emit for MessagePack<'_> {
     fn null(&mut self) {
-        self.0.push(0xc0);
+        self.out.push(0xc0);
     }
 
     fn bool(&mut self, value: bool) {
-        self.0.push(if value { 0xc3 } else { 0xc2 });
+        self.out.push(if value { 0xc3 } else { 0xc2 });
     }
 
     fn int(&mut self, value: i64) {
         match value {
             0.. => self.uint(value as u64),
-            -32..0 => self.0.push(value as i8 as u8),
+            -32..0 => self.out.push(value as i8 as u8),
             -0x80..0 => self.tagged(0xd0, &(value as i8).to_be_bytes()),
             -0x8000..0 => self.tagged(0xd1, &(value as i16).to_be_bytes()),
             -0x8000_0000..0 => self.tagged(0xd2, &(value as i32).to_be_bytes()),
@@ -187,7 +247,7 @@ impl Emit for MessagePack<'_> {
 
     fn uint(&mut self, value: u64) {
         match value {
-            0..0x80 => self.0.push(value as u8),
+            0..0x80 => self.out.push(value as u8),
             0x80..=0xff => self.tagged(0xcc, &[value as u8]),
             0x100..=0xffff => self.tagged(0xcd, &(value as u16).to_be_bytes()),
             0x1_0000..=0xffff_ffff => self.tagged(0xce, &(value as u32).to_be_bytes()),
@@ -205,12 +265,12 @@ impl Emit for MessagePack<'_> {
 
     fn str(&mut self, value: &str) {
         self.length(Some((0xa0, 31)), (Some(0xd9), 0xda, 0xdb), value.len());
-        self.0.extend_from_slice(value.as_bytes());
+        self.out.extend_from_slice(value.as_bytes());
     }
 
     fn bytes(&mut self, value: &[u8]) {
         self.length(None, (Some(0xc4), 0xc5, 0xc6), value.len());
-        self.0.extend_from_slice(value);
+        self.out.extend_from_slice(value);
     }
 
     fn array(&mut self, len: usize) {
@@ -231,86 +291,14 @@ impl Emit for MessagePack<'_> {
 
     fn map_end(&mut self) {}
 
-    fn written(&self) -> usize {
-        self.0.len()
-    }
-}
-
-/// A JSON tree, for inputs that come as one.
-pub(crate) fn emit_json_value(value: &serde_json::Value, out: &mut impl Emit) {
-    use serde_json::Value;
-    match value {
-        Value::Null => out.null(),
-        Value::Bool(value) => out.bool(*value),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(value), _) => out.int(value),
-            (None, Some(value)) => out.uint(value),
-            (None, None) => out.float(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => out.str(text),
-        Value::Array(items) => {
-            out.array(items.len());
-            for (index, item) in items.iter().enumerate() {
-                out.item(index);
-                emit_json_value(item, out);
-            }
-            out.array_end();
-        }
-        Value::Object(fields) => {
-            out.map(fields.len());
-            for (index, (name, value)) in fields.iter().enumerate() {
-                out.name(index, name);
-                emit_json_value(value, out);
-            }
-            out.map_end();
-        }
+    fn is_full(&self) -> bool {
+        self.out.len() > self.bytes_max
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn both_spellings_say_the_same() {
-        let long = "x".repeat(70_000);
-        let many: Vec<i64> = (0..70_000).collect();
-        for value in [
-            json!(null),
-            json!(true),
-            json!([
-                1, -1, 127, 128, 255, 256, 65_535, 65_536, -32, -33, -128, -129
-            ]),
-            json!([
-                i64::MAX,
-                i64::MIN,
-                u64::MAX,
-                4_294_967_295_u64,
-                4_294_967_296_u64,
-                -32_768,
-                -32_769,
-                -2_147_483_649_i64
-            ]),
-            json!({"a": {"b": [1.5, "q\"\\\n\u{1}é"]}, "c": []}),
-            json!(long),
-            json!(many),
-            json!("x".repeat(200)),
-        ] {
-            let mut text = Vec::new();
-            emit_json_value(&value, &mut Json(&mut text));
-            assert_eq!(
-                serde_json::from_slice::<serde_json::Value>(&text).unwrap(),
-                value
-            );
-            let mut packed = Vec::new();
-            emit_json_value(&value, &mut MessagePack(&mut packed));
-            assert_eq!(
-                rmp_serde::from_slice::<serde_json::Value>(&packed).unwrap(),
-                value
-            );
-        }
-    }
 
     #[test]
     fn bytes_in_base64() {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use larder_types::ByteSize;
+
 use crate::options::SinkError;
 
 /// A place inside a file, counted from 1 as people do.
@@ -27,6 +29,16 @@ pub enum Error {
         file: String,
         at: At,
         reason: String,
+    },
+    /// A part of the input takes more memory at once than there is. Give more, or write the input in smaller parts.
+    Memory {
+        file: String,
+        at: At,
+        /// What takes it.
+        what: String,
+        /// Bytes, where they are known.
+        needed_bytes: Option<u64>,
+        available_bytes: u64,
     },
     /// A column that was asked for is not there.
     Column {
@@ -60,6 +72,17 @@ impl fmt::Display for Error {
             Error::Options { reason } => f.write_str(reason),
             Error::Input { input, reason } => write!(f, "input {input}: {reason}"),
             Error::Data { file, at, reason } => write!(f, "{file}{at}: {reason}"),
+            Error::Memory {
+                file,
+                at,
+                what,
+                available_bytes,
+                ..
+            } => write!(
+                f,
+                "{file}{at}: {what}, and of the memory {} are for that at once",
+                ByteSize(*available_bytes)
+            ),
             Error::Column {
                 file,
                 at,
@@ -104,7 +127,15 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) enum FaultKind {
     Data(String),
-    Column { wanted: String, have: Vec<String> },
+    Memory {
+        what: String,
+        needed_bytes: Option<u64>,
+        available_bytes: u64,
+    },
+    Column {
+        wanted: String,
+        have: Vec<String>,
+    },
     Sink(SinkError),
 }
 
@@ -120,6 +151,18 @@ impl Fault {
         Fault::data(At::File, reason)
     }
 
+    /// Something takes more memory at once than there is.
+    pub fn memory(what: String, needed_bytes: Option<u64>, available_bytes: u64) -> Fault {
+        Fault {
+            at: At::File,
+            kind: FaultKind::Memory {
+                what,
+                needed_bytes,
+                available_bytes,
+            },
+        }
+    }
+
     /// The same fault at a place, where none is known yet.
     pub fn or_at(mut self, at: At) -> Fault {
         if self.at == At::File {
@@ -132,6 +175,17 @@ impl Fault {
         let (file, at) = (file.to_owned(), self.at);
         match self.kind {
             FaultKind::Data(reason) => Error::Data { file, at, reason },
+            FaultKind::Memory {
+                what,
+                needed_bytes,
+                available_bytes,
+            } => Error::Memory {
+                file,
+                at,
+                what,
+                needed_bytes,
+                available_bytes,
+            },
             FaultKind::Column { wanted, have } => Error::Column {
                 file,
                 at,

@@ -13,10 +13,12 @@ use crate::avro::AvroFile;
 use crate::csv::CsvFile;
 use crate::cut::{Cutter, LongChunk};
 use crate::error::{Error, Fault, one_line};
+use crate::folder::columns_of;
 use crate::ipc::IpcFile;
 use crate::json_lines::JsonLinesFile;
 use crate::options::{Format, InputOptions};
 use crate::parquet::ParquetFile;
+use crate::plan::FolderColumns;
 use crate::run::Tasks;
 
 /// One file, not yet open.
@@ -25,6 +27,8 @@ pub(crate) struct Input {
     pub name: String,
     /// Stored bytes, where known before reading.
     pub size: Option<u64>,
+    /// The columns that its folders name.
+    folder: Arc<FolderColumns>,
     source: Source,
 }
 
@@ -41,6 +45,7 @@ pub(crate) fn expand(options: &InputOptions) -> Result<Vec<Input>, Error> {
             inputs.push(Input {
                 name: "standard input".into(),
                 size: None,
+                folder: Arc::default(),
                 source: Source::Stdin,
             });
             continue;
@@ -55,18 +60,45 @@ pub(crate) fn expand(options: &InputOptions) -> Result<Vec<Input>, Error> {
         })?;
         let shown = location.to_string();
         let files = location.list_blocking().map_err(|e| refused(shown, e))?;
+        let before = inputs.len();
         inputs.extend(files.into_iter().map(|file| {
+            let size = file.location.as_local();
             Input {
-                name: file.to_string(),
-                size: file
-                    .as_local()
+                name: file.location.to_string(),
+                size: size
                     .and_then(|path| std::fs::metadata(path).ok())
                     .map(|m| m.len()),
-                source: Source::Location(file),
+                folder: Arc::new(columns_of(&file.folders)),
+                source: Source::Location(file.location),
             }
         }));
+        check_folders(text, &inputs[before..])?;
     }
     Ok(inputs)
+}
+
+/// Files that are one table lie in folders that name the same columns.
+fn check_folders(named: &str, files: &[Input]) -> Result<(), Error> {
+    let names = |file: &Input| -> Vec<String> {
+        file.folder.iter().map(|(name, _)| name.clone()).collect()
+    };
+    let Some(first) = files.first() else {
+        return Ok(());
+    };
+    let expected = names(first);
+    match files.iter().find(|file| names(file) != expected) {
+        None => Ok(()),
+        Some(other) => Err(Error::Input {
+            input: named.to_owned(),
+            reason: format!(
+                "the folders of {} name the columns [{}], those of {} [{}]; name inputs that are laid out alike",
+                first.name,
+                expected.join(", "),
+                other.name,
+                names(other).join(", ")
+            ),
+        }),
+    }
 }
 
 /// The reason alone, where the message begins with the location that is already being told.
@@ -132,19 +164,26 @@ impl Input {
                 "a {format} file inside gzip or zstd cannot be read; unpack it first ({format} compresses by itself)"
             )));
         }
+        check_csv_options(options, format)?;
+        let folder = Arc::clone(&self.folder);
         Ok(match format {
             Format::Csv => {
                 let is_tsv = [".tsv", ".tab"].iter().any(|end| stem.ends_with(end));
                 let delimiter = options.delimiter.or(is_tsv.then_some(b'\t'));
+                let text = skip_lines(text, options.skip_lines)?;
                 Box::new(CsvFile::new(
                     cutter(text, options, long_chunk),
                     delimiter,
                     Arc::clone(options),
+                    folder,
                 ))
             }
-            Format::JsonLines => Box::new(JsonLinesFile::new(cutter(text, options, long_chunk))),
-            Format::Avro => Box::new(AvroFile::new(text)),
-            Format::Arrow => Box::new(IpcFile::new(text)),
+            Format::JsonLines => Box::new(JsonLinesFile::new(
+                cutter(text, options, long_chunk),
+                &folder,
+            )),
+            Format::Avro => Box::new(AvroFile::new(text, folder)),
+            Format::Arrow => Box::new(IpcFile::new(text, folder)),
             Format::Parquet => {
                 if text_head.is_empty() {
                     return Err(Fault::file(
@@ -155,7 +194,7 @@ impl Input {
                     Source::Location(location) => location.as_local(),
                     Source::Stdin => None,
                 };
-                Box::new(open_parquet(path, &mut text, options)?)
+                Box::new(open_parquet(path, &mut text, &folder, options)?)
             }
         })
     }
@@ -165,6 +204,7 @@ impl Input {
 fn open_parquet(
     path: Option<&Path>,
     reader: &mut dyn Read,
+    folder: &FolderColumns,
     options: &InputOptions,
 ) -> Result<ParquetFile, Fault> {
     let io = |e: std::io::Error| Fault::file(format!("it cannot be read: {e}"));
@@ -176,7 +216,45 @@ fn open_parquet(
             file
         }
     };
-    ParquetFile::open(file, options)
+    ParquetFile::open(file, folder, options)
+}
+
+/// What only CSV has must not be asked of other files.
+fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault> {
+    let asked = [
+        (options.columns.is_some(), "names of columns"),
+        (options.skip_lines > 0, "lines to skip"),
+        (options.comment.is_some(), "a comment's character"),
+        (!options.types.is_empty(), "types of columns"),
+    ];
+    match asked.iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, what)) if format != Format::Csv => Err(Fault::file(format!(
+            "{what} are for CSV, and this is {format}; leave them away"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The text after so many lines.
+fn skip_lines(mut text: Box<dyn Read + Send>, lines: u64) -> Result<Box<dyn Read + Send>, Fault> {
+    let mut left = lines;
+    let mut buffer = vec![0; 64 << 10];
+    while left > 0 {
+        let count = text
+            .read(&mut buffer)
+            .map_err(|e| Fault::file(format!("it cannot be read: {}", one_line(&e))))?;
+        if count == 0 {
+            break;
+        }
+        for at in memchr::memchr_iter(b'\n', &buffer[..count]) {
+            left -= 1;
+            if left == 0 {
+                let rest = Cursor::new(buffer[at + 1..count].to_vec());
+                return Ok(Box::new(rest.chain(text)));
+            }
+        }
+    }
+    Ok(text)
 }
 
 fn cutter(

@@ -3,29 +3,45 @@
 //! Objects may differ in their fields; each must hold the key's, unless nulls are skipped. Of a field that is named twice, the last counts.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::csv::{CHUNK_BITS, check_encoding};
 use crate::cut::{Boundary, Cutter, Turn};
-use crate::emit::{Emit, Json, MessagePack, emit_json_value};
+use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault, FaultKind, one_line};
+use crate::json_text::pack;
+use crate::key::end_part;
 use crate::options::{InputOptions, NullPolicy, ValueSpec};
-use crate::rows::Rows;
+use crate::plan::FolderColumns;
+use crate::rows::{Made, Rows};
 use crate::run::{Task, Tasks};
 
 pub(crate) struct JsonLinesFile {
     cutter: Cutter,
     begun: bool,
+    folder: Arc<FolderFields>,
 }
 
+/// The folder's columns as fields.
+type FolderFields = Vec<(String, Box<RawValue>)>;
+
 impl JsonLinesFile {
-    pub fn new(cutter: Cutter) -> JsonLinesFile {
+    pub fn new(cutter: Cutter, folder: &FolderColumns) -> JsonLinesFile {
+        let field = |value: &Option<String>| {
+            serde_json::value::to_raw_value(value).expect("a text is always JSON")
+        };
+        let fields = folder
+            .iter()
+            .map(|(name, value)| (name.clone(), field(value)));
         JsonLinesFile {
             cutter,
             begun: false,
+            folder: Arc::new(fields.collect()),
         }
     }
 }
@@ -46,6 +62,7 @@ impl Tasks for JsonLinesFile {
                 cut.chunk,
                 Box::new(JsonLinesTask {
                     chunk: cut.chunk,
+                    folder: Arc::clone(&self.folder),
                     _turn: cut.turn,
                 }) as Box<dyn Task>,
             )
@@ -59,6 +76,7 @@ impl Tasks for JsonLinesFile {
 
 struct JsonLinesTask {
     chunk: u64,
+    folder: Arc<FolderFields>,
     _turn: Option<Turn>,
 }
 
@@ -78,7 +96,7 @@ impl Task for JsonLinesTask {
             let end = memchr::memchr(b'\n', &data[begin..]).map_or(data.len(), |at| begin + at);
             let text = data[begin..end].trim_ascii();
             if !text.is_empty() {
-                push_line(text, seq + line, rows).map_err(|fault| {
+                push_line(text, &self.folder, seq + line, rows).map_err(|fault| {
                     explain_document(fault, text, self.chunk == 0 && line == 0)
                         .or_at(At::Line(line + 1))
                 })?;
@@ -105,7 +123,12 @@ fn explain_document(fault: Fault, line: &[u8], is_first: bool) -> Fault {
     fault
 }
 
-fn push_line(line: &[u8], seq: u64, rows: &mut Rows<'_>) -> Result<(), Fault> {
+fn push_line(
+    line: &[u8],
+    folder: &FolderFields,
+    seq: u64,
+    rows: &mut Rows<'_>,
+) -> Result<(), Fault> {
     if line.first() != Some(&b'{') {
         let what = match line.first() {
             Some(b'[') => "an array; ",
@@ -117,59 +140,55 @@ fn push_line(line: &[u8], seq: u64, rows: &mut Rows<'_>) -> Result<(), Fault> {
     }
     let mut object: Object<'_> = serde_json::from_slice(line)
         .map_err(|e| Fault::file(format!("it is not JSON: {}", one_line(&e))))?;
+    for (name, value) in folder {
+        object.0.push((Cow::Borrowed(name), value));
+    }
     object.keep_last_of_each();
+    if object.0.len() > FIELDS_MAX {
+        return Err(Fault::file(format!(
+            "the object has {} fields, at most {FIELDS_MAX} are allowed; nest some of them",
+            object.0.len()
+        )));
+    }
     let options = rows.options;
-    let (mut key, mut value) = (
-        std::mem::take(&mut rows.key),
-        std::mem::take(&mut rows.value),
-    );
-    let made = make(&object, options, &mut key, &mut value);
-    let pushed = match made {
-        Ok(Made::Row) => rows.push(seq, &key, &value),
-        Ok(Made::NullKey(name)) => {
-            count_missing(&object, name, rows);
-            rows.null_key(&format!("key field {name:?} is null"))
-        }
-        Ok(Made::NullValue(name)) => {
-            count_missing(&object, name, rows);
-            rows.null_value(name)
-        }
-        Err(fault) => Err(fault),
-    };
-    (rows.key, rows.value) = (key, value);
-    pushed
+    let is_missing = Cell::new(false);
+    let skipped = rows.skipped;
+    rows.assemble(seq, |key, value, bytes_max| {
+        make(&object, options, &is_missing, key, value, bytes_max)
+    })?;
+    if rows.skipped > skipped && is_missing.get() {
+        rows.skipped_missing += 1;
+    }
+    Ok(())
 }
 
-fn count_missing(object: &Object<'_>, name: &str, rows: &mut Rows<'_>) {
-    rows.skipped_missing += u64::from(object.field(name).is_none());
-}
-
-enum Made<'o> {
-    Row,
-    NullKey(&'o str),
-    NullValue(&'o str),
-}
+/// Each field takes some dozens of bytes beside its text.
+const FIELDS_MAX: usize = 1 << 18;
 
 fn make<'o>(
-    object: &Object<'_>,
+    object: &'o Object<'_>,
     options: &'o InputOptions,
+    is_missing: &Cell<bool>,
     key: &mut Vec<u8>,
     value: &mut Vec<u8>,
+    bytes_max: usize,
 ) -> Result<Made<'o>, Fault> {
-    key.clear();
-    value.clear();
     for (index, name) in options.key.iter().enumerate() {
-        if index > 0 {
-            key.extend_from_slice(options.key_separator.as_bytes());
-        }
+        let begin = key.len();
         match object.scalar(name, options.null_key)? {
-            Scalar::Null => return Ok(Made::NullKey(name)),
+            Scalar::Null => {
+                is_missing.set(object.field(name).is_none());
+                return Ok(Made::NullKey(format!("key field {name:?} is null")));
+            }
             Scalar::Text(text) => key.extend_from_slice(text.as_bytes()),
             Scalar::Nested(_) => {
                 return Err(Fault::file(format!(
                     "key field {name:?} is an array or object; a key is made of text, numbers or booleans"
                 )));
             }
+        }
+        if index + 1 < options.key.len() {
+            end_part(key, begin, options.key_separator);
         }
     }
     let others = || {
@@ -180,26 +199,37 @@ fn make<'o>(
     };
     match &options.value {
         ValueSpec::Column(name) => match object.scalar(name, options.null_value)? {
-            Scalar::Null => return Ok(Made::NullValue(name)),
-            Scalar::Text(text) => value.extend_from_slice(text.as_bytes()),
-            Scalar::Nested(text) => value.extend_from_slice(text.as_bytes()),
+            Scalar::Null => {
+                is_missing.set(object.field(name).is_none());
+                return Ok(Made::NullValue(name));
+            }
+            Scalar::Text(Cow::Borrowed(text)) | Scalar::Nested(text) => {
+                return Ok(Made::Borrowed(text.as_bytes()));
+            }
+            Scalar::Text(Cow::Owned(text)) => value.extend_from_slice(text.as_bytes()),
         },
         ValueSpec::Json => {
-            Json(value).map(0);
+            let mut out = Json::new(value, bytes_max);
+            out.map(0);
             for (index, (name, field)) in others().enumerate() {
-                Json(value).name(index, name);
-                value.extend_from_slice(field.get().as_bytes());
+                out.name(index, name);
+                out.raw(field.get().as_bytes());
+                if out.is_full() {
+                    return Ok(Made::Row);
+                }
             }
-            Json(value).map_end();
+            out.map_end();
         }
         ValueSpec::MessagePack => {
-            let mut out = MessagePack(value);
+            let mut out = MessagePack::new(value, bytes_max);
             out.map(others().count());
             for (index, (name, field)) in others().enumerate() {
-                let tree: serde_json::Value = serde_json::from_str(field.get())
-                    .map_err(|e| Fault::file(format!("field {name:?}: {}", one_line(&e))))?;
                 out.name(index, name);
-                emit_json_value(&tree, &mut out);
+                pack(field.get(), &mut out)
+                    .map_err(|reason| Fault::file(format!("field {name:?}: {reason}")))?;
+                if out.is_full() {
+                    return Ok(Made::Row);
+                }
             }
         }
     }

@@ -19,21 +19,28 @@ mod csv;
 mod cut;
 mod emit;
 mod error;
+mod folder;
 mod guard;
 mod input;
 mod ipc;
 mod json_lines;
+mod json_text;
+mod key;
 mod options;
 mod pages;
 mod parquet;
+mod parquet_schema;
+mod places;
 mod plan;
 mod record_batch;
 mod rows;
 mod run;
 mod time;
 
-pub use error::Error;
+pub use csv::types::CellType;
+pub use error::{At, Error};
 pub use options::{
     Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
 };
+pub use places::Places;
 pub use run::ingest;

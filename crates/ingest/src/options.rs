@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use larder_types::{ByteSize, VALUE_BYTES_MAX};
 
+use crate::csv::types::CellType;
+use crate::places::Places;
+
 /// A file format. Compression of text (gzip, zstd) is found by its magic and is not part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -80,12 +83,21 @@ pub struct InputOptions {
     pub format: Option<Format>,
     /// The columns whose texts, joined by `key_separator`, are the key.
     pub key: Vec<String>,
-    pub key_separator: String,
+    /// Neither `%` nor a letter or digit: where a part of the key holds it, it stands there as `%` and two hexadecimal digits.
+    pub key_separator: u8,
     pub value: ValueSpec,
     /// CSV's delimiter; `None`: a tab for `.tsv` and `.tab`, else the first of `,` tab `;` `|` that the first line holds.
     pub delimiter: Option<u8>,
     /// Whether CSV begins with the columns' names; `None` means yes. Without, columns are named 1, 2, 3...
     pub header: Option<bool>,
+    /// The names of a CSV file's columns, one for each; the first line is data then, unless `header` says otherwise.
+    pub columns: Option<Vec<String>>,
+    /// So many lines at a CSV file's begin are left out, before anything is looked at.
+    pub skip_lines: u64,
+    /// A line of CSV that begins with this byte is left out.
+    pub comment: Option<u8>,
+    /// The types of CSV columns by their names; others are text.
+    pub types: Vec<(String, CellType)>,
     /// Rows are parsed on this many threads; at least one.
     pub threads: usize,
     /// The bound for what parsing holds at once, over all threads.
@@ -102,10 +114,14 @@ impl Default for InputOptions {
             inputs: Vec::new(),
             format: None,
             key: Vec::new(),
-            key_separator: ":".into(),
+            key_separator: b':',
             value: ValueSpec::Json,
             delimiter: None,
             header: None,
+            columns: None,
+            skip_lines: 0,
+            comment: None,
+            types: Vec::new(),
             threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
             memory: ByteSize(256 << 20),
             null_key: NullPolicy::Error,
@@ -123,6 +139,12 @@ pub trait RowSink: Send {
     /// Takes a row. `seq` orders the rows of all inputs and does not depend on the threads: it is
     /// `file << 44 | chunk << 24 | row in the chunk` for text, and `file << 44 | row in the file` otherwise.
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError>;
+
+    /// Asked now and then, also where rows are left out: at least once in some thousand rows or some megabytes of values.
+    /// An error ends the run.
+    fn check(&mut self) -> Result<(), SinkError> {
+        Ok(())
+    }
 
     /// All rows of this thread have come. Not called when the run fails.
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
@@ -150,4 +172,5 @@ pub struct Summary {
     /// Those of them whose object has no field of the key's, or value's, name at all.
     pub skipped_missing: u64,
     pub bytes_read: u64,
+    pub places: Places,
 }

@@ -5,33 +5,84 @@
 
 use crate::parquet::FileReader;
 
+/// The rows of a batch, in the sizes that are considered.
+pub(crate) const BATCH_ROWS: [u64; 6] = [1024, 256, 64, 16, 4, 1];
+
 /// The needs of one column chunk, in bytes.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct ChunkNeeds {
     /// The largest page unpacked, and packed.
     pub page_bytes_max: u64,
     pub packed_bytes_max: u64,
+    /// All data pages unpacked.
+    pub pages_bytes: u64,
     /// Dictionary pages stay until the chunk is done.
     pub dictionary_bytes: u64,
     /// The most values that one page says to hold.
     pub page_values_max: u64,
+    /// Whether values may repeat the begins of those before them, so that a page unpacks to more than its size.
+    pub has_shared_prefixes: bool,
+    /// For each of [`BATCH_ROWS`], the most bytes of pages that one batch touches; `None` where pages do not say their rows.
+    pub windows: Option<Windows>,
+}
+
+/// Batches are cut from a chunk's first row on; a batch keeps every page that it touches.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Windows {
+    /// Where the next page begins.
+    row: u64,
+    sizes: [Window; BATCH_ROWS.len()],
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Window {
+    /// The last batch that was touched, and the bytes of the pages that it touches so far.
+    batch: u64,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Windows {
+    fn add(&mut self, rows: u64, bytes: u64) {
+        let end = self.row.saturating_add(rows);
+        for (window, batch_rows) in self.sizes.iter_mut().zip(BATCH_ROWS) {
+            if self.row / batch_rows != window.batch {
+                (window.batch, window.bytes) = (self.row / batch_rows, 0);
+            }
+            window.bytes = window.bytes.saturating_add(bytes);
+            window.bytes_max = window.bytes_max.max(window.bytes);
+            let last = end.saturating_sub(1) / batch_rows;
+            if rows > 0 && last != window.batch {
+                (window.batch, window.bytes) = (last, bytes);
+            }
+        }
+        self.row = end;
+    }
+
+    /// The most bytes of pages in one batch of `BATCH_ROWS[size]` rows.
+    pub fn bytes_max(&self, size: usize) -> u64 {
+        self.sizes[size].bytes_max
+    }
 }
 
 /// A header is some dozens of bytes, and more when it holds statistics of long values.
 const HEADER_BYTES_FIRST: usize = 4 << 10;
 const HEADER_BYTES_MAX: usize = 16 << 20;
 
-/// Walks the pages in `[begin, begin + length)` until `values` values are seen.
+/// Walks the pages in `[begin, begin + length)` until `values` values are seen. In a flat column every value is a row.
 pub(crate) fn walk(
     file: &FileReader,
-    begin: u64,
-    length: u64,
+    (begin, length): (u64, u64),
     values: u64,
+    is_flat: bool,
 ) -> Result<ChunkNeeds, String> {
     let end = begin.checked_add(length).filter(|end| *end <= file.size());
     let end = end.ok_or("a column chunk lies outside of the file")?;
     let (mut at, mut seen) = (begin, 0_u64);
-    let mut needs = ChunkNeeds::default();
+    let mut needs = ChunkNeeds {
+        windows: Some(Windows::default()),
+        ..ChunkNeeds::default()
+    };
     while at < end && seen < values {
         let (header, header_bytes) = read_header(file, at, end)?;
         let unpacked =
@@ -50,6 +101,16 @@ pub(crate) fn walk(
         } else {
             needs.page_bytes_max = needs.page_bytes_max.max(unpacked);
             needs.page_values_max = needs.page_values_max.max(page_values);
+            needs.pages_bytes = needs.pages_bytes.saturating_add(unpacked);
+            needs.has_shared_prefixes |= header.encoding == DELTA_BYTE_ARRAY;
+            let rows = match is_flat {
+                true => Some(page_values),
+                false => header.rows.and_then(|rows| u64::try_from(rows).ok()),
+            };
+            match (rows, &mut needs.windows) {
+                (Some(rows), Some(windows)) => windows.add(rows, unpacked),
+                _ => needs.windows = None,
+            }
             seen += page_values;
         }
     }
@@ -62,6 +123,7 @@ pub(crate) fn walk(
 }
 
 const DICTIONARY_PAGE: i64 = 2;
+const DELTA_BYTE_ARRAY: i64 = 7;
 
 #[derive(Default)]
 struct PageHeader {
@@ -69,6 +131,9 @@ struct PageHeader {
     unpacked_bytes: i64,
     packed_bytes: i64,
     values: i64,
+    encoding: i64,
+    /// Only pages of version 2 say so.
+    rows: Option<i64>,
 }
 
 fn read_header(file: &FileReader, at: u64, end: u64) -> Result<(PageHeader, usize), String> {
@@ -115,24 +180,29 @@ impl Thrift<'_> {
                 (1, 5) => header.page_type = self.zigzag()?,
                 (2, 5) => header.unpacked_bytes = self.zigzag()?,
                 (3, 5) => header.packed_bytes = self.zigzag()?,
-                // The headers of data pages, dictionary pages and data pages v2 begin with the number of values.
-                (5 | 7 | 8, 12) => header.values = self.first_number_of_struct()?,
+                // The headers of data pages and of dictionary pages begin with the number of values and the encoding.
+                (5 | 7, 12) => [header.values, header.encoding, ..] = self.numbers_of_struct()?,
+                // Those of data pages v2 with the numbers of values, nulls and rows, and the encoding.
+                (8, 12) => {
+                    let [values, _, rows, encoding] = self.numbers_of_struct()?;
+                    (header.values, header.rows, header.encoding) = (values, Some(rows), encoding);
+                }
                 _ => self.skip(kind, 0)?,
             }
         }
         Ok(header)
     }
 
-    fn first_number_of_struct(&mut self) -> Result<i64, Cut> {
-        let (mut id, mut number) = (0, 0);
+    /// The fields 1 to 4 of a struct, where they are 32-bit numbers.
+    fn numbers_of_struct(&mut self) -> Result<[i64; 4], Cut> {
+        let (mut id, mut numbers) = (0, [0; 4]);
         while let Some(kind) = self.field(&mut id)? {
-            if (id, kind) == (1, 5) {
-                number = self.zigzag()?;
-            } else {
-                self.skip(kind, 1)?;
+            match (id, kind) {
+                (1..=4, 5) => numbers[(id - 1) as usize] = self.zigzag()?,
+                _ => self.skip(kind, 1)?,
             }
         }
-        Ok(number)
+        Ok(numbers)
     }
 
     fn byte(&mut self) -> Result<u8, Cut> {
@@ -221,5 +291,23 @@ impl Thrift<'_> {
             }
             _ => Err(Cut::Malformed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_keeps_every_page_that_it_touches() {
+        let mut windows = Windows::default();
+        // Two small pages, one long value alone in its page, and a page that reaches over several batches.
+        for (rows, bytes) in [(1000, 10), (10, 10), (1, 5000), (4000, 40)] {
+            windows.add(rows, bytes);
+        }
+        let most = |rows| windows.bytes_max(BATCH_ROWS.iter().position(|r| *r == rows).unwrap());
+        assert_eq!(most(1024), 10 + 10 + 5000 + 40);
+        assert_eq!(most(4), 10 + 5000 + 40);
+        assert_eq!(most(1), 5000);
     }
 }

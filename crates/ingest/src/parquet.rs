@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! 1. A row group is decoded only when what its pages say to need fits the memory budget, and
-//!    waits for other threads' row groups where it does not yet.
+//!    waits for other threads' row groups where it does not yet. Batches have as many rows as keep the pages that they touch, and
+//!    the values that must be copied, within that; of lists in pages that do not say their rows it is reckoned from the average.
 //! 2. A row group gives as many rows as its footer says, or the file is refused.
 
 use std::fs::File;
@@ -10,21 +11,24 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit};
 use bytes::Bytes;
+use larder_types::ByteSize;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::errors::ParquetError;
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::schema::types::ColumnDescriptor;
 
 use crate::error::{At, Fault, one_line};
 use crate::options::InputOptions;
-use crate::pages::walk;
-use crate::plan::Plan;
-use crate::record_batch::push_batch;
+use crate::pages::{BATCH_ROWS, ChunkNeeds, walk};
+use crate::parquet_schema::FileSchema;
+use crate::plan::FolderColumns;
+use crate::record_batch::{BatchPlan, push_batch};
 use crate::rows::Rows;
 use crate::run::{Task, Tasks};
 
@@ -99,11 +103,16 @@ pub(crate) struct ParquetFile {
 struct Shared {
     reader: FileReader,
     metadata: ArrowReaderMetadata,
-    plan: Plan,
+    is_viewed: bool,
+    plan: BatchPlan,
 }
 
 impl ParquetFile {
-    pub fn open(file: File, options: &InputOptions) -> Result<ParquetFile, Fault> {
+    pub fn open(
+        file: File,
+        folder: &FolderColumns,
+        options: &InputOptions,
+    ) -> Result<ParquetFile, Fault> {
         let size = file
             .metadata()
             .map_err(|e| Fault::file(format!("it cannot be read: {e}")))?
@@ -119,23 +128,15 @@ impl ParquetFile {
                 one_line(&e)
             ))
         };
-        let plain =
+        let loaded =
             ArrowReaderMetadata::load(&reader, ArrowReaderOptions::new()).map_err(refused)?;
-        // Views share the bytes of a page between rows, so that a repeated long value is not copied per row.
-        let viewed = ArrowReaderOptions::new().with_schema(viewed_schema(&plain));
-        let metadata = ArrowReaderMetadata::try_new(Arc::clone(plain.metadata()), viewed);
-        let metadata = metadata.unwrap_or(plain);
-        let names = metadata
-            .schema()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
-        let plan = Plan::new(names, options)?;
+        let schema = FileSchema::of(&loaded).map_err(refused)?;
+        let plan = BatchPlan::new(&schema.fields, folder, options)?;
         Ok(ParquetFile {
             shared: Arc::new(Shared {
                 reader,
-                metadata,
+                metadata: schema.metadata,
+                is_viewed: schema.is_viewed,
                 plan,
             }),
             next_group: 0,
@@ -166,65 +167,13 @@ fn check_footer_size(reader: &FileReader, memory: u64) -> Result<(), Fault> {
     ]));
     // Decoded, a footer takes several times its bytes.
     if length.saturating_mul(4) > memory.max(64 << 20) {
-        return Err(Fault::file(format!(
-            "its footer of {length} bytes does not fit the memory; raise --memory"
-        )));
+        return Err(Fault::memory(
+            format!("its footer of {length} bytes takes four times as much"),
+            Some(length.saturating_mul(4)),
+            memory.max(64 << 20),
+        ));
     }
     Ok(())
-}
-
-/// The file's schema with text and bytes as views, dictionaries as their values, and INT96 instants in microseconds, whose
-/// range holds every date.
-fn viewed_schema(metadata: &ArrowReaderMetadata) -> SchemaRef {
-    let descriptor = metadata.parquet_schema();
-    let fields = metadata
-        .schema()
-        .fields()
-        .iter()
-        .enumerate()
-        .map(|(index, field)| {
-            let is_int96 = (0..descriptor.num_columns()).any(|leaf| {
-                descriptor.get_column_root_idx(leaf) == index
-                    && descriptor.column(leaf).path().parts().len() == 1
-                    && descriptor.column(leaf).physical_type() == PhysicalType::INT96
-            });
-            match field.data_type() {
-                DataType::Timestamp(TimeUnit::Nanosecond, zone) if is_int96 => Arc::new(
-                    field
-                        .as_ref()
-                        .clone()
-                        .with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
-                ),
-                _ => viewed_field(field),
-            }
-        });
-    Arc::new(Schema::new_with_metadata(
-        fields.collect::<Fields>(),
-        metadata.schema().metadata().clone(),
-    ))
-}
-
-fn viewed_field(field: &Arc<Field>) -> Arc<Field> {
-    Arc::new(
-        field
-            .as_ref()
-            .clone()
-            .with_data_type(viewed_type(field.data_type())),
-    )
-}
-
-fn viewed_type(data_type: &DataType) -> DataType {
-    match data_type {
-        DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
-        DataType::Binary | DataType::LargeBinary => DataType::BinaryView,
-        DataType::Dictionary(_, value) => viewed_type(value),
-        DataType::List(item) => DataType::List(viewed_field(item)),
-        DataType::LargeList(item) => DataType::LargeList(viewed_field(item)),
-        DataType::FixedSizeList(item, size) => DataType::FixedSizeList(viewed_field(item), *size),
-        DataType::Map(entries, sorted) => DataType::Map(viewed_field(entries), *sorted),
-        DataType::Struct(fields) => DataType::Struct(fields.iter().map(viewed_field).collect()),
-        other => other.clone(),
-    }
 }
 
 impl Tasks for ParquetFile {
@@ -257,7 +206,7 @@ struct RowGroupTask {
     row_count: u64,
 }
 
-const BATCH_ROWS: usize = 1024;
+/// What the fixed-size values of a batch may take, and what its pages may beyond those that no batch can do without.
 const BATCH_BYTES: u64 = 16 << 20;
 
 impl Task for RowGroupTask {
@@ -273,14 +222,16 @@ impl RowGroupTask {
             reader,
             metadata,
             plan,
+            ..
         } = self.shared.as_ref();
-        let (bytes, batch_rows) = self.needs(rows.budget.total()).map_err(Fault::file)?;
         let budget = rows.budget;
+        let Needs { bytes, batch_rows } = self.needs(budget.total())?;
         let _claim = budget.claim(bytes).ok_or_else(|| {
-            Fault::file(format!(
-                "its pages unpack to about {bytes} bytes at once and the memory is {}; raise --memory, or write the file with smaller pages",
-                budget.total()
-            ))
+            Fault::memory(
+                format!("its pages unpack to about {} at once", ByteSize(bytes)),
+                Some(bytes),
+                budget.total(),
+            )
         })?;
         let mask = ProjectionMask::roots(metadata.parquet_schema(), plan.columns());
         let batches =
@@ -305,50 +256,158 @@ impl RowGroupTask {
         Ok(())
     }
 
-    /// The bytes that decoding holds at once, and a number of rows per batch that keeps fixed-size values small.
-    fn needs(&self, budget: u64) -> Result<(u64, usize), String> {
+    /// What decoding holds at once, with batches as large as the memory allows and speed asks for.
+    fn needs(&self, budget: u64) -> Result<Needs, Fault> {
         let Shared {
             reader,
             metadata,
             plan,
+            is_viewed,
         } = self.shared.as_ref();
         let schema = metadata.parquet_schema();
         let group = metadata.metadata().row_group(self.group);
         let wanted = plan.columns();
-        let (mut bytes, mut row_bytes) = (0_u64, 0_u64);
+        let mut columns = Vec::new();
         for (leaf, chunk) in group.columns().iter().enumerate() {
             if !wanted.contains(&schema.get_column_root_idx(leaf)) {
                 continue;
             }
-            let column = schema.column(leaf);
-            let (begin, length) = chunk.byte_range();
-            let values = u64::try_from(chunk.num_values())
-                .map_err(|_| "it has a negative number of values")?;
-            let named = |reason: String| format!("column {:?}: {reason}", column.path().string());
-            let needs = walk(reader, begin, length, values).map_err(named)?;
-            // A page and its successor may live at once, since a batch may span both.
-            let mut here =
-                needs.packed_bytes_max + 2 * needs.page_bytes_max + needs.dictionary_bytes;
-            if column.max_rep_level() > 0 {
-                // A row of a list may hold a whole page's values, however few bytes encode them.
-                here = here.saturating_add(needs.page_values_max.saturating_mul(16));
-            }
-            if here > budget {
-                return Err(named(format!(
-                    "a page unpacks to {} bytes and the memory is {budget}; raise --memory, or write the file with smaller pages",
-                    needs.page_bytes_max.max(needs.dictionary_bytes)
-                )));
-            }
-            bytes = bytes.saturating_add(here);
-            row_bytes += match column.physical_type() {
-                PhysicalType::FIXED_LEN_BYTE_ARRAY => {
-                    u64::try_from(column.type_length()).unwrap_or(0)
-                }
-                _ => 16,
+            let descriptor = schema.column(leaf);
+            let named = |reason: &str| {
+                Fault::file(format!("column {:?}: {reason}", descriptor.path().string()))
             };
+            let values = u64::try_from(chunk.num_values())
+                .map_err(|_| named("it has a negative number of values"))?;
+            let is_flat = descriptor.max_rep_level() == 0;
+            let needs = walk(reader, chunk.byte_range(), values, is_flat)
+                .map_err(|reason| named(&reason))?;
+            let column = ColumnNeeds::of(&descriptor, chunk, needs, *is_viewed, self.row_count);
+            let least = column.bytes(BATCH_SIZES - 1, budget).0;
+            if least > budget {
+                return Err(Fault::memory(
+                    format!(
+                        "column {:?}: its pages unpack to about {} at once",
+                        descriptor.path().string(),
+                        ByteSize(least)
+                    ),
+                    Some(least),
+                    budget,
+                ));
+            }
+            columns.push(column);
         }
-        let rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS as u64);
-        Ok((bytes, rows as usize))
+        let least = total(&columns, BATCH_SIZES - 1, budget).bytes;
+        let enough = least
+            .saturating_mul(2)
+            .saturating_add(BATCH_BYTES)
+            .min(budget);
+        let sizes = (0..BATCH_SIZES).map(|size| total(&columns, size, budget));
+        let mut sizes = sizes.filter(|needs| needs.bytes <= enough);
+        Ok(sizes
+            .next()
+            .unwrap_or_else(|| total(&columns, BATCH_SIZES - 1, budget)))
+    }
+}
+
+const BATCH_SIZES: usize = BATCH_ROWS.len();
+
+struct Needs {
+    bytes: u64,
+    batch_rows: usize,
+}
+
+/// What batches of the size `BATCH_ROWS[size]`, or smaller where values are large, take over all columns.
+fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
+    let row_bytes = columns.iter().map(|column| column.row_bytes).sum::<u64>();
+    let mut batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS[size]);
+    let mut bytes = 0_u64;
+    for column in columns {
+        let (column_bytes, rows_max) = column.bytes(size, budget);
+        bytes = bytes.saturating_add(column_bytes);
+        batch_rows = batch_rows.min(rows_max);
+    }
+    Needs {
+        bytes,
+        batch_rows: batch_rows as usize,
+    }
+}
+
+struct ColumnNeeds {
+    needs: ChunkNeeds,
+    /// Where a row of a list is read, the next page is looked at for its end.
+    is_flat: bool,
+    is_packed: bool,
+    /// What one value takes in an array, where that is known.
+    value_bytes: u64,
+    /// The same for a row of a flat column.
+    row_bytes: u64,
+    /// The longest that a copied value may be; 0 where values are views.
+    copied_bytes_max: u64,
+    row_count: u64,
+}
+
+impl ColumnNeeds {
+    fn of(
+        descriptor: &ColumnDescriptor,
+        chunk: &ColumnChunkMetaData,
+        needs: ChunkNeeds,
+        is_viewed: bool,
+        row_count: u64,
+    ) -> ColumnNeeds {
+        let value_bytes = match descriptor.physical_type() {
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+                u64::try_from(descriptor.type_length()).unwrap_or(0).max(16)
+            }
+            _ => 16,
+        };
+        let is_bytes = descriptor.physical_type() == PhysicalType::BYTE_ARRAY;
+        let copied_bytes_max = match is_bytes {
+            true if !is_viewed => needs.page_bytes_max.max(needs.dictionary_bytes),
+            true if needs.has_shared_prefixes => needs.page_bytes_max,
+            _ => 0,
+        };
+        ColumnNeeds {
+            is_flat: descriptor.max_rep_level() == 0,
+            is_packed: chunk.compression() != Compression::UNCOMPRESSED,
+            value_bytes,
+            row_bytes: value_bytes,
+            copied_bytes_max,
+            needs,
+            row_count,
+        }
+    }
+
+    /// The bytes that this column takes in batches of a size, and the most rows that a batch may have.
+    fn bytes(&self, size: usize, budget: u64) -> (u64, u64) {
+        let needs = &self.needs;
+        let mut rows_max = BATCH_ROWS[size];
+        let pages = match &needs.windows {
+            Some(windows) => windows.bytes_max(size),
+            // Rows of lists, in pages that do not say how many: as many rows as take about the bytes of a batch.
+            None => {
+                let share = BATCH_BYTES.max(needs.page_bytes_max).min(needs.pages_bytes);
+                let rows = u128::from(self.row_count) * u128::from(share)
+                    / u128::from(needs.pages_bytes.max(1));
+                rows_max = rows_max.min((rows as u64).max(1));
+                share
+            }
+        };
+        let mut bytes = pages.saturating_add(needs.dictionary_bytes);
+        if self.is_packed {
+            bytes = bytes.saturating_add(needs.packed_bytes_max);
+        }
+        if !self.is_flat {
+            // A row of a list may hold a whole page's values, however few bytes encode them.
+            let values = needs.page_values_max.saturating_mul(self.value_bytes);
+            bytes = bytes
+                .saturating_add(needs.page_bytes_max)
+                .saturating_add(values);
+        }
+        if let Some(rows) = (budget / 8).checked_div(self.copied_bytes_max) {
+            rows_max = rows.clamp(1, rows_max);
+            bytes = bytes.saturating_add(rows_max.saturating_mul(self.copied_bytes_max));
+        }
+        (bytes, rows_max)
     }
 }
 

@@ -1,14 +1,22 @@
 //! Which columns of a file make the key and which the value.
 
+use std::collections::BTreeMap;
+
 use crate::error::{At, Fault, FaultKind};
 use crate::options::{InputOptions, ValueSpec};
+
+/// The columns that the names of a file's folders give, such as `day=2024-01-02`: the same value in every row, `None` for null.
+pub(crate) type FolderColumns = Vec<(String, Option<String>)>;
 
 /// Column indices for a file whose columns are known up front.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
+    /// Of the file's own columns, then of those that only its folder has.
     pub names: Vec<String>,
     pub key: Vec<usize>,
     pub value: PlanValue,
+    /// The columns whose value the folder's name gives, those among them that the file has too.
+    pub constants: BTreeMap<usize, Option<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -19,7 +27,20 @@ pub(crate) enum PlanValue {
 }
 
 impl Plan {
-    pub fn new(names: Vec<String>, options: &InputOptions) -> Result<Plan, Fault> {
+    pub fn new(
+        mut names: Vec<String>,
+        folder: &FolderColumns,
+        options: &InputOptions,
+    ) -> Result<Plan, Fault> {
+        let mut constants = BTreeMap::new();
+        for (name, value) in folder {
+            let place = names.iter().position(|own| own == name);
+            let place = place.unwrap_or_else(|| {
+                names.push(name.clone());
+                names.len() - 1
+            });
+            constants.insert(place, value.clone());
+        }
         let key = options
             .key
             .iter()
@@ -38,16 +59,22 @@ impl Plan {
             ValueSpec::Json => PlanValue::Json(others()?),
             ValueSpec::MessagePack => PlanValue::MessagePack(others()?),
         };
-        Ok(Plan { names, key, value })
+        Ok(Plan {
+            names,
+            key,
+            value,
+            constants,
+        })
     }
 
-    /// The columns to read, sorted, each once.
+    /// The file's columns to read, sorted, each once.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = self.key.clone();
         match &self.value {
             PlanValue::Column(column) => columns.push(*column),
             PlanValue::Json(others) | PlanValue::MessagePack(others) => columns.extend(others),
         }
+        columns.retain(|column| !self.constants.contains_key(column));
         columns.sort_unstable();
         columns.dedup();
         columns

@@ -1,54 +1,115 @@
 //! Rows of Arrow record batches, from whatever format they were decoded.
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::DataType;
+use std::ops::Deref;
 
-use crate::cell::{Text, emit_cell, write_text};
+use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_schema::{Field, Fields};
+
+use crate::cell::{Shape, Text, Value, emit_value, value_of, write_text};
 use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault};
+use crate::key::end_part;
+use crate::options::InputOptions;
 use crate::plan::{Plan, PlanValue};
-use crate::rows::Rows;
+use crate::rows::{Made, Rows};
 
-/// Sends the rows on. `columns` maps a column of the plan to its array: a projection leaves some out.
-/// `first_row` is the batch's first row in the file, from 0.
+/// The plan of a file whose columns have Arrow types.
+pub(crate) struct BatchPlan {
+    plan: Plan,
+    /// Of the columns that are read; of others their default.
+    shapes: Vec<Shape>,
+}
+
+impl Deref for BatchPlan {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        &self.plan
+    }
+}
+
+impl BatchPlan {
+    /// # Errors
+    /// For columns that are not there, and for those whose type cannot be read.
+    pub fn new(
+        fields: &Fields,
+        folder: &crate::plan::FolderColumns,
+        options: &InputOptions,
+    ) -> Result<BatchPlan, Fault> {
+        let names = fields.iter().map(|field| field.name().clone()).collect();
+        let plan = Plan::new(names, folder, options)?;
+        let mut shapes = vec![Shape::default(); fields.len()];
+        for column in plan.columns() {
+            shapes[column] = shape_of(&fields[column])?;
+        }
+        Ok(BatchPlan { plan, shapes })
+    }
+}
+
+fn shape_of(field: &Field) -> Result<Shape, Fault> {
+    Shape::of(field).map_err(|reason| {
+        Fault::file(format!(
+            "column {:?} cannot be read: {reason}",
+            field.name()
+        ))
+    })
+}
+
+/// The columns of one batch, by their places in the plan.
+struct Columns<'b> {
+    plan: &'b BatchPlan,
+    /// `None` for columns that are not read, and for those that the folder's name gives.
+    arrays: Vec<Option<&'b ArrayRef>>,
+}
+
+impl<'b> Columns<'b> {
+    fn of(batch: &'b RecordBatch, plan: &'b BatchPlan) -> Result<Columns<'b>, Fault> {
+        let read = plan.columns();
+        if batch.num_columns() != read.len() {
+            return Err(Fault::file(
+                "its decoder lost a column; the file is damaged",
+            ));
+        }
+        let arrays = (0..plan.names.len()).map(|column| {
+            let place = read.binary_search(&column).ok()?;
+            batch.columns().get(place)
+        });
+        Ok(Columns {
+            plan,
+            arrays: arrays.collect(),
+        })
+    }
+
+    fn value(&self, column: usize, row: usize) -> Result<Value<'b>, Fault> {
+        if let Some(constant) = self.plan.constants.get(&column) {
+            return Ok(constant.as_deref().map_or(Value::Null, Value::Str));
+        }
+        let array = self.arrays[column].expect("the plan's columns are those that were read");
+        value_of(&self.plan.shapes[column], array.as_ref(), row)
+            .map_err(|reason| self.named(column, &reason))
+    }
+
+    fn named(&self, column: usize, reason: &str) -> Fault {
+        Fault::file(format!("column {:?}: {reason}", self.plan.names[column]))
+    }
+}
+
+/// Sends the rows on. `first_row` is the batch's first row in the file, from 0.
 pub(crate) fn push_batch(
     batch: &RecordBatch,
-    plan: &Plan,
+    plan: &BatchPlan,
     file: u64,
     first_row: u64,
     rows: &mut Rows<'_>,
 ) -> Result<(), Fault> {
-    let read = plan.columns();
-    let arrays: Vec<Option<&ArrayRef>> = (0..plan.names.len())
-        .map(|column| {
-            let place = read.binary_search(&column).ok()?;
-            batch.columns().get(place)
-        })
-        .collect();
-    if batch.num_columns() != read.len() {
-        return Err(Fault::file(
-            "its decoder lost a column; the file is damaged",
-        ));
-    }
-    let array =
-        |column: usize| arrays[column].expect("the plan's columns are those that were read");
+    let columns = Columns::of(batch, plan)?;
+    let separator = rows.options.key_separator;
     for row in 0..batch.num_rows() {
         let row_in_file = first_row + row as u64;
-        let (mut key, mut value) = (
-            std::mem::take(&mut rows.key),
-            std::mem::take(&mut rows.value),
-        );
-        let made = make(plan, &array, row, rows, &mut key, &mut value);
-        let pushed = match made {
-            Ok(Made::Row) => rows.push((file << 44) | row_in_file, &key, &value),
-            Ok(Made::Borrowed(value)) => rows.push((file << 44) | row_in_file, &key, value),
-            Ok(Made::NullKey(name)) => rows.null_key(&format!("key column {name:?} is null")),
-            Ok(Made::NullValue(name)) => rows.null_value(name),
-            Err(reason) => Err(Fault::file(reason)),
-        };
-        (rows.key, rows.value) = (key, value);
-        pushed.map_err(|fault| fault.or_at(At::Row(row_in_file + 1)))?;
+        rows.assemble((file << 44) | row_in_file, |key, value, bytes_max| {
+            make(&columns, row, separator, key, value, bytes_max)
+        })
+        .map_err(|fault| fault.or_at(At::Row(row_in_file + 1)))?;
     }
     Ok(())
 }
@@ -60,101 +121,73 @@ pub(crate) fn project(batch: &RecordBatch, plan: &Plan) -> Result<RecordBatch, F
         .map_err(|e| Fault::file(crate::error::one_line(&e)))
 }
 
-enum Made<'a> {
-    Row,
-    Borrowed(&'a [u8]),
-    NullKey(&'a str),
-    NullValue(&'a str),
-}
-
-fn make<'a>(
-    plan: &'a Plan,
-    array: &impl Fn(usize) -> &'a ArrayRef,
+fn make<'b>(
+    columns: &Columns<'b>,
     row: usize,
-    rows: &Rows<'_>,
+    separator: u8,
     key: &mut Vec<u8>,
     value: &mut Vec<u8>,
-) -> Result<Made<'a>, String> {
-    key.clear();
-    value.clear();
+    bytes_max: usize,
+) -> Result<Made<'b>, Fault> {
+    let plan = columns.plan;
     for (index, &column) in plan.key.iter().enumerate() {
-        if index > 0 {
-            key.extend_from_slice(rows.options.key_separator.as_bytes());
-        }
-        let array = array(column);
-        match write_text(array.as_ref(), row, key)? {
+        let begin = key.len();
+        match write_text(&columns.value(column, row)?, key) {
             Text::Written => {}
-            Text::Null => return Ok(Made::NullKey(&plan.names[column])),
+            Text::Null => {
+                return Ok(Made::NullKey(format!(
+                    "key column {:?} is null",
+                    plan.names[column]
+                )));
+            }
             Text::Nested => {
-                return Err(format!(
+                return Err(Fault::file(format!(
                     "key column {:?} is {}; a key is made of text, numbers, dates or bytes",
                     plan.names[column],
-                    array.data_type()
-                ));
+                    columns.arrays[column].map_or_else(String::new, |a| a.data_type().to_string())
+                )));
             }
+        }
+        if index + 1 < plan.key.len() {
+            end_part(key, begin, separator);
         }
     }
-    let value_bytes_max = rows.options.value_bytes_max;
     match &plan.value {
-        PlanValue::Column(column) => {
-            let array = array(*column);
-            if let Some(bytes) = borrowed(array, row) {
-                return Ok(Made::Borrowed(bytes));
-            }
-            match write_text(array.as_ref(), row, value)? {
+        PlanValue::Column(column) => match columns.value(*column, row)? {
+            // Text and bytes need no copy.
+            Value::Str(text) => return Ok(Made::Borrowed(text.as_bytes())),
+            Value::Bytes(bytes) => return Ok(Made::Borrowed(bytes)),
+            cell => match write_text(&cell, value) {
                 Text::Written => {}
                 Text::Null => return Ok(Made::NullValue(&plan.names[*column])),
-                Text::Nested => emit_cell(array.as_ref(), row, &mut Json(value))?,
-            }
-        }
+                Text::Nested => emit_value(&cell, &mut Json::new(value, bytes_max))
+                    .map_err(|reason| columns.named(*column, &reason))?,
+            },
+        },
         PlanValue::Json(others) => {
-            emit_others(plan, others, array, row, value_bytes_max, &mut Json(value))?;
+            emit_others(columns, others, row, &mut Json::new(value, bytes_max))?;
         }
         PlanValue::MessagePack(others) => {
-            emit_others(
-                plan,
-                others,
-                array,
-                row,
-                value_bytes_max,
-                &mut MessagePack(value),
-            )?;
+            let mut out = MessagePack::new(value, bytes_max);
+            emit_others(columns, others, row, &mut out)?;
         }
     }
     Ok(Made::Row)
 }
 
-/// Text and bytes need no copy.
-fn borrowed(array: &ArrayRef, row: usize) -> Option<&[u8]> {
-    if array.is_null(row) {
-        return None;
-    }
-    Some(match array.data_type() {
-        DataType::Utf8 => array.as_string::<i32>().value(row).as_bytes(),
-        DataType::Utf8View => array.as_string_view().value(row).as_bytes(),
-        DataType::Binary => array.as_binary::<i32>().value(row),
-        DataType::BinaryView => array.as_binary_view().value(row),
-        _ => return None,
-    })
-}
-
-fn emit_others<'a, E: Emit>(
-    plan: &Plan,
+fn emit_others<E: Emit>(
+    columns: &Columns<'_>,
     others: &[usize],
-    array: &impl Fn(usize) -> &'a ArrayRef,
     row: usize,
-    value_bytes_max: u64,
     out: &mut E,
-) -> Result<(), String> {
+) -> Result<(), Fault> {
     out.map(others.len());
     for (index, &column) in others.iter().enumerate() {
-        out.name(index, &plan.names[column]);
-        emit_cell(array(column).as_ref(), row, out)
-            .map_err(|reason| format!("column {:?}: {reason}", plan.names[column]))?;
-        if out.written() as u64 > value_bytes_max {
-            return Err(format!(
-                "the value has more than {value_bytes_max} bytes; raise the limit or choose fewer columns"
-            ));
+        out.name(index, &columns.plan.names[column]);
+        emit_value(&columns.value(column, row)?, out)
+            .map_err(|reason| columns.named(column, &reason))?;
+        if out.is_full() {
+            return Ok(());
         }
     }
     out.map_end();

@@ -1,10 +1,25 @@
-//! The last step of a row: its limits are checked and it goes to the sink.
+//! The last step of a row: it is assembled, its limits are checked and it goes to the sink.
+//!
+//! Invariants:
+//! 1. A value longer than [`SHORT_VALUE_BYTES_MAX`] is assembled and handed over by one thread at a time, and its room is
+//!    given back after it. So the longest value counts once, however many threads there are.
+//! 2. The sink is asked whether to go on at least once in [`CHECK_ROWS`] rows or a kilobyte of values for each of them,
+//!    rows that are left out included.
 
-use larder_types::KEY_BYTES_MAX;
+use std::sync::{MutexGuard, PoisonError};
+
+use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use crate::error::{At, Fault, FaultKind};
 use crate::options::{InputOptions, NullPolicy, RowSink};
 use crate::run::Budget;
+
+/// Every thread may hold a value as long as this.
+const SHORT_VALUE_BYTES_MAX: usize = 4 << 20;
+/// Room for a value that grew beyond this is given back after it.
+const ROOM_KEPT_MAX: usize = 1 << 20;
+/// How many rows pass between two looks at whether the run is to end.
+const CHECK_ROWS: usize = 4096;
 
 /// One thread's way to its sink, with what formats need on the way.
 pub(crate) struct Rows<'a> {
@@ -18,9 +33,25 @@ pub(crate) struct Rows<'a> {
     pub skipped_missing: u64,
     /// Lines of the last text chunk, set by its task even when it fails.
     pub lines: u64,
-    /// Room for a key or a value in the making; taken and put back by formats.
-    pub key: Vec<u8>,
-    pub value: Vec<u8>,
+    /// Records of the last chunk of CSV, set by its task.
+    pub records: u64,
+    /// Room for a key or a value in the making.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// Rows, and kilobytes of values, since the sink was asked whether to go on.
+    unchecked: usize,
+}
+
+/// What a format made of a row.
+pub(crate) enum Made<'v> {
+    /// Key and value are in the room given. A value that was cut off at its bound is longer than that.
+    Row,
+    /// The key is in the room given, the value is here.
+    Borrowed(&'v [u8]),
+    /// There is no key, for this reason.
+    NullKey(String),
+    /// The value's one column is null.
+    NullValue(&'v str),
 }
 
 impl<'a> Rows<'a> {
@@ -33,24 +64,92 @@ impl<'a> Rows<'a> {
             skipped: 0,
             skipped_missing: 0,
             lines: 0,
+            records: 0,
             key: Vec::new(),
             value: Vec::new(),
+            unchecked: 0,
         }
     }
 
+    /// Has `make` write a key and a value of at most so many bytes, and sends them on. A value that turns out to be long is
+    /// made again when its turn has come.
+    pub fn assemble<'v>(
+        &mut self,
+        seq: u64,
+        make: impl Fn(&mut Vec<u8>, &mut Vec<u8>, usize) -> Result<Made<'v>, Fault>,
+    ) -> Result<(), Fault> {
+        let (mut key, mut value) = (
+            std::mem::take(&mut self.key),
+            std::mem::take(&mut self.value),
+        );
+        let limit = usize::try_from(self.options.value_bytes_max).unwrap_or(usize::MAX);
+        let mut bytes_max = limit.min(SHORT_VALUE_BYTES_MAX);
+        let mut turn = None;
+        let made = loop {
+            key.clear();
+            value.clear();
+            let made = make(&mut key, &mut value, bytes_max);
+            if matches!(made, Ok(Made::Row)) && value.len() > bytes_max && bytes_max < limit {
+                turn = Some(self.budget.long_value());
+                bytes_max = limit;
+                continue;
+            }
+            break made;
+        };
+        let sent = match made {
+            Ok(Made::Row) if value.len() > limit => Err(self.too_long(&key, None)),
+            Ok(Made::Row) => self.send(seq, &key, &value, turn),
+            Ok(Made::Borrowed(value)) => self.send(seq, &key, value, turn),
+            Ok(Made::NullKey(what)) => self.null_key(&what),
+            Ok(Made::NullValue(name)) => self.null_value(name),
+            Err(fault) => Err(fault),
+        };
+        if value.capacity() > ROOM_KEPT_MAX {
+            value = Vec::new();
+        }
+        (self.key, self.value) = (key, value);
+        sent
+    }
+
+    /// Sends on a row whose key and value are at hand.
     #[inline]
     pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Fault> {
+        self.send(seq, key, value, None)
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        seq: u64,
+        key: &[u8],
+        value: &[u8],
+        turn: Option<MutexGuard<'a, ()>>,
+    ) -> Result<(), Fault> {
         if key.is_empty()
             || key.len() > KEY_BYTES_MAX
             || value.len() as u64 > self.options.value_bytes_max
         {
             return self.refuse(key, value);
         }
+        let is_long = value.len() > SHORT_VALUE_BYTES_MAX;
+        let _turn = match turn {
+            None if is_long => Some(self.budget.long_value()),
+            turn => turn,
+        };
         self.count += 1;
-        self.sink.row(seq, key, value).map_err(|source| Fault {
-            at: At::File,
-            kind: FaultKind::Sink(source),
-        })
+        self.sink.row(seq, key, value).map_err(sink_fault)?;
+        self.passed(value.len())
+    }
+
+    /// Counts work done, and now and then asks the sink whether to go on.
+    #[inline]
+    fn passed(&mut self, value_bytes: usize) -> Result<(), Fault> {
+        self.unchecked += 1 + value_bytes / 1024;
+        if self.unchecked < CHECK_ROWS {
+            return Ok(());
+        }
+        self.unchecked = 0;
+        self.sink.check().map_err(sink_fault)
     }
 
     #[cold]
@@ -67,18 +166,35 @@ impl<'a> Rows<'a> {
                 key.len()
             )));
         }
-        Err(Fault::file(format!(
-            "the value has {} bytes, at most {} are allowed; split it, or choose fewer columns",
-            value.len(),
-            self.options.value_bytes_max
-        )))
+        Err(self.too_long(key, Some(value.len() as u64)))
+    }
+
+    #[cold]
+    fn too_long(&self, key: &[u8], value_bytes: Option<u64>) -> Fault {
+        let limit = self.options.value_bytes_max;
+        let shown: String = String::from_utf8_lossy(key).chars().take(80).collect();
+        let has = match value_bytes {
+            Some(bytes) => format!("has {bytes} bytes"),
+            None => format!("has more than {limit} bytes"),
+        };
+        if value_bytes.unwrap_or(limit) > VALUE_BYTES_MAX || limit >= VALUE_BYTES_MAX {
+            return Fault::file(format!(
+                "the value {has} (key {shown:?}), at most {} are allowed; split it, or choose fewer columns",
+                limit.min(VALUE_BYTES_MAX)
+            ));
+        }
+        Fault::memory(
+            format!("the value of key {shown:?} {has}"),
+            value_bytes,
+            limit,
+        )
     }
 
     /// A row without a key: skipped or a fault.
     pub fn null_key(&mut self, what: &str) -> Result<(), Fault> {
         if self.options.null_key == NullPolicy::Skip {
             self.skipped += 1;
-            return Ok(());
+            return self.passed(0);
         }
         Err(Fault::file(format!(
             "{what}; every row needs a key: fix the row, or skip rows without a key"
@@ -89,10 +205,26 @@ impl<'a> Rows<'a> {
     pub fn null_value(&mut self, column: &str) -> Result<(), Fault> {
         if self.options.null_value == NullPolicy::Skip {
             self.skipped += 1;
-            return Ok(());
+            return self.passed(0);
         }
         Err(Fault::file(format!(
             "column {column:?} is null and a value must not be; skip such rows, or keep nulls with a JSON value"
         )))
+    }
+}
+
+fn sink_fault(source: crate::options::SinkError) -> Fault {
+    Fault {
+        at: At::File,
+        kind: FaultKind::Sink(source),
+    }
+}
+
+impl Budget {
+    /// The right to hold a long value.
+    fn long_value(&self) -> MutexGuard<'_, ()> {
+        self.long_value
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }

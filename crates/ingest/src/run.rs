@@ -19,7 +19,9 @@ use crate::cut::LongChunk;
 use crate::error::{At, Error, Fault};
 use crate::guard::guarded;
 use crate::input::{Input, expand};
+use crate::key::is_separator;
 use crate::options::{InputOptions, Progress, RowSink, SinkError, Summary};
+use crate::places::{FilePlaces, Places};
 use crate::rows::Rows;
 
 /// A task and its number in its file; `None` after the last.
@@ -110,6 +112,8 @@ fn check(options: &InputOptions) -> Result<(), Error> {
         .is_some_and(|byte| matches!(byte, b'"' | b'\n' | b'\r'))
     {
         "the delimiter must not be a quote or a newline"
+    } else if !is_separator(options.key_separator) {
+        "the separator of keys must be neither a letter, a digit nor %"
     } else {
         return Ok(());
     };
@@ -139,6 +143,8 @@ struct Slot {
     state: SlotState,
     /// Lines per text chunk, for line numbers.
     lines: BTreeMap<u64, u64>,
+    /// Records per chunk of CSV, for the places of rows.
+    records: BTreeMap<u64, u64>,
 }
 
 enum SlotState {
@@ -153,6 +159,7 @@ impl Slot {
             input,
             state: SlotState::Unopened,
             lines: BTreeMap::new(),
+            records: BTreeMap::new(),
         }
     }
 
@@ -201,13 +208,16 @@ impl Run<'_> {
         while let Some((file, number, task)) = self.take(options, &mut first, &mut buffer) {
             let (count, skipped) = (rows.count, rows.skipped);
             let missing = rows.skipped_missing;
-            rows.lines = 0;
+            (rows.lines, rows.records) = (0, 0);
             let result = guarded(|| task.run(file as u64, &buffer, &mut rows));
             if buffer.capacity() > BUFFER_KEPT_MAX {
                 buffer = Vec::new();
             }
             if rows.lines > 0 {
                 lock(&self.slots[file]).lines.insert(number, rows.lines);
+            }
+            if rows.records > 0 {
+                lock(&self.slots[file]).records.insert(number, rows.records);
             }
             self.rows.fetch_add(rows.count - count, Ordering::Relaxed);
             self.skipped
@@ -295,8 +305,18 @@ impl Run<'_> {
             }
             return Err(fault.into_error(&slot.input.name));
         }
+        let files = self.slots.into_iter().map(|slot| {
+            let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
+            FilePlaces {
+                name: slot.input.name,
+                lines: slot.lines,
+                records: slot.records,
+            }
+        });
+        let files: Vec<FilePlaces> = files.collect();
         Ok(Summary {
-            files: self.slots.len() as u64,
+            files: files.len() as u64,
+            places: Places(files),
             rows: self.rows.into_inner(),
             skipped: self.skipped.into_inner(),
             skipped_missing: self.skipped_missing.into_inner(),
@@ -317,6 +337,8 @@ pub(crate) struct Budget {
     total: u64,
     free: Mutex<u64>,
     freed: Condvar,
+    /// Held by who holds a long value; see `rows`.
+    pub long_value: Mutex<()>,
 }
 
 pub(crate) struct Claim<'a> {
@@ -330,6 +352,7 @@ impl Budget {
             total,
             free: Mutex::new(total),
             freed: Condvar::new(),
+            long_value: Mutex::new(()),
         }
     }
 
@@ -354,6 +377,12 @@ impl Budget {
 
     pub fn total(&self) -> u64 {
         self.total
+    }
+}
+
+impl Claim<'_> {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 

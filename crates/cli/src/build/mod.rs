@@ -56,7 +56,7 @@ pub struct BuildCommand {
 pub struct BuildArgs {
     #[command(flatten)]
     pub given: Given,
-    /// The column, or columns, that make the key
+    /// The column, or columns, that make the key: their texts with ":" between them
     #[arg(
         long,
         value_name = "COL[,COL]",
@@ -84,6 +84,29 @@ pub struct BuildArgs {
     /// The first line of a CSV file is data; columns are called 1, 2, 3 and so on
     #[arg(long, help_heading = "Rows")]
     pub no_header: bool,
+    /// The names of the columns of a CSV file without a header
+    #[arg(
+        long,
+        value_name = "COL[,COL]",
+        value_delimiter = ',',
+        help_heading = "Rows"
+    )]
+    pub columns: Vec<String>,
+    /// Leave out so many lines at the begin of a CSV file, before its header
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Rows")]
+    pub skip_lines: u64,
+    /// Leave out the lines of a CSV file that begin with this character, such as '#'
+    #[arg(long, value_name = "CHAR", help_heading = "Rows")]
+    pub comment: Option<String>,
+    /// Types of CSV columns in JSON or MessagePack values: text, int, float, bool or json; the others are text
+    #[arg(
+        long,
+        value_name = "COL:TYPE[,COL:TYPE]",
+        value_delimiter = ',',
+        value_parser = rows::parse_type,
+        help_heading = "Rows"
+    )]
+    pub schema: Vec<(String, larder_ingest::CellType)>,
     /// Leave out rows whose key or value column is null, or missing from a JSON object, instead of
     /// refusing the input; the summary counts them
     #[arg(long, help_heading = "Rows")]
@@ -152,6 +175,10 @@ impl BuildArgs {
             format: None,
             delimiter: None,
             no_header: false,
+            columns: Vec::new(),
+            skip_lines: 0,
+            comment: None,
+            schema: Vec::new(),
             skip_nulls: false,
             allow_empty: false,
             on_duplicate: OnDuplicate::Error,
@@ -344,7 +371,7 @@ pub fn build_into(
         )));
     }
     let started = Instant::now();
-    let memory = rows::Memory::share(args.memory, args.threads())?;
+    let memory = rows::Memory::share(args.memory)?;
     let options = BuildOptions {
         partitions: args.partitions,
         memory: memory.sorting,
@@ -355,15 +382,18 @@ pub fn build_into(
         on_duplicate: args.on_duplicate,
         collect_as: args.collect_as()?,
         built: Some(args.provenance(inputs)?),
+        is_cancelled: interrupt::is_interrupted,
         ..BuildOptions::new(store.clone())
     };
     let builder = Builder::new(options, out)?;
-    let skipped_rows = rows::feed(inputs, args, &memory, &builder, quiet)?;
+    let fed = rows::feed(inputs, args, &memory, &builder, quiet)?;
     interrupt::check()?;
     let progress = Progress::new(Unit::Records, "writing", quiet);
-    let manifest = builder.finish(&|done| {
-        progress.set("writing", done.records_done, done.records_total);
-    })?;
+    let manifest = builder
+        .finish(&|done| {
+            progress.set("writing", done.records_done, done.records_total);
+        })
+        .map_err(|error| rows::unwritten(error, &fed.places))?;
     drop(progress);
     if let Err(interrupted) = interrupt::check() {
         std::fs::remove_dir_all(out).map_err(Failure::io(format!("remove {}", out.display())))?;
@@ -371,7 +401,7 @@ pub fn build_into(
     }
     Ok(Built {
         manifest,
-        skipped_rows,
+        skipped_rows: fed.skipped,
         took: started.elapsed(),
     })
 }

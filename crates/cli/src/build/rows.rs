@@ -1,8 +1,10 @@
 //! Rows from files into the builder, and how the memory is shared between parsing and sorting.
 
 use larder_batch::{Builder, RowWriter};
-use larder_ingest::{Format, InputOptions, NullPolicy, RowSink, SinkError, Summary, ValueSpec};
-use larder_types::ByteSize;
+use larder_ingest::{
+    CellType, Format, InputOptions, NullPolicy, Places, RowSink, SinkError, Summary, ValueSpec,
+};
+use larder_types::{ByteSize, VALUE_BYTES_MAX};
 
 use super::{BuildArgs, Values};
 use crate::failure::Failure;
@@ -19,22 +21,18 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Up to a gigabyte, a quarter is for parsing, but no more than threads can use; sorting, which
-    /// spills to disk what does not fit, takes the rest. Who gives more may have long rows: a fifth is
-    /// for parsing then, so that the longest row fits there as well as in a quarter of the rest.
-    pub fn share(memory: ByteSize, threads: usize) -> Result<Memory, Failure> {
+    /// Up to a gigabyte, a quarter is for parsing; sorting, which spills to disk what does not fit, takes the rest. Who
+    /// gives more may have long rows: a fifth is for parsing then, so that the longest row fits there as well as in a
+    /// quarter of the rest. The shares do not depend on the threads, so neither does what can be loaded.
+    pub fn share(memory: ByteSize) -> Result<Memory, Failure> {
         const MEMORY_MIN: ByteSize = ByteSize(64 << 20);
-        const PARSING_PER_THREAD_MAX: u64 = 64 << 20;
+        const QUARTER_UP_TO: u64 = 1 << 30;
         if memory < MEMORY_MIN {
             return Err(Failure::usage(format!(
                 "--memory {memory} is too little; give at least {MEMORY_MIN}"
             )));
         }
-        let used_by_threads = PARSING_PER_THREAD_MAX * threads as u64;
-        let parsing = match memory.0.saturating_sub(1 << 30) {
-            0 => (memory.0 / 4).min(used_by_threads),
-            beyond => (memory.0 / 5).min(used_by_threads + beyond / 2),
-        };
+        let parsing = (memory.0.min(QUARTER_UP_TO) / 4).max(memory.0 / 5);
         Ok(Memory {
             parsing: ByteSize(parsing),
             sorting: ByteSize(memory.0 - parsing),
@@ -52,7 +50,7 @@ pub fn feed(
     memory: &Memory,
     builder: &Builder,
     quiet: bool,
-) -> Result<u64, Failure> {
+) -> Result<Summary, Failure> {
     let options = input_options(inputs, args, memory)?;
     let progress = Progress::new(Unit::Bytes, "reading", quiet);
     let report = |done: larder_ingest::Progress| {
@@ -60,19 +58,17 @@ pub fn feed(
     };
     let sink = || -> Result<Box<dyn RowSink + '_>, SinkError> {
         Ok(Box::new(Sink {
-            value_bytes_max: memory.sorting.0 / 4,
             writer: builder.writer(),
-            until_check: 0,
         }))
     };
     let done = larder_ingest::ingest(&options, &sink, &report).map_err(|error| {
         if interrupt::is_interrupted() {
             return Failure::interrupted("interrupted; nothing was left behind");
         }
-        failure(error)
+        failure(error, args.memory)
     })?;
     refuse_empty(args, &done)?;
-    Ok(done.skipped)
+    Ok(done)
 }
 
 /// A version of nothing is most often a fault before it: a job that wrote a header and no rows, a key of another name.
@@ -106,39 +102,44 @@ fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     ))
 }
 
-fn failure(error: larder_ingest::Error) -> Failure {
+fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     let exit_code = match &error {
         larder_ingest::Error::Options { .. } | larder_ingest::Error::Column { .. } => 2,
         larder_ingest::Error::Input { .. } => 3,
         _ => 1,
     };
-    Failure {
-        exit_code,
-        message: error.to_string(),
+    let mut message = error.to_string();
+    if let larder_ingest::Error::Memory { needed_bytes, .. } = &error {
+        message += &match needed_bytes {
+            Some(bytes) => {
+                let enough = ByteSize((bytes * SHARE_OF_ONE).next_multiple_of(1 << 20));
+                format!(" (--memory is {memory}); give --memory {enough} or more")
+            }
+            None => format!(
+                " (--memory is {memory}); give more --memory, of which a fifth may be taken by one row"
+            ),
+        };
     }
+    Failure { exit_code, message }
 }
 
+/// The part of `--memory` that one row, page or batch may take is at least this one: a fifth.
+const SHARE_OF_ONE: u64 = 5;
+
 struct Sink<'a> {
-    /// What the builder takes of one value; it does not know of `--memory` as a whole.
-    value_bytes_max: u64,
     writer: RowWriter<'a>,
-    until_check: u32,
 }
 
 impl RowSink for Sink<'_> {
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError> {
-        // Looking at the flag for every row would cost more than a row is worth.
-        if self.until_check == 0 {
-            self.until_check = 4096;
-            if interrupt::is_interrupted() {
-                return Err("interrupted".into());
-            }
-        }
-        self.until_check -= 1;
-        if value.len() as u64 > self.value_bytes_max {
-            return Err(too_long(key, value.len() as u64).into());
-        }
         Ok(self.writer.push(seq, key, value)?)
+    }
+
+    fn check(&mut self) -> Result<(), SinkError> {
+        match interrupt::is_interrupted() {
+            true => Err("interrupted".into()),
+            false => Ok(()),
+        }
     }
 
     fn finish(self: Box<Self>) -> Result<(), SinkError> {
@@ -146,13 +147,24 @@ impl RowSink for Sink<'_> {
     }
 }
 
-#[cold]
-fn too_long(key: &[u8], size: u64) -> String {
-    let shown: String = String::from_utf8_lossy(key).chars().take(80).collect();
-    let enough = ByteSize((size * 5).next_multiple_of(1 << 20));
-    format!(
-        "the value of key {shown:?} has {size} bytes, and a fifth of --memory is less; give --memory {enough} or more"
-    )
+/// Why a version was not written; of two rows of one key with where a person can find them.
+pub fn unwritten(error: larder_batch::Error, places: &Places) -> Failure {
+    if matches!(error, larder_batch::Error::Cancelled) {
+        return Failure::interrupted("interrupted; nothing was left behind");
+    }
+    let shown = |seq: u64| places.of(seq).map(|(file, at)| format!("{file}{at}"));
+    let named = match &error {
+        larder_batch::Error::DuplicateKey {
+            rows: [first, second],
+            ..
+        } => shown(*first).zip(shown(*second)),
+        _ => None,
+    };
+    let mut failure = Failure::from(error);
+    if let Some((first, second)) = named {
+        failure.message += &format!(" (the first are {first} and {second})");
+    }
+    failure
 }
 
 fn input_options(
@@ -190,7 +202,16 @@ fn input_options(
         delimiter,
         header: args.no_header.then_some(false),
         threads: args.threads().min(WRITERS_MAX),
+        columns: (!args.columns.is_empty()).then(|| args.columns.clone()),
+        skip_lines: args.skip_lines,
+        comment: match &args.comment {
+            Some(text) => Some(one_byte("--comment", text)?),
+            None => None,
+        },
+        types: args.schema.clone(),
         memory: memory.parsing,
+        // What the builder takes of one value; it does not know of `--memory` as a whole.
+        value_bytes_max: VALUE_BYTES_MAX.min(memory.sorting.0 / 4),
         null_key: nulls,
         null_value: nulls,
         ..InputOptions::default()
@@ -198,11 +219,27 @@ fn input_options(
 }
 
 fn delimiter(text: &str) -> Result<u8, Failure> {
+    match text {
+        "\\t" => Ok(b'\t'),
+        _ => one_byte("--delimiter", text),
+    }
+}
+
+/// A column and its type, as `--schema` has them. The column's name may hold colons.
+pub fn parse_type(text: &str) -> Result<(String, CellType), String> {
+    match text.rsplit_once(':') {
+        Some((column, cell_type)) if !column.is_empty() => {
+            Ok((column.to_owned(), cell_type.parse()?))
+        }
+        _ => Err(format!("{text:?} is not COLUMN:TYPE, such as price:float")),
+    }
+}
+
+fn one_byte(option: &str, text: &str) -> Result<u8, Failure> {
     match text.as_bytes() {
         [byte] => Ok(*byte),
-        b"\\t" => Ok(b'\t'),
         _ => Err(Failure::usage(format!(
-            "--delimiter {text:?} is not one byte; write a single character, or \\t for a tab"
+            "{option} {text:?} is not one byte; write a single character (\\t is a tab as a delimiter)"
         ))),
     }
 }
@@ -213,15 +250,15 @@ mod tests {
 
     #[test]
     fn the_shares_of_memory_never_exceed_it() {
-        for (mib, threads) in [(64, 1), (256, 2), (1024, 2), (65_536, 64)] {
+        for mib in [64, 256, 1024, 65_536] {
             let memory = ByteSize(mib << 20);
-            let shares = Memory::share(memory, threads).unwrap();
+            let shares = Memory::share(memory).unwrap();
             assert_eq!(shares.parsing.0 + shares.sorting.0, memory.0);
             assert!(shares.parsing.0 >= 16 << 20 && shares.sorting >= shares.parsing);
         }
-        let parsing = |mib: u64| Memory::share(ByteSize(mib << 20), 2).unwrap().parsing.0 >> 20;
-        assert_eq!([256, 1024, 1088, 5120].map(parsing), [64, 128, 160, 1024]);
-        let error = Memory::share(ByteSize(1 << 20), 1).map(drop).unwrap_err();
+        let parsing = |mib: u64| Memory::share(ByteSize(mib << 20)).unwrap().parsing.0 >> 20;
+        assert_eq!([256, 1024, 1088, 5120].map(parsing), [64, 256, 256, 1024]);
+        let error = Memory::share(ByteSize(1 << 20)).map(drop).unwrap_err();
         assert_eq!(
             error.message,
             "--memory 1MiB is too little; give at least 64MiB"

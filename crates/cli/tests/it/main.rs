@@ -1,6 +1,7 @@
 //! `larder` as its users run it: the binary, its files, its exit codes, a server of its own.
 
 mod build;
+mod build_inputs;
 mod cli;
 mod crash;
 mod demo;

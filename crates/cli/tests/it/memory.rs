@@ -111,6 +111,50 @@ fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
     }
 }
 
+/// The 200,000 rows of the file share one text of 8 MiB, so that its 1.6 kB are 1.6 TB of values.
+#[test]
+fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_asked() {
+    let temp = tempfile::tempdir().unwrap();
+    let input =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../ingest/tests/golden/long_value.parquet");
+    let log = temp.path().join("stderr");
+    // A build that does not stop ends at some gigabytes of a file, not at the disk's end.
+    let build = "ulimit -f 8388608; exec \"$0\" build --store s --memory 256MiB --key id --value v \
+         --out \"$1/out\" --temp \"$1\" \"$2\"";
+    let mut child = Command::new("sh")
+        .args(["-c", build])
+        .args([Path::new(env!("CARGO_BIN_EXE_larder")), temp.path(), &input])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let process = PathBuf::from(format!("/proc/{}", child.id()));
+    let number = |file: &str, name: &str| -> u64 {
+        let text = std::fs::read_to_string(process.join(file)).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()?.parse().ok())
+            .unwrap_or(0)
+    };
+    // Far more has gone through it than the memory holds.
+    while number("io", "wchar:") < 600 * MIB && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let peak = number("status", "VmHWM:") * 1024;
+    // SAFETY: the child is ours and not waited for yet; the call has no other effect than its signal.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let status = child.wait().unwrap();
+    let said = std::fs::read_to_string(log).unwrap();
+    assert_eq!(status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted"), "{said}");
+    assert!(
+        peak > 0 && peak <= 256 * MIB + BESIDES,
+        "{} MiB",
+        peak / MIB
+    );
+    assert!(!temp.path().join("out").exists());
+}
+
 /// The byte at `at` of the large value.
 fn byte(at: u64) -> u8 {
     b'!' + (at % 1_000_003 % 89) as u8

@@ -6,20 +6,24 @@
 //!
 //! The dialect: records end with LF or CRLF, empty lines are skipped, a field that begins with `"` runs to its
 //! closing quote, `""` inside it is a quote, and any other quote is an ordinary character. Every
-//! record has as many fields as the first. All values are text.
+//! record has as many fields as the first. Values are text, unless the user gives them types (`types`). A line that begins with the
+//! comment's byte, where the user names one, is skipped.
 
 pub(crate) mod parse;
 pub(crate) mod scan;
+pub(crate) mod types;
 
 use std::sync::Arc;
 
 use crate::csv::parse::{Cells, parse_plain, parse_quoted};
+use crate::csv::types::{CellType, EmitJson};
 use crate::cut::{Boundary, Cutter, Turn};
-use crate::emit::{Emit, Json, MessagePack};
-use crate::error::{At, Fault, one_line};
+use crate::emit::{Json, MessagePack};
+use crate::error::{At, Fault, FaultKind, one_line};
+use crate::key::end_part;
 use crate::options::InputOptions;
-use crate::plan::{Plan, PlanValue};
-use crate::rows::Rows;
+use crate::plan::{FolderColumns, Plan, PlanValue};
+use crate::rows::{Made, Rows};
 use crate::run::{Task, Tasks};
 
 /// A row within its chunk takes 24 bits of the sequence number, so a chunk may hold this many.
@@ -30,6 +34,7 @@ pub(crate) struct CsvFile {
     delimiter: Option<u8>,
     has_header: bool,
     options: Arc<InputOptions>,
+    folder: Arc<FolderColumns>,
     plan: Option<Arc<Dialect>>,
 }
 
@@ -37,17 +42,28 @@ pub(crate) struct CsvFile {
 pub(crate) struct Dialect {
     pub plan: Plan,
     pub delimiter: u8,
-    pub separator: Vec<u8>,
+    pub comment: Option<u8>,
+    /// How many columns the file has: the plan may have more.
+    pub width: usize,
+    separator: u8,
+    /// Of every column of the plan.
+    types: Vec<CellType>,
 }
 
 impl CsvFile {
     /// `delimiter`: given by the user or the file's name; else the first line tells.
-    pub fn new(cutter: Cutter, delimiter: Option<u8>, options: Arc<InputOptions>) -> CsvFile {
+    pub fn new(
+        cutter: Cutter,
+        delimiter: Option<u8>,
+        options: Arc<InputOptions>,
+        folder: Arc<FolderColumns>,
+    ) -> CsvFile {
         CsvFile {
             cutter,
             delimiter,
-            has_header: options.header.unwrap_or(true),
+            has_header: options.header.unwrap_or(options.columns.is_none()),
             options,
+            folder,
             plan: None,
         }
     }
@@ -59,33 +75,78 @@ impl CsvFile {
         check_encoding(head)?;
         let begin = if head.starts_with(BOM) { BOM.len() } else { 0 };
         head.drain(..begin);
-        let blank = head
-            .iter()
-            .take_while(|byte| b"\r\n".contains(byte))
-            .count();
+        let comment = self.options.comment;
+        let blank = lines_before_records(head, comment);
         if blank == head.len() {
+            let bytes = blank + begin;
+            if !self.cutter.has_ended() {
+                return Err(Fault::file(format!(
+                    "its first {bytes} bytes are empty lines and comments; leave them out with a number of lines to skip"
+                )));
+            }
             return Ok(None);
         }
-        let delimiter = self
-            .delimiter
-            .unwrap_or_else(|| sniff_delimiter(&head[blank..]));
-        let (fields, end) = parse::first_record(&head[blank..], delimiter)?;
-        let names = match self.has_header {
-            true => fields
+        let head = &head[blank..];
+        let delimiter = self.delimiter.unwrap_or_else(|| sniff_delimiter(head));
+        let (fields, end) = parse::first_record(head, delimiter)?;
+        let width = fields.len();
+        let names = match (&self.options.columns, self.has_header) {
+            (Some(names), _) if names.len() != width => {
+                return Err(Fault::file(format!(
+                    "{} columns are named for it, and its first line has {width} fields; is the delimiter right?",
+                    names.len()
+                )));
+            }
+            (Some(names), _) => names.clone(),
+            (None, true) => fields
                 .into_iter()
                 .map(|name| String::from_utf8(name).map_err(|_| not_utf8_header()))
                 .collect::<Result<Vec<_>, _>>()?,
-            false => (1..=fields.len())
-                .map(|number| number.to_string())
-                .collect(),
+            (None, false) => (1..=width).map(|number| number.to_string()).collect(),
         };
+        let plan = Plan::new(names, &self.folder, &self.options)?;
         self.plan = Some(Arc::new(Dialect {
-            plan: Plan::new(names, &self.options)?,
+            types: types_of(&plan.names, &self.options)?,
+            plan,
             delimiter,
-            separator: self.options.key_separator.clone().into_bytes(),
+            comment,
+            width,
+            separator: self.options.key_separator,
         }));
         Ok(Some(if self.has_header { blank + end } else { blank }))
     }
+}
+
+/// The bytes of the empty lines and comments that a text begins with.
+fn lines_before_records(text: &[u8], comment: Option<u8>) -> usize {
+    let mut at = 0;
+    while let Some(first) = text.get(at) {
+        if b"\r\n".contains(first) {
+            at += 1;
+        } else if Some(*first) == comment {
+            at = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |end| at + end + 1);
+        } else {
+            break;
+        }
+    }
+    at
+}
+
+/// The type of each column, text where none was given.
+fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, Fault> {
+    let mut types = vec![CellType::Text; names.len()];
+    for (wanted, cell_type) in &options.types {
+        let place = names.iter().position(|name| name == wanted);
+        let place = place.ok_or_else(|| Fault {
+            at: At::File,
+            kind: FaultKind::Column {
+                wanted: wanted.clone(),
+                have: names.to_vec(),
+            },
+        })?;
+        types[place] = *cell_type;
+    }
+    Ok(types)
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -148,6 +209,7 @@ impl Tasks for CsvFile {
         };
         let boundary = Boundary::Csv {
             delimiter: dialect.delimiter,
+            comment: dialect.comment,
         };
         let Some(cut) = self.cutter.cut(boundary, buffer)? else {
             return Ok(None);
@@ -157,6 +219,10 @@ impl Tasks for CsvFile {
             begin: begin.min(buffer.len()),
             has_quotes: cut.has_quotes,
             chunk: cut.chunk,
+            lines_before: match cut.chunk {
+                0 => self.options.skip_lines,
+                _ => 0,
+            },
             _turn: cut.turn,
         };
         Ok(Some((cut.chunk, Box::new(task))))
@@ -172,12 +238,15 @@ struct CsvTask {
     begin: usize,
     has_quotes: bool,
     chunk: u64,
+    /// Lines of the file that were skipped before this chunk.
+    lines_before: u64,
     _turn: Option<Turn>,
 }
 
 impl Task for CsvTask {
     fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
-        let head_lines = memchr::memchr_iter(b'\n', &data[..self.begin]).count() as u64;
+        let head_lines =
+            self.lines_before + memchr::memchr_iter(b'\n', &data[..self.begin]).count() as u64;
         let rows_text = &data[self.begin..];
         let seq = (file << 44) | (self.chunk << CHUNK_BITS);
         if rows_text.len() >= 1 << CHUNK_BITS
@@ -193,8 +262,9 @@ impl Task for CsvTask {
         } else {
             parse_plain(&self.dialect, rows_text, seq, rows)
         };
-        rows.lines = memchr::memchr_iter(b'\n', data).count() as u64;
-        result.map_err(|fault| match fault.at {
+        rows.lines = self.lines_before + memchr::memchr_iter(b'\n', data).count() as u64;
+        rows.records = *result.as_ref().unwrap_or(&0);
+        result.map(drop).map_err(|fault| match fault.at {
             At::Line(line) => Fault {
                 at: At::Line(line + head_lines),
                 ..fault
@@ -212,69 +282,97 @@ pub(crate) fn push_row<'d, C: Cells<'d>>(
     seq: u64,
     rows: &mut Rows<'_>,
 ) -> Result<(), Fault> {
-    if let ([key], PlanValue::Column(value)) = (dialect.plan.key.as_slice(), &dialect.plan.value) {
+    if let ([key], PlanValue::Column(value)) = (dialect.plan.key.as_slice(), &dialect.plan.value)
+        && dialect.plan.constants.is_empty()
+    {
         return rows.push(seq, cells.cell(*key), cells.cell(*value));
     }
-    push_assembled(dialect, cells, seq, rows)
+    rows.assemble(seq, |key, value, bytes_max| {
+        make(dialect, cells, key, value, bytes_max)
+    })
 }
 
-fn push_assembled<'d, C: Cells<'d>>(
+/// The text of a column, from the record or from the folder's name; `None` for the null of a folder's name.
+fn text_of<'c, 'd>(
+    dialect: &'c Dialect,
+    cells: &'c impl Cells<'d>,
+    column: usize,
+) -> Option<&'c [u8]> {
+    match dialect.plan.constants.get(&column) {
+        Some(constant) => constant.as_deref().map(str::as_bytes),
+        None => Some(cells.cell(column)),
+    }
+}
+
+fn make<'d, C: Cells<'d>>(
     dialect: &Dialect,
     cells: &C,
-    seq: u64,
-    rows: &mut Rows<'_>,
-) -> Result<(), Fault> {
+    key: &mut Vec<u8>,
+    value: &mut Vec<u8>,
+    bytes_max: usize,
+) -> Result<Made<'static>, Fault> {
     let plan = &dialect.plan;
-    let (mut key, mut value) = (
-        std::mem::take(&mut rows.key),
-        std::mem::take(&mut rows.value),
-    );
-    key.clear();
-    value.clear();
-    if plan
+    let is_null = |column: &&usize| text_of(dialect, cells, **column).is_none();
+    if let Some(column) = plan.key.iter().find(is_null) {
+        return Ok(Made::NullKey(format!(
+            "key column {:?} is null",
+            plan.names[*column]
+        )));
+    }
+    let parts = plan
         .key
         .iter()
-        .any(|column| !cells.cell(*column).is_empty())
-    {
-        for (index, column) in plan.key.iter().enumerate() {
-            if index > 0 {
-                key.extend_from_slice(&dialect.separator);
+        .map(|column| text_of(dialect, cells, *column).unwrap_or_default());
+    if parts.clone().any(|part| !part.is_empty()) {
+        for (index, part) in parts.enumerate() {
+            let begin = key.len();
+            key.extend_from_slice(part);
+            if index + 1 < plan.key.len() {
+                end_part(key, begin, dialect.separator);
             }
-            key.extend_from_slice(cells.cell(*column));
         }
     }
-    let made = match &plan.value {
+    match &plan.value {
         PlanValue::Column(column) => {
-            value.extend_from_slice(cells.cell(*column));
-            Ok(())
+            value.extend_from_slice(text_of(dialect, cells, *column).unwrap_or_default());
         }
-        PlanValue::Json(others) => emit_cells(plan, others, cells, &mut Json(&mut value)),
+        PlanValue::Json(others) => {
+            emit_cells(dialect, others, cells, &mut Json::new(value, bytes_max))?;
+        }
         PlanValue::MessagePack(others) => {
-            emit_cells(plan, others, cells, &mut MessagePack(&mut value))
+            let mut out = MessagePack::new(value, bytes_max);
+            emit_cells(dialect, others, cells, &mut out)?;
         }
-    };
-    let pushed = made.and_then(|()| rows.push(seq, &key, &value));
-    (rows.key, rows.value) = (key, value);
-    pushed
+    }
+    Ok(Made::Row)
 }
 
 fn emit_cells<'d, C: Cells<'d>>(
-    plan: &Plan,
+    dialect: &Dialect,
     columns: &[usize],
     cells: &C,
-    out: &mut impl Emit,
+    out: &mut impl EmitJson,
 ) -> Result<(), Fault> {
     out.map(columns.len());
     for (index, &column) in columns.iter().enumerate() {
-        let text = std::str::from_utf8(cells.cell(column)).map_err(|e| {
+        let name = &dialect.plan.names[column];
+        out.name(index, name);
+        let Some(bytes) = text_of(dialect, cells, column) else {
+            out.null();
+            continue;
+        };
+        let text = std::str::from_utf8(bytes).map_err(|e| {
             Fault::file(format!(
-                "column {:?} is not UTF-8 ({}); convert the file (iconv -t UTF-8), or load that column raw",
-                plan.names[column],
+                "column {name:?} is not UTF-8 ({}); convert the file (iconv -t UTF-8), or load that column raw",
                 one_line(&e)
             ))
         })?;
-        out.name(index, &plan.names[column]);
-        out.str(text);
+        dialect.types[column]
+            .emit(text, out)
+            .map_err(|reason| Fault::file(format!("column {name:?}: {reason}")))?;
+        if out.is_full() {
+            return Ok(());
+        }
     }
     out.map_end();
     Ok(())

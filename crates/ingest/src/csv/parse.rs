@@ -26,16 +26,17 @@ impl<'d> Cells<'d> for PlainCells<'d, '_> {
     }
 }
 
-/// A chunk without any quote: one pass over delimiters and newlines, nothing copied.
+/// A chunk without any quote: one pass over delimiters and newlines, nothing copied. Returns the number of records.
 pub(crate) fn parse_plain(
     dialect: &Dialect,
     data: &[u8],
     seq: u64,
     rows: &mut Rows<'_>,
-) -> Result<(), Fault> {
-    let width = dialect.plan.names.len();
+) -> Result<u64, Fault> {
+    let width = dialect.width;
     let mut ends = vec![(0, 0); width];
     let (mut begin, mut field, mut row, mut line) = (0, 0, 0, 1);
+    let mut record_begin = 0;
     let mut finish =
         |ends: &mut [(usize, usize)], field: usize, begin: usize, at: usize, line: u64| {
             let end = if at > begin && data[at - 1] == b'\r' {
@@ -54,11 +55,15 @@ pub(crate) fn parse_plain(
             row += 1;
             pushed.map_err(|fault| fault.or_at(At::Line(line)))
         };
+    let is_comment = |record_begin: usize| is_comment(dialect, data, record_begin);
     for at in memchr2_iter(dialect.delimiter, b'\n', data) {
         if data[at] == b'\n' {
-            finish(&mut ends, field, begin, at, line)?;
+            if !is_comment(record_begin) {
+                finish(&mut ends, field, begin, at, line)?;
+            }
             line += 1;
             field = 0;
+            record_begin = at + 1;
         } else {
             if field < width {
                 ends[field] = (begin, at);
@@ -67,10 +72,15 @@ pub(crate) fn parse_plain(
         }
         begin = at + 1;
     }
-    if begin < data.len() || field > 0 {
+    if (begin < data.len() || field > 0) && !is_comment(record_begin) {
         finish(&mut ends, field, begin, data.len(), line)?;
     }
-    Ok(())
+    Ok(row)
+}
+
+#[inline]
+fn is_comment(dialect: &Dialect, data: &[u8], record_begin: usize) -> bool {
+    dialect.comment.is_some() && data.get(record_begin).copied() == dialect.comment
 }
 
 /// Where a field's text is: in the chunk, or unescaped in the scratch buffer.
@@ -99,18 +109,23 @@ impl<'d> Cells<'d> for QuotedCells<'d, '_> {
     }
 }
 
-/// A chunk that holds quotes: field by field.
+/// A chunk that holds quotes: field by field. Returns the number of records.
 pub(crate) fn parse_quoted(
     dialect: &Dialect,
     data: &[u8],
     seq: u64,
     rows: &mut Rows<'_>,
-) -> Result<(), Fault> {
-    let width = dialect.plan.names.len();
+) -> Result<u64, Fault> {
+    let width = dialect.width;
     let mut record = Record::default();
     let (mut at, mut row, mut line) = (0, 0, 1);
     while at < data.len() {
         let begin = at;
+        if is_comment(dialect, data, at) {
+            at = memchr(b'\n', &data[at..]).map_or(data.len(), |end| at + end + 1);
+            line += 1;
+            continue;
+        }
         at = record.read(data, at, dialect.delimiter)?;
         if !record.is_blank() {
             if record.places.len() != width {
@@ -127,7 +142,7 @@ pub(crate) fn parse_quoted(
         }
         line += memchr::memchr_iter(b'\n', &data[begin..at]).count() as u64;
     }
-    Ok(())
+    Ok(row)
 }
 
 /// The fields of the first record and where the next one begins.

@@ -13,14 +13,28 @@ pub(crate) struct Scan {
     pub open_quote: Option<usize>,
 }
 
-/// Walks `data`, which begins at a record's begin.
-pub(crate) fn scan(data: &[u8], delimiter: u8) -> Scan {
+/// Walks `data`, which begins at a record's begin. Quotes in a line that begins with `comment` are ordinary characters.
+pub(crate) fn scan(data: &[u8], delimiter: u8, comment: Option<u8>) -> Scan {
     let mut records_end = None;
     let mut at = 0;
     loop {
         let quote = memchr(b'"', &data[at..]).map_or(data.len(), |found| at + found);
         if let Some(newline) = memrchr(b'\n', &data[at..quote]) {
             records_end = Some(at + newline + 1);
+        }
+        if comment.is_some()
+            && quote < data.len()
+            && data.get(records_end.unwrap_or(0)).copied() == comment
+        {
+            let Some(newline) = memchr(b'\n', &data[quote..]) else {
+                return Scan {
+                    records_end,
+                    open_quote: None,
+                };
+            };
+            at = quote + newline + 1;
+            records_end = Some(at);
+            continue;
         }
         if quote == data.len() {
             return Scan {
@@ -63,13 +77,22 @@ mod tests {
 
     #[test]
     fn newlines_in_quotes_do_not_end_records() {
-        let end = |text: &str| scan(text.as_bytes(), b',').records_end;
+        let scan = |text: &[u8]| scan(text, b',', None);
+        let end = |text: &str| scan(text.as_bytes()).records_end;
         assert_eq!(end("a,\"x\ny\"\nb,\"p"), Some(8));
         assert_eq!(end("5\" pipe,a\n\"x\ny\",b"), Some(10));
         assert_eq!(end("\"a\"\"\n\""), None);
         assert_eq!(end("a\n\"\"\nb"), Some(5));
-        assert_eq!(scan(b"a\n\"b", b',').open_quote, Some(2));
-        assert_eq!(scan(b"a\nb\"", b',').open_quote, None);
-        assert_eq!(scan(b"\"a\"\"", b',').open_quote, Some(0));
+        assert_eq!(scan(b"a\n\"b").open_quote, Some(2));
+        assert_eq!(scan(b"a\nb\"").open_quote, None);
+        assert_eq!(scan(b"\"a\"\"").open_quote, Some(0));
+    }
+
+    #[test]
+    fn quotes_in_comments_open_nothing() {
+        let text = b"#\"open\na,\"x\ny\"\n# it's \"\nb,\"c";
+        let found = scan(text, b',', Some(b'#'));
+        assert_eq!(found.open_quote, Some(text.len() - 2));
+        assert_eq!(found.records_end, Some(text.len() - 4));
     }
 }

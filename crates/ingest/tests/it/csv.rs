@@ -84,7 +84,7 @@ fn keys_values_and_nulls() {
         texts(&wanted).unwrap(),
         ["1:2={\"c\":\"3\"}", "5:={\"c\":\"q\\\"\\n\"}"]
     );
-    wanted.key_separator = "|".into();
+    wanted.key_separator = b'|';
     wanted.value = ValueSpec::MessagePack;
     assert_eq!(rows_of(&wanted).unwrap().0[0].2, b"\x81\xa1c\xa13");
     wanted.header = Some(false);

@@ -1,6 +1,10 @@
 //! One binary: small files made here, and the real ones where they are at hand.
 
+mod columns;
 mod csv;
+mod folders;
+mod memory;
 mod other_formats;
+mod parquet_files;
 mod real_data;
 mod support;

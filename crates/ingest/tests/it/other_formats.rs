@@ -82,7 +82,7 @@ fn batch() -> RecordBatch {
 const JSON: [&str; 3] = [
     "1={\"name\":\"a\",\"score\":1.5,\"blob\":\"AP8=\",\"list\":[1,null]}",
     "2={\"name\":null,\"score\":2.0,\"blob\":\"\",\"list\":null}",
-    "3={\"name\":\"c\\\"\",\"score\":null,\"blob\":\"eg==\",\"list\":[]}",
+    "3={\"name\":\"c\\\"\",\"score\":\"NaN\",\"blob\":\"eg==\",\"list\":[]}",
 ];
 
 #[track_caller]

@@ -1,0 +1,102 @@
+//! The types that a user gives to columns of CSV: what becomes of a cell in a JSON or MessagePack value. Keys and
+//! values of one column are the cell's text, whatever its type.
+
+use std::str::FromStr;
+
+use serde_json::value::RawValue;
+
+use crate::emit::{Emit, Json, MessagePack};
+use crate::error::one_line;
+use crate::json_text::pack;
+
+/// A type of a column of CSV.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CellType {
+    #[default]
+    Text,
+    /// A whole number of 64 bits, signed or not.
+    Int,
+    /// A double; `NaN`, `inf` and `-inf` are numbers too.
+    Float,
+    /// `true` or `false`, also `t`, `f`, `1` and `0`, in any case.
+    Bool,
+    /// JSON, which stands in the value as it is.
+    Json,
+}
+
+impl FromStr for CellType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CellType, String> {
+        Ok(match text {
+            "text" => CellType::Text,
+            "int" => CellType::Int,
+            "float" => CellType::Float,
+            "bool" => CellType::Bool,
+            "json" => CellType::Json,
+            _ => {
+                return Err(format!(
+                    "{text:?} is no type of a CSV column; use text, int, float, bool or json"
+                ));
+            }
+        })
+    }
+}
+
+/// A writer into which JSON text can be put.
+pub(crate) trait EmitJson: Emit {
+    /// `json` was found to be valid.
+    fn json(&mut self, json: &str) -> Result<(), String>;
+}
+
+impl EmitJson for Json<'_> {
+    fn json(&mut self, json: &str) -> Result<(), String> {
+        self.raw(json.as_bytes());
+        Ok(())
+    }
+}
+
+impl EmitJson for MessagePack<'_> {
+    fn json(&mut self, json: &str) -> Result<(), String> {
+        pack(json, self)
+    }
+}
+
+impl CellType {
+    /// Writes a cell. An empty one is null, unless it is text.
+    pub(crate) fn emit(self, text: &str, out: &mut impl EmitJson) -> Result<(), String> {
+        let shown = || text.chars().take(60).collect::<String>();
+        let refused = |what: &str| {
+            format!(
+                "{:?} is no {what}; correct it, or give another type",
+                shown()
+            )
+        };
+        match self {
+            CellType::Text => out.str(text),
+            _ if text.is_empty() => out.null(),
+            CellType::Int => {
+                if let Ok(value) = text.parse() {
+                    out.int(value);
+                } else {
+                    out.uint(
+                        text.parse()
+                            .map_err(|_| refused("whole number of 64 bits"))?,
+                    );
+                }
+            }
+            CellType::Float => out.float(text.parse().map_err(|_| refused("number"))?),
+            CellType::Bool => out.bool(match text.to_ascii_lowercase().as_str() {
+                "true" | "t" | "1" => true,
+                "false" | "f" | "0" => false,
+                _ => return Err(refused("boolean")),
+            }),
+            CellType::Json => {
+                let json: &RawValue = serde_json::from_str(text)
+                    .map_err(|e| format!("it is not JSON: {}", one_line(&e)))?;
+                out.json(json.get())?;
+            }
+        }
+        Ok(())
+    }
+}
