@@ -127,6 +127,8 @@ pub(crate) struct Fault {
 #[derive(Debug)]
 pub(crate) enum FaultKind {
     Data(String),
+    /// It cannot be opened.
+    Input(String),
     Memory {
         what: String,
         needed_bytes: Option<u64>,
@@ -175,6 +177,10 @@ impl Fault {
         let (file, at) = (file.to_owned(), self.at);
         match self.kind {
             FaultKind::Data(reason) => Error::Data { file, at, reason },
+            FaultKind::Input(reason) => Error::Input {
+                input: file,
+                reason,
+            },
             FaultKind::Memory {
                 what,
                 needed_bytes,

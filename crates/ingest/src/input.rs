@@ -12,7 +12,7 @@ use larder_remote::Location;
 use crate::avro::AvroFile;
 use crate::csv::CsvFile;
 use crate::cut::{Cutter, LongChunk};
-use crate::error::{Error, Fault, one_line};
+use crate::error::{At, Error, Fault, FaultKind, one_line};
 use crate::folder::columns_of;
 use crate::ipc::IpcFile;
 use crate::json_lines::JsonLinesFile;
@@ -126,9 +126,10 @@ impl Input {
                 larder_remote::stdin()
                     .map_err(|e| Fault::file(format!("it cannot be read: {e}")))?,
             ),
-            Source::Location(location) => location
-                .reader()
-                .map_err(|e| Fault::file(format!("it cannot be opened: {}", without_name(&e))))?,
+            Source::Location(location) => location.reader().map_err(|e| Fault {
+                at: At::File,
+                kind: FaultKind::Input(format!("it cannot be opened: {}", without_name(&e))),
+            })?,
         };
         let head = read_head(&mut reader)?;
         let counted = Counted {
