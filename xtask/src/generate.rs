@@ -77,6 +77,7 @@ fn commands_page() -> String {
             }
         }
     }
+    text.push_str(commands::JOIN_LANGUAGE);
     text
 }
 

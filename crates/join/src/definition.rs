@@ -28,6 +28,8 @@ pub struct Definition {
     /// Of `top`: where the output counts its rows.
     pub rank: Option<Rank>,
     pub output_column: usize,
+    /// What a row that does not exist reads as.
+    pub otherwise: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -119,6 +121,17 @@ impl Definition {
                 ),
             ));
         }
+        if let Some((_, column)) = syntax.otherwise
+            && matches!(operator, Operator::Copy | Operator::Top { .. })
+        {
+            return Err(DefinitionError::new(
+                column,
+                format!(
+                    "else says what a count, sum, avg, min, max or distinct of nothing reads as; {} has no such row",
+                    operator.name()
+                ),
+            ));
+        }
         let all = sources.iter().fold(0, |all, s| all | s.pattern.slots);
         if syntax.mode == Mode::Auto && all & !output.slots != 0 {
             return Err(DefinitionError::new(
@@ -137,6 +150,7 @@ impl Definition {
             value,
             operator,
             rank,
+            otherwise: syntax.otherwise.map(|(text, _)| text),
         })
     }
 

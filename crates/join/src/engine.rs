@@ -17,6 +17,7 @@ use crate::guests::Guests;
 use crate::hash::ByteMap;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{KeyRange, table_name};
+use crate::listen::Listening;
 use crate::log::LogEntry;
 use crate::maintain::Common;
 use crate::pages::Pages;
@@ -75,6 +76,7 @@ pub struct Engine {
     pub(crate) expiries: BTreeSet<(u64, Box<[u8]>)>,
     pub(crate) expires_at: BTreeMap<Box<[u8]>, u64>,
     pub(crate) expiry_bytes: usize,
+    pub(crate) listening: Listening,
     pub(crate) records_changes: bool,
     pub(crate) changes: Vec<LogEntry>,
 }
@@ -89,6 +91,8 @@ pub(crate) struct TableState {
     pub pages: Pages,
     /// The joins that read it, with the level of the source.
     pub readers: Vec<(JoinId, u8)>,
+    /// How many want to be told of its rows' changes.
+    pub listeners: u32,
     /// The parts that are here, of a table whose rows come from elsewhere.
     pub supplied: Option<Supplied>,
     /// Rows of other shards that joins read.
@@ -229,7 +233,7 @@ impl Engine {
                 waits_for: None,
             });
         }
-        if state.readers.is_empty() {
+        if state.readers.is_empty() && state.listeners == 0 {
             state.rows.put_bytes(key, value);
             self.make_room();
             return Ok(Written {
@@ -297,6 +301,7 @@ impl Engine {
             makers: Vec::new(),
             pages: Pages::default(),
             readers: Vec::new(),
+            listeners: 0,
             supplied: None,
             guests: None,
         });
@@ -317,8 +322,10 @@ impl Engine {
         }
     }
 
+    /// Whether somebody must hear of its rows' changes.
     pub(crate) fn is_read(&self, table: TableId) -> bool {
-        !self.tables[table as usize].readers.is_empty()
+        let state = &self.tables[table as usize];
+        !state.readers.is_empty() || state.listeners > 0
     }
 
     pub(crate) fn next_serial(&mut self) -> u32 {

@@ -53,6 +53,8 @@ pub enum Error {
         join: String,
         values: u64,
     },
+    /// Changes of the table's rows cannot be listened to; says why, and what to do.
+    Untold { table: String, why: String },
     /// No join has this name.
     UnknownJoin { name: String },
 }
@@ -102,6 +104,7 @@ impl fmt::Display for Error {
                 if *values == 1 { "is" } else { "are" },
                 if *values == 1 { "it" } else { "them" }
             ),
+            Error::Untold { table, why } => write!(f, "table {table} {why}"),
             Error::UnknownJoin { name } => write!(f, "no join is named {name:?}"),
         }
     }

@@ -1,7 +1,7 @@
 //! The text of a join, parsed into what was said; [`definition`](crate::definition) checks what it means.
 //!
 //! ```text
-//! join      = output "=" [mode] clause {clause}
+//! join      = output "=" [mode] clause {clause} ["else" text]
 //! mode      = "push" | "pull" | "auto" | "snapshot" seconds
 //! clause    = operator source ["where" condition {"and" condition}]
 //! operator  = "check" | "copy" | "count" | "sum" | "avg" | "min" | "max" | "distinct" | "top" k ["asc" | "desc"]
@@ -25,7 +25,8 @@
 //! | `distinct` | how many different values there are |
 //! | `top k` | the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each: the output has a slot `<rank:width>` that counts from 1; the slots before it are the group |
 //!
-//! An output row without source rows does not exist: there is no count of zero.
+//! An output row without source rows does not exist: there is no count of zero. `else 0` has it read as 0 by those who ask
+//! for that one key; it still does not exist, and ranges and other joins do not show it.
 //!
 //! A condition on `value` bounds the values of the clause before it; rows outside are as if they were not there.
 //! Against a number it holds for numbers only. A condition on a slot compares bytes.
@@ -39,6 +40,8 @@ pub struct Syntax {
     pub output: PatternText,
     pub mode: Mode,
     pub clauses: Vec<Clause>,
+    /// What a row that does not exist reads as, and the column of the word.
+    pub otherwise: Option<(Vec<u8>, usize)>,
 }
 
 /// How an output is kept.
@@ -151,9 +154,10 @@ pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
     words.expect("=")?;
     let mode = mode(&mut words)?;
     let mut clauses = Vec::new();
-    while !words.is_done() {
+    while !words.is_done() && words.peek() != Some("else") {
         clauses.push(clause(&mut words)?);
     }
+    let otherwise = otherwise(&mut words)?;
     if clauses.is_empty() {
         return Err(DefinitionError::new(
             words.end,
@@ -164,7 +168,22 @@ pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
         output,
         mode,
         clauses,
+        otherwise,
     })
+}
+
+fn otherwise(words: &mut Words) -> Result<Option<(Vec<u8>, usize)>, DefinitionError> {
+    if words.is_done() {
+        return Ok(None);
+    }
+    let column = words.column();
+    words.next += 1;
+    let text = words.take("what a row that does not exist reads as, such as else 0")?;
+    if !words.is_done() {
+        let message = "else and its text stand at the end of the definition";
+        return Err(DefinitionError::new(column, message));
+    }
+    Ok(Some((text.into_bytes(), column)))
 }
 
 fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {

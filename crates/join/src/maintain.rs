@@ -50,6 +50,9 @@ impl Engine {
         old: Option<&Value>,
         new: Option<&Value>,
     ) {
+        if self.tables[table as usize].listeners > 0 {
+            self.hear(table, key, new.is_some());
+        }
         for at in 0..self.tables[table as usize].readers.len() {
             let (reader, level) = self.tables[table as usize].readers[at];
             // A join that is being filled has no node on what its own fill changes upstream.

@@ -17,6 +17,7 @@ use crate::grammar::Mode;
 use crate::join::{Join, JoinId, TableId};
 use crate::keyrange::{EachRow, KeyRange, is_successor, table_name};
 use crate::output::is_spelled_out;
+use crate::pattern::Binding;
 use crate::rows::{GroupId, Rows};
 
 /// What a read came to.
@@ -63,6 +64,21 @@ impl Engine {
         };
         let outcome = self.read(key, &hi, limits, now, &mut give, &mut left_out)?;
         left_out.map_or(Ok(outcome), Err)
+    }
+
+    /// What a row that does not exist reads as, if a join says so of its key.
+    pub fn otherwise(&self, key: &[u8]) -> Option<&[u8]> {
+        let table = *self.names.get(table_name(key)?)?;
+        let makers = self.tables[table as usize].makers.iter();
+        let mut joins = makers.filter_map(|&maker| self.joins[maker as usize].as_deref());
+        joins.find_map(|join| {
+            let definition = &join.definition;
+            let otherwise = definition.otherwise.as_deref()?;
+            let fits = definition
+                .output
+                .matches(key, &definition.slots, &mut Binding::default());
+            fits.then_some(otherwise)
+        })
     }
 
     /// Hands out the rows of a range of one table, base or computed, in key order, until `each` breaks. A row that adds up

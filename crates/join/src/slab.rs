@@ -52,6 +52,10 @@ impl<T: Vacant> Slab<T> {
         &mut self.records[number as usize]
     }
 
+    pub fn at(&self, number: u32) -> Option<&T> {
+        self.records.get(number as usize)
+    }
+
     pub fn at_mut(&mut self, number: u32) -> Option<&mut T> {
         self.records.get_mut(number as usize)
     }

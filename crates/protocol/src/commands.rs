@@ -12,9 +12,9 @@ pub enum Id {
     Append, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
     ExpireAt, ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, Hello, Incr, IncrBy, IncrByFloat, Info,
     JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet, MSet, MSetNx, Multi, Persist,
-    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PTtl, Quit, Range, RangeCount, RangeDel, Rename, RenameNx, Reset, Scan,
-    Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, SubStr, Time, Touch, Ttl,
-    Type, Unlink, Unwatch, Watch,
+    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, Rename, RenameNx, Reset, Scan,
+    Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, Subscribe, SubStr,
+    Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }
 
 /// A row of the table.
@@ -209,7 +209,7 @@ pub const COMMANDS: &[Command] = &[
     row(Id::Info, "INFO", -1, "loading stale", Group::Server, NO_KEYS, "[section ...]",
         "The server's state, as lines of name:value", &[]),
     row(Id::JoinCreate, "JOIN.CREATE", -3, "write", Group::Tables, NO_KEYS, "name 'definition'",
-        "Declares a join: its output is computed when it is read, and kept fresh", &[]),
+        "Declares a join (see below): its output is computed when it is read, and kept fresh", &[]),
     row(Id::JoinDrop, "JOIN.DROP", 2, "write", Group::Tables, NO_KEYS, "name",
         "Drops a join and what it made", &[]),
     row(Id::JoinExplain, "JOIN.EXPLAIN", -2, "readonly", Group::Tables, NO_KEYS, "name [lo hi]",
@@ -255,8 +255,12 @@ pub const COMMANDS: &[Command] = &[
         "Answers PONG or the message", &[]),
     row(Id::PSetEx, "PSETEX", 4, "write denyoom", Group::Tables, ONE_KEY, "key milliseconds value",
         "As SETEX, in milliseconds", &[]),
+    row(Id::PSubscribe, "PSUBSCRIBE", -2, "pubsub noscript loading stale", Group::Tables, NO_KEYS, "pattern [pattern ...]",
+        "As SUBSCRIBE, of the keys that match: __keyspace@0__:table|pattern", &[]),
     row(Id::PTtl, "PTTL", 2, "readonly fast", Group::Tables, ONE_KEY, "key",
         "As TTL, in milliseconds", &[]),
+    row(Id::PUnsubscribe, "PUNSUBSCRIBE", -1, "pubsub noscript loading stale", Group::Tables, NO_KEYS, "[pattern ...]",
+        "Is no longer told of what matches; without patterns, of none", &[]),
     row(Id::Quit, "QUIT", -1, "noscript loading stale fast no_auth allow_busy", Group::Connection, NO_KEYS, "",
         "Closes the connection after its replies", &[]),
     row(Id::Range, "RANGE", -3, "readonly", Group::Tables, NO_KEYS, "lo hi [LIMIT n] [REV] [KEYSONLY]",
@@ -298,6 +302,8 @@ pub const COMMANDS: &[Command] = &[
         "The number of a store's live version", &[]),
     row(Id::StrLen, "STRLEN", 2, "readonly fast", Group::Stores, ONE_KEY, "key",
         "Bytes of the key's value; 0 if it is absent", &[]),
+    row(Id::Subscribe, "SUBSCRIBE", -2, "pubsub noscript loading stale", Group::Tables, NO_KEYS, "channel [channel ...]",
+        "Is told of changes of a row, also of one that joins make: __keyspace@0__:table|key; the messages are set and del", &[]),
     row(Id::SubStr, "SUBSTR", 4, "readonly", Group::Stores, ONE_KEY, "key start end",
         "As GETRANGE", &[]),
     row(Id::Time, "TIME", 1, "loading stale fast", Group::Server, NO_KEYS, "",
@@ -310,6 +316,8 @@ pub const COMMANDS: &[Command] = &[
         "string or none", &[]),
     row(Id::Unlink, "UNLINK", -2, "write fast", Group::Tables, ALL_KEYS, "key [key ...]",
         "As DEL", &[]),
+    row(Id::Unsubscribe, "UNSUBSCRIBE", -1, "pubsub noscript loading stale", Group::Tables, NO_KEYS, "[channel ...]",
+        "Is no longer told of these channels; without any, of none", &[]),
     row(Id::Unwatch, "UNWATCH", 1, "noscript loading stale fast allow_busy", Group::Tables, NO_KEYS, "",
         "Forgets what WATCH was told", &[]),
     row(Id::Watch, "WATCH", -2, "noscript loading stale fast allow_busy", Group::Tables, ALL_KEYS, "key [key ...]",
@@ -353,6 +361,28 @@ impl Command {
             .find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
     }
 
+    /// What it takes, as Redis's documentation says it; R are the rows of a key's table.
+    pub fn complexity(&self) -> &'static str {
+        match self.id {
+            Id::MGet | Id::Exists | Id::Touch | Id::Watch => {
+                "O(N*log(R)) for N keys of tables, O(N) of stores"
+            }
+            Id::MSet | Id::MSetNx | Id::Del | Id::Unlink => "O(N*log(R)) for N keys",
+            Id::Range | Id::RangeDel => {
+                "O(log(R)+N) for N rows; what a join makes is computed when it is first read"
+            }
+            Id::Scan | Id::Keys => "O(N) for N keys that are walked",
+            Id::FlushAll | Id::FlushDb => "O(N*log(R)) for N rows, in steps",
+            Id::Exec => "That of its commands",
+            Id::JoinDrop => "O(N) for N rows that the join made, in steps",
+            _ => match self.group {
+                Group::Tables => "O(log(R))",
+                Group::Stores => "O(log(R)) in tables, O(1) in stores",
+                _ => "O(1)",
+            },
+        }
+    }
+
     pub fn has_flag(&self, flag: &str) -> bool {
         self.flags.split(' ').any(|own| own == flag)
     }
@@ -388,6 +418,9 @@ fn accepts(arity: i32, count: usize) -> bool {
         count == arity
     }
 }
+
+/// What JOIN.CREATE understands, with examples: a part of the reference page. A test runs the examples.
+pub const JOIN_LANGUAGE: &str = include_str!("join_language.txt");
 
 /// The reference page, in Markdown.
 pub fn reference_markdown() -> String {

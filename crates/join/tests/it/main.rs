@@ -2,6 +2,7 @@
 
 mod fills;
 mod limits;
+mod listen;
 mod model;
 mod pages;
 mod pages_random;

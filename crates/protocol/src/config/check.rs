@@ -88,6 +88,12 @@ impl ServerConfig {
             "at least 4KiB",
         )?;
         rule(
+            self.server.subscriber_buffer_bytes.0 >= 4096,
+            "server.subscriber_buffer_bytes",
+            &self.server.subscriber_buffer_bytes,
+            "at least 4KiB",
+        )?;
+        rule(
             (1..=256).contains(&self.fetch.parallel),
             "fetch.parallel",
             &self.fetch.parallel,

@@ -148,6 +148,8 @@ sections! {
         max_argument_bytes: ByteSize = ByteSize(512 << 20), "bytes";
         /// A connection whose unread replies exceed this is not read from until it takes some.
         output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes";
+        /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
+        subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes";
         /// How long a stopping server waits for replies to be taken.
         stop_timeout_seconds: u64 = 10, "seconds";
     }

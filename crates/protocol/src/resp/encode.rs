@@ -156,6 +156,14 @@ impl Encoder<'_> {
         }
     }
 
+    /// `len` replies follow, which tell of something and answer nothing.
+    pub fn push(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => header(self.out, b'*', len),
+            Proto::Resp3 => header(self.out, b'>', len),
+        }
+    }
+
     /// `len` replies follow, in no order.
     pub fn set(&mut self, len: usize) {
         match self.proto {

@@ -31,6 +31,8 @@ pub(super) struct Client {
     last_command: AtomicU8,
     pub resp3: AtomicBool,
     pub output_bytes: AtomicU32,
+    /// Channels and patterns that it is subscribed to.
+    subscriptions: [AtomicU32; 2],
     names: Mutex<Option<Box<Names>>>,
 }
 
@@ -53,6 +55,17 @@ impl Client {
         change(names.get_or_insert_default());
     }
 
+    pub fn set_subscriptions(&self, (channels, patterns): (usize, usize)) {
+        for (own, count) in self.subscriptions.iter().zip([channels, patterns]) {
+            own.store(u32::try_from(count).unwrap_or(u32::MAX), Relaxed);
+        }
+    }
+
+    /// Whether it waits to be told of changes.
+    pub fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
+    }
+
     pub fn set_last_command(&self, index: usize) {
         self.last_command.store(index as u8 + 1, Relaxed);
     }
@@ -67,7 +80,7 @@ impl Client {
         let mut line = String::new();
         let _ = write!(
             line,
-            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 multi=-1 watch=0 \
+            "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub=0 multi=-1 watch=0 \
              omem={} events=r cmd={command} user=default lib-name={} lib-ver={} resp={} io-thread={}",
             self.id,
             self.addr,
@@ -76,6 +89,9 @@ impl Client {
             names.name,
             now_ms.saturating_sub(self.opened_ms) / 1000,
             now_ms.saturating_sub(self.active_ms.load(Relaxed)) / 1000,
+            if self.is_subscribed() { 'P' } else { 'N' },
+            self.subscriptions[0].load(Relaxed),
+            self.subscriptions[1].load(Relaxed),
             self.output_bytes.load(Relaxed),
             names.lib_name,
             names.lib_version,
@@ -106,6 +122,7 @@ pub(super) struct Filter {
     pub id: Option<u64>,
     pub addr: Option<String>,
     pub local_addr: Option<String>,
+    pub subscribed: Option<bool>,
 }
 
 impl Filter {
@@ -116,6 +133,9 @@ impl Filter {
                 .is_none_or(|wanted| *wanted == addr.to_string())
         };
         self.id.is_none_or(|id| id == client.id)
+            && self
+                .subscribed
+                .is_none_or(|is| is == client.is_subscribed())
             && is(&self.addr, client.addr)
             && is(&self.local_addr, client.local_addr)
     }
@@ -163,6 +183,7 @@ impl Clients {
             last_command: AtomicU8::new(0),
             resp3: AtomicBool::new(false),
             output_bytes: AtomicU32::new(0),
+            subscriptions: [AtomicU32::new(0), AtomicU32::new(0)],
             names: Mutex::new(None),
         });
         open.insert(client.id, client.clone());
@@ -185,10 +206,10 @@ impl Clients {
         client.active_ms.store(ms, Relaxed);
     }
 
-    /// One line per connection, oldest first; all, or those of `ids`.
-    pub fn list(&self, ids: &[u64]) -> String {
+    /// One line per connection that is meant, oldest first.
+    pub fn list(&self, is_meant: impl Fn(&Client) -> bool) -> String {
         let mut clients: Vec<Arc<Client>> = self.lock().values().cloned().collect();
-        clients.retain(|client| ids.is_empty() || ids.contains(&client.id));
+        clients.retain(|client| is_meant(client));
         clients.sort_by_key(|client| client.id);
         let now_ms = self.now_ms();
         clients.iter().fold(String::new(), |text, client| {
@@ -210,13 +231,13 @@ impl Clients {
             .count()
     }
 
-    /// Ends the connections of `core` that have been silent for `seconds`.
+    /// Ends the connections of `core` that have been silent for `seconds`, but those that wait to be told of changes.
     pub fn close_idle(&self, core: usize, seconds: u64) {
         let now_ms = self.now_ms();
         for client in self
             .lock()
             .values()
-            .filter(|client| client.core.load(Relaxed) == core)
+            .filter(|client| client.core.load(Relaxed) == core && !client.is_subscribed())
         {
             if now_ms.saturating_sub(client.active_ms.load(Relaxed)) >= seconds.saturating_mul(1000)
             {

@@ -101,6 +101,8 @@ pub(super) fn reset(state: &mut State) {
     state.set_proto(Proto::Resp2);
     state.transaction = None;
     state.watching = None;
+    state.subscribed = None;
+    state.client.set_subscriptions((0, 0));
     state.authenticated = state.core.shared.password().is_none();
     // What it says of its library holds on.
     state.client.change_names(|names| names.name.clear());
@@ -183,7 +185,7 @@ fn set_info(state: &mut State, attribute: &[u8], value: &[u8]) {
 }
 
 fn list(state: &mut State, request: Request<'_>) {
-    let mut ids = Vec::new();
+    let (mut ids, mut subscribed) = (Vec::new(), None);
     match request.get(2) {
         None => {}
         Some(option) if option.eq_ignore_ascii_case(b"ID") && request.len() > 3 => {
@@ -197,19 +199,24 @@ fn list(state: &mut State, request: Request<'_>) {
         Some(option) if option.eq_ignore_ascii_case(b"TYPE") && request.len() == 4 => {
             match client_type(request.arg(3)) {
                 Err(refusal) => return state.refuse(refusal),
-                Ok(Type::Normal) => {}
+                Ok(Type::Normal) => subscribed = Some(false),
+                Ok(Type::Subscribed) => subscribed = Some(true),
                 Ok(Type::Other) => return state.encoder().verbatim(""),
             }
         }
         Some(_) => return state.error(Code::Syntax, "syntax error"),
     }
-    let text = state.core.clients.list(&ids);
+    let text = state.core.clients.list(|client| {
+        (ids.is_empty() || ids.contains(&client.id))
+            && subscribed.is_none_or(|is| is == client.is_subscribed())
+    });
     state.encoder().verbatim(&text);
 }
 
 /// What CLIENT LIST and CLIENT KILL call the kinds of connections.
 enum Type {
     Normal,
+    Subscribed,
     /// There are none.
     Other,
 }
@@ -217,7 +224,8 @@ enum Type {
 fn client_type(word: &[u8]) -> Result<Type, Refusal> {
     match word.to_ascii_lowercase().as_slice() {
         b"normal" => Ok(Type::Normal),
-        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(Type::Other),
+        b"pubsub" => Ok(Type::Subscribed),
+        b"master" | b"replica" | b"slave" => Ok(Type::Other),
         _ => {
             let message = format!("Unknown client type '{}'", show(word));
             Err((Code::BadRequest, message))
@@ -251,7 +259,8 @@ fn kill(state: &mut State, request: Request<'_>) {
             b"LADDR" => filter.local_addr = text(value),
             b"TYPE" => match client_type(value) {
                 Err(refusal) => return state.refuse(refusal),
-                Ok(Type::Normal) => {}
+                Ok(Type::Normal) => filter.subscribed = Some(false),
+                Ok(Type::Subscribed) => filter.subscribed = Some(true),
                 Ok(Type::Other) => any = false,
             },
             b"USER" if value == b"default" => {}

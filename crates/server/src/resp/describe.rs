@@ -78,10 +78,11 @@ fn command_rows(
 
 fn command_docs(encoder: &mut Encoder<'_>, command: &Command) {
     encoder.text(&command.name.to_ascii_lowercase());
-    encoder.map(if command.subcommands.is_empty() { 3 } else { 4 });
+    encoder.map(if command.subcommands.is_empty() { 4 } else { 5 });
     pair(encoder, "summary", command.summary);
     pair(encoder, "since", env!("CARGO_PKG_VERSION"));
     pair(encoder, "group", command.group.redis_name());
+    pair(encoder, "complexity", command.complexity());
     if !command.subcommands.is_empty() {
         encoder.text("subcommands");
         encoder.map(command.subcommands.len());

@@ -13,7 +13,9 @@ use super::mixed::{MixedJob, is_mixed};
 use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
 use super::scan::{ScanJob, scan};
 use super::session::State;
-use super::tables::{self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, WaitJob, WatchJob};
+use super::tables::{
+    self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, SubscribeJob, WaitJob, WatchJob,
+};
 use super::{connection, describe};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::tables::source::WriteJob;
@@ -38,6 +40,7 @@ pub(super) enum Job {
     /// A transaction's reads of stores.
     Stores(StoresJob),
     Watch(WatchJob),
+    Subscribe(SubscribeJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
 }
@@ -56,6 +59,7 @@ impl Job {
             Job::Write(job) => job.command,
             Job::Stores(_) => Id::Exec,
             Job::Watch(_) => Id::Watch,
+            Job::Subscribe(job) => job.command,
             Job::Room(command) => *command,
         }
     }
@@ -73,6 +77,7 @@ impl Job {
             Job::Write(job) => job.started,
             Job::Stores(job) => job.started,
             Job::Watch(job) => job.started,
+            Job::Subscribe(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -89,6 +94,7 @@ impl Job {
             Job::Many(job) => std::mem::take(&mut job.args),
             Job::Again(job) => std::mem::take(&mut job.args),
             Job::Watch(job) => std::mem::take(&mut job.args),
+            Job::Subscribe(job) => std::mem::take(&mut job.args),
             Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
         }
     }
@@ -113,6 +119,10 @@ pub(super) fn dispatch(
     if !command.accepts(request.len()) {
         tables::spoil(state);
         wrong_arity(state, command.name);
+        return None;
+    }
+    if let Some(refusal) = tables::refuse_others(state, command) {
+        state.refuse(refusal);
         return None;
     }
     if let Some(refusal) = wrong_subcommand(command, request) {
@@ -287,6 +297,7 @@ pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
 
 fn ping(state: &mut State, command: &Command, request: Request<'_>) {
     match request.len() {
+        1 | 2 if state.is_told_only() => tables::ping(state, request.arg(1)),
         1 => state.encoder().simple("PONG"),
         2 => state.encoder().bulk(request.arg(1)),
         _ => wrong_arity(state, command.name),

@@ -161,6 +161,7 @@ impl Session {
                     return Box::pin(self.drive(next)).await;
                 }
             }
+            Job::Subscribe(subscribe) => subscribe.run(state).await,
             Job::Scan(scan) => scan.run(state).await,
             Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,

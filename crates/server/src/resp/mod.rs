@@ -40,4 +40,5 @@ pub(crate) mod tables;
 pub use listen::{RespListeners, RespThreads, bind, spawn};
 pub use reads::set_disk_hook;
 pub use remote::Requests;
+pub(crate) use scan::matches;
 pub use tables::Cursors;

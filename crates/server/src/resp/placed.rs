@@ -25,6 +25,7 @@ pub(super) fn place(
 ) -> Placed {
     let is_figures = matches!(command.id, Id::DbSize | Id::Info);
     if !state.authenticated
+        || state.is_told_only()
         || !command.accepts(request.len())
         || !(is_figures || tables::concerns(state, snapshot, command, request))
         || (state.transaction.is_some() && command.id != Id::Exec)

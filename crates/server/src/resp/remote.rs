@@ -548,7 +548,8 @@ impl Remote {
                 | Job::Many(_)
                 | Job::Drop(_)
                 | Job::Stores(_)
-                | Job::Watch(_) => {}
+                | Job::Watch(_)
+                | Job::Subscribe(_) => {}
             }
             break;
         }

@@ -175,7 +175,7 @@ fn answer(state: &mut State, cursor: u64, keys: &[Vec<u8>]) {
 
 /// Redis's patterns: `*`, `?`, `[abc]`, `[^a-z]` and `\` before a character that is meant as such.
 /// Takes time of at most the pattern's length times the text's.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Where to go on when what follows the last star does not fit: one character further.
     let mut star: Option<(usize, usize)> = None;

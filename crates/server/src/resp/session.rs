@@ -36,8 +36,8 @@ use super::placed::{Placed, place};
 use super::reads::Refusal;
 use super::registration::Registration;
 use super::remote::Gathered;
-use super::tables::{Transaction, Watching};
-use crate::tables::{Gate, Tables};
+use super::tables::{Subscribed, Transaction, Watching, hand_on};
+use crate::tables::{Gate, Note, Tables};
 
 /// One connection executes so long before others have their turn.
 pub(super) const TURN: Duration = Duration::from_millis(5);
@@ -56,6 +56,7 @@ pub(super) struct State {
     pub transaction: Option<Box<Transaction>>,
     /// What WATCH was told.
     pub watching: Option<Box<Watching>>,
+    pub subscribed: Option<Box<Subscribed>>,
     /// Requests of this batch for other cores.
     pub gathered: Option<Box<Gathered>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
@@ -77,6 +78,7 @@ impl State {
             gate: Gate::default(),
             transaction: None,
             watching: None,
+            subscribed: None,
             gathered: None,
             failed: false,
             series: None,
@@ -108,6 +110,12 @@ impl State {
     #[inline]
     pub fn has_room(&self) -> bool {
         self.output.len() < self.core.output_bytes_max
+    }
+
+    /// Whether the connection is subscribed to something and speaks version 2 of the protocol, in which what it is told looks
+    /// like a reply.
+    pub fn is_told_only(&self) -> bool {
+        self.subscribed.is_some() && self.proto == Proto::Resp2
     }
 
     pub fn set_proto(&mut self, proto: Proto) {
@@ -164,6 +172,8 @@ enum Event {
     /// So many bytes lie in the core's read buffer.
     Read(usize),
     Sent,
+    /// A row changed that the connection wants to be told of.
+    Told(Note),
 }
 
 /// Serves a connection until it ends.
@@ -214,6 +224,7 @@ impl Session {
                 Event::Read(size) => self.execute_read(size),
                 Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
                 Event::Sent => {}
+                Event::Told(note) => self.hand_on(note),
             }
             self.end_what_waits().await?;
             let pending = self.state.output.len();
@@ -268,12 +279,32 @@ impl Session {
         if self.state.closing || self.held_up || !self.state.has_room() {
             return Poll::Pending;
         }
+        if let Some(subscribed) = &mut self.state.subscribed
+            && let Poll::Ready(Some(note)) = subscribed.notes.poll_recv(cx)
+        {
+            return Poll::Ready(Ok(Event::Told(note)));
+        }
         let mut buffer = self.state.core.read_buffer.borrow_mut();
         let mut buffer = ReadBuf::new(&mut buffer);
         match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => Poll::Ready(Ok(Event::Read(buffer.filled().len()))),
+        }
+    }
+
+    /// Tells the client of a change, and of those behind it that it has room for.
+    fn hand_on(&mut self, note: Note) {
+        let state = &mut self.state;
+        if state.output.tail.capacity() == 0 {
+            state.output.tail = state.core.take_buffer();
+        }
+        hand_on(state, &note);
+        while state.has_room()
+            && let Some(subscribed) = &mut state.subscribed
+            && let Ok(note) = subscribed.notes.try_recv()
+        {
+            hand_on(state, &note);
         }
     }
 
@@ -380,6 +411,7 @@ impl Session {
                 && request.len() == 2
                 && state.authenticated
                 && state.transaction.is_none()
+                && state.subscribed.is_none()
                 && let Some(key) = decoder.argument_in(left, 1)
             {
                 let mut taken = run.take(&snapshot, key);

@@ -20,6 +20,7 @@
 
 mod gate;
 mod handle;
+mod listen;
 mod open;
 mod parts;
 mod pause;
@@ -44,6 +45,7 @@ use tokio::sync::Notify;
 
 pub use gate::Gate;
 pub use handle::{Figures, Message, TablesHandle};
+pub use listen::{Mailbox, Note, Subscription};
 pub use open::{Opening, open};
 pub use pause::Paused;
 pub use watched::Mark;
@@ -91,6 +93,7 @@ pub struct Tables {
     /// Reads may be put off.
     in_steps: Cell<bool>,
     watched: watched::Watched,
+    listeners: listen::Listeners,
     /// `tables.memory`.
     memory_limit: ByteSize,
     handle: Arc<TablesHandle>,
@@ -232,6 +235,9 @@ impl Tables {
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
         self.watched.note(&changes);
+        if engine.has_heard() {
+            self.call();
+        }
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
             && (!self.is_together() || self.is_paused())
@@ -303,7 +309,7 @@ impl Tables {
 
     /// Has `attend` go on where not all that was to go has gone at once.
     fn call_if_more(&self, engine: &Engine) {
-        if engine.has_late_rows() || engine.has_leftovers() {
+        if engine.has_late_rows() || engine.has_leftovers() || engine.has_heard() {
             self.call();
         }
     }
@@ -338,6 +344,10 @@ impl Tables {
                 self.learn_of_refusal();
                 more |= self.engine.borrow_mut().step(STEP_ROWS);
                 more |= self.expire_some();
+                self.tell();
+                if self.are_listeners_behind() {
+                    self.listeners.behind.notify_one();
+                }
                 self.acknowledge();
                 self.let_seen_go();
                 self.send_exchange();

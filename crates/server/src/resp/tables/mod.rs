@@ -1,10 +1,10 @@
 //! The commands on tables and join outputs.
 //!
-//! `mod` says which requests are of tables, `rows` has those on single keys, `range` those on ranges (`head`: how their answers begin), `joins` the
-//! `JOIN.*`, `scan` SCAN and KEYS, `transaction` MULTI and EXEC (`stores`: what is read of stores there; `watch`: WATCH). `rows` hands on what edits
-//! a value to `strings`, and what concerns several keys to `keys`. Where there are several cores, `route` says which one executes a
-//! request, and `many` and `merge` what several do; `wait` has commands that lack rows of other cores, or time; `again`
-//! has those that wait for PostgreSQL.
+//! `mod` says which requests are of tables. `rows` has those on single keys, and hands on what edits a value to `strings` (`decimal`: sums)
+//! and what concerns several keys to `keys`. `range` has those on ranges (`head`: how their answers begin), `joins` the `JOIN.*`, `scan`
+//! SCAN and KEYS, `transaction` MULTI and EXEC (`stores`: what is read of stores there; `watch`: WATCH), `subscribe` SUBSCRIBE. Where
+//! there are several cores, `route` says which one executes a request, and `many` and `merge` what several do; `wait` has commands that
+//! lack rows of other cores, or time; `again` has those that wait for PostgreSQL.
 
 mod again;
 mod decimal;
@@ -19,6 +19,7 @@ mod rows;
 mod scan;
 mod stores;
 mod strings;
+mod subscribe;
 mod transaction;
 mod wait;
 mod watch;
@@ -45,6 +46,7 @@ pub(super) use range::{RangeJob, header, one_row};
 pub(super) use route::{Place, route};
 pub use scan::Cursors;
 pub(super) use stores::StoresJob;
+pub(super) use subscribe::{SubscribeJob, Subscribed, hand_on, ping, refuse_others};
 pub(super) use transaction::{Transaction, execute_together, spoil};
 pub(super) use wait::WaitJob;
 pub(super) use watch::{WatchJob, Watching};
@@ -115,6 +117,7 @@ pub(super) fn execute(
             transaction::execute(state, snapshot, command, request)
         }
         Id::Watch => WatchJob::begin(state, snapshot, request),
+        Id::Subscribe | Id::PSubscribe => SubscribeJob::begin(snapshot, command.id, request),
         _ => return try_once(state, snapshot, command, request, false),
     };
     match done {
@@ -192,6 +195,7 @@ fn at_once(
         Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
         Id::Scan => scan::scan(state, request)?,
         Id::Keys => scan::keys(state, request)?,
+        Id::Unsubscribe | Id::PUnsubscribe => subscribe::leave(state, command.id, request),
         Id::Unwatch => {
             state.watching = None;
             state.encoder().ok();

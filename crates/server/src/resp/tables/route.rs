@@ -44,7 +44,9 @@ pub(in crate::resp) fn route(
         Id::Multi | Id::Exec | Id::Discard | Id::Unwatch | Id::JoinList => {
             return route(here, false);
         }
-        Id::Watch => return route(here, true),
+        Id::Watch | Id::Subscribe | Id::PSubscribe | Id::Unsubscribe | Id::PUnsubscribe => {
+            return route(here, true);
+        }
         Id::JoinCreate
         | Id::JoinDrop
         | Id::JoinInfo

@@ -151,6 +151,12 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
             };
             if !found {
                 absent += 1;
+                if matches!(id, Id::Get | Id::MGet)
+                    && let Some(otherwise) = engine.otherwise(key)
+                {
+                    output.encoder(proto).bulk(otherwise);
+                    continue;
+                }
                 let mut encoder = output.encoder(proto);
                 match id {
                     Id::Exists | Id::Touch => {}

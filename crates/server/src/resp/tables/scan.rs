@@ -43,7 +43,7 @@ impl Cursors {
 }
 
 /// The text that a pattern begins with, up to what may stand for several texts.
-fn literal(pattern: &[u8]) -> Vec<u8> {
+pub(super) fn literal(pattern: &[u8]) -> Vec<u8> {
     let is_plain = |byte: &&u8| !b"*?[]\\".contains(byte);
     pattern.iter().take_while(is_plain).copied().collect()
 }

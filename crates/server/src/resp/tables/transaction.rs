@@ -57,10 +57,19 @@ pub(super) fn takes(
     if matches!(command.id, Id::Multi | Id::Exec | Id::Discard | Id::Watch) {
         return false;
     }
-    if super::is_of_tables(snapshot, command, request)
-        && !is_mixed(snapshot, command, request)
-        && let Err(refusal) = super::check_keys(snapshot, command, request)
-    {
+    let refused = match command.id {
+        Id::Subscribe | Id::PSubscribe | Id::Unsubscribe | Id::PUnsubscribe => {
+            let message = format!("{} isn't allowed in a transaction", command.name);
+            Err((Code::BadRequest, message))
+        }
+        _ if super::is_of_tables(snapshot, command, request)
+            && !is_mixed(snapshot, command, request) =>
+        {
+            super::check_keys(snapshot, command, request)
+        }
+        _ => Ok(()),
+    };
+    if let Err(refusal) = refused {
         transaction.refused = true;
         state.refuse(refusal);
         return true;

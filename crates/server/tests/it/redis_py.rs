@@ -1,0 +1,26 @@
+//! A stock client: redis-py, from `.venv`, which `scripts/setup test` makes.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::resp::server_with;
+
+#[test]
+fn redis_py_is_content() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = here.join("../../.venv/bin/python");
+    let has_it = Command::new(&python).args(["-c", "import redis"]).output();
+    if !has_it.is_ok_and(|output| output.status.success()) {
+        return eprintln!("skipped: redis-py is not in .venv; scripts/setup test installs it");
+    }
+    for threads in [1, 2] {
+        let server = server_with(|config| config.server.threads = threads);
+        let port = server.server().resp_addr().port().to_string();
+        let script = here.join("tests/it/redis_py.py");
+        let output = Command::new(&python).arg(script).arg(port).output();
+        let output = output.expect("python runs");
+        let told = String::from_utf8_lossy(&output.stdout);
+        let wrong = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.trim(), "content", "{wrong}");
+    }
+}

@@ -1,0 +1,294 @@
+//! Connections that are told of rows that change, those that joins make among them; on one serving thread and on several.
+
+use larder_types::ByteSize;
+
+use crate::redis_words::{check_all, servers};
+use crate::resp::{Client, TIMELINE, request, server_with};
+use crate::support::TestServer;
+
+/// What a subscriber is told next: the key and `set` or `del`.
+fn told(client: &mut Client) -> (String, String) {
+    let message = client.reply();
+    let words: Vec<&str> = message.split("|$").collect();
+    let word = |text: &str| {
+        text.split_once('|')
+            .map_or(text, |(_, word)| word)
+            .to_owned()
+    };
+    let (channel, event) = match words[..] {
+        [_, _, channel, event] => (channel, event),
+        [_, _, _, channel, event] => (channel, event),
+        _ => panic!("{message}"),
+    };
+    let channel = word(channel);
+    let key = channel.strip_prefix("__keyspace@0__:").expect("a key");
+    (key.to_owned(), word(event))
+}
+
+#[track_caller]
+fn check_told(client: &mut Client, expected: &[(&str, &str)]) {
+    for (key, event) in expected {
+        let (told_key, told_event) = told(client);
+        assert_eq!((told_key.as_str(), told_event.as_str()), (*key, *event));
+    }
+}
+
+#[test]
+fn a_subscriber_is_told_of_rows_as_they_are_written_and_go() {
+    for server in servers() {
+        let (mut feed, mut writer) = (Client::connect(&server), Client::connect(&server));
+        feed.check(
+            "SUBSCRIBE __keyspace@0__:t|a __keyspace@0__:t|b",
+            "*3|$9|subscribe|$18|__keyspace@0__:t|a|:1",
+        );
+        assert_eq!(feed.reply(), "*3|$9|subscribe|$18|__keyspace@0__:t|b|:2");
+        feed.check(
+            "PSUBSCRIBE __keyspace@*__:u|*x",
+            "*3|$10|psubscribe|$19|__keyspace@*__:u|*x|:3",
+        );
+        check_all(
+            &mut writer,
+            &[
+                ("SET t|other 1", "+OK"),
+                ("SET t|a 1", "+OK"),
+                ("SET t|a 1", "+OK"),
+                ("DEL t|a", ":1"),
+                ("DEL t|a", ":0"),
+                ("MULTI", "+OK"),
+                ("SET u|y 1", "+QUEUED"),
+                ("INCR u|1x", "+QUEUED"),
+                ("EXEC", "*2|+OK|:1"),
+            ],
+        );
+        check_told(
+            &mut feed,
+            &[
+                ("t|a", "set"),
+                ("t|a", "set"),
+                ("t|a", "del"),
+                ("u|1x", "set"),
+            ],
+        );
+        check_all(
+            &mut writer,
+            &[
+                ("SET t|b 1 PX 10", "+OK"),
+                ("RENAME u|1x u|2x", "+OK"),
+                ("FLUSHALL", "+OK"),
+            ],
+        );
+        let mut seen = [(); 5].map(|()| told(&mut feed));
+        seen.sort();
+        let seen = seen.each_ref().map(|(key, event)| (&key[..], &event[..]));
+        assert_eq!(
+            seen,
+            [
+                ("t|b", "del"),
+                ("t|b", "set"),
+                ("u|1x", "del"),
+                ("u|2x", "del"),
+                ("u|2x", "set")
+            ]
+        );
+    }
+}
+
+/// A row's last message is of its last change, whatever was written at the same time.
+#[test]
+fn changes_of_one_row_are_told_in_their_order() {
+    for server in servers() {
+        let mut feed = Client::connect(&server);
+        feed.ask("PSUBSCRIBE __keyspace@0__:t|*");
+        std::thread::scope(|scope| {
+            for row in 0..3 {
+                let server = &server;
+                scope.spawn(move || {
+                    let mut writer = Client::connect(server);
+                    for _ in 0..100 {
+                        writer.check(&format!("SET t|{row} v"), "+OK");
+                        writer.check(&format!("DEL t|{row}"), ":1");
+                    }
+                });
+            }
+        });
+        let mut last = std::collections::HashMap::new();
+        for _ in 0..600 {
+            let (key, event) = told(&mut feed);
+            let before = last.insert(key, event.clone()).unwrap_or("del".to_owned());
+            assert_ne!(before, event);
+        }
+    }
+}
+
+#[test]
+fn a_subscriber_is_told_of_what_joins_make() {
+    for server in servers() {
+        let (mut feed, mut writer) = (Client::connect(&server), Client::connect(&server));
+        feed.create("timeline", TIMELINE);
+        feed.create("votes", "votes|<id> = count vote|<id>|<user>");
+        feed.create("best", "best|<id> = max votes|<id>");
+        writer.check("MSET sub|ann|bob 1 post|bob|0000000100 old", "+OK");
+        feed.check(
+            "PSUBSCRIBE __keyspace@0__:tline|ann|*",
+            "*3|$10|psubscribe|$26|__keyspace@0__:tline|ann|*|:1",
+        );
+        feed.check(
+            "SUBSCRIBE __keyspace@0__:votes|7",
+            "*3|$9|subscribe|$22|__keyspace@0__:votes|7|:2",
+        );
+        // Of what a join over joins makes, too.
+        feed.ask("PSUBSCRIBE __keyspace@0__:best|*");
+        writer.check("SET post|bob|0000000200 new", "+OK");
+        check_told(&mut feed, &[("tline|ann|0000000200|bob", "set")]);
+        writer.check("DEL post|bob|0000000100", ":1");
+        check_told(&mut feed, &[("tline|ann|0000000100|bob", "del")]);
+        // A subscription that comes is seen when somebody looks: the subscriber does.
+        writer.check("SET post|eve|0000000150 hi", "+OK");
+        writer.check("SET sub|ann|eve 1", "+OK");
+        check_told(&mut feed, &[("tline|ann|0000000150|eve", "set")]);
+        writer.check("DEL sub|ann|bob", ":1");
+        check_told(&mut feed, &[("tline|ann|0000000200|bob", "del")]);
+        for (line, event) in [("SET vote|7|ann 1", "set"), ("DEL vote|7|ann", "del")] {
+            writer.ask(line);
+            let mut seen = [told(&mut feed), told(&mut feed)];
+            seen.sort();
+            let seen = seen.each_ref().map(|(key, event)| (&key[..], &event[..]));
+            assert_eq!(seen, [("best|7", event), ("votes|7", event)]);
+        }
+    }
+}
+
+/// What is subscribed to stays when memory is short, and what is told is what a reader sees.
+#[test]
+fn ranges_that_are_subscribed_to_are_not_evicted() {
+    let server = server_with(|config| config.tables.memory = ByteSize(4 << 20));
+    let (mut feed, mut other) = (Client::connect(&server), Client::connect(&server));
+    other.create("timeline", TIMELINE);
+    let text = "x".repeat(20_000);
+    for user in 0..100 {
+        other.check(&format!("SET sub|u{user:03}|bob 1"), "+OK");
+    }
+    for post in 0..20 {
+        other.check(&format!("SET post|bob|{post:010} {text}"), "+OK");
+    }
+    feed.ask("PSUBSCRIBE __keyspace@0__:tline|u000|*");
+    for _ in 0..3 {
+        for user in 0..100 {
+            other.check(
+                &format!("RANGECOUNT tline|u{user:03}| tline|u{user:03}}}"),
+                ":20",
+            );
+        }
+    }
+    for post in 20..40 {
+        other.check(&format!("SET post|bob|{post:010} y"), "+OK");
+        let key = format!("tline|u000|{post:010}|bob");
+        check_told(&mut feed, &[(&key, "set")]);
+    }
+}
+
+#[test]
+fn what_cannot_be_told_is_refused_and_nothing_is_half_done() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.create("pulled", "pulled|<id> = pull count vote|<id>|<user>");
+        for (line, part) in [
+            ("SUBSCRIBE news", "-ERR 'news' is no channel"),
+            ("PSUBSCRIBE __keyspace@0__:*", "names no table"),
+            ("PSUBSCRIBE __keyevent@0__:set", "is no channel"),
+            ("SUBSCRIBE __keyspace@0__:s:k1", "-ERR s is a store"),
+            (
+                "PSUBSCRIBE __keyspace@0__:t|* __keyspace@0__:pulled|*",
+                "is made by join pulled",
+            ),
+            ("SUBSCRIBE", "wrong number of arguments"),
+        ] {
+            let told = client.ask(line);
+            assert!(
+                told.starts_with("-ERR ") && told.contains(part),
+                "{line}: {told}"
+            );
+        }
+        // It is not subscribed: other commands go on.
+        client.check("SET t|a 1", "+OK");
+        client.check("GET t|a", "$1|1");
+        client.check("MULTI", "+OK");
+        client.check(
+            "SUBSCRIBE __keyspace@0__:t|a",
+            "-ERR SUBSCRIBE isn't allowed in a transaction",
+        );
+        assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    }
+}
+
+#[test]
+fn a_subscribed_connection_of_version_2_takes_few_commands_and_of_version_3_all() {
+    for server in servers() {
+        let mut client = Client::connect(&server);
+        client.ask("SUBSCRIBE __keyspace@0__:t|a");
+        let only = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+        check_all(
+            &mut client,
+            &[
+                ("GET s:k1", &format!("-ERR Can't execute 'get': {only}")),
+                ("SET t|a 1", &format!("-ERR Can't execute 'set': {only}")),
+                ("PING", "*2|$4|pong|$0|"),
+                ("PING hi", "*2|$4|pong|$2|hi"),
+                (
+                    "UNSUBSCRIBE",
+                    "*3|$11|unsubscribe|$18|__keyspace@0__:t|a|:0",
+                ),
+                ("UNSUBSCRIBE", "*3|$11|unsubscribe|$-1|:0"),
+                ("PUNSUBSCRIBE x", "*3|$12|punsubscribe|$1|x|:0"),
+                ("GET s:k1", "$1|v"),
+            ],
+        );
+        client.ask("SUBSCRIBE __keyspace@0__:t|a");
+        client.check("RESET", "+RESET");
+        client.check("SET t|a 1", "+OK");
+        client.ask("HELLO 3");
+        client.send(&request(&["SUBSCRIBE", "__keyspace@0__:t|a"]));
+        assert_eq!(client.reply(), ">3|$9|subscribe|$18|__keyspace@0__:t|a|:1");
+        let mut other = Client::connect(&server);
+        let list = other.ask("CLIENT LIST TYPE pubsub");
+        assert!(list.contains("flags=P db=0 sub=1 psub=0"), "{list}");
+        client.check("GET s:k1", "$1|v");
+        client.check("PING", "+PONG");
+        other.check("SET t|a 2", "+OK");
+        assert_eq!(
+            client.reply(),
+            ">3|$7|message|$18|__keyspace@0__:t|a|$3|set"
+        );
+        // What it does itself it is told of as well.
+        client.send(&request(&["DEL", "t|a"]));
+        let mut both = [client.reply(), client.reply()];
+        both.sort();
+        assert_eq!(both, [":1", ">3|$7|message|$18|__keyspace@0__:t|a|$3|del"]);
+    }
+}
+
+/// Who does not take what it is told is closed, rather than that the server keeps all of it.
+#[test]
+fn a_subscriber_that_does_not_read_is_closed_at_a_limit() {
+    let server = TestServer::with(|config| {
+        config.server.subscriber_buffer_bytes = ByteSize(64 << 10);
+        config.server.output_buffer_bytes = ByteSize(64 << 10);
+    });
+    let (mut slow, mut writer) = (Client::connect(&server), Client::connect(&server));
+    slow.ask("PSUBSCRIBE __keyspace@0__:t|*");
+    let long = "k".repeat(1000);
+    let keys: Vec<Vec<u8>> = (0..1000)
+        .map(|row| request(&["SET", &format!("t|{long}{row}"), "v"]))
+        .collect();
+    let is_there = |writer: &mut Client| writer.ask("CLIENT LIST TYPE pubsub").contains("psub=1");
+    let mut rounds = 0;
+    while is_there(&mut writer) {
+        writer.send(&keys.concat());
+        (0..keys.len()).for_each(|_| assert_eq!(writer.reply(), "+OK"));
+        rounds += 1;
+        assert!(rounds < 100, "the socket's buffers took {rounds} MB");
+    }
+    slow.rest();
+    // What it had is forgotten: the writer goes on alone.
+    writer.check("SET t|a v", "+OK");
+}
