@@ -18,6 +18,7 @@
 pub mod action;
 pub mod clock;
 pub mod command;
+pub mod compare;
 pub mod content;
 pub mod coordinate;
 pub mod deck;
@@ -26,6 +27,7 @@ mod duration;
 pub mod item;
 pub mod judge;
 pub mod load;
+pub mod mark;
 pub mod measure;
 pub mod mix;
 pub mod population;

@@ -1,7 +1,7 @@
 //! Fills a data store with a population: in parallel, in pieces that may be loaded again.
 //!
 //! Workers take the next piece as they are ready. What is loaded does not depend on how many they are. If one fails, the others finish
-//! their pieces, and the error names the member from which loading can go on.
+//! their pieces, and the error names the member from which loading can go on. A note in the data store says meanwhile that it is not whole (`mark`).
 
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
@@ -12,6 +12,7 @@ use std::thread;
 
 use tokio::runtime::LocalRuntime;
 
+use crate::mark::Loaded;
 use crate::population::Population;
 use crate::store::{Client, Failure, Store};
 
@@ -44,19 +45,42 @@ pub fn load(
     tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<(), String> {
     let fail = |why: Failure| format!("cannot create the schema of {}: {why}", store.name());
+    let loaded = Loaded::new(&**store, population);
     runtime()?
-        .block_on(store.create(population))
+        .block_on(async {
+            // So that a run under way learns of it before anything is gone; where there is no schema, nobody runs.
+            let _ = loaded.begin(&**store).await;
+            store.create(population).await?;
+            loaded.begin(&**store).await
+        })
         .map_err(fail)?;
-    load_from(0, store, population, workers, tell)
+    fill(0, loaded, store, population, workers, tell)
 }
 
 /// Loads members from this one on into a data store that holds those before it.
 ///
 /// # Errors
 ///
-/// As [`load`].
+/// As [`load`]; what the data store holds is no part of this population, or a run changed it.
 pub fn load_from(
     first: u32,
+    store: &Arc<dyn Store>,
+    population: &Arc<Population>,
+    workers: usize,
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let loaded = match store.is_hollow() {
+        true => Loaded::new(&**store, population),
+        false => Loaded::resumed(&**store, population)?,
+    };
+    let fail = |why: Failure| format!("cannot go on loading into {}: {why}", store.name());
+    runtime()?.block_on(loaded.begin(&**store)).map_err(fail)?;
+    fill(first, loaded, store, population, workers, tell)
+}
+
+fn fill(
+    first: u32,
+    loaded: Loaded,
     store: &Arc<dyn Store>,
     population: &Arc<Population>,
     workers: usize,
@@ -70,7 +94,7 @@ pub fn load_from(
         missing: Mutex::new(None),
     };
     let (sender, receiver) = channel();
-    let mut loaded = first;
+    let mut so_far = first;
     thread::scope(|scope| {
         for _ in 0..workers {
             let (sender, shared) = (sender.clone(), &shared);
@@ -85,9 +109,9 @@ pub fn load_from(
         }
         drop(sender);
         for members in receiver {
-            loaded += members;
+            so_far += members;
             let told = tell(Progress {
-                loaded,
+                loaded: so_far,
                 members: population.members,
             });
             if told.is_break() {
@@ -110,7 +134,8 @@ pub fn load_from(
     }
     let finished = runtime()?.block_on(async {
         let client = store.connect(population.clone()).await?;
-        client.finish_load().await
+        client.finish_load().await?;
+        loaded.end(&**store).await
     });
     finished.map_err(|why| format!("cannot finish loading into {}: {why}", store.name()))
 }
@@ -176,7 +201,8 @@ async fn load_pieces(client: &Rc<dyn Client>, shared: &Shared<'_>, tell: &dyn Fn
     }
 }
 
-fn runtime() -> Result<LocalRuntime, String> {
+/// For what is asked of a data store before or after it is acted on.
+pub(crate) fn runtime() -> Result<LocalRuntime, String> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build_local(Default::default())

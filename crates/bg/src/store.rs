@@ -33,8 +33,22 @@ pub trait Store: Send + Sync {
     /// As `--store` names it.
     fn name(&self) -> &'static str;
 
-    /// Makes the schema anew, empty; what was there is gone.
+    /// How what is stored is laid out, where a setting decides that: who reads it must have loaded it so.
+    fn layout(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// Makes the schema anew, empty; what was there is gone, notes and all.
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()>;
+
+    /// A short text kept beside the population, by its name; None where there is none, or no schema (`mark` says what for).
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>>;
+
+    /// Puts a note in place of the one of its name.
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()>;
+
+    /// Puts a note, unless there is one of its name, which stays; of several who put it at once, one does.
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()>;
 
     /// Whether what was loaded is gone with this process, so that a run must load first.
     fn is_volatile(&self) -> bool {
@@ -49,6 +63,11 @@ pub trait Store: Send + Sync {
     /// Whether it answers wrongly on purpose: then nothing is concluded from its answers before a trial.
     fn is_faulty(&self) -> bool {
         false
+    }
+
+    /// What the processes of its server are called where they run on this machine: their processor time is not somebody else's.
+    fn processes(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// Faults that it put into its answers on purpose, by class.

@@ -1,5 +1,7 @@
-//! Processor time: of this process, and of the thread that asks.
+//! Processor time: of this process, of the thread that asks, and of everybody else on this machine.
 
+use std::collections::HashMap;
+use std::fs;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -14,4 +16,135 @@ pub fn thread_cpu() -> Duration {
 
 fn duration(time: Timespec) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// What Linux counts processor time in, wherever it tells it: hundredths of a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// How much processor time was used until an instant, and by whom. None of it where there is no /proc.
+pub struct Usage {
+    own: Duration,
+    /// All of the machine's, but for interrupts.
+    all: Option<Duration>,
+    stolen: Option<Duration>,
+    /// Of each process of the data store's server.
+    servers: HashMap<u32, Duration>,
+}
+
+/// What others used between two instants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Others {
+    pub own: Duration,
+    /// Neither this process nor the server.
+    pub others: Option<Duration>,
+    pub stolen: Option<Duration>,
+}
+
+impl Usage {
+    /// Now. `servers`: what processes of the data store's server are called.
+    pub fn now(servers: &[&str]) -> Usage {
+        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+        let total = total(&stat);
+        Usage {
+            own: process_cpu(),
+            all: total.map(|(all, _)| all),
+            stolen: total.map(|(_, stolen)| stolen),
+            servers: match total {
+                Some(_) if !servers.is_empty() => of_processes(servers),
+                _ => HashMap::new(),
+            },
+        }
+    }
+
+    pub fn until(&self, later: &Usage) -> Others {
+        let own = later.own.saturating_sub(self.own);
+        let between =
+            |from: Option<Duration>, to: Option<Duration>| Some(to?.saturating_sub(from?));
+        let served = later.servers.iter().map(|(process, used)| {
+            let before = self.servers.get(process).copied().unwrap_or_default();
+            used.saturating_sub(before)
+        });
+        let served: Duration = served.sum();
+        let all = between(self.all, later.all);
+        Others {
+            own,
+            others: all.map(|all| all.saturating_sub(own + served)),
+            stolen: between(self.stolen, later.stolen),
+        }
+    }
+}
+
+/// Of the machine's first line: what processes used, and what was stolen.
+fn total(stat: &str) -> Option<(Duration, Duration)> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u32> = line
+        .split_whitespace()
+        .map(|ticks| ticks.parse().unwrap_or(u32::MAX))
+        .collect();
+    // user, nice, system, idle, iowait, irq, softirq, steal
+    let [user, nice, system, _, _, _, _, stolen, ..] = ticks[..] else {
+        return None;
+    };
+    Some((TICK * user + TICK * nice + TICK * system, TICK * stolen))
+}
+
+fn of_processes(names: &[&str]) -> HashMap<u32, Duration> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| {
+            let process = entry.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (name, used) = of_process(&stat)?;
+            names.contains(&name).then_some((process, used))
+        })
+        .collect()
+}
+
+/// A process's name and what it used. The name stands in parentheses and may hold some.
+fn of_process(stat: &str) -> Option<(&str, Duration)> {
+    let (name, rest) = stat.split_once('(')?.1.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    let user: u32 = fields.next()?.parse().ok()?;
+    let system: u32 = fields.next()?.parse().ok()?;
+    Some((name, TICK * user + TICK * system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_from_what_linux_tells() {
+        let stat = "cpu  100 20 30 900 5 6 7 8 0 0\ncpu0 1 2 3 4\n";
+        let second = |ticks: u32| TICK * ticks;
+        assert_eq!(total(stat), Some((second(150), second(8))));
+        assert_eq!(total("intr 1 2 3"), None);
+        let stat = "77 (a (b) c) S 1 77 77 0 -1 4194560 1 2 3 4 250 50 0 0 20 0 1 0 100";
+        assert_eq!(of_process(stat), Some(("a (b) c", second(300))));
+        assert_eq!(of_process("77"), None);
+    }
+
+    #[test]
+    fn what_neither_bg_nor_the_server_used_was_used_by_others() {
+        let usage = |own: u64, all: u64, server: u64| Usage {
+            own: Duration::from_millis(own),
+            all: Some(Duration::from_millis(all)),
+            stolen: Some(Duration::from_millis(all / 10)),
+            servers: HashMap::from([(5, Duration::from_millis(server))]),
+        };
+        let others = usage(100, 1000, 50).until(&usage(300, 2000, 450));
+        assert_eq!(
+            others,
+            Others {
+                own: Duration::from_millis(200),
+                others: Some(Duration::from_millis(400)),
+                stolen: Some(Duration::from_millis(100)),
+            }
+        );
+        // A server's process that came later counts whole.
+        let mut early = usage(100, 1000, 0);
+        early.servers.clear();
+        let others = early.until(&usage(100, 2000, 450)).others;
+        assert_eq!(others, Some(Duration::from_millis(550)));
+    }
 }

@@ -38,9 +38,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::action::Action;
 use crate::draw::{Cells, Drawing};
 use crate::judge;
 use crate::load;
+use crate::mark::{self, Claim};
 use crate::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
 use crate::mix::Mix;
 use crate::population::Population;
@@ -116,6 +118,10 @@ pub struct Process {
     trials: u32,
     /// Whether the data store held the population when `state` began.
     known: bool,
+    /// By which name the data store knows who writes.
+    name: String,
+    /// What the last trial went by.
+    claim: Option<Claim>,
     online: bool,
     on_second: Option<Tell>,
     gate: Option<Gate>,
@@ -146,6 +152,9 @@ enum Message {
 
 /// Scratch folders of this process so far.
 static SCRATCHES: AtomicU32 = AtomicU32::new(0);
+
+/// Emulated threads of one process: each is a task with a call under way.
+const THREADS_MAX: u32 = 1 << 20;
 
 /// How long a data store may take to accept a worker.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -187,6 +196,8 @@ impl Process {
             cells: Arc::new(Cells::of(&setup.drawing)),
             trials: 0,
             known: false,
+            name: mark::unique(),
+            claim: None,
             online: false,
             on_second: None,
             gate: None,
@@ -206,6 +217,11 @@ impl Process {
     /// Judges reads while trials run, too, for those who watch: it takes processor time, and reads must be traced.
     pub fn judge_online(&mut self) {
         self.online = true;
+    }
+
+    /// Acts under this name, beside other processes of the same run.
+    pub fn part_of(&mut self, run: &str) {
+        run.clone_into(&mut self.name);
     }
 
     /// Called after each second of a trial.
@@ -238,6 +254,7 @@ impl Process {
         )?;
         self.state = Arc::new(State::new(self.setup.population.clone()));
         self.known = true;
+        self.claim = None;
         Ok(())
     }
 
@@ -255,6 +272,11 @@ impl Process {
             }
             Load::Rate(_) => self.setup.conduct.threads_max,
         };
+        if threads > THREADS_MAX {
+            return Err(format!(
+                "{threads} emulated threads: at most {THREADS_MAX} (--threads, --threads-max)"
+            ));
+        }
         let members = self.setup.drawing.size();
         if self.setup.conduct.unique_reads && threads > members {
             return Err(format!(
@@ -311,6 +333,11 @@ impl Laboratory for Process {
         if self.setup.store.is_volatile() && !self.known {
             self.load(&mut |_| {})?;
         }
+        let (store, population) = (&self.setup.store, &self.setup.population);
+        if !store.is_hollow() {
+            let look = Claim::look(store, population, &self.name, self.claim.as_ref());
+            self.claim = Some(look?);
+        }
         self.trials += 1;
         let folder = self.trace_folder();
         let scratch = self.setup.tracing == Tracing::Scratch;
@@ -363,6 +390,7 @@ impl Laboratory for Process {
             };
             let collected = self
                 .wait_for_connections(&receiver)
+                .and_then(|()| self.claim())
                 .and_then(|()| gate.as_mut().map_or(Ok(()), |gate| gate()))
                 .map(|()| Schedule::start(trial))
                 .inspect(|schedule| self.live.go(*schedule))
@@ -373,6 +401,9 @@ impl Laboratory for Process {
         (self.on_second, self.gate) = (on_second, gate);
         let mut measured = measured?;
         self.known = true;
+        if let Some(claim) = &self.claim {
+            claim.check(&self.setup.store)?;
+        }
         if let (Some(writer), Some(folder)) = (writer, folder) {
             writer.finish()?;
             if !self.setup.store.is_hollow() {
@@ -384,6 +415,15 @@ impl Laboratory for Process {
 }
 
 impl Process {
+    /// Before the first write.
+    fn claim(&self) -> Result<(), String> {
+        let writes = self.setup.mix.actions().any(Action::is_write);
+        match &self.claim {
+            Some(claim) if writes => claim.put(&self.setup.store),
+            _ => Ok(()),
+        }
+    }
+
     fn wait_for_connections(&self, receiver: &Receiver<Message>) -> Result<(), String> {
         for _ in 0..self.setup.workers {
             match receiver.recv() {
@@ -406,7 +446,8 @@ impl Process {
         receiver: &Receiver<Message>,
         after_second: &mut dyn FnMut(bool, Duration),
     ) -> Result<Measured, String> {
-        let mut cpu = effort::process_cpu();
+        let processes = self.setup.store.processes();
+        let mut usage = effort::Usage::now(processes);
         let (mut ended, mut busiest) = (0, Duration::ZERO);
         // How many workers told of the interval that is next to be complete, and of those behind it.
         let (mut complete, mut told) = (0u64, VecDeque::new());
@@ -434,7 +475,7 @@ impl Process {
                 self.live.second_ended(end, schedule.is_measured(complete));
                 complete += 1;
                 if end == schedule.measured_from {
-                    cpu = effort::process_cpu();
+                    usage = effort::Usage::now(processes);
                 }
                 let elapsed = end.saturating_sub(schedule.measured_from);
                 let counts = schedule.is_measured(complete - 1);
@@ -445,7 +486,7 @@ impl Process {
             let now = schedule.clock.now();
             self.live.second_ended(now, schedule.is_measured(complete));
         }
-        let cpu = effort::process_cpu().saturating_sub(cpu);
+        let used = usage.until(&effort::Usage::now(processes));
         let stopped = schedule.clock.now().min(schedule.end);
         let duration = Duration::from_nanos(stopped.saturating_sub(schedule.measured_from));
         if let Some(why) = self.live.failed() {
@@ -454,7 +495,9 @@ impl Process {
         let mut measured = self.live.seen(|seen| seen.total.clone());
         measured.duration = duration.min(trial.duration);
         measured.effort = Some(Effort {
-            cpu,
+            cpu: used.own,
+            others: used.others,
+            stolen: used.stolen,
             processors: thread::available_parallelism().map_or(1, |count| count.get() as u32),
             busiest_worker: busiest.as_secs_f64() / duration.as_secs_f64().max(1e-9),
         });

@@ -17,6 +17,7 @@ use super::pace::Pace;
 use super::under_way::UnderWay;
 use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, held};
 use crate::draw::Cells;
+use crate::mark;
 use crate::measure::Load;
 use crate::random::Random;
 use crate::state::State;
@@ -74,12 +75,7 @@ pub(super) fn work(
     };
     let connected = runtime.block_on(async {
         let (store, population) = (&shared.setup.store, shared.setup.population.clone());
-        let failed = |why: String| {
-            format!(
-                "cannot connect to the data store {}: {why}; is it there? --at says where it is",
-                store.name()
-            )
-        };
+        let failed = |why: String| mark::unreached(&**store, &why);
         let client = match timeout(CONNECT_TIMEOUT, store.connect(population)).await {
             Ok(Ok(client)) => client,
             Ok(Err(why)) => return Err(failed(why.to_string())),

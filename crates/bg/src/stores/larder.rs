@@ -10,6 +10,7 @@
 //! | `bg.wall\|m\|r` | a resource on the wall of `m` | load |
 //! | `bg.comment\|r\|c` | a comment: its author, then its text | post, delete |
 //! | `bg.post\|m\|t\|n` | the `n`th post of `m` | post to feed |
+//! | `bg.note\|name` | a note about all of it | load, and the first run that writes |
 //!
 //! | output | joins | one range of it is |
 //! |---|---|---|
@@ -40,8 +41,9 @@ use answer::{CommentRows, FeedRows, PageRows, PeopleRows, WallRows};
 const ADDRESS: &str = "127.0.0.1:7379";
 const CONNECTIONS: usize = 1;
 
-const TABLES: [&str; 8] = [
-    "person", "card", "friend", "invite", "created", "wall", "comment", "post",
+/// Notes first: who acts on what is about to go learns of it.
+const TABLES: [&str; 9] = [
+    "note", "person", "card", "friend", "invite", "created", "wall", "comment", "post",
 ];
 
 /// Names and definitions, where `CARD` is the table of cards. With widths, larder knows where rows of one view lie together.
@@ -96,6 +98,10 @@ impl Store for Larder {
         "larder"
     }
 
+    fn processes(&self) -> &'static [&'static str] {
+        &["larder"]
+    }
+
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         Box::pin(async move {
             let pool = Pool::connect(Rc::new(self.server.clone()), 1).await?;
@@ -120,6 +126,20 @@ impl Store for Larder {
             }
             Ok(())
         })
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(resp::note(&self.server, format!("bg.note|{name}")))
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        let key = format!("bg.note|{name}");
+        Box::pin(resp::put_note(&self.server, "SET", key, text))
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        let key = format!("bg.note|{name}");
+        Box::pin(resp::put_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

@@ -49,9 +49,35 @@ impl Store for Memory {
         })
     }
 
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        at_once(|| Ok(lock(&self.world().notes).get(name).cloned()))
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        at_once(|| {
+            lock(&self.world().notes).insert(name.to_owned(), text.to_owned());
+            Ok(())
+        })
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        at_once(|| {
+            let world = self.world();
+            let mut notes = lock(&world.notes);
+            notes.entry(name.to_owned()).or_insert(text.to_owned());
+            Ok(())
+        })
+    }
+
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
-        let world = self.world.read().expect("nobody panics within").clone();
+        let world = self.world();
         Box::pin(async { Ok(Rc::new(Connected { world, population }) as Rc<dyn Client>) })
+    }
+}
+
+impl Memory {
+    fn world(&self) -> Arc<World> {
+        self.world.read().expect("nobody panics within").clone()
     }
 }
 
@@ -61,6 +87,7 @@ struct World {
     members: Box<[Member]>,
     /// By resource; those without comments are not there.
     comments: Box<[Mutex<HashMap<u64, Thread>>]>,
+    notes: Mutex<BTreeMap<String, String>>,
 }
 
 /// The comments on a resource.
@@ -96,6 +123,7 @@ impl World {
         World {
             members: (0..population.members).map(|_| Member::default()).collect(),
             comments: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            notes: Mutex::default(),
         }
     }
 

@@ -27,6 +27,18 @@ impl Store for Null {
         done()
     }
 
+    fn note<'a>(&'a self, _: &'a str) -> Reply<'a, Option<String>> {
+        done()
+    }
+
+    fn put_note<'a>(&'a self, _: &'a str, _: &'a str) -> Reply<'a, ()> {
+        done()
+    }
+
+    fn put_note_if_absent<'a>(&'a self, _: &'a str, _: &'a str) -> Reply<'a, ()> {
+        done()
+    }
+
     fn connect(&self, _: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         Box::pin(async { Ok(Rc::new(Null) as Rc<dyn Client>) })
     }

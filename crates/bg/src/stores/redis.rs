@@ -10,6 +10,7 @@
 //! | `bg:comments:r` | hash | of a number: author, then text |
 //! | `bg:posts:m`, `bg:feed:m` | sorted set | `time\|author\|number`: a member's own, and the friends' |
 //! | `bg:post:time\|author\|number` | string | a post's text |
+//! | `bg:note:name` | string | a note about all of it |
 //!
 //! Members and resources are decimal numbers, which Redis packs tightly; entries of feeds sort as text.
 //!
@@ -61,6 +62,10 @@ impl Store for Redis {
         "redis"
     }
 
+    fn processes(&self) -> &'static [&'static str] {
+        &["redis-server", "valkey-server"]
+    }
+
     /// Empties the database.
     fn create<'a>(&'a self, _: &'a Population) -> Reply<'a, ()> {
         Box::pin(async {
@@ -69,6 +74,20 @@ impl Store for Redis {
                 .await?;
             Ok(())
         })
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(resp::note(&self.server, format!("bg:note:{name}")))
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        let key = format!("bg:note:{name}");
+        Box::pin(resp::put_note(&self.server, "SET", key, text))
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        let key = format!("bg:note:{name}");
+        Box::pin(resp::put_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

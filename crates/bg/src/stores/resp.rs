@@ -1,10 +1,13 @@
 //! What the stores that speak the Redis protocol have in common.
 
+use std::rc::Rc;
+
 use super::Options;
 use super::settings::Settings;
 use crate::content;
 use crate::population::Population;
-use crate::resp::{Receiver, Server, Token};
+use crate::resp::{Pool, Receiver, Server, Token, command};
+use crate::store::Failure;
 
 /// Bytes of requests that a load has under way.
 pub const LOAD_BYTES: usize = 256 << 10;
@@ -36,6 +39,33 @@ pub struct Done;
 
 impl Receiver for Done {
     fn take(&mut self, _: Token<'_>) {}
+}
+
+/// Takes a value, or that there is none.
+#[derive(Default)]
+struct Value(Option<Vec<u8>>);
+
+impl Receiver for Value {
+    fn take(&mut self, token: Token<'_>) {
+        if let Token::Bulk(value) = token {
+            self.0 = Some(value.to_vec());
+        }
+    }
+}
+
+/// A note, by its key.
+pub async fn note(server: &Server, key: String) -> Result<Option<String>, Failure> {
+    let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
+    let call = pool.call(1, Value::default(), |out| command(out, &[&"GET", &key]));
+    let value = call.await?.0;
+    Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
+}
+
+/// Puts a note by `how`: SET or SETNX.
+pub async fn put_note(server: &Server, how: &str, key: String, text: &str) -> Result<(), Failure> {
+    let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
+    let call = pool.call(1, Done, |out| command(out, &[&how, &key, &text]));
+    call.await.map(|Done| ())
 }
 
 /// A profile, and the image behind it if the population has images.

@@ -39,6 +39,7 @@ pub fn conforms(store: &dyn Store) {
     let with_images = small(Some(5000));
     run(async {
         created_again_is_as_created_once(store, &with_images).await;
+        notes_are_kept_until_it_is_created_anew(store, &with_images).await;
         every_write_is_read(store, &with_images).await;
         posts_reach_friends(store, &with_images).await;
         dropped_calls_disturb_no_others(store, &with_images).await;
@@ -93,6 +94,31 @@ async fn created_again_is_as_created_once(store: &dyn Store, population: &Arc<Po
     first.finish_load().await.expect("finished");
     Model::new(population).expect_all(&*second).await;
     assert_eq!(second.view_feed(0, 9).await.expect("a feed").posts, []);
+}
+
+async fn notes_are_kept_until_it_is_created_anew(store: &dyn Store, population: &Arc<Population>) {
+    store.create(population).await.expect("created");
+    assert_eq!(store.note("load").await, Ok(None));
+    for text in ["one", "{\"two\": 'three'}"] {
+        store.put_note("load", text).await.expect("put");
+        assert_eq!(store.note("load").await, Ok(Some(text.to_owned())));
+    }
+    // Of those who come at once, one.
+    let names: Vec<String> = (0..8).map(|name| format!("run {name}")).collect();
+    let put = names
+        .iter()
+        .map(|name| store.put_note_if_absent("run-1", name));
+    futures::future::try_join_all(put).await.expect("put");
+    let first = store.note("run-1").await.expect("told").expect("put");
+    assert!(names.contains(&first), "{first}");
+    store
+        .put_note_if_absent("run-1", "late")
+        .await
+        .expect("put");
+    assert_eq!(store.note("run-1").await, Ok(Some(first)));
+    store.create(population).await.expect("created");
+    assert_eq!(store.note("load").await, Ok(None));
+    assert_eq!(store.note("run-1").await, Ok(None));
 }
 
 async fn every_write_is_read(store: &dyn Store, population: &Arc<Population>) {

@@ -8,14 +8,14 @@ use tempfile::TempDir;
 use crate::conformance::{conforms, open};
 
 /// Stopped when dropped.
-struct Larder {
+pub struct Larder {
     runtime: tokio::runtime::Runtime,
     server: Option<Server>,
     _folder: TempDir,
 }
 
 impl Larder {
-    fn start(threads: u32) -> Larder {
+    pub fn start(threads: u32) -> Larder {
         let folder = tempfile::tempdir().expect("a folder");
         let mut config = ServerConfig::default();
         config.server.data = folder.path().join("data");
@@ -36,10 +36,14 @@ impl Larder {
         }
     }
 
-    fn options(&self, connections: usize) -> Options {
+    pub fn address(&self) -> String {
         let server = self.server.as_ref().expect("it runs");
+        server.resp_addr().to_string()
+    }
+
+    fn options(&self, connections: usize) -> Options {
         Options {
-            address: Some(server.resp_addr().to_string()),
+            address: Some(self.address()),
             connections: Some(connections),
             ..Options::default()
         }

@@ -51,7 +51,7 @@ pub fn trial(threads: u32, milliseconds: u64) -> Trial {
     }
 }
 
-fn check_all_explained(measured: &Measured) {
+pub fn check_all_explained(measured: &Measured) {
     let reads = measured.reads.as_ref().expect("it was traced");
     assert!(reads.reads > 100, "{reads:?}");
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
@@ -178,7 +178,7 @@ fn threads_may_change_and_a_trial_may_end_early() {
 }
 
 /// A data store that outlives the process that loaded it.
-struct Kept(Arc<dyn Store>);
+pub struct Kept(pub Arc<dyn Store>);
 
 impl Store for Kept {
     fn name(&self) -> &'static str {
@@ -189,53 +189,21 @@ impl Store for Kept {
         self.0.create(population)
     }
 
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        self.0.note(name)
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        self.0.put_note(name, text)
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        self.0.put_note_if_absent(name, text)
+    }
+
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
         self.0.connect(population)
     }
-}
-
-#[test]
-fn a_store_that_an_earlier_run_changed_is_refused_until_it_is_loaded_again() {
-    let mut first = setup("memory", "high-write", &[]);
-    let kept: Arc<dyn Store> = Arc::new(Kept(first.store.clone()));
-    first.store = kept.clone();
-    let mut first = Process::new(first).unwrap();
-    first.load(&mut |_| {}).unwrap();
-    check_all_explained(&first.run(&trial(8, 100)).unwrap());
-    check_all_explained(&first.run(&trial(8, 100)).unwrap());
-
-    let mut later = setup("memory", "high-write", &[]);
-    later.store = kept;
-    let mut later = Process::new(later).unwrap();
-    for _ in 0..2 {
-        let refused = later.run(&trial(8, 100)).unwrap_err();
-        assert!(
-            refused.contains("kept is not as it was loaded: member"),
-            "{refused}"
-        );
-        assert!(refused.contains("bg load"), "{refused}");
-    }
-    later.load(&mut |_| {}).unwrap();
-    check_all_explained(&later.run(&trial(8, 100)).unwrap());
-}
-
-#[test]
-fn a_store_with_another_population_is_refused() {
-    let mut setup = setup("memory", "read-only", &[]);
-    setup.store = Arc::new(Kept(setup.store));
-    let mut loaded = Process::new(setup).unwrap();
-    loaded.load(&mut |_| {}).unwrap();
-    let mut other = self::setup("memory", "read-only", &[]);
-    other.store = loaded.setup().store.clone();
-    other.population = Arc::new(Population {
-        seed: 7,
-        ..Population::clone(&other.population)
-    });
-    let refused = Process::new(other).unwrap().run(&trial(4, 50)).unwrap_err();
-    assert!(
-        refused.contains("kept does not hold this population"),
-        "{refused}"
-    );
 }
 
 #[test]

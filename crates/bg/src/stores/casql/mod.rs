@@ -23,7 +23,7 @@ use bytes::Bytes;
 use futures::future::try_join_all;
 
 use super::memcached::{Cache, Entry, Memcached, Only};
-use super::postgres::{Postgres, Sql};
+use super::postgres::{self, Postgres, Sql};
 use super::settings::Settings;
 use super::{Opened, Options};
 use crate::population::Population;
@@ -77,12 +77,45 @@ impl Store for Casql {
         "postgres+memcached"
     }
 
+    /// A cache that was filled otherwise, or emptied by no load, is not what this reads.
+    fn layout(&self) -> String {
+        let consistency = match self.consistency {
+            Consistency::Invalidate => "invalidate",
+            Consistency::Ttl => "ttl",
+            Consistency::Lease => "lease",
+        };
+        format!(
+            "postgres+memcached {} memcached={} consistency={consistency}",
+            self.postgres.layout(),
+            self.memcached
+        )
+    }
+
+    fn processes(&self) -> &'static [&'static str] {
+        &["postgres", "postmaster", "memcached"]
+    }
+
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         Box::pin(async {
             self.postgres.create(population).await?;
             let cache = Memcached::connect(&self.memcached, 1).await?;
             cache.flush().await
         })
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(self.postgres.note(name))
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(self.postgres.put_note(postgres::PUT_NOTE, name, text))
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(
+            self.postgres
+                .put_note(postgres::PUT_NOTE_IF_ABSENT, name, text),
+        )
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

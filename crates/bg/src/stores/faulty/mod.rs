@@ -160,8 +160,28 @@ impl Store for Faulty {
             .collect()
     }
 
+    fn layout(&self) -> String {
+        self.inner.layout()
+    }
+
+    fn processes(&self) -> &'static [&'static str] {
+        self.inner.processes()
+    }
+
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         self.inner.create(population)
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        self.inner.note(name)
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        self.inner.put_note(name, text)
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        self.inner.put_note_if_absent(name, text)
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

@@ -6,6 +6,7 @@
 //! | walls | `_id` is the member, resources as an array, highest number first |
 //! | comments | `_id` is the resource, comments as an array; none until the first |
 //! | posts | `_id` is the time, author, number, body |
+//! | notes | `_id` is the name, text |
 //!
 //! A document changes as a whole, several do not: a friendship lies in two. Accepting and thawing first change the
 //! one who acts, who is thereby guarded against doing it twice, then the other. Each item of the trace is in one document and changes at one
@@ -66,6 +67,10 @@ impl Store for MongoDb {
         "mongodb"
     }
 
+    fn processes(&self) -> &'static [&'static str] {
+        &["mongod", "mongos", "ferretdb", "java"]
+    }
+
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         Box::pin(async {
             if i32::try_from(population.members).is_err() {
@@ -82,6 +87,45 @@ impl Store for MongoDb {
             )
             .await?;
             Ok(())
+        })
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(async move {
+            let (wire, database) = (Wire::connect(&self.address, 1).await?, &*self.database);
+            let find = rawdoc! {
+                "find": "notes", "filter": { "_id": name }, "limit": 1, "singleBatch": true, "$db": database,
+            };
+            let mut found = None;
+            wire::find(&wire, database, "notes", &find, |document| {
+                found = text(document, "text").map(str::to_owned);
+            })
+            .await?;
+            Ok(found)
+        })
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let wire = Wire::connect(&self.address, 1).await?;
+            let note = rawdoc! { "_id": name, "text": text };
+            let update = rawdoc! { "q": { "_id": name }, "u": note, "upsert": true };
+            let command =
+                rawdoc! { "update": "notes", "updates": [update], "$db": &*self.database };
+            wire.command(&command).await.map(|_| ())
+        })
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(async move {
+            let wire = Wire::connect(&self.address, 1).await?;
+            let note = rawdoc! { "_id": name, "text": text };
+            let command =
+                rawdoc! { "insert": "notes", "documents": [note], "$db": &*self.database };
+            match wire.command(&command).await {
+                Err(Failure::Refused(why)) if why.ends_with(wire::DUPLICATE) => Ok(()),
+                done => done.map(|_| ()),
+            }
         })
     }
 

@@ -117,6 +117,9 @@ fn refusal(answer: &RawDocument) -> Option<Failure> {
 /// Errors after which the command may have been done: interrupted, shut down, stepped down, out of time.
 const UNSURE: [u64; 8] = [50, 64, 91, 189, 262, 11600, 11601, 11602];
 
+/// How a refusal ends that says that there is such an `_id` already.
+pub const DUPLICATE: &str = "(11000)";
+
 /// A number of whatever type.
 pub fn number(of: &RawDocument, key: &str) -> Option<u64> {
     as_number(of.get(key).ok()??)

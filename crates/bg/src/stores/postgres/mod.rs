@@ -25,6 +25,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use schema::{Layout, Rows};
+use tokio_postgres::error::SqlState;
+
+pub use schema::{PUT_NOTE, PUT_NOTE_IF_ABSENT};
 pub use sql::{ProfileRow, Raw, Sql, member, number};
 
 use super::settings::Settings;
@@ -98,6 +101,35 @@ impl Postgres {
         client.batch_execute(&text).await.map_err(pool::failure)
     }
 
+    pub async fn note(&self, name: &str) -> Result<Option<String>, Failure> {
+        let client = pool::connect(&self.config).await?;
+        match client.query_opt(schema::NOTE, &[&name]).await {
+            Ok(row) => Ok(row.map(|row| row.get(0))),
+            Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+            Err(error) => Err(pool::failure(error)),
+        }
+    }
+
+    /// By [`schema::PUT_NOTE`] or [`schema::PUT_NOTE_IF_ABSENT`].
+    pub async fn put_note(&self, how: &str, name: &str, text: &str) -> Result<(), Failure> {
+        let client = pool::connect(&self.config).await?;
+        let put = client.execute(how, &[&name, &text]).await;
+        put.map(|_| ()).map_err(pool::failure)
+    }
+
+    /// The settings that decide what a table holds, as they are given.
+    pub fn layout(&self) -> String {
+        let layout = match self.layout {
+            Layout::Basic => "basic",
+            Layout::Aggregate => "aggregate",
+        };
+        let rows = match self.rows {
+            Rows::One => 1,
+            Rows::Two => 2,
+        };
+        format!("layout={layout} rows={rows}")
+    }
+
     pub async fn connect(&self, population: Arc<Population>) -> Result<Sql, Failure> {
         Sql::connect(self, population).await
     }
@@ -112,8 +144,28 @@ impl Store for Postgres {
         "postgres"
     }
 
+    fn layout(&self) -> String {
+        format!("postgres {}", self.layout())
+    }
+
+    fn processes(&self) -> &'static [&'static str] {
+        &["postgres", "postmaster"]
+    }
+
     fn create<'a>(&'a self, population: &'a Population) -> Reply<'a, ()> {
         Box::pin(self.create(population))
+    }
+
+    fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
+        Box::pin(self.note(name))
+    }
+
+    fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(self.put_note(schema::PUT_NOTE, name, text))
+    }
+
+    fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
+        Box::pin(self.put_note(schema::PUT_NOTE_IF_ABSENT, name, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

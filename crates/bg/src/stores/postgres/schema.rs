@@ -8,6 +8,7 @@
 //! | resources | | id | (wall, id), (creator) |
 //! | comments | | (resource, number) | |
 //! | posts | | (author, number) | (author, time) |
+//! | notes | about all of it | name | |
 //!
 //! The ten attributes of a profile lie in one column, one behind the other: every action wants all of them, and PostgreSQL answers faster so.
 
@@ -64,9 +65,15 @@ pub fn create(layout: Layout, population: &Population) -> String {
              PRIMARY KEY (resource, number));
          CREATE TABLE posts (author int, number bigint, time bigint NOT NULL, body text NOT NULL,
              PRIMARY KEY (author, number));
-         CREATE INDEX posts_by_time ON posts (author, time);"
+         CREATE INDEX posts_by_time ON posts (author, time);
+         CREATE TABLE notes (name text PRIMARY KEY, body text NOT NULL);"
     )
 }
+
+pub const NOTE: &str = "SELECT body FROM notes WHERE name = $1";
+pub const PUT_NOTE: &str = "INSERT INTO notes (name, body) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET body = excluded.body";
+pub const PUT_NOTE_IF_ABSENT: &str =
+    "INSERT INTO notes (name, body) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
 
 /// What comes after the rows, each on its own: an index is quicker made than kept, and counting over an index
 /// wants to know that pages hold no dead rows.
