@@ -8,7 +8,8 @@
 //! 1. [`ActionMeasured::failed`] holds those calls of [`ActionMeasured::latency`] that were refused or whose outcome is unknown, and no others.
 //! 2. The moments of [`Measured::series`] are those of the measured time, in order, each a second but for the last.
 
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
@@ -54,6 +55,12 @@ pub trait Laboratory {
     fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
         let _ = enough;
         self.run(trial)
+    }
+
+    /// The time, from any instant on.
+    fn now(&self) -> Duration {
+        static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
+        FIRST.elapsed()
     }
 
     /// Whether it was told to run no more trials: what ran last is what it had by then.
@@ -118,8 +125,8 @@ pub struct Judged {
     pub unpredictable: u64,
     /// Those that would take too long to tell.
     pub undecided: u64,
-    /// Reads that are not as each [`Level`] or one below it wants them, by level as a number; None for levels not judged, and
-    /// `unpredictable` for [`Level::Snapshot`].
+    /// Reads that are not as each [`Level`] or one below it wants them, each read once, by level as a number: what an agreement means by `at`. None
+    /// for levels not judged, and `unpredictable` for [`Level::Snapshot`].
     pub by_level: [Option<u64>; Level::ALL.len()],
     /// Of the unpredictable, by class; each name once.
     pub by_class: Vec<(String, u64)>,
@@ -188,6 +195,12 @@ pub struct Effort {
     pub processors: u32,
     /// Part of the measured time, 0 to 1, that the busiest of the workers' threads was on a processor.
     pub busiest_worker: f64,
+    /// Processor time that went to neither the client nor the data store's own processes; None where nobody can tell.
+    #[serde(default, rename = "others_seconds", with = "spelling::some_seconds")]
+    pub others: Option<Duration>,
+    /// Processor time that the host of a virtual machine gave to somebody else.
+    #[serde(default, rename = "stolen_seconds", with = "spelling::some_seconds")]
+    pub stolen: Option<Duration>,
 }
 
 impl Measured {
@@ -233,6 +246,21 @@ impl Measured {
             format!(
                 "the generator used {used:.2} of {} processors: what was measured may be its limit, not the data store's; \
                  take clients on other machines",
+                effort.processors
+            )
+        })
+    }
+
+    /// Whether somebody else used the machine's processors meanwhile: in words.
+    pub fn disturbed(&self) -> Option<String> {
+        let effort = self.effort?;
+        let seconds = self.duration.as_secs_f64().max(1e-9);
+        let used = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64() / seconds;
+        let (others, stolen) = (used(effort.others), used(effort.stolen));
+        (others + stolen > Effort::DISTURBED * f64::from(effort.processors)).then(|| {
+            format!(
+                "others used {others:.2} of {} processors meanwhile, and the host of this machine took {stolen:.2}: \
+                 the figures are lower, and less alike, than on a quiet machine",
                 effort.processors
             )
         })
@@ -343,6 +371,9 @@ impl Effort {
     /// Part of a processor's time above which whoever used it counts as short of it.
     const BUSY: f64 = 0.9;
 
+    /// Part of all processors above which their use by others is told.
+    const DISTURBED: f64 = 0.05;
+
     /// On average over so long.
     pub fn processors_used(&self, over: Duration) -> f64 {
         self.cpu.as_secs_f64() / over.as_secs_f64().max(1e-9)
@@ -352,6 +383,9 @@ impl Effort {
         self.cpu += other.cpu;
         self.processors += other.processors;
         self.busiest_worker = self.busiest_worker.max(other.busiest_worker);
+        let sum = |mine: &mut Duration, theirs| *mine += theirs;
+        self.others = merge(self.others, other.others, sum);
+        self.stolen = merge(self.stolen, other.stolen, sum);
     }
 }
 

@@ -15,6 +15,23 @@ pub(super) mod seconds {
     }
 }
 
+pub(super) mod some_seconds {
+    use std::time::Duration;
+
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| time.as_secs_f64()).serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        let seconds = Option::<f64>::deserialize(from)?;
+        let time = seconds.map(Duration::try_from_secs_f64).transpose();
+        time.map_err(D::Error::custom)
+    }
+}
+
 /// Pairs of a value and how often it occurred; a value is the lowest of those that the histogram does not tell apart.
 pub(super) mod histogram {
     use hdrhistogram::Histogram;

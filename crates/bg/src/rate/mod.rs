@@ -4,14 +4,14 @@
 //! second) that meets it. [`rate`] finds them with few experiments; it sees the data store through [`Laboratory`] alone.
 //!
 //! ```text
-//!   double ──(misses, or rises no more, twice)──► narrow ──(nothing to gain)──► confirm ──(met)──► rating
-//!     │ misses at once                                                             │ missed
-//!     ▼                                                                            ▼
-//!   halve ──(misses at 1)──► rating 0                                          back off ──(met)──► narrow between
+//!   double ──(misses, or rises no more, twice)──► narrow ──(nothing to gain)──► choose ──► confirm ──(met)──► rating
+//!     │ misses at once                                                                     │ missed   ▲
+//!     ▼                                                                                    ▼          │ another did more
+//!   halve ──(misses at 1)──► rating 0                                                  back off ──────┘
 //! ```
 //!
-//! The report's search (its section on heuristic search, and Figure 13), made safe against noise. `search` doubles and narrows,
-//! `confirm` runs the full duration and backs off, `noise` says when two throughputs differ.
+//! The report's search (its section on heuristic search, and Figure 13), made safe against noise. `search` doubles and narrows, `choose` runs again
+//! what noise could have put in a wrong order, `confirm` runs the full duration and backs off, `noise` says when two throughputs differ.
 //!
 //! Invariants:
 //!
@@ -19,7 +19,9 @@
 //! 2. A load is never visited twice without need: what was run is remembered, and run again only where noise could have decided.
 //! 3. The search looks below the last load that rose: the peak of throughput may lie on either side of it.
 //! 4. A trial of the search that clearly misses ends early (`sla/early`); the confirming ones never do.
-//! 5. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
+//! 5. No load that met the agreement did more than the rating, by more than noise, unless a trial of the full duration said otherwise or
+//!    a note says that none was run.
+//! 6. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,9 +30,11 @@ use serde::Serialize;
 
 use crate::measure::{Laboratory, Load, Measured, Trial};
 use crate::sla::{Sla, Verdict};
+use search::Search;
 
+mod choose;
 mod confirm;
-mod noise;
+pub(crate) mod noise;
 mod search;
 
 /// What is looked for.
@@ -74,6 +78,9 @@ pub struct Plan {
     pub trials_max: u32,
     /// Whether trials of the search go on that clearly miss the agreement.
     pub full_trials: bool,
+    /// The search ends in time for a rating that is confirmed after so long; None: when nothing is to be gained.
+    #[serde(skip)]
+    pub within: Option<Duration>,
 }
 
 impl Plan {
@@ -89,6 +96,7 @@ impl Plan {
             tolerance: 0.01,
             trials_max: 3,
             full_trials: false,
+            within: None,
         }
     }
 
@@ -164,7 +172,51 @@ pub enum End {
     Failed(String),
 }
 
+/// What several trials of one load came to: how far a rating may be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    pub trials: usize,
+    /// Actions a second.
+    pub least: f64,
+    pub most: f64,
+    /// Standard deviation, relative to the mean; zero of one trial.
+    pub deviation: f64,
+}
+
+impl Spread {
+    /// None of none.
+    pub fn of(throughputs: &[f64]) -> Option<Spread> {
+        let freedom = throughputs.len().checked_sub(1)?;
+        let mean = noise::mean(throughputs).max(f64::MIN_POSITIVE);
+        let squares = throughputs.iter().map(|one| (one / mean - 1.0).powi(2));
+        Some(Spread {
+            trials: throughputs.len(),
+            least: throughputs.iter().copied().fold(f64::INFINITY, f64::min),
+            most: throughputs.iter().copied().fold(0.0, f64::max),
+            deviation: (squares.sum::<f64>() / freedom.max(1) as f64).sqrt(),
+        })
+    }
+}
+
+impl Experiment {
+    /// Whether it was of the agreement's full duration.
+    fn confirms(&self) -> bool {
+        matches!(self.purpose, Purpose::Confirm | Purpose::BackOff)
+    }
+}
+
 impl Rating {
+    /// Of all trials of the load that is rated, those of the search too.
+    pub fn spread(&self) -> Option<Spread> {
+        let load = self.best()?.load;
+        let same = self.experiments.iter().filter(|one| one.load == load);
+        let throughputs: Vec<f64> = same
+            .filter(|one| one.verdict.met)
+            .map(|one| one.throughput)
+            .collect();
+        Spread::of(&throughputs)
+    }
+
     pub fn best(&self) -> Option<&Experiment> {
         self.confirmed.map(|index| &self.experiments[index])
     }
@@ -186,18 +238,22 @@ pub fn rate(
     laboratory: &mut dyn Laboratory,
     progress: &mut dyn FnMut(&Experiment) -> bool,
 ) -> Rating {
+    let began = laboratory.now();
     let mut bench = Bench {
         plan,
         laboratory,
         progress,
         experiments: Vec::new(),
         notes: Vec::new(),
+        longer: Duration::ZERO,
+        began,
+        asked: Duration::ZERO,
+        told_late: false,
     };
-    let (confirmed, end) =
-        match search::search(&mut bench).and_then(|found| confirm::confirm(&mut bench, found)) {
-            Ok(confirmed) => (confirmed, End::Rated),
-            Err(end) => (None, end),
-        };
+    let (confirmed, end) = match Search::over(&mut bench).run_to_a_rating() {
+        Ok(confirmed) => (confirmed, End::Rated),
+        Err(end) => (None, end),
+    };
     Rating {
         confirmed,
         experiments: bench.experiments,
@@ -213,35 +269,67 @@ struct Bench<'a> {
     progress: &'a mut dyn FnMut(&Experiment) -> bool,
     experiments: Vec<Experiment>,
     notes: Vec<String>,
+    /// Trials of the search last so long, where shorter ones had no calls.
+    longer: Duration,
+    /// When the rating began, by the laboratory's clock.
+    began: Duration,
+    /// How long all trials so far should have taken.
+    asked: Duration,
+    told_late: bool,
 }
 
+/// A trial without calls is run again twice as long, unless that is longer than this and than the agreement's.
+const LONGEST: Duration = Duration::from_secs(60);
+
 impl Bench<'_> {
+    /// Whether another trial of the search would leave too little time for the confirming one.
+    fn is_late(&mut self) -> bool {
+        let Some(within) = self.plan.within else {
+            return false;
+        };
+        let spent = self.laboratory.now().saturating_sub(self.began);
+        // Connecting and judging take their time, too.
+        let slower = match self.asked.is_zero() {
+            true => 1.0,
+            false => (spent.as_secs_f64() / self.asked.as_secs_f64()).max(1.0),
+        };
+        let plan = self.plan;
+        let due = 2 * plan.warmup + plan.trial.max(self.longer) + plan.sla.duration;
+        let late = spent + due.mul_f64(slower) > within;
+        if late && !self.told_late {
+            self.told_late = true;
+            self.note(format!(
+                "the search ended to be done within {} s: another load may be better",
+                within.as_secs_f64()
+            ));
+        }
+        late
+    }
+
     /// The index of the experiment.
     fn run(&mut self, load: u64, purpose: Purpose) -> Result<usize, End> {
         let confirms = matches!(purpose, Purpose::Confirm | Purpose::BackOff);
-        let duration = match confirms {
+        let asked = match confirms {
             true => self.plan.sla.duration,
-            false => self.plan.trial,
+            false => self.plan.trial.max(self.longer),
         };
-        let trial = Trial {
-            load: self.plan.load(load),
-            warmup: self.plan.warmup,
-            duration,
-        };
-        let plan = self.plan;
-        let hopeless = |measured: &Measured, elapsed: Duration| {
-            !confirms && !plan.full_trials && plan.sla.is_hopeless(measured, elapsed)
-        };
-        let measured = match self.laboratory.run_until(&trial, &hopeless) {
-            Ok(measured) => measured,
-            Err(_) if self.laboratory.is_over() => return Err(End::Interrupted),
-            Err(why) => {
+        let longest = LONGEST.max(self.plan.sla.duration);
+        let mut duration = asked;
+        let measured = loop {
+            let measured = self.measure(load, duration, confirms)?;
+            let calls: u64 = measured.actions.iter().map(|one| one.calls()).sum();
+            if calls > 0 && duration > asked {
                 self.note(format!(
-                    "the trial of {load} had no result and was run again: {why}"
+                    "no call began in {} s at {load}, so that its trial took {} s",
+                    asked.as_secs_f64(),
+                    duration.as_secs_f64()
                 ));
-                let again = self.laboratory.run_until(&trial, &hopeless);
-                again.map_err(End::Failed)?
+                self.longer = self.longer.max(duration);
             }
+            if calls > 0 || self.laboratory.is_over() || duration * 2 > longest {
+                break measured;
+            }
+            duration *= 2;
         };
         self.experiments.push(Experiment {
             load,
@@ -257,6 +345,32 @@ impl Bench<'_> {
         } else {
             Err(End::Interrupted)
         }
+    }
+
+    /// One trial, and once more if it had no result.
+    fn measure(&mut self, load: u64, duration: Duration, confirms: bool) -> Result<Measured, End> {
+        let plan = self.plan;
+        let trial = Trial {
+            load: plan.load(load),
+            warmup: plan.warmup,
+            duration,
+        };
+        let hopeless = |measured: &Measured, elapsed: Duration| {
+            !confirms && !plan.full_trials && plan.sla.is_hopeless(measured, elapsed)
+        };
+        let measured = match self.laboratory.run_until(&trial, &hopeless) {
+            Ok(measured) => measured,
+            Err(_) if self.laboratory.is_over() => return Err(End::Interrupted),
+            Err(why) => {
+                self.note(format!(
+                    "the trial of {load} had no result and was run again: {why}"
+                ));
+                let again = self.laboratory.run_until(&trial, &hopeless);
+                again.map_err(End::Failed)?
+            }
+        };
+        self.asked += plan.warmup + measured.duration;
+        Ok(measured)
     }
 
     fn note(&mut self, note: String) {

@@ -15,31 +15,12 @@ use super::noise::{Noise, mean};
 use super::{Bench, End, Goal, Purpose};
 use crate::sla::{Tally, Verdict};
 
-/// The load to confirm; None where none meets the agreement.
-pub fn search(bench: &mut Bench<'_>) -> Result<Option<u64>, End> {
-    let mut search = Search {
-        bench,
-        points: BTreeMap::new(),
-    };
-    let Some(start) = search.first()? else {
-        return Ok(None);
-    };
-    let load = match search.bench.plan.goal {
-        Goal::Soar => {
-            let bracket = search.double(start, |search, from, to| search.rises(from, to))?;
-            search.narrow(bracket)?
-        }
-        Goal::Socialites => {
-            let bracket = search.double(start, |search, _, to| search.met(to))?;
-            search.bisect(bracket)?
-        }
-    };
-    Ok(Some(load))
-}
-
-/// At loads up to this one the throughput may fall and rise again: with a few calls under way at the same time, it is decided by who
-/// waits for whom on which processor, not by how much there is to do.
+/// At loads up to this one the throughput may fall by any part and rise again: few calls are under way at the same time, and their ways of waiting
+/// for each other are few.
 const DIP_MAX: u64 = 8;
+
+/// At loads above it a fall by more than this part is the way down.
+const DIP_DEPTH: f64 = 0.25;
 
 /// A load and what its trials said.
 #[derive(Debug, Default)]
@@ -91,12 +72,40 @@ struct Parabola {
     height: f64,
 }
 
-struct Search<'s, 'b> {
-    bench: &'s mut Bench<'b>,
+pub(super) struct Search<'s, 'b> {
+    pub(super) bench: &'s mut Bench<'b>,
     points: BTreeMap<u64, Point>,
 }
 
+impl<'s, 'b> Search<'s, 'b> {
+    pub fn over(bench: &'s mut Bench<'b>) -> Search<'s, 'b> {
+        Search {
+            bench,
+            points: BTreeMap::new(),
+        }
+    }
+}
+
 impl Search<'_, '_> {
+    /// The index of the experiment that confirms the rating; None where no load meets the agreement.
+    pub fn run_to_a_rating(&mut self) -> Result<Option<usize>, End> {
+        let Some(start) = self.first()? else {
+            return Ok(None);
+        };
+        let load = match self.bench.plan.goal {
+            Goal::Soar => {
+                let bracket = self.double(start, |search, from, to| search.rises(from, to))?;
+                let found = self.narrow(bracket)?;
+                self.choose(found)?
+            }
+            Goal::Socialites => {
+                let bracket = self.double(start, |search, _, to| search.met(to))?;
+                self.bisect(bracket)?
+            }
+        };
+        self.confirm(load)
+    }
+
     /// The first load that meets the agreement, halving from the plan's first.
     fn first(&mut self) -> Result<Option<u64>, End> {
         let mut load = self.bench.plan.first.max(1);
@@ -137,6 +146,9 @@ impl Search<'_, '_> {
             return Ok(bracket);
         }
         while bracket.best < most {
+            if self.bench.is_late() {
+                return Ok(bracket);
+            }
             let next = bracket.best.saturating_mul(2).min(most);
             self.visit(next, Purpose::Double)?;
             if !good(self, bracket.best, next) {
@@ -160,15 +172,23 @@ impl Search<'_, '_> {
         Ok(bracket)
     }
 
-    /// Whether a load that ends the doubling is but a dip: the next one is better than what was best.
+    /// Whether a load that ends the doubling is but a dip: the next one is better than what was best. Who waits for whom on which processor
+    /// decides as much as how much there is to do, so a curve may fall and rise again.
     fn rises_beyond(&mut self, best: u64, dip: u64) -> Result<bool, End> {
         let plan = &self.bench.plan;
-        let may_be = plan.goal == Goal::Soar && dip <= DIP_MAX && dip * 2 <= plan.most;
-        if !may_be || !self.met(dip) {
+        let may_be = plan.goal == Goal::Soar && dip.saturating_mul(2) <= plan.most;
+        if !may_be || !self.met(dip) || self.bench.is_late() {
+            return Ok(false);
+        }
+        let falls_far = self.throughput(dip) < self.throughput(best) * (1.0 - DIP_DEPTH);
+        if dip > DIP_MAX && falls_far {
             return Ok(false);
         }
         self.visit(dip * 2, Purpose::Double)?;
-        let rises = self.rises(best, dip * 2);
+        // On a plateau chance alone would lead on and on.
+        let margin = self.noise().margin(self.trials(dip * 2), self.trials(best));
+        let enough = 1.0 + margin.max(self.bench.plan.tolerance);
+        let rises = self.met(dip * 2) && self.throughput(dip * 2) > self.throughput(best) * enough;
         if rises {
             self.bench.note(format!(
                 "the throughput at {dip} is lower than at {best} and at {}: a dip",
@@ -186,7 +206,7 @@ impl Search<'_, '_> {
 
     /// A second trial of a load that would end the doubling. When it is good by itself, the first is set aside.
     fn doubt(&mut self, load: u64, good: impl Fn(&Self) -> bool) -> Result<(), End> {
-        if self.points[&load].throughputs.len() > 1 {
+        if self.points[&load].throughputs.len() > 1 || self.bench.is_late() {
             return Ok(());
         }
         let first = self.points.remove(&load).expect("visited");
@@ -210,6 +230,9 @@ impl Search<'_, '_> {
         let budget = self.bench.experiments.len() / 2 + 1;
         let spent = self.bench.experiments.len() + budget;
         for turn in 0.. {
+            if self.bench.is_late() {
+                break;
+            }
             // An edge of the agreement is halved into until it is found.
             if self.bench.experiments.len() >= spent && self.height(bracket.high).is_some() {
                 self.bench.note(format!(
@@ -254,7 +277,7 @@ impl Search<'_, '_> {
 
     /// The highest load that meets the agreement: `best` does, `high` does not.
     fn bisect(&mut self, mut bracket: Bracket) -> Result<u64, End> {
-        while bracket.high - bracket.best > 1 {
+        while bracket.high - bracket.best > 1 && !self.bench.is_late() {
             let probe = bracket.best + (bracket.high - bracket.best) / 2;
             self.visit(probe, Purpose::Narrow)?;
             if self.met(probe) {
@@ -344,6 +367,7 @@ impl Search<'_, '_> {
             if clear
                 || self.trials(fewer) >= self.bench.plan.trials_max as usize
                 || self.bench.experiments.len() >= spent
+                || self.bench.is_late()
             {
                 // Of two alike the smaller load is the better.
                 return Ok(new > old || (new == old && probe < best));
@@ -359,7 +383,7 @@ impl Search<'_, '_> {
         }
         self.run(load, purpose)?;
         for _ in 1..self.bench.plan.trials_max {
-            if self.verdict(load).is_sure() {
+            if self.verdict(load).is_sure() || self.bench.is_late() {
                 break;
             }
             self.run(load, Purpose::Again)?;
@@ -367,7 +391,7 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    fn run(&mut self, load: u64, purpose: Purpose) -> Result<(), End> {
+    pub(super) fn run(&mut self, load: u64, purpose: Purpose) -> Result<(), End> {
         let index = self.bench.run(load, purpose)?;
         let experiment = &self.bench.experiments[index];
         let tallies = self.bench.plan.sla.tally(&experiment.measured);
@@ -391,7 +415,7 @@ impl Search<'_, '_> {
         self.verdict(load).met
     }
 
-    fn throughput(&self, load: u64) -> f64 {
+    pub(super) fn throughput(&self, load: u64) -> f64 {
         mean(&self.points[&load].throughputs)
     }
 
@@ -403,12 +427,20 @@ impl Search<'_, '_> {
         (self.points.contains_key(&load) && self.met(load)).then(|| self.throughput(load))
     }
 
-    fn trials(&self, load: u64) -> usize {
+    pub(super) fn trials(&self, load: u64) -> usize {
         self.points[&load].throughputs.len()
     }
 
-    fn noise(&self) -> Noise {
+    pub(super) fn noise(&self) -> Noise {
         Noise::of(self.points.values().map(|point| &*point.throughputs))
+    }
+
+    /// The loads that meet the agreement, the one with the highest throughput first.
+    pub(super) fn ranked(&self) -> Vec<u64> {
+        let met = self.points.keys().copied().filter(|load| self.met(*load));
+        let mut ranked: Vec<u64> = met.collect();
+        ranked.sort_by(|a, b| self.throughput(*b).total_cmp(&self.throughput(*a)));
+        ranked
     }
 
     /// The largest load visited below; 0 where there is none.

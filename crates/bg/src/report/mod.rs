@@ -11,11 +11,12 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::measure::{ActionMeasured, Measured};
-use crate::rate::{self, End, Over, Plan, Purpose, Rating};
+use crate::measure::{ActionMeasured, Effort, Measured};
+use crate::rate::{self, End, Over, Plan, Purpose, Rating, Spread};
 use crate::sla::Verdict;
 
 mod chart;
@@ -59,8 +60,10 @@ pub struct Report {
     pub load: u64,
     /// Actions a second.
     pub throughput: f64,
+    /// Of all trials of that load; None without a rating.
+    pub spread: Option<Spread>,
     pub notes: Vec<String>,
-    /// Whether the load's generator was short of processors, in words.
+    /// Whether the load's generator was short of processors, and whether others used them, in words.
     pub warnings: Vec<String>,
     /// In the order in which they were run.
     pub experiments: Vec<Row>,
@@ -92,6 +95,9 @@ pub struct Row {
     /// 0 to 1, as [`Effort`](crate::measure::Effort) has them; None where nobody looked.
     pub processors_used: Option<f64>,
     pub busiest_worker: Option<f64>,
+    /// Processors that others used, and that the host of this machine took; None where nobody can tell.
+    pub processors_others: Option<f64>,
+    pub processors_stolen: Option<f64>,
 }
 
 impl Row {
@@ -101,6 +107,10 @@ impl Row {
         measured.actions.iter().for_each(|one| all.add(one));
         let quantile = |share| all.latency.value_at_quantile(share) as f64 / 1e3;
         let reads = measured.reads.as_ref();
+        let seconds = measured.duration.as_secs_f64().max(1e-9);
+        let processors = |time: fn(&Effort) -> Option<Duration>| {
+            Some(time(measured.effort.as_ref()?)?.as_secs_f64() / seconds)
+        };
         Row {
             number,
             load: experiment.load,
@@ -122,8 +132,27 @@ impl Row {
                 .effort
                 .map(|effort| effort.processors_used(measured.duration)),
             busiest_worker: measured.effort.map(|effort| effort.busiest_worker),
+            processors_others: processors(|effort| effort.others),
+            processors_stolen: processors(|effort| effort.stolen),
         }
     }
+}
+
+fn warnings(shown: Option<&Measured>, rating: &Rating) -> Vec<String> {
+    let mut warnings: Vec<String> = shown.and_then(Measured::short_of).into_iter().collect();
+    // A search that was disturbed may have gone astray, even if the last trial was not.
+    let disturbed = rating.experiments.iter().enumerate();
+    let disturbed: Vec<(usize, String)> = disturbed
+        .filter_map(|(index, one)| Some((index + 1, one.measured.disturbed()?)))
+        .collect();
+    if let Some((number, why)) = disturbed.last() {
+        warnings.push(format!(
+            "{} of {} trials were disturbed; in number {number} {why}",
+            disturbed.len(),
+            rating.experiments.len()
+        ));
+    }
+    warnings
 }
 
 impl Report {
@@ -148,8 +177,9 @@ impl Report {
             why,
             load: rating.load(),
             throughput: rating.throughput(),
+            spread: rating.spread(),
             notes: rating.notes.clone(),
-            warnings: measured.iter().filter_map(Measured::short_of).collect(),
+            warnings: warnings(measured.as_ref(), rating),
             experiments: rows
                 .map(|(index, experiment)| Row::new(index + 1, experiment))
                 .collect(),

@@ -74,6 +74,16 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
             escape(why)
         )?;
     }
+    if let Some(spread) = report.spread.filter(|spread| spread.trials > 1) {
+        writeln!(
+            out,
+            "<p class=sub>{} trials of that load: {} to {} actions/s, standard deviation {:.1} %.</p>",
+            spread.trials,
+            count(spread.least),
+            count(spread.most),
+            100.0 * spread.deviation
+        )?;
+    }
     for warning in &report.warnings {
         writeln!(out, "<p class=warning>{}</p>", escape(warning))?;
     }

@@ -32,6 +32,8 @@ fn measured() -> Measured {
         cpu: Duration::from_millis(700),
         processors: 2,
         busiest_worker: 0.5,
+        others: None,
+        stolen: None,
     });
     measured
 }

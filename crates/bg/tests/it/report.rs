@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use larder_bg::action::Action;
+use larder_bg::compare::{Subject, Verdict, compare};
 use larder_bg::measure::{Cell, Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
 use larder_bg::rate::{Goal, Plan, Rating, rate};
 use larder_bg::report::{Facts, Machine, Report};
@@ -76,6 +77,8 @@ impl Laboratory for Everything {
             cpu: trial.duration.mul_f64(0.4),
             processors: 2,
             busiest_worker: if threads > 64 { 0.97 } else { 0.31 },
+            others: None,
+            stolen: None,
         });
         Ok(measured)
     }
@@ -225,6 +228,94 @@ fn a_generator_short_of_processors_is_told() {
     assert_eq!(measured.short_of(), None);
 }
 
+#[test]
+fn processors_that_others_used_are_told() {
+    let plan = plan("95% < 1s, 5s");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let mut measured = rating.best().unwrap().measured.clone();
+    assert_eq!(measured.disturbed(), None);
+    let part = |part: f64| Some(measured.duration.mul_f64(part));
+    let (little, much) = (part(0.06), part(0.8));
+    let effort = measured.effort.as_mut().unwrap();
+    (effort.others, effort.stolen) = (little, little);
+    assert!(measured.disturbed().is_some(), "0.12 of 2 processors");
+    measured.effort.as_mut().unwrap().stolen = None;
+    assert_eq!(measured.disturbed(), None);
+    measured.effort.as_mut().unwrap().others = much;
+    let told = measured.disturbed().unwrap();
+    assert!(told.contains("others used 0.80 of 2 processors"), "{told}");
+    // One trial of a search that was disturbed is told, too.
+    let mut rating = rating;
+    rating.experiments[2].measured = measured;
+    let report = report(&plan, &rating);
+    let warning = &report.warnings[0];
+    assert!(
+        warning.contains("in number 3 others used 0.80"),
+        "{warning}"
+    );
+}
+
+#[test]
+fn the_spread_of_a_rating_is_told() {
+    let plan = plan("95% < 1s, 5s");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let (page, json) = written(&report(&plan, &rating));
+    let spread = rating.spread().unwrap();
+    assert!(spread.trials > 1, "{spread:?}");
+    assert!(spread.least <= rating.throughput() && rating.throughput() <= spread.most);
+    assert_eq!(json["spread"]["trials"], spread.trials);
+    let told = format!("{} trials of that load", spread.trials);
+    assert!(page.contains(&told));
+}
+
+#[test]
+fn ratings_are_compared_by_the_noise_of_their_repeated_loads() {
+    let plan = plan("95% < 1s, 5s");
+    let json = |change: &dyn Fn(&mut serde_json::Value)| {
+        let rating = rate(&plan, &mut Everything, &mut |_| true);
+        let (_, mut json) = written(&report(&plan, &rating));
+        change(&mut json);
+        Subject::read(&json.to_string())
+    };
+    let compared = |one: &Subject, other: &Subject| compare(one, other, 0.02).unwrap();
+    let same = json(&|_| {}).unwrap();
+    assert_eq!(compared(&same, &same).verdict, Verdict::Alike);
+    let throughput = |factor: f64| {
+        json(&move |json| {
+            let rated = json["throughput"].as_f64().unwrap();
+            json["throughput"] = (rated * factor).into();
+            json["facts"]["settings"][0][1] = "high-write".into();
+        })
+        .unwrap()
+    };
+    let worse = compared(&same, &throughput(0.5));
+    assert_eq!(worse.verdict, Verdict::Worse);
+    assert_eq!(worse.differences, ["mix: low-write and high-write"]);
+    assert_eq!(compared(&same, &throughput(2.0)).verdict, Verdict::Better);
+    assert_eq!(compared(&same, &throughput(1.01)).verdict, Verdict::Alike);
+    // Trials of one load that differ so much say that little can be told.
+    let noisy = json(&|json| {
+        let rows = json["experiments"].as_array_mut().unwrap();
+        for (number, row) in rows.iter_mut().enumerate() {
+            row["load"] = 8.into();
+            row["throughput"] = (1000 * (1 + number % 2)).into();
+        }
+    })
+    .unwrap();
+    let rated = noisy_half(&noisy, &same);
+    assert_eq!(rated, Verdict::Alike);
+    // More wrong reads are worse, however few.
+    let stale = json(&|json| json["experiments"][0]["wrong"] = 5000.into()).unwrap();
+    assert_eq!(compared(&same, &stale).verdict, Verdict::Worse);
+    let unknown = json(&|json| json["end"] = "interrupted".into()).unwrap_err();
+    assert!(unknown.contains("the search was interrupted"), "{unknown}");
+}
+
+/// The verdict on the throughput alone.
+fn noisy_half(noisy: &Subject, other: &Subject) -> Verdict {
+    compare(noisy, other, 0.02).unwrap().rows[0].verdict
+}
+
 fn bg_rate(sla: &str, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
     command.args(["rate", "--store", "memory", "--members", "200"]);
@@ -257,7 +348,7 @@ fn the_command_rates_a_store_and_writes_the_report() {
 
 #[test]
 fn the_command_refuses_what_cannot_be() {
-    let cases: [(&str, &[&str], &str); 5] = [
+    let cases: [(&str, &[&str], &str); 6] = [
         ("95% < 1", &[], "column 8"),
         (
             "95% < 1s",
@@ -266,6 +357,11 @@ fn the_command_refuses_what_cannot_be() {
         ),
         ("95% < 1s", &["--tolerance", "0"], "--tolerance 0"),
         ("95% < 1s", &["--trials", "0"], "--trials 0"),
+        (
+            "95% < 1s, 7s",
+            &["--within", "5s"],
+            "one that confirms take 7.1 s already",
+        ),
         ("1% unpredictable", &["--untraced"], "none are judged"),
     ];
     for (sla, more, why) in cases {

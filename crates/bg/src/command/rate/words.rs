@@ -82,6 +82,15 @@ pub fn summary(report: &Report) -> String {
         ),
         (end, ..) => format!("{goal} not known: {end}\n"),
     };
+    if let Some(spread) = report.spread.filter(|spread| spread.trials > 1) {
+        out += &format!(
+            "{} trials of that load: {:.0} to {:.0} actions/s, standard deviation {:.1} %\n",
+            spread.trials,
+            spread.least,
+            spread.most,
+            100.0 * spread.deviation
+        );
+    }
     out + &format!("again: {}\n", report.facts.command)
 }
 
