@@ -55,10 +55,7 @@ pub(crate) fn options(start: &Start, cores: usize) -> Options {
 /// What a report says, as measurements keep it.
 pub fn summarize(report: &Report) -> Judged {
     let total = &report.total;
-    let level = |level| {
-        let tally = report.level(level);
-        (tally.judged > 0).then_some(tally.refused)
-    };
+    let level = |level| Some(report.refused_up_to(level));
     let mut ages = vec![0; 65];
     for (first, _, count) in report.ages.buckets() {
         ages[64 - first.leading_zeros() as usize] += count;

@@ -359,7 +359,7 @@ pub struct Reads {
     pub reads: u64,
     pub unpredictable: u64,
     pub undecided: u64,
-    /// Those not as each level wants them; levels that nobody judged are left out.
+    /// Those not as each level, or one below it, wants them: as the agreement counts. Levels that nobody judged are left out.
     pub by_level: Vec<(&'static str, u64)>,
     pub by_class: Vec<(String, u64)>,
     /// The first, in words.

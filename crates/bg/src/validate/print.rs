@@ -59,17 +59,21 @@ fn write_words(out: &mut String, report: &Report, labels: &Labels<'_>) -> std::f
         writeln!(out, "  age of the stale: {}", ages.join(", "))?;
         writeln!(out, "  writes they missed: {}", behind.join(", "))?;
     }
-    writeln!(out, "\nlevel            judged      refused    undecided")?;
+    writeln!(
+        out,
+        "\nlevel            judged      refused    undecided  refused up to it"
+    )?;
     for level in Level::ALL {
         let tally = report.level(level);
         writeln!(
             out,
-            "{} {:<10} {:>10} {:>12} {:>12}",
+            "{} {:<10} {:>10} {:>12} {:>12} {:>17}",
             level as u8,
             level.name(),
             tally.judged,
             tally.refused,
-            tally.undecided
+            tally.undecided,
+            report.refused_up_to(level)
         )?;
     }
     if report.end_state.reads > 0 {
@@ -144,6 +148,7 @@ pub fn json(report: &Report, labels: &Labels<'_>) -> Value {
             "judged": tally.judged,
             "refused": tally.refused,
             "undecided": tally.undecided,
+            "refused_up_to": report.refused_up_to(level),
         })
     });
     let rows = |rows: Vec<(String, &Tally)>| {

@@ -11,7 +11,7 @@
 //! | never | is of writes that were, as they never were together |
 //! | untold | is of one of the last three, or of a time that is forgotten: said while the run goes on |
 //!
-//! Beside the classes stand the levels, each by itself:
+//! Beside the classes stand the levels, each by itself ([`Report::levels`]) and with those below it ([`Report::refused_up_to`]):
 //!
 //! | level | asks of | whether |
 //! |---|---|---|
@@ -22,14 +22,15 @@
 //! | [`Level::Joint`] | calls that read several counts | all may be at one instant, and writes of one call show together |
 //!
 //! The first three are exact. `Atomic` is exact for contents that were written once each; for counts and lists, and for contents
-//! written twice, it refuses only what no order of all calls explains, but may let pass what only many reads together
-//! disprove. `Joint` is exact as far as writes do not replace one another's element; there it may let pass.
+//! written twice, it refuses only what no order of all calls explains, but may let pass what only three or more reads together
+//! disprove (`trace/earlier` says which two it compares). `Joint` is exact as far as writes do not replace one another's element; there it may let pass.
 //!
 //! Invariants:
 //!
 //! 1. Each read whose outcome is done is acceptable, undecided, or of exactly one class; its verdict is that of `Bg` for a count and of
 //!    `Snapshot` for a list or a content. `Atomic` and `Joint` never change it.
-//! 2. Reads of the end state are in [`Report::end_state`] and nowhere else.
+//! 2. [`Report::refused_up_to`] rises with the level, and is the number of the unpredictable at `Snapshot`.
+//! 3. Reads of the end state are in [`Report::end_state`] and nowhere else.
 
 mod witness;
 
@@ -52,8 +53,10 @@ pub struct Report {
     pub actions: BTreeMap<u8, Tally>,
     /// By the kind of the item: its highest 8 bits.
     pub kinds: BTreeMap<u8, Tally>,
-    /// By [`Level`].
+    /// By [`Level`], each by itself.
     pub levels: [LevelTally; 5],
+    /// By [`Level`]: reads refused there or at one below it, each once.
+    pub refused_up_to: [u64; 5],
     /// What was found after the run, against what the writes allow ([`crate::record::END_STATE`]).
     pub end_state: Tally,
     /// Of stale reads, nanoseconds.
@@ -126,6 +129,11 @@ impl Report {
         self.levels[level as usize]
     }
 
+    /// Reads that are not as this level wants them, or not as one below it does. For [`Level::Snapshot`] those are the unpredictable.
+    pub fn refused_up_to(&self, level: Level) -> u64 {
+        self.refused_up_to[level as usize]
+    }
+
     /// Adds what another part of the same trace came to, and keeps so many witnesses of both.
     pub fn add(&mut self, other: Report, witnesses_max: usize) {
         self.writes += other.writes;
@@ -142,6 +150,9 @@ impl Report {
             mine.judged += theirs.judged;
             mine.refused += theirs.refused;
             mine.undecided += theirs.undecided;
+        }
+        for (mine, theirs) in self.refused_up_to.iter_mut().zip(other.refused_up_to) {
+            *mine += theirs;
         }
         self.end_state.add(&other.end_state);
         self.ages.add(&other.ages);
@@ -215,7 +226,7 @@ impl Level {
 
     pub fn name(self) -> &'static str {
         match self {
-            Level::Bg => "bg",
+            Level::Bg => "counts",
             Level::Members => "members",
             Level::Snapshot => "snapshot",
             Level::Atomic => "atomic",

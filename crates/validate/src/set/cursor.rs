@@ -37,6 +37,9 @@ pub(super) struct Open {
 /// The write that decides whether a free element is in, if one does, and what it adds to the size.
 pub(crate) type Swing = (Option<usize>, i64);
 
+/// How many open elements were in; those that one write decides, and whether it puts; how many others there are.
+pub(crate) type OpenAt = (i64, Vec<(usize, bool)>, i64);
+
 /// What a read of a list may be called.
 pub(crate) struct Answer {
     /// Whether lists of this size were possible.
@@ -124,6 +127,25 @@ impl<'a> Cursor<'a> {
             self.decides(open)
                 .then_some((freedom.write as usize, member == freedom.member))
         })
+    }
+
+    /// Of the last read, which had this size: how many of the open elements were in, those that one write alone decides, with whether it puts,
+    /// and how many others there are. None if they are too many.
+    pub fn open_at(&self, size: i64) -> Option<OpenAt> {
+        if self.too_many {
+            return None;
+        }
+        let decided: Vec<(usize, bool)> = self
+            .open
+            .iter()
+            .filter(|open| self.decides(open))
+            .map(|open| {
+                let freedom = &self.history.freedoms[open.freedom as usize];
+                (freedom.write as usize, freedom.member)
+            })
+            .collect();
+        let others = (self.open.len() - decided.len()) as i64;
+        Some((size - i64::from(self.rest().count), decided, others))
     }
 
     /// Whether one write alone decides of an element throughout the read.

@@ -46,7 +46,7 @@ impl ContentLane {
                 span: written(write),
                 value,
             });
-            self.notes.push(Note::of(write));
+            self.notes.push(Note::of(0, write));
             self.shown.writes.push(Shown::default());
         }
     }

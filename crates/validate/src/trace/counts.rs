@@ -1,5 +1,6 @@
 //! Reads of one number.
 
+use super::earlier::{Counted, Earlier};
 use super::joint::Call;
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
@@ -19,6 +20,9 @@ pub(super) struct CountLane {
     /// When the first absolute write began.
     absolute: Option<u64>,
     ends: Ends,
+    /// How many writes there were, forgotten ones too.
+    pushed: u64,
+    earlier: Earlier<Counted>,
 }
 
 impl CountLane {
@@ -41,6 +45,12 @@ impl CountLane {
         self.notes.clear();
         self.absolute = None;
         self.ends.clear();
+        self.forget_reads();
+    }
+
+    /// Of a copy that tells ages alone.
+    pub fn forget_reads(&mut self) {
+        self.earlier.clear();
     }
 
     pub fn begin(&mut self, initial: i64) {
@@ -59,7 +69,8 @@ impl CountLane {
             _ => return,
         };
         self.writes.push(count::Write { span, effect });
-        self.notes.push(Note::of(write));
+        self.notes.push(Note::of(self.pushed, write));
+        self.pushed += 1;
     }
 
     pub fn counts(&self) -> Counts {
@@ -139,6 +150,7 @@ impl CountLane {
 
     /// Forgets writes that ended before this instant: no read that begins earlier is to come.
     pub fn settle(&mut self, before: u64) {
+        self.earlier.settle(before);
         let absolute = |write: &count::Write| matches!(write.effect, count::Effect::Set(_));
         if self.writes.iter().any(absolute) {
             return self.settle_absolute(before);
@@ -217,23 +229,47 @@ impl CountLane {
         reads.sort_unstable_by_key(|read| read.span);
         let flights = self.flights();
         for read in reads {
-            let Some(told) = flights.told(read.span, value(read)) else {
-                sink.level(read, Level::Atomic, Verdict::Undecided);
-                continue;
-            };
-            let mut back = false;
-            for (write, seen) in told {
+            let after_others = self.is_after_others(&flights, read);
+            let told = flights.told(read.span, value(read));
+            let is_told = told.is_some();
+            let mut back = !after_others;
+            for (write, seen) in told.into_iter().flatten() {
                 back |= self.notes[write].told(read.span, seen);
             }
+            let verdict = match (back, is_told) {
+                (true, _) => Verdict::Unacceptable,
+                (false, true) => Verdict::Acceptable,
+                (false, false) => Verdict::Undecided,
+            };
+            sink.level(read, Level::Atomic, verdict);
             if back {
-                sink.level(read, Level::Atomic, Verdict::Unacceptable);
                 sink.failed(read, Failure::WentBack, |failure| {
                     self.witness(counts, read, failure, None)
                 });
-            } else {
-                sink.level(read, Level::Atomic, Verdict::Acceptable);
             }
         }
+    }
+
+    /// Whether what earlier reads returned leads to what this one did; then it is one of them.
+    fn is_after_others(&mut self, flights: &Flights, read: &Record) -> bool {
+        let Some((certain, flying)) = flights.during(read.span) else {
+            return true;
+        };
+        let flying = flying.iter().map(|flight| {
+            let id = self.notes[flight.index as usize].id;
+            (id, i64::from(flight.value), flight.span.end)
+        });
+        let counted = Counted {
+            value: value(read),
+            certain,
+            flights: flying.collect(),
+        };
+        let leads = |earlier: &Counted| earlier.leads_to(&counted, read.span);
+        let leads = self.earlier.lead_to(read.span, leads);
+        if leads {
+            self.earlier.keep(read, counted);
+        }
+        leads
     }
 
     fn witness(

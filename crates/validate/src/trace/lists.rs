@@ -1,5 +1,6 @@
 //! Reads of one list, and of its size.
 
+use super::earlier::{Earlier, Orders, Sized, key};
 use super::joint::Call;
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};
@@ -22,6 +23,19 @@ pub(super) struct ListLane {
     writes: Vec<set::Write>,
     notes: Vec<Note>,
     ends: Ends,
+    /// How many writes there were, forgotten ones too.
+    pushed: u64,
+    earlier: Earlier<Sized>,
+    orders: Orders,
+}
+
+/// A read that passed, and what it tells at the level `Atomic`.
+struct Passed<'a> {
+    read: &'a Record,
+    /// It goes behind an earlier one.
+    back: bool,
+    /// Which writes had taken effect.
+    told: Vec<(u64, bool)>,
 }
 
 /// Whether an element was in at the start of the trace.
@@ -47,6 +61,13 @@ impl ListLane {
         self.writes.clear();
         self.notes.clear();
         self.ends.clear();
+        self.forget_reads();
+    }
+
+    /// Of a copy that tells ages alone.
+    pub fn forget_reads(&mut self) {
+        self.earlier.clear();
+        self.orders.clear();
     }
 
     pub fn begin(&mut self, seed: u64, item: u64, certain: Sketch) {
@@ -64,7 +85,8 @@ impl ListLane {
             element,
             member,
         });
-        self.notes.push(Note::of(write));
+        self.notes.push(Note::of(self.pushed, write));
+        self.pushed += 1;
     }
 
     fn holds(&self, element: u64, initially: Initially<'_>) -> bool {
@@ -100,13 +122,17 @@ impl ListLane {
         if !self.writes.is_empty() || past.is_some() {
             reads.sort_unstable_by_key(|read| read.span);
         }
-        let mut refused = Vec::new();
+        let (mut refused, mut passed) = (Vec::new(), Vec::new());
         let mut cursor = Cursor::new(&history);
         for read in reads {
             match self.verdict(&mut cursor, read, sink) {
                 Verdict::Acceptable => {
                     sink.judged(read, Found::Acceptable, self.ends.since(read.span));
-                    self.judge_together(&cursor, read, initially, sink);
+                    if cursor.is_quiet() {
+                        sink.level(read, Level::Atomic, Verdict::Acceptable);
+                    } else {
+                        passed.push(self.hear(&cursor, read));
+                    }
                 }
                 Verdict::Undecided => {
                     sink.judged(read, Found::Undecided, self.ends.since(read.span));
@@ -117,6 +143,7 @@ impl ListLane {
                 },
             }
         }
+        self.judge_together(&history, passed, initially, sink);
         if let Some(past) = past
             && !refused.is_empty()
         {
@@ -169,33 +196,64 @@ impl ListLane {
         sink.judged(read, Found::Failed(class), ends.since(read.span));
     }
 
-    /// The level `Atomic`.
+    /// What the read that the cursor is at tells of writes, beside reads that ended before it.
+    fn hear<'a>(&mut self, cursor: &Cursor<'_>, read: &'a Record) -> Passed<'a> {
+        let mut back = false;
+        let mut told = Vec::new();
+        for (write, seen) in cursor.told() {
+            back |= self.notes[write].told(read.span, seen);
+            told.push((self.notes[write].id, seen));
+        }
+        let size = match read.what {
+            What::ReadSet(sketch) => sketch.count.into(),
+            What::ReadCount(size) => size,
+            _ => 0,
+        };
+        if let Some((members, decided, others)) = cursor.open_at(size) {
+            let decided = decided.into_iter();
+            let sized = Sized {
+                members,
+                decided: decided
+                    .map(|(write, put)| (self.notes[write].id, put))
+                    .collect(),
+                others,
+            };
+            back |= !self
+                .earlier
+                .lead_to(read.span, |earlier| earlier.leads_to(&sized));
+            if !back {
+                self.earlier.keep(read, sized);
+            }
+        }
+        Passed { read, back, told }
+    }
+
+    /// The level `Atomic`, of reads that passed while something was in flight: in the order of their ends, so that they tell the same orders of writes
+    /// whenever they are judged.
     fn judge_together(
         &mut self,
-        cursor: &Cursor<'_>,
-        read: &Record,
+        history: &History,
+        mut passed: Vec<Passed<'_>>,
         initially: Initially<'_>,
         sink: &mut Sink,
     ) {
-        if cursor.is_quiet() {
-            return sink.level(read, Level::Atomic, Verdict::Acceptable);
-        }
-        let (mut back, mut told) = (false, false);
-        for (write, seen) in cursor.told() {
-            told = true;
-            back |= self.notes[write].told(read.span, seen);
-        }
-        let verdict = match (back, told) {
-            (true, _) => Verdict::Unacceptable,
-            (false, true) => Verdict::Acceptable,
-            (false, false) => Verdict::Undecided,
-        };
-        sink.level(read, Level::Atomic, verdict);
-        if back {
-            let holds = |element| self.holds(element, initially);
-            sink.failed(read, Failure::WentBack, |failure| {
-                self.witness(cursor, read, failure, None, &holds)
-            });
+        passed.sort_by_key(|passed| key(passed.read));
+        for Passed { read, back, told } in passed {
+            let back = back || !self.orders.tell(&told);
+            let verdict = match (back, told.is_empty()) {
+                (true, _) => Verdict::Unacceptable,
+                (false, false) => Verdict::Acceptable,
+                (false, true) => Verdict::Undecided,
+            };
+            sink.level(read, Level::Atomic, verdict);
+            if back {
+                let holds = |element| self.holds(element, initially);
+                sink.failed(read, Failure::WentBack, |failure| {
+                    let mut cursor = Cursor::new(history);
+                    seek(&mut cursor, read);
+                    self.witness(&cursor, read, failure, None, &holds)
+                });
+            }
         }
     }
 
@@ -244,6 +302,10 @@ impl ListLane {
         }
         self.writes.truncate(kept);
         self.notes.truncate(kept);
+        self.earlier.settle(before);
+        let notes = &self.notes;
+        self.orders
+            .settle(|id| notes.iter().any(|note| note.id == id));
     }
 
     /// From now on the element is in, or out.

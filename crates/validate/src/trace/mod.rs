@@ -17,6 +17,7 @@
 
 mod contents;
 mod counts;
+mod earlier;
 mod joint;
 mod lists;
 mod online;
@@ -158,6 +159,7 @@ fn judge_share(
                 &mut sink,
             );
         }
+        sink.forget();
     }
     sink.into_report()
 }
@@ -297,6 +299,8 @@ fn written(record: &Record) -> Span {
 /// What is told of a write beside its effect.
 #[derive(Clone, Copy, Debug)]
 struct Note {
+    /// Among all writes of the item, also those that are forgotten.
+    id: u64,
     action: u8,
     session: u32,
     /// The earliest end of the reads that certainly saw it; `u64::MAX` if none did.
@@ -304,8 +308,9 @@ struct Note {
 }
 
 impl Note {
-    fn of(record: &Record) -> Note {
+    fn of(id: u64, record: &Record) -> Note {
         Note {
+            id,
             action: record.action,
             session: record.session,
             seen_by: u64::MAX,

@@ -147,6 +147,7 @@ impl<I: Initial> Online<I> {
             for of_item in unit.chunk_by(|a, b| a.0 == b.0) {
                 self.settle(of_item[0].0.rotate_right(8), earliest);
             }
+            self.sink.forget();
         }
         self.settle_untouched(&records, &left);
         left.sort_unstable();
@@ -254,7 +255,7 @@ impl<I: Initial> Online<I> {
             return;
         };
         if held.past.is_none() && self.history_ns > 0 && held.now.any_ended(before) {
-            held.past = Some(held.now.clone());
+            held.past = Some(held.now.to_tell_ages());
         }
         held.now.settle(item, before, &self.initial);
         if let Some(past) = &mut held.past
@@ -335,6 +336,18 @@ impl Lanes {
             }
             _ => self.contents(write.item, initial).push(write),
         }
+    }
+
+    /// A copy that keeps no more of reads.
+    fn to_tell_ages(&self) -> Lanes {
+        let mut lanes = self.clone();
+        if let Some(lane) = &mut lanes.counts {
+            lane.forget_reads();
+        }
+        if let Some(lane) = &mut lanes.lists {
+            lane.forget_reads();
+        }
+        lanes
     }
 
     fn len(&self) -> usize {

@@ -1,5 +1,7 @@
 //! Where verdicts go: counters by action and kind, levels, and the first failures.
 
+use std::collections::HashSet;
+
 use super::Options;
 use crate::Verdict;
 use crate::record::{END_STATE, Record};
@@ -14,6 +16,8 @@ pub(crate) struct Sink {
     kinds: Vec<Tally>,
     /// Failures that come after it are not among the first.
     last_wanted: Option<(u64, u64, u64)>,
+    /// Where the reads lie that a level refused, which no higher one counts again; those of an identity that is done are forgotten.
+    refused: HashSet<usize>,
 }
 
 impl Sink {
@@ -25,6 +29,7 @@ impl Sink {
             actions: vec![Tally::default(); 256],
             kinds: vec![Tally::default(); 256],
             last_wanted: None,
+            refused: HashSet::new(),
         }
     }
 
@@ -61,9 +66,21 @@ impl Sink {
     }
 
     pub fn level(&mut self, read: &Record, level: Level, verdict: Verdict) {
-        if read.action != END_STATE {
-            self.report.levels[level as usize].count(verdict);
+        if read.action == END_STATE {
+            return;
         }
+        self.report.levels[level as usize].count(verdict);
+        // The levels of a read are told from the lowest up.
+        let place = std::ptr::from_ref(read).addr();
+        if verdict == Verdict::Unacceptable && self.refused.insert(place) {
+            let higher = &mut self.report.refused_up_to[level as usize..];
+            higher.iter_mut().for_each(|count| *count += 1);
+        }
+    }
+
+    /// No more is to come of the reads so far.
+    pub fn forget(&mut self) {
+        self.refused.clear();
     }
 
     /// Keeps what `tell` makes of a failure, if that is among the first.

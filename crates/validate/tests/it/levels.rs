@@ -166,11 +166,8 @@ fn what_the_atomic_level_refuses_has_no_order() {
             missed += 1;
         }
     }
-    // The level is one-sided for counts and lists. It finds most of what there is.
-    assert!(
-        refused > missed && missed > 0,
-        "{refused} found, {missed} not"
-    );
+    // The level is one-sided for counts and lists. It finds nearly all that there is.
+    assert!(refused > 2 * missed, "{refused} found, {missed} not");
 }
 
 #[test]
@@ -377,4 +374,90 @@ fn later_reads_of_a_count_and_of_a_list_may_not_go_back() {
         assert_eq!(refused(old, new), 0, "{change:?}");
         assert_eq!(refused(new, new), 0, "{change:?}");
     }
+}
+
+/// Two writes in flight all the time, and what two reads saw of them.
+#[test]
+fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
+    let list = |elements: &[u64]| sketch(&elements.iter().copied().collect());
+    let refused = |change: fn(u64) -> What, reads: [(u64, u64, What); 2]| {
+        let writes =
+            [3, 4].map(|element| record(FRIENDS, Span::new(10, 90).unwrap(), 1, change(element)));
+        let reads = reads
+            .map(|(start, end, what)| record(FRIENDS, Span::new(start, end).unwrap(), 2, what));
+        let report = report(&[&writes[..], &reads[..]].concat());
+        assert_eq!(report.unpredictable(), 0, "{report:?}");
+        assert_eq!(report.level(Level::Atomic).judged, 2);
+        // At this level each counts once, at those below none.
+        let refused = report.level(Level::Atomic).refused;
+        assert_eq!(report.refused_up_to(Level::Atomic), refused);
+        assert_eq!(report.refused_up_to(Level::Snapshot), 0);
+        refused
+    };
+    let put = |element| What::PutElement(element);
+    let add = |_| What::AddCount(1);
+    // A list with the one alone, and one with the other alone, whichever was read first, or both at once.
+    for second in [(30, 60), (20, 50), (60, 70), (11, 15)] {
+        let (start, end) = second;
+        let apart = [(20, 50, list(&[1, 2, 3])), (start, end, list(&[1, 2, 4]))];
+        assert_eq!(refused(put, apart), 1, "{second:?}");
+        let together = [(20, 50, list(&[1, 2, 3])), (start, end, list(&[1, 2, 3]))];
+        assert_eq!(refused(put, together), 0, "{second:?}");
+    }
+    for change in [put as fn(u64) -> What, add] {
+        let number = |first, second| {
+            let (first, second) = (What::ReadCount(first), What::ReadCount(second));
+            refused(change, [(20, 25, first), (30, 35, second)])
+        };
+        // Up to all of it, and then less; one of the two, and then none.
+        assert_eq!((number(4, 3), number(4, 2), number(3, 2)), (1, 1, 1));
+        for rising in [(2, 2), (2, 3), (3, 3), (3, 4), (2, 4), (4, 4)] {
+            assert_eq!(number(rising.0, rising.1), 0, "{rising:?}");
+        }
+        // Reads at once may show either first.
+        let at_once = [(20, 35, What::ReadCount(4)), (30, 40, What::ReadCount(3))];
+        assert_eq!(refused(change, at_once), 0);
+    }
+}
+
+#[test]
+fn a_read_is_counted_once_among_those_refused_up_to_a_level() {
+    let mut random = Random(34);
+    let mut some = 0;
+    for _ in 0..rounds(3_000, 30_000) {
+        let elements = random.one_in(2);
+        let writes: Vec<Record> = (0..1 + random.below(4))
+            .map(|_| {
+                let span = write_span(&mut random);
+                record(FRIENDS, span, 0, change(&mut random, elements))
+            })
+            .collect();
+        let reads: Vec<Record> = (0..1 + random.below(5))
+            .map(|_| {
+                let span = any_span(&mut random);
+                let members: BTreeSet<u64> = (1..5).filter(|_| random.one_in(2)).collect();
+                let what = match elements && random.one_in(2) {
+                    true => sketch(&members),
+                    false => What::ReadCount(random.below(5) as i64),
+                };
+                record(FRIENDS, span, 0, what)
+            })
+            .collect();
+        let report = report(&[&writes[..], &reads[..]].concat());
+        let up_to = Level::ALL.map(|level| report.refused_up_to(level));
+        assert!(up_to.is_sorted(), "{up_to:?}");
+        assert_eq!(
+            report.refused_up_to(Level::Snapshot),
+            report.unpredictable()
+        );
+        let back = report.level(Level::Atomic).refused;
+        assert_eq!(
+            report.refused_up_to(Level::Atomic),
+            report.unpredictable() + back,
+            "{report:?}"
+        );
+        assert!(up_to[4] <= reads.len() as u64, "{up_to:?}");
+        some += u64::from(back > 0);
+    }
+    assert!(some > 10, "{some}");
 }
