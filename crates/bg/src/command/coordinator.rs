@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use super::client;
+use super::ending::Ending;
+use super::folder::Folder;
 use super::interrupt::on_interrupt;
 use super::{rate, run};
 use crate::coordinate::Fleet;
@@ -18,13 +21,14 @@ Examples:
       rate --store larder --sla '95% < 100ms, 0.1% unpredictable, 60s' --report /tmp/rating
 
 A client with @SPEED gets members for so many times the work of one without. Options behind `run` and `rate` are those
-of `bg run` and `bg rate`; addresses of data stores and folders are those of the clients.";
+of `bg run` and `bg rate`; addresses of data stores are those of the clients. Files (--edges, --mix, --trace) are named as they are called below each client's --folder,
+and for --edges and --mix below the folder that this is started in, too. Clients that ask for a secret are told that of BG_SECRET.";
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// A client, and how fast it is beside the others; once for each
-    #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = client)]
+    #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = at)]
     clients: Vec<(String, f64)>,
     /// A client that gives no sign of life for so long ends the trial
     #[arg(long, default_value = "10s", value_parser = duration)]
@@ -61,6 +65,18 @@ impl Work {
             .map_err(|why| why.to_string())
     }
 
+    /// Of a client: the files that it names are those below a folder.
+    ///
+    /// # Errors
+    ///
+    /// One that is not.
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        match self {
+            Work::Run(arguments) => arguments.confine(folder),
+            Work::Rate(arguments) => arguments.confine(folder),
+        }
+    }
+
     /// All of a trial but its load, for all members.
     ///
     /// # Errors
@@ -82,7 +98,7 @@ impl Work {
     }
 }
 
-pub fn coordinator(arguments: Arguments) -> Result<(), String> {
+pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
     // The command's own words follow its name, which stands behind this command's options.
     let own = std::env::args().position(|word| word == "coordinator");
     let words: Vec<String> = std::env::args()
@@ -94,6 +110,7 @@ pub fn coordinator(arguments: Arguments) -> Result<(), String> {
     let fleet = |load, reload| {
         Fleet::new(arguments.clients.clone(), words, load, reload)
             .with_silence_max(arguments.patience)
+            .with_secret(client::secret())
     };
     let mut fleet = match &arguments.work {
         Work::Run(work) => fleet(work.load, false),
@@ -114,7 +131,7 @@ pub fn coordinator(arguments: Arguments) -> Result<(), String> {
     }
 }
 
-fn client(text: &str) -> Result<(String, f64), String> {
+fn at(text: &str) -> Result<(String, f64), String> {
     let (address, speed) = match text.split_once('@') {
         None => (text, 1.0),
         Some((address, speed)) => match speed.parse() {

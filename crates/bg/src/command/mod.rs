@@ -1,12 +1,17 @@
 //! The command line: what a user may say, and what they are told.
 //!
-//! One file a command; `options` has what several take, `interrupt` what Ctrl-C does, `table` what a trial's result looks like.
+//! One file a command; `options` has what several take, `interrupt` what Ctrl-C does, `ending` with which status they end, `table` what a trial's
+//! result looks like.
 
 mod client;
+mod compare;
 mod coordinator;
 mod deck;
+mod ending;
+mod folder;
 mod interrupt;
 mod load;
+mod memory;
 pub mod options;
 mod rate;
 mod run;
@@ -17,6 +22,7 @@ mod validate;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ending::Ending;
 
 use crate::mix;
 use crate::stores;
@@ -35,7 +41,11 @@ Examples:
   bg load --store postgres --at 'host=/run/postgresql user=me' --members 10000
   bg run --store postgres --threads 16 --mix high-write --duration 30s --json
   bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s' --report /tmp/rating
-  bg deck --store memory";
+  bg compare yesterday/rating.json today/rating.json
+  bg deck --store memory
+
+Status: 0 when all was done and kept; 1 when an agreement was missed, reads were unpredictable, or a comparison is worse;
+2 when it could not be done; 130 when it was interrupted before it knew. docs/guide/bg.md says more.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -53,6 +63,8 @@ enum Command {
     Client(client::Arguments),
     /// Judge the reads of a trace
     Validate(validate::Arguments),
+    /// Tell which of two reports is better, and whether noise could have made the difference
+    Compare(compare::Arguments),
     /// List the data stores that bg knows
     Stores,
     /// List the mixes that have names
@@ -61,32 +73,34 @@ enum Command {
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
+    let met = |()| Ending::Met;
     let done = match Arguments::parse().command {
-        Command::Load(arguments) => load::load(arguments),
+        Command::Load(arguments) => load::load(arguments).map(met),
         Command::Run(arguments) => run::run(&arguments),
         Command::Rate(arguments) => rate::rate(&arguments),
         Command::Coordinator(arguments) => coordinator::coordinator(*arguments),
-        Command::Client(arguments) => client::client(&arguments),
-        Command::Deck(arguments) => deck::deck(*arguments),
+        Command::Client(arguments) => client::client(&arguments).map(met),
+        Command::Deck(arguments) => deck::deck(*arguments).map(met),
         Command::Validate(arguments) => validate::validate(arguments),
+        Command::Compare(arguments) => compare::compare(&arguments),
         Command::Stores => {
             for known in stores::KNOWN {
                 println!("{:<20} {}", known.name, known.about);
             }
-            Ok(())
+            Ok(Ending::Met)
         }
         Command::Mixes => {
             for named in mix::NAMED {
                 println!("{:<26} {}", named.name, named.about);
             }
-            Ok(())
+            Ok(Ending::Met)
         }
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(ending) => ending.into(),
         Err(why) => {
             say::err(format_args!("bg: {why}"));
-            ExitCode::FAILURE
+            ExitCode::from(ending::NOT_DONE)
         }
     }
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::folder::{self, Folder};
+use super::memory;
 use crate::draw::{self, Distribution, Drawing};
 use crate::duration::duration;
 use crate::mix::{self, Mix};
@@ -14,6 +16,15 @@ use crate::population::{Friendships, Population, edges, zipfian};
 use crate::run::{Conduct, Setup, Tracing};
 use crate::store::Store;
 use crate::stores;
+
+/// What bg knows of a member whom nobody has acted for: the state, the draws, the posts.
+const MEMBER_BYTES: u64 = 200;
+
+/// More threads of the machine than any has processors.
+const WORKERS_MAX: usize = 1024;
+
+/// Connections of a worker: more are a mistake.
+const CONNECTIONS_MAX: usize = 10_000;
 
 /// Which data store.
 #[derive(Args, Clone, Debug)]
@@ -120,6 +131,14 @@ impl StoreOptions {
         if self.connections == Some(0) {
             return Err("--connections 0: there must be one at least".to_owned());
         }
+        if let Some(count) = self.connections.filter(|count| *count > CONNECTIONS_MAX) {
+            return Err(format!("--connections {count}: at most {CONNECTIONS_MAX}"));
+        }
+        if let Some(count) = self.workers.filter(|count| *count > WORKERS_MAX) {
+            return Err(format!(
+                "--workers {count}: at most {WORKERS_MAX}; each is a thread of this machine, and has as many emulated ones as are asked for"
+            ));
+        }
         let options = stores::Options {
             address: self.address.clone(),
             connections: self.connections,
@@ -135,11 +154,24 @@ impl StoreOptions {
 }
 
 impl PopulationOptions {
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        if let Some(edges) = &mut self.edges {
+            *edges = folder::confine(folder, "--edges", edges)?;
+        }
+        Ok(())
+    }
+
     /// # Errors
     ///
     /// Numbers that cannot be, by name.
     pub fn population(&self) -> Result<Arc<Population>, String> {
         let members = self.members.unwrap_or(10_000);
+        if self.friendships == Shape::Zipf {
+            // Each friendship of a graph is there twice, and once more while it is made.
+            let what = format!("--members {members} --friends {}", self.friends);
+            memory::check(members, &what, 16 * u64::from(self.friends).max(1))?;
+        }
         let (members, friendships) = match (&self.edges, self.friendships) {
             (Some(path), _) => {
                 let graph = edges::read(path)?;
@@ -163,11 +195,18 @@ impl PopulationOptions {
             seed: self.seed,
         };
         population.check().map_err(|why| why.to_string())?;
+        memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
         Ok(Arc::new(population))
     }
 }
 
 impl ConductOptions {
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.mix = folder::confine_mix(folder, &self.mix)?;
+        Ok(())
+    }
+
     pub fn conduct(&self) -> Conduct {
         Conduct {
             think: self.think,

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use super::deck::{DeckOption, Shown};
+use super::ending::Ending;
+use super::folder::Folder;
 use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, say};
@@ -98,6 +100,9 @@ pub struct SearchOptions {
     /// Trials of one load, at most, where noise could decide
     #[arg(long, default_value_t = 3)]
     trials: u32,
+    /// Have a confirmed rating after so long: the search ends early enough [default: when nothing is to be gained]
+    #[arg(long, value_parser = duration)]
+    within: Option<Duration>,
     /// Run each trial of the search to its end, also when it is clear that it misses the agreement
     #[arg(long)]
     full_trials: bool,
@@ -129,7 +134,7 @@ enum State {
     Keep,
 }
 
-pub fn rate(arguments: &Arguments) -> Result<(), String> {
+pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
     let setup = arguments.setup()?;
     let members = u64::from(setup.drawing.size());
     let plan = arguments.plan(members)?;
@@ -204,6 +209,12 @@ impl Arguments {
         Ok(setup)
     }
 
+    /// As [`Work::confine`](super::coordinator::Work::confine). The report is the coordinator's.
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.population.confine(folder)?;
+        self.conduct.confine(folder)
+    }
+
     /// For so many members.
     fn plan(&self, members: u64) -> Result<Plan, String> {
         self.search.plan(if self.conduct.shared_reads {
@@ -228,7 +239,12 @@ impl Arguments {
     /// # Errors
     ///
     /// As [`SearchOptions::rate`].
-    pub fn rate_with(&self, fleet: &mut Fleet, setup: &Setup, clients: &str) -> Result<(), String> {
+    pub fn rate_with(
+        &self,
+        fleet: &mut Fleet,
+        setup: &Setup,
+        clients: &str,
+    ) -> Result<Ending, String> {
         let live = fleet.live().clone();
         let shown = self.show(setup, &live)?;
         if let Some(shown) = &shown {
@@ -320,6 +336,16 @@ impl SearchOptions {
         if self.trial.is_zero() {
             return Err("--trial 0: nothing would be measured".to_owned());
         }
+        let least = 2 * self.warmup + self.trial + self.sla.duration;
+        if let Some(within) = self.within
+            && within < least
+        {
+            return Err(format!(
+                "--within {} s: one trial of the search and one that confirms take {} s already (--trial, --warmup, and the time in the agreement)",
+                within.as_secs_f64(),
+                least.as_secs_f64()
+            ));
+        }
         if self.trials == 0 {
             return Err("--trials 0: there must be one at least".to_owned());
         }
@@ -342,6 +368,7 @@ impl SearchOptions {
             tolerance: self.tolerance / 100.0,
             trials_max: self.trials,
             full_trials: self.full_trials,
+            within: self.within,
         })
     }
 
@@ -357,7 +384,7 @@ impl SearchOptions {
         shown: Option<&Shown>,
         store: &str,
         settings: Vec<(String, String)>,
-    ) -> Result<(), String> {
+    ) -> Result<Ending, String> {
         say::err(format_args!("{}", words::header(plan)));
         let mut number = 0;
         let mut progress = |experiment: &Experiment| {
@@ -399,7 +426,8 @@ impl SearchOptions {
         }
         match rating.end {
             End::Failed(why) => Err(why),
-            _ => Ok(()),
+            End::Interrupted => Ok(Ending::Interrupted),
+            End::Rated => Ok(Ending::of(report.load > 0)),
         }
     }
 }

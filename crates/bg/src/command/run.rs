@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::deck::{DeckOption, Shown};
+use super::ending::{Allowed, Ending};
+use super::folder::{self, Folder};
 use super::interrupt::on_interrupt;
 use super::options::{ConductOptions, PopulationOptions, StoreOptions};
 use super::{load, say, table};
@@ -60,6 +62,8 @@ pub struct Arguments {
     #[arg(long)]
     pub(super) load: bool,
     #[command(flatten)]
+    allowed: Allowed,
+    #[command(flatten)]
     deck: DeckOption,
     /// Print the result as JSON
     #[arg(long)]
@@ -69,7 +73,7 @@ pub struct Arguments {
     quiet: bool,
 }
 
-pub fn run(arguments: &Arguments) -> Result<(), String> {
+pub fn run(arguments: &Arguments) -> Result<Ending, String> {
     let setup = arguments.setup()?;
     let mut process = Process::new(setup)?;
     process.check(&arguments.trial())?;
@@ -108,6 +112,16 @@ impl Arguments {
         Ok(setup)
     }
 
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.population.confine(folder)?;
+        self.conduct.confine(folder)?;
+        if let Some(trace) = &mut self.trace {
+            *trace = folder::confine(folder, "--trace", trace)?;
+        }
+        Ok(())
+    }
+
     fn trial(&self) -> Trial {
         Trial {
             load: match self.rate {
@@ -129,7 +143,7 @@ impl Arguments {
     /// # Errors
     ///
     /// Why it has no result.
-    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<(), String> {
+    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<Ending, String> {
         let shown = self.show(setup, fleet.live())?;
         let measured = self.watch(fleet, shown.as_ref())?;
         let failures = fleet.live().seen(|seen| seen.failures.clone());
@@ -175,13 +189,17 @@ impl Arguments {
         measured: &Measured,
         failures: &[(String, u64)],
         injected: &[(impl Display, u64)],
-    ) -> Result<(), String> {
+    ) -> Result<Ending, String> {
+        let ending = Ending::of(self.allowed.trial(measured, self.sla.as_ref()));
         if self.json {
             let text = serde_json::to_string(measured).map_err(|why| why.to_string())?;
-            println!("{text}");
-            return Ok(());
+            say::out(format_args!("{text}"));
+            return Ok(ending);
         }
         print!("{}", table::result(measured));
+        if self.rate.is_none() {
+            println!("{}", table::CLOSED_LOOP);
+        }
         for clause in self
             .sla
             .iter()
@@ -195,6 +213,6 @@ impl Arguments {
         for (class, count) in injected {
             println!("{count} injected: {class}");
         }
-        Ok(())
+        Ok(ending)
     }
 }

@@ -47,6 +47,10 @@ pub fn short(measured: &Measured) -> String {
     out
 }
 
+/// What latencies of a closed loop leave out.
+pub const CLOSED_LOOP: &str = "closed loop: a thread that waits for a slow answer asks nothing meanwhile, so that those who would have come then are in no \
+figure above (coordinated omission); --rate measures them, too";
+
 /// A row for each action that was drawn, and what all of them come to.
 pub fn result(measured: &Measured) -> String {
     let mut out = String::new();
@@ -98,6 +102,9 @@ pub fn result(measured: &Measured) -> String {
             effort.busiest_worker * 100.0
         );
     }
+    for warning in [measured.short_of(), measured.disturbed()].iter().flatten() {
+        let _ = writeln!(out, "warning: {warning}");
+    }
     if let Some(reads) = &measured.reads {
         out += &judged(reads);
     }
@@ -121,7 +128,11 @@ pub fn judged(judged: &Judged) -> String {
         .filter_map(|(level, refused)| Some(format!("{} {}", level.name(), refused?)))
         .collect();
     if !levels.is_empty() {
-        let _ = writeln!(out, "refused by level: {}", levels.join(", "));
+        let _ = writeln!(
+            out,
+            "not as a level or one below it wants: {}",
+            levels.join(", ")
+        );
     }
     for witness in &judged.witnesses {
         let _ = writeln!(out, "  {witness}");

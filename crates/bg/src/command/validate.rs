@@ -9,6 +9,7 @@ use larder_validate::bg_text::{Kind as TextKind, Loaded};
 use larder_validate::report::Report;
 use larder_validate::trace::Options;
 
+use super::ending::{Allowed, Ending};
 use super::interrupt::leave_on_interrupt;
 use crate::item::Kind;
 use crate::judge;
@@ -37,6 +38,8 @@ pub struct Arguments {
     /// Folder with room for a trace split [default: the trace's]
     #[arg(long)]
     scratch: Option<PathBuf>,
+    #[command(flatten)]
+    allowed: Allowed,
     /// Print the verdict as JSON
     #[arg(long)]
     json: bool,
@@ -50,7 +53,7 @@ enum Format {
     BgText,
 }
 
-pub fn validate(arguments: Arguments) -> Result<(), String> {
+pub fn validate(arguments: Arguments) -> Result<Ending, String> {
     let cores = available_parallelism().map_or(1, |count| count.get());
     leave_on_interrupt()?;
     let scratch = arguments.scratch.as_ref().unwrap_or(&arguments.dir);
@@ -68,13 +71,13 @@ pub fn validate(arguments: Arguments) -> Result<(), String> {
                     known.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
                 },
             };
-            show(&report, &labels, arguments.json)
+            show(&report, &labels, &arguments)
         }
         Format::BgText => validate_text(&arguments, cores, &bound),
     }
 }
 
-fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<(), String> {
+fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<Ending, String> {
     let mut loaded = Loaded::default();
     for (kind, count) in &arguments.initial {
         match kind {
@@ -97,26 +100,30 @@ fn validate_text(arguments: &Arguments, cores: usize, bound: &Bound) -> Result<(
             kind.map_or(format!("kind {number}"), |kind| kind.name().to_owned())
         },
     };
-    show(&report, &labels, arguments.json)?;
+    let ending = show(&report, &labels, arguments)?;
     let (without_value, of_graph) = logs.left_out();
     if without_value + of_graph > 0 {
         eprintln!(
             "left out: {without_value} reads logged without a value, {of_graph} reads of the graph"
         );
     }
-    Ok(())
+    Ok(ending)
 }
 
-fn show(report: &Report, labels: &Labels<'_>, json: bool) -> Result<(), String> {
-    let text = match json {
+fn show(report: &Report, labels: &Labels<'_>, arguments: &Arguments) -> Result<Ending, String> {
+    let text = match arguments.json {
         true => format!("{}\n", print::json(report, labels)),
         false => print::words(report, labels),
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
         // Whoever read has read enough: `bg validate DIR | head`.
-        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(|why| format!("cannot print: {why}")),
+        Err(why) if why.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written.map_err(|why| format!("cannot print: {why}"))?,
     }
+    let (total, end) = (&report.total, &report.end_state);
+    let bad = total.unpredictable() + end.unpredictable();
+    let allowed = arguments.allowed.of(bad, total.reads + end.reads);
+    Ok(Ending::of(allowed))
 }
 
 fn initial(text: &str) -> Result<(TextKind, i32), String> {

@@ -1,4 +1,4 @@
-//! The client's side: does what one coordinator at a time asks.
+//! The client's side: does what one coordinator at a time asks, whom `door` lets in.
 //!
 //! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`reins`); another gives a
 //! sign of life each second.
@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use super::door::Door;
 use super::protocol::{self, Done, Load as Part, Order, PROTOCOL, Prepare, Second, Tell};
 use super::reins::Reins;
 use crate::load;
@@ -62,33 +63,34 @@ impl Leave {
     }
 }
 
-/// Serves coordinators, one after the other, until told to leave. `prepare` makes ready what is asked for, loading excepted; `tell` hears what
-/// happens.
-///
-/// # Errors
-///
-/// A listener that accepts no more.
+/// Serves coordinators whom the door lets in, one after the other, until told to leave. `prepare` makes ready what is asked for, loading excepted;
+/// `tell` hears what happens.
 pub fn serve(
     listener: &TcpListener,
+    door: &Door,
     leave: &Leave,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
-) -> io::Result<()> {
-    loop {
-        let (stream, from) = listener.accept()?;
-        if leave.is_wished() {
-            return Ok(());
+) {
+    let (sender, visitors) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || door.keep(listener, &|| leave.is_wished(), &sender));
+        for visitor in visitors {
+            if leave.is_wished() {
+                break;
+            }
+            tell(&format!("coordinator {}", visitor.from));
+            match attend(visitor.stream, leave, prepare, tell) {
+                Ok(()) => tell("the coordinator has gone"),
+                Err(why) => tell(&format!("the coordinator was lost: {why}")),
+            }
+            *leave.visit() = None;
+            door.leave();
+            if leave.is_wished() {
+                break;
+            }
         }
-        tell(&format!("coordinator {from}"));
-        match attend(stream, leave, prepare, tell) {
-            Ok(()) => tell("the coordinator has gone"),
-            Err(why) => tell(&format!("the coordinator was lost: {why}")),
-        }
-        *leave.visit() = None;
-        if leave.is_wished() {
-            return Ok(());
-        }
-    }
+    });
 }
 
 fn attend(
@@ -97,7 +99,6 @@ fn attend(
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) -> io::Result<()> {
-    stream.set_nodelay(true)?;
     let reins = Arc::new(Reins::default());
     *leave.visit() = Some((stream.try_clone()?, reins.clone()));
     let reader = BufReader::new(stream.try_clone()?);
@@ -158,7 +159,7 @@ fn read(mut reader: BufReader<TcpStream>, reins: Arc<Reins>) -> Receiver<io::Res
     // Ends with the connection, at the latest when the coordinator closes it.
     thread::spawn(move || {
         loop {
-            let order = protocol::read::<Order>(&mut reader);
+            let order = protocol::read_order(&mut reader);
             match &order {
                 Ok(Order::Go) => reins.go(),
                 Ok(Order::Threads(threads)) => reins.set_threads(*threads),

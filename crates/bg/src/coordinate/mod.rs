@@ -16,7 +16,7 @@
 //! ```
 //!
 //! Members are shared out (D-Zipfian fragments), so clients never act for the same member, write no item in common, and need not
-//! talk to each other: each judges its own trace. `protocol` has the messages, `client` the one side; the other is this file, with
+//! talk to each other: each judges its own trace. `protocol` has the messages, `door` whom a client lets in, `client` the one side; the other is this file, with
 //! `hear` for all clients at once and `trial` for one trial.
 //!
 //! Invariants:
@@ -33,10 +33,12 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::mark;
 use crate::measure::{Enough, Laboratory, Load, Measured, Trial};
 use crate::run::live::{Live, Tell as OnSecond, Watchable};
 
 pub mod client;
+pub mod door;
 mod hear;
 pub mod protocol;
 mod reins;
@@ -62,6 +64,10 @@ pub struct Fleet {
     /// Whether it is before every one.
     reload: bool,
     silence_max: Duration,
+    /// By which name the data store knows all of them.
+    run: String,
+    /// What clients ask for before they do anything.
+    secret: Option<String>,
     /// Empty before the first trial and after a failure.
     clients: Vec<Connection>,
     live: Arc<Live>,
@@ -89,6 +95,8 @@ impl Fleet {
             load,
             reload,
             silence_max: SILENCE_MAX,
+            run: mark::unique(),
+            secret: None,
             clients: Vec::new(),
             live: Arc::new(Live::new()),
             on_second: None,
@@ -102,6 +110,12 @@ impl Fleet {
         self
     }
 
+    /// Says this to clients that ask for it.
+    pub fn with_secret(mut self, secret: Option<String>) -> Fleet {
+        self.secret = secret;
+        self
+    }
+
     /// Connects, and has every client ready.
     ///
     /// # Errors
@@ -110,7 +124,8 @@ impl Fleet {
     pub fn prepare(&mut self) -> Result<(), String> {
         if self.clients.is_empty() {
             for address in &self.addresses {
-                let stream = connect(address).map_err(|why| format!("client {address}: {why}"))?;
+                let stream = connect(address, self.secret.clone())
+                    .map_err(|why| format!("client {address}: {why}"))?;
                 self.clients.push(Connection {
                     address: address.clone(),
                     stream,
@@ -128,6 +143,7 @@ impl Fleet {
                     fragment,
                     speeds: self.speeds.clone(),
                     load: self.load && fragment == 0,
+                    run: self.run.clone(),
                 })
             })
             .collect();
@@ -267,22 +283,26 @@ fn share(load: Load, masses: &[f64]) -> Vec<Option<Part>> {
     }
 }
 
-fn connect(address: &str) -> Result<TcpStream, String> {
+fn connect(address: &str, secret: Option<String>) -> Result<TcpStream, String> {
     let mut last = "no such address".to_owned();
     let addresses = address.to_socket_addrs().map_err(|why| why.to_string())?;
     for address in addresses {
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
-            Ok(stream) => return greet(stream).map_err(|why| why.to_string()),
+            Ok(stream) => return greet(stream, secret).map_err(|why| why.to_string()),
             Err(why) => last = format!("{why}; does bg client listen there?"),
         }
     }
     Err(last)
 }
 
-fn greet(mut stream: TcpStream) -> io::Result<TcpStream> {
+fn greet(mut stream: TcpStream, secret: Option<String>) -> io::Result<TcpStream> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(CONNECT_MAX))?;
-    protocol::write(&mut stream, &Order::Hello { protocol: PROTOCOL })?;
+    let hello = Order::Hello {
+        protocol: PROTOCOL,
+        secret,
+    };
+    protocol::write(&mut stream, &hello)?;
     match protocol::read::<Tell>(&mut BufReader::with_capacity(1, &stream))? {
         Tell::Hello { protocol: PROTOCOL } => Ok(stream),
         Tell::Hello { protocol } => Err(io::Error::other(format!(

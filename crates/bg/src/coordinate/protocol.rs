@@ -2,8 +2,8 @@
 //!
 //! | from the coordinator | |
 //! |---|---|
-//! | `{"hello":{"protocol":2}}` | first of all |
-//! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true}}` | take this part of the members, who are as loaded; load the data store |
+//! | `{"hello":{"protocol":3,"secret":"..."}}` | first of all; the secret only where there is one |
+//! | `{"prepare":{"words":["rate","--store","memory"],"fragment":0,"speeds":[1.0,1.0],"load":true,"run":"18a-1"}}` | take this part of the members, who are as loaded; load the data store |
 //! | `{"trial":{"load":{"threads":8},"warmup_seconds":1.0,"seconds":3.0}}` | get ready to run this; `{"rate":500.0}` for an open loop |
 //! | `"go"` | all are ready: begin |
 //! | `{"threads":5}` | while a closed loop runs: so many emulated threads from now on |
@@ -11,7 +11,7 @@
 //!
 //! | from the client | |
 //! |---|---|
-//! | `{"hello":{"protocol":2}}` | the answer to hello |
+//! | `{"hello":{"protocol":3}}` | the answer to hello |
 //! | `"alive"` | each second while it works |
 //! | `{"prepared":{"mass":0.5,"members":471}}` | the answer to prepare: its part of all draws, and how many members are its |
 //! | `"ready"` | the answer to trial: connected, and waiting for go |
@@ -19,8 +19,8 @@
 //! | `{"done":{...}}` | the trial is over: a [`Done`] |
 //! | `{"failed":{"why":"..."}}` | the answer to anything that could not be done |
 //!
-//! Closing the connection ends what the client is doing for this coordinator. Nobody is asked who they are: a client belongs on a network where all
-//! may use it.
+//! Closing the connection ends what the client is doing for this coordinator. The secret goes over the network as it is: it keeps out who does not
+//! know it, not who can listen.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -30,7 +30,10 @@ use serde::{Deserialize, Serialize};
 use crate::measure::{Judged, Measured};
 
 /// Raised when a message changes its meaning.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
+
+/// Bytes of an order: the words of a command, and a speed for each client.
+const ORDER_MAX: u64 = 1 << 20;
 
 /// Bytes of a line; a result of many seconds has a megabyte.
 const LINE_MAX: u64 = 64 << 20;
@@ -38,7 +41,11 @@ const LINE_MAX: u64 = 64 << 20;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    Hello { protocol: u32 },
+    Hello {
+        protocol: u32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        secret: Option<String>,
+    },
     Prepare(Prepare),
     Trial(Trial),
     Go,
@@ -54,6 +61,8 @@ pub struct Prepare {
     pub fragment: usize,
     pub speeds: Vec<f64>,
     pub load: bool,
+    /// By which name the data store knows all clients of this coordinator.
+    pub run: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -137,14 +146,27 @@ pub fn write(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     to.write_all(&line)
 }
 
+/// The next message of somebody who may say no more than a few options.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_order(from: &mut impl BufRead) -> io::Result<Order> {
+    read_within(from, ORDER_MAX)
+}
+
 /// The next message.
 ///
 /// # Errors
 ///
 /// Those of the connection, its end, and a line that is no message.
 pub fn read<T: DeserializeOwned>(from: &mut impl BufRead) -> io::Result<T> {
+    read_within(from, LINE_MAX)
+}
+
+fn read_within<T: DeserializeOwned>(from: &mut impl BufRead, most: u64) -> io::Result<T> {
     let mut line = Vec::new();
-    from.take(LINE_MAX).read_until(b'\n', &mut line)?;
+    from.take(most).read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Err(io::Error::new(
             io::ErrorKind::UnexpectedEof,

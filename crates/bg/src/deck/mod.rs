@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `board` holds what is shown and what was asked for; `view` says what that is as JSON; `watched` and `live` connect it with trials and the process that runs them; `routes` is the
-//! small API, with its guard against pages of other sites; `page.html` is the page, which uses that API alone. This file serves it.
+//! small API, with its guard against pages of other sites; `serve` bounds connections and their time; `page.html` is the page, which uses that API alone.
 //!
 //! Invariants:
 //!
@@ -26,10 +26,12 @@ mod board;
 mod guard;
 mod live;
 mod routes;
+mod serve;
 mod view;
 mod watched;
 
 pub use board::{Board, Controls, Order, Second};
+pub use serve::Limits;
 pub use view::{About, Phase};
 pub use watched::Watched;
 
@@ -57,6 +59,15 @@ impl Deck {
     ///
     /// An address that is none, or is taken.
     pub fn open(addr: &str, board: Arc<Board>) -> Result<Deck, String> {
+        Deck::open_within(Limits::default(), addr, board)
+    }
+
+    /// With limits of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Deck::open`].
+    pub fn open_within(limits: Limits, addr: &str, board: Arc<Board>) -> Result<Deck, String> {
         let addr = address(addr)?;
         let failed = |why: std::io::Error| format!("--deck {addr}: {why}");
         let listener = TcpListener::bind(addr).map_err(failed)?;
@@ -75,20 +86,7 @@ impl Deck {
                     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else {
                         return;
                     };
-                    let (closing, mut closed) = tokio::sync::watch::channel(false);
-                    let serving =
-                        axum::serve(listener, router).with_graceful_shutdown(async move {
-                            // Closed either way when the deck is dropped.
-                            let _ = stopped.await;
-                            closing.send_replace(true);
-                        });
-                    tokio::select! {
-                        _ = serving.into_future() => {}
-                        () = async {
-                            let _ = closed.wait_for(|closed| *closed).await;
-                            tokio::time::sleep(GRACE).await;
-                        } => {}
-                    }
+                    serve::serve(listener, router, limits, stopped, GRACE).await;
                 });
             })
             .map_err(failed)?;

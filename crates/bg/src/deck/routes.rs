@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
@@ -42,6 +43,8 @@ pub enum Failure {
     /// Not now, or not with this command.
     Conflict(String),
     Forbidden(String),
+    /// The body did not come in time.
+    Late(Duration),
     NoPath,
     NoMethod,
 }
@@ -52,6 +55,11 @@ impl IntoResponse for Failure {
         let (status, code, message) = match self {
             Failure::Bad(why) => (StatusCode::BAD_REQUEST, "BAD_REQUEST", why),
             Failure::Conflict(why) => (StatusCode::CONFLICT, "CONFLICT", why),
+            Failure::Late(silence) => {
+                let seconds = silence.as_secs_f64();
+                let message = format!("the request's body did not come within {seconds} s");
+                (StatusCode::REQUEST_TIMEOUT, "BAD_REQUEST", message)
+            }
             Failure::Forbidden(why) => (StatusCode::FORBIDDEN, "FORBIDDEN", why),
             Failure::NoPath => {
                 let message = format!("no such path; {known}");

@@ -40,6 +40,7 @@ fn a_run_prints_a_table_and_its_trace_is_judged_again() {
         "of the draws went to the most popular 20 %",
         "unpredictable 0 (0.0000 %)",
         "processors",
+        "coordinated omission",
     ] {
         assert!(out.contains(expected), "{out}");
     }
@@ -73,7 +74,7 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
         let output = bg(arguments).output().unwrap();
         let (_, err) = said(&output);
         assert!(
-            !output.status.success() && err.contains(expected),
+            output.status.code() == Some(2) && err.contains(expected),
             "{arguments:?}: {err}"
         );
     };
@@ -156,6 +157,96 @@ fn impossible_parameters_are_refused_by_name_with_a_failing_status() {
     );
     check(&["load", "--store", "memory"], "gone with this process");
     check(&["validate", "/nosuch"], "/nosuch is no trace");
+}
+
+/// A job that gates on a run, on a rating or on a comparison goes by the status alone.
+#[test]
+fn the_status_says_whether_all_was_kept() {
+    let status = |arguments: &[&str]| {
+        let output = bg(arguments).args(SMALL).output().unwrap();
+        (output.status.code().unwrap(), said(&output))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let trace = trace.to_str().unwrap();
+    let run = ["run", "--store", "memory", "--duration", "100ms", "--quiet"];
+    let faulty = [
+        "run",
+        "--store",
+        "faulty:memory",
+        "--set",
+        "phantom=0.5",
+        "--mix",
+        "comments",
+        "--duration",
+        "200ms",
+        "--quiet",
+    ];
+    let with = |some: &[&'static str], more: &[&'static str]| [some, more].concat();
+    let check = |arguments: &[&str], expected: i32| {
+        let (code, told) = status(arguments);
+        assert_eq!(code, expected, "{arguments:?}: {told:?}");
+    };
+    check(&run, 0);
+    check(&with(&run, &["--sla", "95% < 10s, 0% unpredictable"]), 0);
+    check(&with(&run, &["--sla", "95% < 1ns"]), 1);
+    check(&with(&run, &["--sla", "95% < 10s", "--threads", "0"]), 2);
+    check(&with(&faulty, &["--online"]), 1);
+    check(&with(&faulty, &["--online", "--allow", "100"]), 0);
+    check(
+        &with(&faulty, &["--sla", "95% < 10s, 100% unpredictable"]),
+        0,
+    );
+    check(
+        &with(
+            &faulty,
+            &["--sla", "95% < 10s, 1% unpredictable", "--allow", "100"],
+        ),
+        1,
+    );
+    let traced: Vec<&str> = [&faulty[..], &["--trace", trace]].concat();
+    check(&traced, 1);
+    let judged = |more: &[&str]| bg(&["validate", trace]).args(more).output().unwrap().status;
+    assert_eq!(judged(&[]).code(), Some(1));
+    assert_eq!(judged(&["--allow", "100%"]).code(), Some(0));
+    assert_eq!(judged(&["--allow", "101"]).code(), Some(2));
+    let rate = [
+        "rate", "--store", "memory", "--most", "1", "--trial", "50ms", "--warmup", "0s",
+    ];
+    check(&with(&rate, &["--sla", "95% < 10s, 100ms"]), 0);
+    check(&with(&rate, &["--sla", "95% < 1ns, 100ms"]), 1);
+}
+
+#[test]
+fn two_reports_are_compared_with_what_noise_could_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (fast, slow) = (file("fast.json"), file("slow.json"));
+    for (name, delay) in [(&fast, "delay=0ms"), (&slow, "delay=20ms")] {
+        let mut run = bg(&["run", "--store", "faulty:memory", "--set", delay, "--json"]);
+        run.args(["--duration", "300ms", "--between", "1ms", "--quiet"]);
+        let output = run.args(SMALL).output().unwrap();
+        std::fs::write(name, &output.stdout).unwrap();
+    }
+    let compared = |one: &str, other: &str| {
+        let output = bg(&["compare", one, other]).output().unwrap();
+        let (out, err) = said(&output);
+        (output.status.code().unwrap(), out + &err)
+    };
+    let (code, told) = compared(&fast, &slow);
+    assert!(code == 1 && told.contains("B is worse than A"), "{told}");
+    let (code, told) = compared(&slow, &fast);
+    assert!(code == 0 && told.contains("B is better than A"), "{told}");
+    let (code, told) = compared(&fast, &fast);
+    assert!(code == 0 && told.contains("B is as A"), "{told}");
+    let (code, told) = compared(&fast, &file("nosuch"));
+    assert!(code == 2 && told.contains("nosuch"), "{told}");
+    std::fs::write(file("other.json"), "{}").unwrap();
+    let (code, told) = compared(&fast, &file("other.json"));
+    assert!(
+        code == 2 && told.contains("it is neither rating.json nor"),
+        "{told}"
+    );
 }
 
 /// Starts a long run and waits until it has told of a second.

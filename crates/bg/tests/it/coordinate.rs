@@ -17,15 +17,28 @@ struct Client {
     told: Lines<BufReader<ChildStderr>>,
     /// Where its traces are.
     scratch: tempfile::TempDir,
+    /// What its coordinator may name.
+    folder: tempfile::TempDir,
     // Held, so that the client can go on printing.
     _printed: BufReader<ChildStdout>,
 }
 
 impl Client {
     fn start() -> Client {
+        Client::start_with(None)
+    }
+
+    /// One that asks for a secret.
+    fn start_with(secret: Option<&str>) -> Client {
         let scratch = tempfile::tempdir().unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_bg"))
-            .args(["client", "--listen", "127.0.0.1:0"])
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
+        if let Some(secret) = secret {
+            command.env("BG_SECRET", secret);
+        }
+        let mut process = command
+            .args(["client", "--listen", "127.0.0.1:0", "--folder"])
+            .arg(folder.path())
             .env("TMPDIR", scratch.path())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -44,6 +57,7 @@ impl Client {
             process,
             address,
             scratch,
+            folder,
             _printed: printed,
         }
     }
@@ -232,12 +246,12 @@ fn trial(answers: &'static [&'static str]) -> String {
 
 #[test]
 fn clients_that_are_none_are_told_apart() {
-    const HELLO: &str = r#"{"hello":{"protocol":2}}"#;
+    const HELLO: &str = r#"{"hello":{"protocol":3}}"#;
     const PREPARED: &str = r#"{"prepared":{"mass":1.0,"members":9}}"#;
-    let other = trial(&[r#"{"hello":{"protocol":3}}"#]);
-    assert!(other.contains("protocol 3"), "{other}");
+    let other = trial(&[r#"{"hello":{"protocol":2}}"#]);
+    assert!(other.contains("protocol 2"), "{other}");
     let junk = trial(&["+PONG"]);
-    assert!(junk.contains("not a message of protocol 2"), "{junk}");
+    assert!(junk.contains("not a message of protocol 3"), "{junk}");
     assert_eq!(trial(&[HELLO, PREPARED]), "no sign of life for 0.2 s");
     let failed = trial(&[HELLO, r#"{"failed":{"why":"no such store"}}"#]);
     assert_eq!(failed, "no such store");
@@ -298,7 +312,7 @@ fn ready_and(then: &str) -> (Result<f64, String>, [Option<String>; 2]) {
     });
     let [mut one, mut other] = listeners.map(|listener| {
         let mut puppet = Puppet::accept(&listener);
-        puppet.answer("hello", r#"{"hello":{"protocol":2}}"#);
+        puppet.answer("hello", r#"{"hello":{"protocol":3}}"#);
         puppet
     });
     for puppet in [&mut one, &mut other] {
@@ -351,8 +365,6 @@ fn a_client_that_does_not_get_ready_says_why_and_nobody_begins() {
 fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is() {
     for signal in [Signal::INT, Signal::TERM] {
         let (mut one, mut other) = (Client::start(), Client::start());
-        let folder = tempfile::tempdir().unwrap();
-        let trace = folder.path().join("trace");
         let words = [
             "run",
             "--threads",
@@ -363,7 +375,7 @@ fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is
             "--online",
         ];
         let mut command = coordinator(&[&one, &other], &words);
-        command.args(["--between", "1ms", "--trace"]).arg(&trace);
+        command.args(["--between", "1ms", "--trace", "trace"]);
         let mut running = command.spawn().unwrap();
         // Lines of its seconds are on the error's side.
         let mut seconds = BufReader::new(running.stderr.take().unwrap()).lines();
@@ -375,8 +387,10 @@ fn an_interrupted_coordinator_ends_its_clients_at_once_and_reports_what_there_is
         assert!(json["seconds"].as_f64().unwrap() < 3000.0);
         assert!(json["reads"]["reads"].as_u64().unwrap() > 0, "{json}");
         assert_eq!(json["reads"]["unpredictable"], 0);
-        for client in [&mut one, &mut other] {
+        for (number, client) in [&mut one, &mut other].into_iter().enumerate() {
             client.wait_for("the coordinator has gone");
+            let trace = client.folder.path().join(format!("trace/client-{number}"));
+            assert!(trace.join("population.json").exists(), "{trace:?}");
         }
     }
 }
@@ -389,7 +403,7 @@ fn a_rating_by_clients_is_interrupted_with_a_report() {
     one.wait_for("trial: ");
     kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
     let output = running.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output));
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["end"], "interrupted");
 }
@@ -433,10 +447,7 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
         "0",
     ];
     let mut command = coordinator(&[&one, &other], &words);
-    let folder = tempfile::tempdir().unwrap();
-    command
-        .args(["--between", "1ms", "--trace"])
-        .arg(folder.path().join("trace"));
+    command.args(["--between", "1ms", "--trace", "trace"]);
     let mut running = command.spawn().unwrap();
     let mut told = BufReader::new(running.stderr.take().unwrap()).lines();
     let invitation = told
@@ -462,6 +473,126 @@ fn the_deck_shows_all_clients_together_and_its_buttons_reach_them() {
     let said = ask(&address, "POST /v1/stop", "{}");
     assert!(said.contains("200 OK"), "{said}");
     assert!(running.wait().unwrap().success());
+}
+
+const SHORT: [&str; 5] = ["run", "--threads", "1", "--duration", "50ms"];
+
+/// A port scanner, a stranger who says no hello, one who is slow: none of them keeps the coordinator waiting.
+#[test]
+fn silent_visitors_and_strangers_hold_no_place() {
+    let one = Client::start();
+    let silent = [(); 3].map(|()| TcpStream::connect(&one.address).unwrap());
+    let mut stranger = TcpStream::connect(&one.address).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut said = String::new();
+    // It is told what this is, and sent away.
+    let _ = stranger.read_to_string(&mut said);
+    assert!(said.contains("not a message of protocol"), "{said}");
+    let mut hasty = TcpStream::connect(&one.address).unwrap();
+    hasty.write_all(b"\"stop\"\n").unwrap();
+    let mut said = String::new();
+    let _ = hasty.read_to_string(&mut said);
+    assert!(
+        said.contains("the first word of a coordinator is hello"),
+        "{said}"
+    );
+    let output = coordinator(&[&one], &SHORT).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    drop(silent);
+}
+
+#[test]
+fn a_second_coordinator_is_told_that_there_is_one() {
+    let mut one = Client::start();
+    let words = ["run", "--threads", "2", "--duration", "1h"];
+    let mut running = coordinator(&[&one], &words).spawn().unwrap();
+    one.wait_for("trial: ");
+    let output = coordinator(&[&one], &SHORT).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("it acts for the coordinator at 127.0.0.1:"));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    one.wait_for("the coordinator has gone");
+    let output = coordinator(&[&one], &SHORT).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+#[test]
+fn a_client_with_a_secret_acts_for_those_who_know_it() {
+    let one = Client::start_with(Some("a long secret"));
+    for wrong in [None, Some(""), Some("a long"), Some("a long secrets")] {
+        let mut command = coordinator(&[&one], &SHORT);
+        if let Some(wrong) = wrong {
+            command.env("BG_SECRET", wrong);
+        }
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let told = text(&output);
+        assert!(
+            told.contains("the secret is not that of this client"),
+            "{told}"
+        );
+        assert!(!told.contains("a long secret"), "{told}");
+    }
+    let mut command = coordinator(&[&one], &SHORT);
+    let output = command.env("BG_SECRET", "a long secret").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    // Where others reach it, it starts with a secret or not at all.
+    let mut open = Command::new(env!("CARGO_BIN_EXE_bg"));
+    let output = open
+        .args(["client", "--listen", "0.0.0.0:0"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output).contains("set BG_SECRET"), "{}", text(&output));
+}
+
+/// What a coordinator sends as words is refused by the client itself, whoever the coordinator is.
+#[test]
+fn a_client_opens_no_file_outside_its_folder_and_refuses_what_does_not_fit() {
+    let one = Client::start();
+    let refused = |words: &[&str]| {
+        let mut stream = TcpStream::connect(&one.address).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let mut ask = |order: &serde_json::Value| {
+            stream.write_all(format!("{order}\n").as_bytes()).unwrap();
+            let answer = lines.find(|line| !line.as_ref().unwrap().contains("alive"));
+            answer.unwrap().unwrap()
+        };
+        let hello = ask(&serde_json::json!({"hello": {"protocol": 3}}));
+        assert!(hello.contains("hello"), "{hello}");
+        let all: Vec<&str> = [&["run", "--store", "memory"], words].concat();
+        let order = serde_json::json!({"words": all, "fragment": 0, "speeds": [1.0], "load": false, "run": "r"});
+        ask(&serde_json::json!({ "prepare": order }))
+    };
+    let secret = one.scratch.path().join("secret");
+    std::fs::write(&secret, "root:x:0:0").unwrap();
+    let path = secret.to_str().unwrap();
+    for words in [
+        ["--edges", path],
+        ["--edges", "../secret"],
+        ["--mix", path],
+        ["--trace", path],
+        ["--trace", "../new"],
+    ] {
+        let told = refused(&words);
+        assert!(
+            told.contains("must be a name below the client's --folder"),
+            "{told}"
+        );
+        assert!(!told.contains("root:x"), "{told}");
+    }
+    for (words, why) in [
+        (["--members", "4000000000"], "GiB are free"),
+        (["--workers", "1000000"], "--workers 1000000: at most"),
+    ] {
+        let told = refused(&words);
+        assert!(told.contains(why), "{told}");
+    }
+    // It lives on, and takes what is in its folder.
+    std::fs::write(one.folder.path().join("edges"), "0 1\n1 2\n2 0\n").unwrap();
+    let told = refused(&["--edges", "edges"]);
+    assert!(told.contains("prepared"), "{told}");
 }
 
 /// One request of HTTP, and all of its answer.

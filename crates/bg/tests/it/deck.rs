@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use larder_bg::action::Action;
-use larder_bg::deck::{About, Board, Controls, Deck, FAREWELL, Order, Second, Watched};
+use larder_bg::deck::{About, Board, Controls, Deck, FAREWELL, Limits, Order, Second, Watched};
 use larder_bg::measure::{Judged, Laboratory, Load, Measured, Trial};
 use serde_json::{Value, json};
 
@@ -417,4 +417,50 @@ fn an_address_that_is_taken_is_refused_by_name() {
     let why = again.err().expect("it is taken");
     assert!(why.starts_with(&format!("--deck {text}: ")), "{why}");
     assert!(open.deck.invitation().ends_with(&format!("http://{text}/")));
+}
+
+/// Who opens connections and does not finish what it says is cut off, and keeps nobody else from looking.
+#[test]
+fn half_sent_headers_and_bodies_are_given_up_and_hold_no_place() {
+    let board = Board::new(about("run"), None, Arc::new(Pressed::default()));
+    let limits = Limits {
+        connections: 2,
+        silence: Duration::from_millis(100),
+    };
+    let deck = Deck::open_within(limits, "0", Arc::new(board)).expect("opens");
+    let send = |text: &str| {
+        let mut stream = TcpStream::connect(deck.addr()).expect("connects");
+        stream.write_all(text.as_bytes()).expect("sent");
+        stream
+    };
+    let said = |mut stream: TcpStream| {
+        let mut said = String::new();
+        // A connection that is reset has said what it had to.
+        let _ = stream.read_to_string(&mut said);
+        said
+    };
+    let head = send("GET /v1/state HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+    let body = send(
+        "POST /v1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Connection: close\r\nContent-Length: 2\r\n\r\n{",
+    );
+    // Both places are taken until then.
+    let (head, body) = (said(head), said(body));
+    assert!(!head.contains("200 OK"), "{head}");
+    assert!(
+        body.contains("408") && body.contains("did not come"),
+        "{body}"
+    );
+    let mut one = send("GET /v1/state");
+    let third = [(); 3].map(|()| send("GET /v1/state HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    let refused = third
+        .map(said)
+        .iter()
+        .filter(|said| said.contains("503"))
+        .count();
+    assert!(refused > 0, "of four at once two find a place");
+    let mut rest = String::new();
+    let _ = one.read_to_string(&mut rest);
+    let (status, _) = get(deck.addr(), "/v1/state");
+    assert_eq!(status, 200);
 }

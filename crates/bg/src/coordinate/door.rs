@@ -1,0 +1,210 @@
+//! The client's door: who may be its coordinator, and how long one who says nothing is listened to.
+//!
+//! ```text
+//!   accept ──► greet (a thread, a few at once) ──hello, secret──► the one place ──► serve
+//!                 │ silent, or says too much                        │ taken
+//!                 └► closed                                         └► told by whom, closed
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. Nobody is served who has not said hello in this protocol, with the secret if there is one, within [`PATIENCE`].
+//! 2. One coordinator is served at a time; who comes meanwhile is told so, unless the other one goes within [`ENDS_WITHIN`].
+
+use std::io::{self, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt;
+
+use super::protocol::{self, Order, PROTOCOL, Tell};
+
+/// How long a visitor may take to say hello.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A coordinator that was lost, or that begins anew, may leave its place in so long.
+const ENDS_WITHIN: Duration = Duration::from_secs(4);
+
+/// Visitors who are listened to at once.
+const GREETED_MAX: usize = 16;
+
+/// Bytes of a hello.
+const HELLO_BYTES_MAX: usize = 4096;
+
+/// How long a coordinator may take to read what it is told.
+const HEARS_WITHIN: Duration = Duration::from_secs(30);
+
+/// When the system asks after a coordinator that has gone without a word, how often, and after how long.
+const ASKED_AFTER: Duration = Duration::from_secs(10);
+const ASKED_TIMES: u32 = 3;
+
+/// A coordinator who said hello.
+pub struct Visitor {
+    pub stream: TcpStream,
+    pub from: SocketAddr,
+}
+
+/// Shared by those who greet and whoever serves.
+#[derive(Clone)]
+pub struct Door(Arc<Inner>);
+
+struct Inner {
+    secret: Option<String>,
+    patience: Duration,
+    greeted: AtomicUsize,
+    /// Who is served.
+    place: Mutex<Option<SocketAddr>>,
+    left: Condvar,
+}
+
+impl Door {
+    pub fn new(secret: Option<String>, patience: Duration) -> Door {
+        Door(Arc::new(Inner {
+            secret,
+            patience,
+            greeted: AtomicUsize::new(0),
+            place: Mutex::new(None),
+            left: Condvar::new(),
+        }))
+    }
+
+    /// Accepts until told to stop, or until nobody serves; who is let in is given to `serve`.
+    pub fn keep(
+        &self,
+        listener: &TcpListener,
+        stopped: &dyn Fn() -> bool,
+        serve: &Sender<Visitor>,
+    ) {
+        loop {
+            let accepted = listener.accept();
+            if stopped() {
+                return;
+            }
+            let Ok((stream, from)) = accepted else {
+                // Out of descriptors: those who are there go on.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if self.0.greeted.fetch_add(1, Ordering::Relaxed) >= GREETED_MAX {
+                self.0.greeted.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            }
+            let (door, serve) = (self.clone(), serve.clone());
+            thread::spawn(move || {
+                if let Ok(Some(stream)) = door.greet(stream, from)
+                    && serve.send(Visitor { stream, from }).is_err()
+                {
+                    door.leave();
+                }
+                door.0.greeted.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    }
+
+    /// The one who was served has gone.
+    pub fn leave(&self) {
+        *self.place() = None;
+        self.0.left.notify_all();
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<SocketAddr>> {
+        self.0.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None for one who was sent away.
+    fn greet(&self, mut stream: TcpStream, from: SocketAddr) -> io::Result<Option<TcpStream>> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(HEARS_WITHIN))?;
+        let refused = match hello(&mut stream, self.0.patience) {
+            Err(why) if why.kind() == io::ErrorKind::InvalidData => Some(why.to_string()),
+            Err(why) => return Err(why),
+            Ok((protocol, _)) if protocol != PROTOCOL => Some(format!(
+                "it speaks protocol {PROTOCOL}, the coordinator {protocol}: take the same bg for all"
+            )),
+            Ok((_, said)) if !self.is_secret(said.as_deref()) => Some(
+                "the secret is not that of this client: set BG_SECRET to the same for all"
+                    .to_owned(),
+            ),
+            Ok(_) => {
+                let taken = self
+                    .0
+                    .left
+                    .wait_timeout_while(self.place(), ENDS_WITHIN, |place| place.is_some());
+                let (mut place, _) = taken.unwrap_or_else(PoisonError::into_inner);
+                match *place {
+                    Some(other) => Some(format!("it acts for the coordinator at {other} already")),
+                    None => {
+                        *place = Some(from);
+                        None
+                    }
+                }
+            }
+        };
+        if let Some(why) = refused {
+            protocol::write(&mut stream, &Tell::Failed { why })?;
+            return Ok(None);
+        }
+        let welcome = || {
+            stream.set_read_timeout(None)?;
+            watch(&stream)?;
+            protocol::write(&mut &stream, &Tell::Hello { protocol: PROTOCOL })
+        };
+        if let Err(why) = welcome() {
+            self.leave();
+            return Err(why);
+        }
+        Ok(Some(stream))
+    }
+
+    /// In time that does not depend on where the first wrong byte is.
+    fn is_secret(&self, said: Option<&str>) -> bool {
+        let Some(secret) = &self.0.secret else {
+            return true;
+        };
+        let said = said.unwrap_or_default();
+        let differ = secret.bytes().zip(said.bytes());
+        let differ = differ.fold(0, |differ, (one, other)| differ | (one ^ other));
+        differ == 0 && secret.len() == said.len()
+    }
+}
+
+/// The first line, byte by byte, so that nothing of what follows is taken.
+fn hello(stream: &mut TcpStream, patience: Duration) -> io::Result<(u32, Option<String>)> {
+    let began = Instant::now();
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        let left = patience.saturating_sub(began.elapsed());
+        if left.is_zero() || line.len() >= HELLO_BYTES_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        if stream.read(&mut byte)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        line.push(byte[0]);
+        if byte[0] == b'\n' {
+            break;
+        }
+    }
+    match protocol::read::<Order>(&mut &line[..])? {
+        Order::Hello { protocol, secret } => Ok((protocol, secret)),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the first word of a coordinator is hello",
+        )),
+    }
+}
+
+/// Has the system find out when the other side is gone without a word: a machine that lost its power or its network.
+fn watch(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, ASKED_AFTER)?;
+    sockopt::set_tcp_keepintvl(stream, ASKED_AFTER)?;
+    sockopt::set_tcp_keepcnt(stream, ASKED_TIMES)?;
+    Ok(())
+}
