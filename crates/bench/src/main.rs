@@ -14,6 +14,7 @@ mod karma;
 mod keys;
 mod large_work;
 mod load;
+mod lookups;
 mod net;
 mod process;
 mod report;
@@ -47,6 +48,8 @@ enum Bench {
     Server(server::ServerArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
+    /// Lookups in a version, in process: out of the map, and by position
+    Lookups(lookups::LookupsArgs),
     /// The ordered table alone, in process, beside BTreeMaps: puts, range reads, bytes a row
     Table(table::TableArgs),
     /// Timelines in process, by the join engine alone: CPU seconds, rows, bytes
@@ -69,6 +72,7 @@ fn main() -> ExitCode {
     let done = match Args::parse().bench {
         Bench::Server(args) => server::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
+        Bench::Lookups(args) => lookups::run(&args),
         Bench::Table(args) => table::run(&args),
         Bench::Twip(args) => twip::run(&args),
         Bench::Karma(args) => karma::run(&args),

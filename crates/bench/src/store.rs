@@ -15,7 +15,7 @@ pub fn redis_key(i: u64) -> String {
     format!("{NAME}:{}", key(i))
 }
 
-fn key(i: u64) -> u64 {
+pub fn key(i: u64) -> u64 {
     10_000_000 + i
 }
 
