@@ -4,7 +4,7 @@
 //! them are due than that, the rest are *late*, and go with the next operations; [`Engine::begin`] by itself is one.
 //!
 //! 1. No operation on a base row, and no read of base rows, sees one whose time has come: those it would see go first.
-//! 2. What is computed from a late row changes when the row goes.
+//! 2. What is computed from a late row changes when the row goes: a read of outputs waits until none is late.
 
 use std::ops::Bound;
 
@@ -75,6 +75,13 @@ impl Engine {
             }
         }
         self.budget = budget;
+    }
+
+    /// Lets all late rows go, however many.
+    pub(crate) fn expire_all(&mut self) {
+        while self.has_late_rows() {
+            self.expire_some();
+        }
     }
 
     /// Lets the late rows of a range of base rows go, at most so many. Says whether all have gone.

@@ -87,9 +87,8 @@ impl Engine {
             let Some((table, range)) = self.put_off.ranges.pop_front() else {
                 break;
             };
-            // A read of base rows waits for late ones to go.
-            let is_base = self.tables[table as usize].makers.is_empty();
-            if is_base && self.has_late_rows() {
+            // Late rows go first.
+            if self.has_late_rows() {
                 self.put_off.ranges.push_back((table, range));
                 continue;
             }

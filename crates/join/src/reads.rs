@@ -114,6 +114,13 @@ impl Engine {
         if lo >= hi {
             return Ok(Outcome::Done);
         }
+        if self.has_late_rows() && !self.tables[table as usize].makers.is_empty() {
+            if self.read_rows.is_some() {
+                self.put_off.add(table, KeyRange::new(lo, hi));
+                return Ok(Outcome::PutOff);
+            }
+            self.expire_all();
+        }
         if let Some(found) = self.at_once(table, lo, hi) {
             self.hand_out_at_once(&found, lo, hi, limits, each);
             return Ok(Outcome::Done);
@@ -170,7 +177,9 @@ impl Engine {
             if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
                 return Ok((state.rows.count(lo, hi), Outcome::Done));
             }
-            if let Some(found) = self.at_once(table, lo, hi) {
+            if !self.has_late_rows()
+                && let Some(found) = self.at_once(table, lo, hi)
+            {
                 let rows = &found.join_of(self).output.rows;
                 return Ok((rows.count(lo, hi), Outcome::Done));
             }

@@ -1,6 +1,6 @@
 //! Random operations over random definitions: the engine must answer as the model does, after every step.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use larder_join::grammar::Mode;
@@ -154,6 +154,8 @@ struct World {
     engine: Engine,
     model: Model,
     now: u64,
+    /// When base rows go.
+    expiries: BTreeMap<Vec<u8>, u64>,
     names: usize,
     log: Vec<String>,
     limited: bool,
@@ -199,6 +201,7 @@ impl World {
             engine,
             model: Model::default(),
             now: 1000,
+            expiries: BTreeMap::new(),
             names: 0,
             log: Vec::new(),
             limited,
@@ -245,7 +248,7 @@ impl World {
                 self.engine.step(budget);
             }
             78 => {
-                self.now += 100;
+                self.pass(100);
                 self.expire();
             }
             79..=84 if !self.held.is_empty() => self.read_more(),
@@ -293,6 +296,7 @@ impl World {
         self.engine
             .put(key.as_bytes(), value.as_bytes(), self.now)
             .unwrap();
+        self.expiries.remove(key.as_bytes());
         self.model.base.insert(key.into_bytes(), value.into_bytes());
     }
 
@@ -312,6 +316,7 @@ impl World {
             written.rows == 1,
             self.model.base.remove(key.as_bytes()).is_some()
         );
+        self.expiries.remove(key.as_bytes());
         if self.random.chance(40) {
             let value = self.value();
             self.log.push(format!("put {key} {value}"));
@@ -333,16 +338,38 @@ impl World {
         self.model
             .base
             .retain(|k, _| !(lo.as_bytes() <= k.as_slice() && k.as_slice() < hi.as_bytes()));
+        let base = &self.model.base;
+        self.expiries.retain(|key, _| base.contains_key(key));
+    }
+
+    /// Time passes, and rows go.
+    fn pass(&mut self, millis: u64) {
+        self.now += millis;
+        let (now, base) = (self.now, &mut self.model.base);
+        self.expiries.retain(|key, at| {
+            let stays = *at > now;
+            if !stays {
+                base.remove(key);
+            }
+            stays
+        });
     }
 
     fn expire(&mut self) {
-        let key = self.base_key();
-        self.log.push(format!("expire {key}"));
-        let had = self
-            .engine
-            .expire(key.as_bytes(), Some(self.now), self.now)
-            .unwrap();
-        assert_eq!(had, self.model.base.remove(key.as_bytes()).is_some());
+        // Several at a time may be more than go at once.
+        for _ in 0..1 + self.random.below(8) {
+            let (key, after) = (self.base_key(), 100 * self.random.below(3) as u64);
+            let at = self.now + after;
+            self.log
+                .push(format!("expire {key} at {at}, now {}", self.now));
+            let key = key.into_bytes();
+            let had = self.engine.expire(&key, Some(at), self.now).unwrap();
+            assert_eq!(had, self.model.base.contains_key(&key));
+            if had {
+                self.expiries.insert(key, at);
+            }
+            self.pass(0);
+        }
     }
 
     fn create(&mut self) {
@@ -461,7 +488,7 @@ impl World {
     fn is_answered(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
         // Snapshots may be old: let them expire.
         if self.reads_snapshot(table) {
-            self.now += 10_000;
+            self.pass(10_000);
         }
         self.log.push(format!("read {lo} {hi} {limits:?}"));
         let mut expected: Computed = self.model.table(table);

@@ -167,7 +167,7 @@ impl Session {
             Job::Room(_) => state.tables().room().await,
             Job::Wait(wait) => {
                 let tables = state.tables();
-                tables.supplied(&wait.lacking).await;
+                tables.supplied(&wait.lacking, None).await;
                 tables.resumed(None).await;
                 let snapshot = state.core.shared.catalog.load();
                 let next = wait.again(&mut self.state, &snapshot, false);

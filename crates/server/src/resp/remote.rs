@@ -507,7 +507,7 @@ impl Remote {
                     }
                 }
                 Job::Wait(wait) => {
-                    tables.supplied(&wait.lacking).await;
+                    tables.supplied(&wait.lacking, self.ticket).await;
                     tables.resumed(self.ticket).await;
                     self.note_moment();
                     let snapshot = self.state.core.shared.catalog.load();

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
+use super::expiring::Expiring;
 use super::source::News;
 use super::{Refusal, Tables};
 use crate::error::Error;
@@ -110,6 +111,7 @@ pub struct TablesHandle {
     /// Cores whose connections may still ask others.
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
+    pub(super) expiring: Expiring,
 }
 
 impl TablesHandle {
@@ -127,6 +129,7 @@ impl TablesHandle {
             follows,
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),
+            expiring: Expiring::new(cores),
         }
     }
 

@@ -18,6 +18,7 @@
 //! 4. A long answer that is still to be sent is of the moment when its command was executed: its
 //!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
+mod expiring;
 mod gate;
 mod handle;
 mod listen;
@@ -35,7 +36,6 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_join::{Engine, KeyRange, LogEntry};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
@@ -66,6 +66,8 @@ pub type Refusal = (Code, String);
 pub enum Lacking {
     /// Rows of other cores.
     Rows(Vec<(u16, KeyRange)>),
+    /// These cores have rows that had expired when the read came, and that outputs may still show.
+    Settled { cores: Vec<usize>, by: u64 },
     /// What it reads is computed by [`Tables::attend`], some rows at a time. It waits for this count to change.
     Time { ended: u64 },
 }
@@ -84,7 +86,6 @@ pub struct Tables {
     waiting: RefCell<Vec<Waker>>,
     /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
     refuses: RefCell<Option<Refusal>>,
-    now: Cell<u64>,
     /// What is written is part of this; see `parts`.
     part: Cell<Option<u64>>,
     /// Changes of a transaction that is being executed.
@@ -105,12 +106,7 @@ pub struct Tables {
 impl Tables {
     /// Milliseconds since 1970; never goes back.
     pub fn now(&self) -> u64 {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| since.as_millis() as u64);
-        let now = now.max(self.now.get());
-        self.now.set(now);
-        now
+        self.handle.expiring.now()
     }
 
     /// Reads. Rows whose time has come go first, so this may change tables too.
@@ -147,9 +143,10 @@ impl Tables {
     }
 
     /// Waits until the read may be tried again.
-    pub async fn supplied(&self, lacking: &Lacking) {
+    pub async fn supplied(&self, lacking: &Lacking, ticket: Option<u64>) {
         match lacking {
             Lacking::Rows(rows) => self.rows_supplied(rows).await,
+            Lacking::Settled { cores, by } => self.settled(cores, *by, ticket).await,
             Lacking::Time { ended } => {
                 poll_fn(|cx| {
                     if self.engine.borrow().ended_reads() != *ended {
@@ -211,6 +208,7 @@ impl Tables {
         {
             self.call();
         }
+        self.note_if_expiring(&changes, &self.engine.borrow());
         // A failure closes the gate for good: the client learns no answer.
         if !changes.is_empty() && self.append(&changes, gate).is_err() {
             gate.failed = true;
@@ -247,6 +245,10 @@ impl Tables {
         }
         if changes.is_empty() {
             return Ok(());
+        }
+        // Of what is not told yet it is noted when it is.
+        if !self.is_together() || self.is_paused() {
+            self.note_if_expiring(&changes, engine);
         }
         if let Some(together) = &mut *self.together.borrow_mut() {
             together.extend(changes);

@@ -99,7 +99,6 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         uncommitted: Cell::new(false),
         waiting: RefCell::default(),
         refuses: RefCell::default(),
-        now: Cell::new(0),
         part: Cell::new(None),
         together: RefCell::default(),
         followed: source::Followed::default(),
@@ -112,6 +111,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         pause: RefCell::default(),
     };
     tables.publish_figures();
+    tables.note_expiring(&tables.engine.borrow());
     Ok(tables)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
 use tokio::sync::Notify;
 
+use super::expiring::Going;
 use super::source::{Postgres, Wanted};
 use super::{Gate, Message, Refusal, Tables};
 
@@ -26,6 +27,7 @@ pub struct Sharing {
     waiting: RefCell<Vec<Waker>>,
     /// A row was told when to go.
     expiring: Notify,
+    pub(super) going: RefCell<Going>,
 }
 
 impl Sharing {
@@ -35,6 +37,7 @@ impl Sharing {
             exchange: RefCell::new(Exchange::new(shard)),
             waiting: RefCell::default(),
             expiring: Notify::new(),
+            going: RefCell::default(),
         }
     }
 
@@ -52,6 +55,11 @@ impl Sharing {
             self.expiring.notify_one();
         }
         is_told
+    }
+
+    /// The last change that others were told.
+    pub(super) fn told(&self) -> u64 {
+        self.exchange.borrow().sequence()
     }
 
     pub(super) fn is_acknowledged(&self, exports: u64) -> bool {
@@ -130,6 +138,8 @@ impl Tables {
         if let Some(sharing) = &self.sharing {
             let engine = self.engine.borrow();
             sharing.exchange.borrow_mut().acknowledge(&engine);
+            drop(engine);
+            self.publish_expiring();
         }
     }
 
@@ -184,6 +194,10 @@ impl Tables {
         mut read: impl FnMut(&mut Engine, u64) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let mut before: Option<Wanted> = None;
+        if let Some(settled) = self.to_settle() {
+            self.supplied(&settled, ticket).await;
+            self.resumed(ticket).await;
+        }
         loop {
             Wanted::forget(self);
             let done = match ticket {
@@ -194,7 +208,7 @@ impl Tables {
                 return done;
             }
             if let Some(lacking) = self.lacking() {
-                self.supplied(&lacking).await;
+                self.supplied(&lacking, ticket).await;
             } else if ticket.is_none()
                 && let Some(mut wanted) = Wanted::take(self)
             {

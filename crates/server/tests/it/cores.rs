@@ -480,6 +480,40 @@ fn a_row_that_expires_leaves_what_other_cores_computed_from_it() {
     }
 }
 
+/// The owner of the row had let it go, or was about to; the core that computed the output had yet to hear of it.
+#[test]
+fn no_output_shows_a_row_that_had_expired_when_the_read_came() {
+    let server = server(3);
+    let mut clients = clients(&server, 3);
+    clients[0].create("timeline", TIMELINE);
+    let mut expired = 0;
+    for round in 0..60 {
+        let (user, author) = (format!("u{round}"), format!("a{}", round * 7));
+        let timeline = format!("RANGE tline|{user}| tline|{user}}}");
+        let client = &mut clients[round % 3];
+        client.check(&format!("SET sub|{user}|{author} 1"), "+OK");
+        client.check(
+            &format!("SET post|{author}|1 x PX {}", 3 + round % 5),
+            "+OK",
+        );
+        let goes_at = Instant::now() + Duration::from_millis(4 + round as u64 % 5);
+        client.ask(&timeline);
+        match round % 2 {
+            // Somebody has seen that it is gone,
+            0 => while client.ask(&format!("GET post|{author}|1")) != "$-1" {},
+            // or nobody asked.
+            _ => while Instant::now() < goes_at {},
+        }
+        client.check(&timeline, "*0");
+        client.check("MULTI", "+OK");
+        client.check(&timeline, "+QUEUED");
+        client.check(&format!("GET post|{author}|1"), "+QUEUED");
+        client.check("EXEC", "*2|*0|$-1");
+        expired += 1;
+    }
+    assert_eq!(expired, 60);
+}
+
 #[test]
 fn little_memory_evicts_on_every_core_and_nothing_is_wrong() {
     let server = TestServer::with(|config| {

@@ -105,6 +105,22 @@ pub(super) fn execute(
         return None;
     }
     if command.id == Id::Exec
+        && state.transaction.is_some()
+        && let Some(lacking) = state.tables().to_settle()
+    {
+        return Some(Job::Wait(WaitJob::before_exec(command, request, lacking)));
+    }
+    execute_settled(state, snapshot, command, request)
+}
+
+/// As [`execute`], but for EXEC when what had expired is settled.
+fn execute_settled(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+) -> Option<Job> {
+    if command.id == Id::Exec
         && let Some(job) = StoresJob::before_exec(state, snapshot)
     {
         return Some(Job::Stores(job));
@@ -139,8 +155,25 @@ pub(super) fn execute_whole(
     try_once(state, snapshot, command, request, true)
 }
 
-/// Executes one command. If it lacks rows of other cores, or would take too long at once, it waits.
+/// Executes one command. If it lacks rows of other cores, reads outputs of rows that have expired elsewhere, or would take too
+/// long at once, it waits.
 fn try_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: &'static Command,
+    request: Request<'_>,
+    whole: bool,
+) -> Option<Job> {
+    if !command.has_flag("write")
+        && let Some(lacking) = state.tables().to_settle()
+    {
+        return Some(Job::Wait(WaitJob::new(command, request, lacking)));
+    }
+    try_settled(state, snapshot, command, request, whole)
+}
+
+/// As [`try_once`], when what had expired is settled.
+fn try_settled(
     state: &mut State,
     snapshot: &Snapshot,
     command: &'static Command,

@@ -11,7 +11,7 @@ use super::super::dispatch::{self, Job};
 use super::super::mixed::{Split, is_mixed};
 use super::super::remote::write_request;
 use super::super::session::State;
-use super::{AgainJob, watch};
+use super::{AgainJob, WaitJob, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
@@ -149,6 +149,14 @@ pub(in crate::resp) fn execute_together(
     snapshot: &Snapshot,
     bytes: &[u8],
 ) -> Option<Job> {
+    if let Some(lacking) = state.tables().to_settle() {
+        return Some(Job::Wait(WaitJob::before_together(bytes, lacking)));
+    }
+    execute_settled(state, snapshot, bytes)
+}
+
+/// As [`execute_together`], when what had expired is settled.
+pub(super) fn execute_settled(state: &mut State, snapshot: &Snapshot, bytes: &[u8]) -> Option<Job> {
     let mut decoder = Decoder::new(state.core.limits);
     let (mut requests, mut at) = (Vec::new(), 0);
     while let Ok(Step::Request(size)) = decoder.decode(&bytes[at..]) {

@@ -10,6 +10,7 @@ use super::super::dispatch::Job;
 use super::super::finish::kept_args;
 use super::super::remote::write_request;
 use super::super::session::State;
+use super::transaction;
 use crate::catalog::Snapshot;
 use crate::tables::Lacking;
 
@@ -19,12 +20,23 @@ const ROUNDS_MAX: u32 = 10_000;
 /// faster than it is computed. Then it is computed in one go.
 const PUT_OFFS_MAX: u32 = 16;
 
+/// How it is executed again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Alone,
+    /// EXEC, whose transaction is the connection's.
+    Exec,
+    /// The requests of another core's transaction.
+    Together,
+}
+
 pub(in crate::resp) struct WaitJob {
     pub command: Id,
     request: Vec<u8>,
     pub lacking: Lacking,
     rounds: u32,
     put_offs: u32,
+    how: How,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
 }
@@ -39,8 +51,35 @@ impl WaitJob {
             lacking,
             rounds: 0,
             put_offs: 0,
+            how: How::Alone,
             started: Instant::now(),
             args: kept_args(&request),
+        }
+    }
+
+    /// For EXEC on the connection's own core, which waits before it begins.
+    pub(super) fn before_exec(
+        command: &Command,
+        request: Request<'_>,
+        lacking: Lacking,
+    ) -> WaitJob {
+        WaitJob {
+            how: How::Exec,
+            ..WaitJob::new(command, request, lacking)
+        }
+    }
+
+    /// For the requests of another core's transaction, which wait before they begin.
+    pub(super) fn before_together(bytes: &[u8], lacking: Lacking) -> WaitJob {
+        WaitJob {
+            command: Id::Exec,
+            request: bytes.to_vec(),
+            lacking,
+            rounds: 0,
+            put_offs: 0,
+            how: How::Together,
+            started: Instant::now(),
+            args: vec![b"EXEC".to_vec()],
         }
     }
 
@@ -51,15 +90,21 @@ impl WaitJob {
             state.error(Code::OutOfMemory, message);
             return None;
         }
+        if self.how == How::Together {
+            return transaction::execute_settled(state, snapshot, &self.request);
+        }
         let mut decoder = Decoder::new(state.core.limits);
         let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
             return None;
         };
         let request = decoder.request(&self.request);
         let command = commands::find(request.arg(0))?;
+        if self.how == How::Exec {
+            return super::execute_settled(state, snapshot, command, request);
+        }
         let put_offs = self.put_offs + u32::from(matches!(self.lacking, Lacking::Time { .. }));
         let whole = whole || put_offs > PUT_OFFS_MAX;
-        let mut job = super::try_once(state, snapshot, command, request, whole);
+        let mut job = super::try_settled(state, snapshot, command, request, whole);
         if let Some(Job::Wait(next)) = &mut job {
             next.rounds = self.rounds + 1;
             next.put_offs = put_offs;
