@@ -47,6 +47,8 @@ pub struct Engine {
     pub(crate) put_off: PutOff,
     /// Something is computed that may visit so many rows and no more (see `passing`).
     pub(crate) is_at_once: bool,
+    /// No more is filled than is asked for (see `partial`).
+    pub(crate) is_partial: bool,
     pub(crate) passing: VecDeque<Passing>,
     /// Joins that were dropped and have yet to be forgotten; to everybody else they are gone.
     pub(crate) dropped: VecDeque<JoinId>,
@@ -55,6 +57,7 @@ pub struct Engine {
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
     pub(crate) pages_read: u64,
+    pub(crate) partial_reads: u64,
     /// The time of the last operation.
     pub(crate) now: u64,
     pub(crate) sequence: u64,

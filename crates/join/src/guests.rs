@@ -41,6 +41,28 @@ impl Guests {
         &mut self.by_owner[usize::from(owner)]
     }
 
+    /// As [`Guests::scan`], from either end. `false`, in reverse, if the range is of several owners.
+    pub fn scan_from(
+        &self,
+        shard: Shard,
+        own: &Rows,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) -> bool {
+        let rows = match shard.owner_of_range(&range.lo, &range.hi) {
+            _ if !reverse => {
+                let _ = self.scan(shard, own, range, each);
+                return true;
+            }
+            Owner::One(owner) if owner == shard.index => own,
+            Owner::One(_) => &self.rows,
+            Owner::All => return false,
+        };
+        let _ = rows.scan(&range.lo, &range.hi, true, each);
+        true
+    }
+
     /// Hands out own rows and guests in key order.
     pub fn scan(
         &self,

@@ -10,7 +10,7 @@
 //!
 //! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
 //! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `run`, `node` and `settle` for a
-//! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do, `passing` what is large and not kept; `pairs`, `gathered` and
+//! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do, `passing` what is large and not kept, `partial` how far a read with a limit is filled; `pairs`, `gathered` and
 //! `merge` read what is pulled; `reading` and `moment` hand out a long answer some rows at a time); `output` with
 //! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short, and `forget` for how.
 //!
@@ -44,6 +44,7 @@ mod number;
 mod output;
 mod pages;
 mod pairs;
+mod partial;
 mod passing;
 mod pattern;
 mod plan;

@@ -19,15 +19,16 @@ use crate::keyrange::KeyRange;
 
 #[derive(Debug, Default)]
 pub(crate) struct PutOff {
-    ranges: VecDeque<(TableId, KeyRange)>,
+    /// With whether no more is to be filled than that (see `partial`).
+    ranges: VecDeque<(TableId, KeyRange, bool)>,
     ended: u64,
     /// A read was put off since it was last asked.
     is_new: bool,
 }
 
 impl PutOff {
-    pub fn add(&mut self, table: TableId, range: KeyRange) {
-        let new = (table, range);
+    pub fn add(&mut self, table: TableId, range: KeyRange, is_partial: bool) {
+        let new = (table, range, is_partial);
         if !self.ranges.contains(&new) {
             self.ranges.push_back(new);
         }
@@ -71,7 +72,7 @@ impl Engine {
 
     /// Whether others wait for a range: then this read waits with them.
     pub(crate) fn waits_too(&mut self, table: TableId, range: &KeyRange) -> bool {
-        let is_this = |(t, r): &(TableId, KeyRange)| *t == table && r == range;
+        let is_this = |(t, r, _): &(TableId, KeyRange, bool)| *t == table && r == range;
         let waits = self.read_rows.is_some() && self.put_off.ranges.iter().any(is_this);
         self.put_off.is_new |= waits;
         waits
@@ -84,23 +85,25 @@ impl Engine {
             if self.budget == 0 {
                 break;
             }
-            let Some((table, range)) = self.put_off.ranges.pop_front() else {
+            let Some((table, range, is_partial)) = self.put_off.ranges.pop_front() else {
                 break;
             };
             // Late rows go first.
             if self.has_late_rows() {
-                self.put_off.ranges.push_back((table, range));
+                self.put_off.ranges.push_back((table, range, is_partial));
                 continue;
             }
             self.missing.clear();
             self.foreign.clear();
+            self.is_partial = is_partial;
             let is_filled = self.view(table, &range, self.now).is_some();
+            self.is_partial = false;
             // Who asks again learns what is missing.
             let lacks_rows = !self.missing.is_empty() || !self.foreign.is_empty();
             if is_filled || lacks_rows {
                 self.put_off.ended += 1;
             } else {
-                self.put_off.ranges.push_back((table, range));
+                self.put_off.ranges.push_back((table, range, is_partial));
             }
             self.missing.clear();
             self.foreign.clear();

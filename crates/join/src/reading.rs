@@ -95,6 +95,7 @@ impl Engine {
             limit,
             reverse,
             keys_only,
+            in_all: _,
         } = reading.limits;
         let (may, mut rows) = (limit.unwrap_or(u64::MAX).min(rows_max), 0);
         if may == 0 {

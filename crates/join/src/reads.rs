@@ -19,6 +19,7 @@ use crate::keyrange::{EachRow, KeyRange, is_successor, table_name};
 use crate::output::is_spelled_out;
 use crate::pattern::Binding;
 use crate::rows::{GroupId, Rows};
+use crate::view::View;
 
 /// What a read came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +39,24 @@ pub enum Outcome {
 pub struct Limits {
     /// At most so many rows.
     pub limit: Option<u64>,
+    /// So many rows, at most, will be read of the range in all, with what is read on of it (see `reading`): then no more is filled
+    /// than these need. `None`: all of it.
+    pub in_all: Option<u64>,
     /// From the greatest key down.
     pub reverse: bool,
     /// Values are handed out empty.
     pub keys_only: bool,
+}
+
+impl Limits {
+    /// The first rows of a range, and no more.
+    pub fn first(rows: u64) -> Limits {
+        Limits {
+            limit: Some(rows),
+            in_all: Some(rows),
+            ..Limits::default()
+        }
+    }
 }
 
 impl Engine {
@@ -116,12 +131,12 @@ impl Engine {
         }
         if self.has_late_rows() && !self.tables[table as usize].makers.is_empty() {
             if self.read_rows.is_some() {
-                self.put_off.add(table, KeyRange::new(lo, hi));
+                self.put_off.add(table, KeyRange::new(lo, hi), false);
                 return Ok(Outcome::PutOff);
             }
             self.expire_all();
         }
-        if let Some(found) = self.at_once(table, lo, hi) {
+        if let Some(found) = self.at_once(table, lo, hi, limits) {
             self.hand_out_at_once(&found, lo, hi, limits, each);
             return Ok(Outcome::Done);
         }
@@ -140,22 +155,23 @@ impl Engine {
         if self.tables[table as usize].makers.is_empty()
             && !self.expire_in(lo, hi, self.read_rows.unwrap_or(usize::MAX))
         {
-            self.put_off.add(table, range);
+            self.put_off.add(table, range, false);
             return Ok(Outcome::PutOff);
         }
-        if self.waits_too(table, &range) {
-            return Ok(Outcome::PutOff);
-        }
-        self.budget = self.read_rows.unwrap_or(usize::MAX);
-        let Some(view) = self.view(table, &range, now) else {
-            let missing = self.take_missing();
-            if missing.is_empty() && self.foreign.is_empty() {
-                self.put_off.add(table, range);
-                return Ok(Outcome::PutOff);
+        let whole = range.clone();
+        let (view, range) = match self.view_for(table, range, limits) {
+            Ok(viewed) => viewed,
+            Err(part) => {
+                let missing = self.take_missing();
+                if missing.is_empty() && self.foreign.is_empty() {
+                    let is_partial = part != whole;
+                    self.put_off.add(table, part, is_partial);
+                    return Ok(Outcome::PutOff);
+                }
+                self.make_room();
+                self.wanted.extend_from_slice(&missing);
+                return Ok(Outcome::Missing(missing));
             }
-            self.make_room();
-            self.wanted.extend_from_slice(&missing);
-            return Ok(Outcome::Missing(missing));
         };
         *left_out = self.hand_out(table, &range, &view, limits, each);
         if !view.passing.is_empty() {
@@ -164,6 +180,43 @@ impl Engine {
         self.computed = (!view.computed.is_empty() || !view.passing.is_empty()).then_some(view);
         self.make_room();
         Ok(Outcome::Done)
+    }
+
+    /// Views what of a range is to be read; says what that is. Without success, what is to be viewed first.
+    fn view_for(
+        &mut self,
+        table: TableId,
+        range: KeyRange,
+        limits: Limits,
+    ) -> Result<(View, KeyRange), KeyRange> {
+        let mut wanted = limits.in_all.filter(|rows| *rows > 0);
+        wanted = wanted.filter(|_| !self.tables[table as usize].makers.is_empty());
+        self.budget = self.read_rows.unwrap_or(usize::MAX);
+        loop {
+            let part = match wanted {
+                None => range.clone(),
+                Some(rows) => match self.part_for(table, &range, rows, limits.reverse) {
+                    None => return Err(range),
+                    Some(part) => part,
+                },
+            };
+            if self.waits_too(table, &part) {
+                return Err(part);
+            }
+            let is_whole = part == range;
+            self.is_partial = !is_whole;
+            let view = self.view(table, &part, self.now);
+            self.is_partial = false;
+            let Some(view) = view else {
+                return Err(part);
+            };
+            let is_enough = |rows: u64| self.shows(table, &part, &view, rows);
+            if is_whole || limits.in_all.is_some_and(is_enough) {
+                self.partial_reads += u64::from(!is_whole);
+                return Ok((view, part));
+            }
+            wanted = wanted.map(|rows| rows.saturating_mul(2));
+        }
     }
 
     /// How many rows a range has.
@@ -178,7 +231,7 @@ impl Engine {
                 return Ok((state.rows.count(lo, hi), Outcome::Done));
             }
             if !self.has_late_rows()
-                && let Some(found) = self.at_once(table, lo, hi)
+                && let Some(found) = self.at_once(table, lo, hi, Limits::default())
             {
                 let rows = &found.join_of(self).output.rows;
                 return Ok((rows.count(lo, hi), Outcome::Done));
@@ -222,7 +275,7 @@ impl Engine {
 
     /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
     /// that is worth being quick. `None` does not mean that there is none.
-    fn at_once(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> Option<AtOnce> {
+    fn at_once(&mut self, table: TableId, lo: &[u8], hi: &[u8], limits: Limits) -> Option<AtOnce> {
         let &[maker] = &*self.tables[table as usize].makers else {
             return None;
         };
@@ -243,8 +296,20 @@ impl Engine {
         };
         let target = join.targets.get_mut(fill as usize)?;
         let is_its = target.is_group && (group.is_none() || target.group == group);
-        if !is_its || target.unsettled || !target.holds(low) {
+        if !is_its || target.unsettled {
             return None;
+        }
+        let mut start = None;
+        if !target.holds(low) {
+            // What is filled of the group's end may be all that is wanted.
+            let rows = limits.in_all.filter(|_| limits.reverse && target.is_tail)?;
+            let filled = join.fills.get(fill).range.lo.strip_prefix(prefix)?;
+            let stored = &join.output.rows;
+            let mut cursor = stored.cursor_in(group?, filled, hi.strip_prefix(prefix), true)?;
+            for _ in 0..rows {
+                cursor.next()?;
+            }
+            start = Some(fill);
         }
         if join.definition.mode == Mode::Auto {
             let fill = join.fills.get_mut(fill);
@@ -258,6 +323,7 @@ impl Engine {
             maker,
             group,
             prefix_len: prefix.len(),
+            start,
         })
     }
 
@@ -270,7 +336,11 @@ impl Engine {
         each: &mut EachRow<'_>,
     ) {
         let (prefix, low) = lo.split_at(found.prefix_len);
-        let rows = &found.join_of(self).output.rows;
+        let join = found.join_of(self);
+        let low = found.start.map_or(low, |fill| {
+            &join.fills.get(fill).range.lo[found.prefix_len..]
+        });
+        let rows = &join.output.rows;
         let high = hi.strip_prefix(prefix);
         let Some(mut rows) = found
             .group
@@ -312,6 +382,8 @@ struct AtOnce {
     /// `None`: it has no rows.
     group: Option<GroupId>,
     prefix_len: usize,
+    /// Only what this fill has of it is to be read.
+    start: Option<u32>,
 }
 
 impl AtOnce {

@@ -36,6 +36,33 @@ impl Status {
             .map(|(_, (_, number))| *number)
     }
 
+    /// How far a range is filled without a gap from its start, or, in reverse, from its end.
+    pub fn edge(&self, range: &KeyRange, reverse: bool) -> Box<[u8]> {
+        let mut at: &[u8] = if reverse { &range.hi } else { &range.lo };
+        if reverse {
+            while *at > *range.lo
+                && let Some((start, (end, _))) = self
+                    .ranges
+                    .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(at)))
+                    .next_back()
+                && **end >= *at
+            {
+                at = start;
+            }
+            return at.max(&range.lo).into();
+        }
+        while *at < *range.hi
+            && let Some((_, (end, _))) = self
+                .ranges
+                .range::<[u8], _>((Bound::Unbounded, Bound::Included(at)))
+                .next_back()
+            && **end > *at
+        {
+            at = end;
+        }
+        at.min(&range.hi).into()
+    }
+
     /// The ranges that share keys with `lo..hi`, in order.
     pub fn overlapping(&self, lo: &[u8], hi: &[u8]) -> Vec<u32> {
         let first = self
@@ -143,5 +170,15 @@ mod tests {
         assert_eq!(filled.overlapping(b"g", b"k"), [0; 0]);
         assert_eq!(filled.covering(b"c", b"d"), Some(0));
         assert_eq!(filled.covering(b"d", b"f"), None);
+        let edge = |lo: &str, hi: &str, reverse| {
+            let range = KeyRange::new(lo.as_bytes(), hi.as_bytes());
+            crate::error::text(&filled.edge(&range, reverse))
+        };
+        assert_eq!(edge("d", "z", false), "g");
+        assert_eq!(edge("d", "f", false), "f");
+        assert_eq!(edge("a", "z", false), "a");
+        assert_eq!(edge("a", "f", true), "c");
+        assert_eq!(edge("d", "f", true), "d");
+        assert_eq!(edge("a", "h", true), "h");
     }
 }

@@ -102,6 +102,7 @@ impl Engine {
             return self.touch(join, number, now);
         }
         let range = match fillable(join, range) {
+            Some(_) if self.is_partial => widened_to_groups(join, range),
             Some(range) => range,
             // A part of a group of `top` is never filled by itself, even if no row can be there.
             None if self.is_read(join.table) => widened_to_groups(join, range),

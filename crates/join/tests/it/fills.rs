@@ -543,3 +543,86 @@ fn many_gaps_that_read_the_same_source_rows_are_filled_as_one() {
     assert_eq!(rows.len(), POSTS);
     assert_eq!(engine.rows_read() - before, POSTS as u64);
 }
+
+/// The first rows of a large timeline, from either end, cost what they are, and each page as much again; all that was not asked for
+/// stays unfilled.
+#[test]
+fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
+    const AUTHORS: usize = 20;
+    const POSTS: usize = 2_000;
+    let mut engine = Engine::new();
+    let join = "t|<user>|<time:8>|<author> = check s|<user>|<author> copy p|<author>|<time:8>";
+    engine.create("t", join, 0).expect("create");
+    for author in 0..AUTHORS {
+        put(&mut engine, &format!("s|ann|{author:02}"), "");
+        for post in 0..POSTS {
+            put(
+                &mut engine,
+                &format!("p|{author:02}|{:08}", post * 37 + author),
+                "x",
+            );
+        }
+    }
+    let mut all: Vec<String> = (0..AUTHORS * POSTS)
+        .map(|n| (n % AUTHORS, n / AUTHORS))
+        .map(|(author, post)| format!("t|ann|{:08}|{author:02}", post * 37 + author))
+        .collect();
+    all.sort();
+    engine.set_read_rows(Some(ROWS));
+    engine.set_step_rows(Some(ROWS / 4));
+    for reverse in [true, false] {
+        engine.evict_all();
+        let (mut lo, mut hi) = ("t|ann|".to_owned(), "t|ann}".to_owned());
+        let mut seen: Vec<String> = Vec::new();
+        for page in 1..=40 {
+            let before = engine.rows_read();
+            let limits = Limits {
+                reverse,
+                ..Limits::first(20)
+            };
+            let mut rows = Vec::new();
+            loop {
+                let ended = engine.ended_reads();
+                let outcome =
+                    engine.range(lo.as_bytes(), hi.as_bytes(), limits, 0, &mut |key, _| {
+                        rows.push(String::from_utf8(key.to_vec()).expect("text"));
+                        ControlFlow::Continue(())
+                    });
+                if outcome == Ok(Outcome::PutOff) {
+                    while engine.ended_reads() == ended {
+                        engine.step(ROWS / 4);
+                    }
+                    continue;
+                }
+                assert_eq!(outcome, Ok(Outcome::Done));
+                break;
+            }
+            let read = (engine.rows_read() - before) as usize;
+            // As many as lie filled beside it may be filled, and are looked at first.
+            let most = 2 * AUTHORS + 6 * 20 * page.max(2) + 20 * AUTHORS;
+            assert!(read <= most, "{read} source rows for page {page}");
+            let last = rows.last().expect("a page").clone();
+            match reverse {
+                true => hi = last,
+                false => lo = last + "\0",
+            }
+            seen.extend(rows);
+            // What is filled is fresh, and what is not will be.
+            let key = format!("p|03|{:08}", 1_000_000 + page);
+            put(&mut engine, &key, "late");
+        }
+        let expected: Vec<&String> = match reverse {
+            true => all.iter().rev().take(800).collect(),
+            false => all.iter().take(800).collect(),
+        };
+        assert_eq!(seen.iter().collect::<Vec<_>>(), expected);
+        let info = engine.info("t").expect("there");
+        assert!(info.rows < 4_000 && info.ranges <= 12, "{info:?}");
+        for page in 1..=40 {
+            let key = format!("p|03|{:08}", 1_000_000 + page);
+            engine.remove(key.as_bytes(), 0).expect("removed");
+        }
+    }
+    let (_, rows) = range_in_steps(&mut engine, "t|ann|", "t|ann}");
+    assert_eq!(rows.len(), all.len(), "all of it, in the end");
+}

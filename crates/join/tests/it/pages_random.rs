@@ -109,6 +109,11 @@ fn run(seed: u64) -> u64 {
                     limit: random.chance(20).then(|| random.below(4) as u64),
                     reverse: random.chance(30),
                     keys_only: random.chance(10),
+                    ..Limits::default()
+                };
+                let limits = Limits {
+                    in_all: limits.limit.filter(|_| random.chance(50)),
+                    ..limits
                 };
                 log.push(format!("read {lo} {hi} {limits:?}"));
                 model.evict_all();

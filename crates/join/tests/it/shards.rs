@@ -420,9 +420,14 @@ impl World {
         }
         let core = self.reader(&lo, &hi);
         let limits = Limits {
-            limit: self.random.chance(20).then(|| self.random.below(4) as u64),
+            limit: self.random.chance(40).then(|| self.random.below(4) as u64),
             reverse: self.random.chance(20),
             keys_only: false,
+            ..Limits::default()
+        };
+        let limits = Limits {
+            in_all: limits.limit.filter(|_| self.random.chance(70)),
+            ..limits
         };
         self.log
             .push(format!("read {lo} {hi} {limits:?} on {core}"));

@@ -711,6 +711,7 @@ fn limits_reverse_reads_and_counts() {
         limit: Some(2),
         reverse: true,
         keys_only: true,
+        in_all: None,
     };
     let _ =
         t.0.range(b"t|ann|", b"t|ann}", limits, 0, &mut |key, value| {

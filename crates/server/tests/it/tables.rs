@@ -421,7 +421,7 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
     assert!(reply.starts_with(&format!("*{}|", 2 * (ROWS - 1))) && !reply.contains(&summed));
     let reply = client.ask(&format!("GET {summed}"));
     let why =
-        format!("-ERR row \"{summed}\" of join summed has 1 source value that is not a number");
+        format!("-ERR row \"{summed}\" of join summed0 has 1 source value that is not a number");
     assert!(reply.starts_with(&why), "{reply}");
     let reply = client.ask(&format!("MGET {first} {summed}"));
     assert!(

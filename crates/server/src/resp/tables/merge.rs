@@ -36,6 +36,7 @@ fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Refusal> {
             limit: Some(asked.left),
             reverse: asked.reverse,
             keys_only: asked.keys_only,
+            in_all: None,
         };
         let none = &mut |_: &[u8], _: &[u8]| ControlFlow::Break(());
         complete(engine.range(lo, hi, limits, now, none))?;

@@ -136,6 +136,7 @@ impl Asked {
             limit: Some(self.left),
             reverse: self.reverse,
             keys_only: self.keys_only,
+            in_all: Some(self.left).filter(|left| *left < u64::MAX),
         }
     }
 
@@ -372,6 +373,7 @@ fn end_at_last_row(
         limit: Some(1),
         reverse: true,
         keys_only: true,
+        in_all: None,
     };
     let mut last = None;
     complete(engine.range(lo, hi, limits, now, &mut |key, _| {
@@ -393,6 +395,7 @@ fn cut_after(
         limit: Some(rows + 1),
         reverse: false,
         keys_only: true,
+        in_all: None,
     };
     let (mut seen, mut cut) = (0, None);
     let tables = state.tables();
