@@ -1,5 +1,6 @@
 //! Joins against a model that recomputes them.
 
+mod definitions;
 mod fills;
 mod limits;
 mod listen;
