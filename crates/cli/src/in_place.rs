@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 use crate::progress::{Progress, Unit};
+use crate::store::records::key_hint;
 
 const EXIT_CODES: &str =
     "Exits with 3 when there is no such key, version or folder, with 6 when the data is damaged.";
@@ -59,6 +60,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
     let version = open(&args.path, args.version)?;
     let mut records = Vec::new();
     let mut absent = Vec::new();
+    let mut hint = String::new();
     for key in &args.keys {
         let key = key.as_bytes();
         // No store holds the empty key.
@@ -74,6 +76,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
             Some(value) => records.push(serde_json::json!(Record::from_bytes(key, value))),
             None => {
                 let shown = String::from_utf8_lossy(key).into_owned();
+                hint = key_hint(&version.manifest().store, key);
                 records.push(serde_json::json!({ "key": shown, "value": null }));
                 absent.push(format!("{shown:?}"));
             }
@@ -86,7 +89,7 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let message = format!(
-        "the version of {} in {} holds no key {}",
+        "the version of {} in {} holds no key {}{hint}",
         version.manifest().store,
         version.path().display(),
         absent.join(", ")
@@ -149,7 +152,8 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
     };
     if kept.is_empty() {
         return Err(not_found(format!(
-            "{shown} holds no version; give a folder that `larder build` made, or the folder of a store, such as larder-data/stores/pymk"
+            "{shown} holds no version; give a folder that `larder build` made, or the folder of a store, such as {}",
+            a_store_in(path).unwrap_or_else(|| "larder-data/stores/pymk".to_owned())
         )));
     }
     let id = match which.unwrap_or(WhichVersion::Live) {
@@ -174,6 +178,17 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
         }
     };
     Ok(Version::open(&dir.version_path(id))?)
+}
+
+/// For who gives a server's data folder: the folder of the first store in it.
+fn a_store_in(path: &Path) -> Option<String> {
+    let data = match path.join("stores").is_dir() {
+        true => path,
+        false => path.parent()?,
+    };
+    let name = StoreDir::list(data).ok()?.into_iter().next()?;
+    let folder = data.join("stores").join(name.as_str());
+    Some(folder.display().to_string())
 }
 
 /// For who means a store of a server.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use larder_batch::Manifest;
+use larder_batch::{Manifest, StoreDir};
 use larder_client::AdminClient;
 use larder_protocol::http::{Canary, Gates, PullRequest, PullState, PullStatus};
 use larder_types::StoreName;
@@ -214,6 +214,13 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
                 skipped_rows: None,
                 _temp: None,
             }));
+        }
+        let kept = StoreDir::at(path).versions().unwrap_or_default();
+        if let Some(newest) = kept.last() {
+            return Err(Failure::usage(format!(
+                "{input} is the folder of a server's store; push one of its versions, such as {}",
+                StoreDir::at(path).version_path(*newest).display()
+            )));
         }
         return Ok(None);
     }

@@ -134,7 +134,7 @@ impl fmt::Display for Error {
             | Error::Io(message) => f.write_str(message),
             Error::NoSuchStore(name) => write!(
                 f,
-                "no store is named {name:?}; GET /v1/stores lists them, and `larder push` makes one"
+                "no store is named {name:?}; `larder store list` and GET /v1/stores list them, and `larder push` makes one"
             ),
             Error::NoSuchVersion {
                 store,

@@ -360,9 +360,13 @@ pub fn build_into(
     quiet: bool,
 ) -> Result<Built, Failure> {
     if args.key.is_empty() {
-        return Err(Failure::usage(
-            "--key is missing: name the column, or columns, that make the key, such as --key member",
-        ));
+        let columns = rows::columns(inputs, args).map_or_else(
+            || "such as --key member".to_owned(),
+            |all| format!("of {all}"),
+        );
+        return Err(Failure::usage(format!(
+            "--key is missing: name the column, or columns, that make the key, {columns}"
+        )));
     }
     let is_built = |input: &&String| Path::new(input).join(Manifest::FILE).is_file();
     if let Some(built) = inputs.iter().find(is_built) {

@@ -71,6 +71,27 @@ pub fn feed(
     Ok(done)
 }
 
+/// The columns of the first input that says what they are, for who did not name a key. Nothing is read of standard input.
+pub fn columns(inputs: &[String], args: &BuildArgs) -> Option<String> {
+    /// No column's name.
+    const NONE: &str = "\0";
+    struct Nowhere;
+    impl RowSink for Nowhere {
+        fn row(&mut self, _: u64, _: &[u8], _: &[u8]) -> Result<(), SinkError> {
+            Err("no row has such a key".into())
+        }
+    }
+    let input = inputs.first().filter(|input| *input != "-")?;
+    let memory = Memory::share(args.memory).ok()?;
+    let mut options = input_options(std::slice::from_ref(input), args, &memory).ok()?;
+    (options.key, options.value, options.threads) = (vec![NONE.to_owned()], ValueSpec::Json, 1);
+    let sink = || -> Result<Box<dyn RowSink>, SinkError> { Ok(Box::new(Nowhere)) };
+    match larder_ingest::ingest(&options, &sink, &|_| {}) {
+        Err(larder_ingest::Error::Column { have, .. }) if !have.is_empty() => Some(have.join(", ")),
+        _ => None,
+    }
+}
+
 /// A version of nothing is most often a fault before it: a job that wrote a header and no rows, a key of another name.
 fn refuse_empty(args: &BuildArgs, done: &Summary) -> Result<(), Failure> {
     if done.rows > 0 {

@@ -213,7 +213,9 @@ fn per_record(version: &VersionStatus) -> String {
 
 /// What a version takes beyond its keys and values; negative when it is compressed.
 pub fn overhead(size_bytes: u64, data_bytes: u64) -> String {
-    if data_bytes == 0 {
+    // What every segment has in front says little of so few records.
+    const TELLING: u64 = 1 << 20;
+    if data_bytes < TELLING {
         return "-".to_owned();
     }
     let share = 100.0 * (size_bytes as f64 - data_bytes as f64) / data_bytes as f64;

@@ -1,7 +1,7 @@
 //! `larder store`: what a server holds, and what may be done to it. All of it over HTTP.
 
 mod list;
-mod records;
+pub mod records;
 mod versions;
 
 use clap::{Args, Subcommand};

@@ -14,13 +14,13 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk 42 --json\n\nExits with 3 when the store holds no such key."
+    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --json\n\nExits with 3 when the store holds no such key."
 )]
 pub struct GetArgs {
-    /// The store
-    store: StoreName,
+    /// The store; or STORE:KEY, as a Redis client writes it
+    store: String,
     /// The key, without the store's name
-    key: String,
+    key: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
     /// Print key, value and version as JSON
@@ -82,12 +82,20 @@ pub struct DiffArgs {
 }
 
 pub fn get(args: GetArgs) -> Result<(), Failure> {
-    let fetched = args.server.admin()?.key(&args.store, args.key.as_bytes())?;
+    let (store, key) = store_and_key(&args.store, args.key.as_deref())?;
+    let fetched = args.server.admin()?.key(&store, key.as_bytes());
+    let fetched = fetched.map_err(|error| {
+        let mut failure = Failure::from(error);
+        if failure.exit_code == 3 {
+            failure.message += &key_hint(&store, key.as_bytes());
+        }
+        failure
+    })?;
     if !args.json {
         output::print_bytes(&fetched.value)?;
         return output::print_bytes(b"\n");
     }
-    let record = Record::from_bytes(args.key.as_bytes(), &fetched.value);
+    let record = Record::from_bytes(key.as_bytes(), &fetched.value);
     let mut object = serde_json::json!({ "version": fetched.version });
     if let (Some(object), Ok(serde_json::Value::Object(record))) =
         (object.as_object_mut(), serde_json::to_value(record))
@@ -95,6 +103,37 @@ pub fn get(args: GetArgs) -> Result<(), Failure> {
         object.extend(record);
     }
     output::print_json(&object)
+}
+
+/// What `STORE KEY` or `STORE:KEY` means.
+fn store_and_key<'a>(
+    store: &'a str,
+    key: Option<&'a str>,
+) -> Result<(StoreName, &'a str), Failure> {
+    let (name, key) = match (key, store.split_once(':')) {
+        (Some(key), _) => (store, key),
+        (None, Some(parts)) => parts,
+        (None, None) => {
+            return Err(Failure::usage(format!(
+                "the key is missing: larder store get {store} KEY"
+            )));
+        }
+    };
+    let name = name.parse();
+    let name = name.map_err(|error: larder_types::NameError| Failure::usage(error.to_string()))?;
+    Ok((name, key))
+}
+
+/// For who gives the key of a Redis client.
+pub fn key_hint(store: &StoreName, key: &[u8]) -> String {
+    let prefix = format!("{store}:");
+    match key.strip_prefix(prefix.as_bytes()) {
+        Some(rest) => format!(
+            "; a key is given without the store's name: {}",
+            String::from_utf8_lossy(rest)
+        ),
+        None => String::new(),
+    }
 }
 
 pub fn sample(args: SampleArgs) -> Result<(), Failure> {

@@ -53,6 +53,7 @@ pub struct RollbackArgs {
 
 #[derive(Args)]
 #[command(
+    override_usage = "larder store swap [OPTIONS] <STORE> <VERSION>",
     after_help = "Examples:\n    larder store swap pymk 5\n    larder store swap pymk previous\n\nExits with 4 when the version is damaged, or empty where the live one is not."
 )]
 pub struct SwapArgs {
@@ -76,6 +77,7 @@ pub struct SwapArgs {
 
 #[derive(Args)]
 #[command(
+    override_usage = "larder store remove [OPTIONS] <STORE> <VERSION|--all>",
     after_help = "Examples:\n    larder store remove pymk 1\n    larder store remove pymk --all"
 )]
 pub struct RemoveArgs {

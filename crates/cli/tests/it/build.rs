@@ -286,3 +286,22 @@ fn a_built_version_is_no_input_of_a_build() {
     let error = build.refused(2, &[&out]);
     assert!(error.contains("is a built version"), "{error}");
 }
+
+#[test]
+fn who_names_no_key_is_shown_the_columns() {
+    for (name, bytes) in [
+        ("in.csv", &b"member,people\na,1\n"[..]),
+        ("in.jsonl", b"{\"member\":1,\"people\":2}\n"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join(name);
+        std::fs::write(&input, bytes).unwrap();
+        let out = folder.path().join("built");
+        let build = ["build", input.to_str().unwrap(), "--store", "s", "--out"];
+        let error = run_failing(2, build.iter().chain(&[out.to_str().unwrap()]));
+        assert!(
+            error.contains("--key is missing") && error.contains("of member, people"),
+            "{error}"
+        );
+    }
+}

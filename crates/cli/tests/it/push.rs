@@ -373,3 +373,34 @@ fn a_damaged_version_is_shown_and_not_returned_to() {
     assert!(error.contains("version 1 (damaged)"), "{error}");
     run_ok(words(&server, &["store", "rollback", "s", "1", "--force"]));
 }
+
+#[test]
+fn a_key_may_be_given_as_a_redis_client_writes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = spawn_server(&data);
+    push(&server, folder.path(), "one", 10);
+    assert_eq!(run_ok(words(&server, &["store", "get", "s:7"])), "one-7\n");
+    let error = run_failing(3, words(&server, &["store", "get", "s", "s:7"]));
+    assert!(error.contains("without the store's name: 7"), "{error}");
+    let error = run_failing(2, words(&server, &["store", "get", "s"]));
+    assert!(error.contains("the key is missing"), "{error}");
+    let stores = data.join("stores");
+    let store = stores.join("s");
+    let error = run_failing(3, ["get", store.to_str().unwrap(), "s:7"]);
+    assert!(error.contains("without the store's name: 7"), "{error}");
+    // Whoever points at a folder too high, or too low, is shown the right one.
+    for folder in [&data, &stores] {
+        let error = run_failing(3, ["get", folder.to_str().unwrap(), "7"]);
+        assert!(
+            error.contains(&format!("such as {}", store.display())),
+            "{error}"
+        );
+    }
+    let push = ["push", store.to_str().unwrap(), "--store", "s", "--server"];
+    let error = run_failing(2, push.iter().chain(&[server.http.as_str()]));
+    assert!(
+        error.contains("push one of its versions, such as"),
+        "{error}"
+    );
+}
