@@ -172,7 +172,7 @@ impl Batches {
 
 /// What a message will take, before its body is read.
 struct Reckoned {
-    /// What it takes at least.
+    /// What it takes at least: packed buffers are seldom larger than what they hold.
     least: u64,
     /// What it most likely takes: packed buffers say their unpacked sizes in the body.
     likely: u64,
@@ -183,10 +183,10 @@ impl Reckoned {
     fn of(head: &[u8], body_bytes: u64, kept: u64) -> Result<Reckoned, Fault> {
         let message = message_of(head)?;
         let is_packed = batch_of(&message).is_some_and(|batch| batch.compression().is_some());
-        let factor = if is_packed { 8 } else { 1 };
+        let (least, likely) = if is_packed { (2, 8) } else { (1, 1) };
         Ok(Reckoned {
-            least: body_bytes.saturating_add(kept),
-            likely: body_bytes.saturating_mul(factor).saturating_add(kept),
+            least: body_bytes.saturating_mul(least).saturating_add(kept),
+            likely: body_bytes.saturating_mul(likely).saturating_add(kept),
         })
     }
 

@@ -282,7 +282,8 @@ impl RowGroupTask {
             let needs = walk(reader, chunk.byte_range(), values, is_flat)
                 .map_err(|reason| named(&reason))?;
             let column = ColumnNeeds::of(&descriptor, chunk, needs, *is_viewed, self.row_count);
-            let least = column.bytes(BATCH_SIZES - 1, budget).0;
+            let (unpacked, _) = column.bytes(BATCH_SIZES - 1, budget);
+            let least = unpacked.saturating_add(column.packed_bytes());
             if least > budget {
                 return Err(Fault::memory(
                     format!(
@@ -320,7 +321,12 @@ struct Needs {
 fn total(columns: &[ColumnNeeds], size: usize, budget: u64) -> Needs {
     let row_bytes = columns.iter().map(|column| column.row_bytes).sum::<u64>();
     let mut batch_rows = (BATCH_BYTES / row_bytes.max(1)).clamp(1, BATCH_ROWS[size]);
-    let mut bytes = 0_u64;
+    // Columns are decoded one after another: of packed pages there is one at a time.
+    let mut bytes = columns
+        .iter()
+        .map(ColumnNeeds::packed_bytes)
+        .max()
+        .unwrap_or(0);
     for column in columns {
         let (column_bytes, rows_max) = column.bytes(size, budget);
         bytes = bytes.saturating_add(column_bytes);
@@ -377,7 +383,16 @@ impl ColumnNeeds {
         }
     }
 
-    /// The bytes that this column takes in batches of a size, and the most rows that a batch may have.
+    /// A packed page, while it is unpacked.
+    fn packed_bytes(&self) -> u64 {
+        if self.is_packed {
+            self.needs.packed_bytes_max
+        } else {
+            0
+        }
+    }
+
+    /// The bytes that this column takes, unpacked, in batches of a size, and the most rows that a batch may have.
     fn bytes(&self, size: usize, budget: u64) -> (u64, u64) {
         let needs = &self.needs;
         let mut rows_max = BATCH_ROWS[size];
@@ -393,9 +408,6 @@ impl ColumnNeeds {
             }
         };
         let mut bytes = pages.saturating_add(needs.dictionary_bytes);
-        if self.is_packed {
-            bytes = bytes.saturating_add(needs.packed_bytes_max);
-        }
         if !self.is_flat {
             // A row of a list may hold a whole page's values, however few bytes encode them.
             let values = needs.page_values_max.saturating_mul(self.value_bytes);

@@ -133,8 +133,8 @@ fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
     if let larder_ingest::Error::Memory { needed_bytes, .. } = &error {
         message += &match needed_bytes {
             Some(bytes) => {
-                let enough = ByteSize((bytes * SHARE_OF_ONE).next_multiple_of(1 << 20));
-                format!(" (--memory is {memory}); give --memory {enough} or more")
+                let enough_mib = bytes.saturating_mul(SHARE_OF_ONE).div_ceil(1 << 20);
+                format!(" (--memory is {memory}); give --memory {enough_mib}MiB or more")
             }
             None => format!(
                 " (--memory is {memory}); give more --memory, of which a fifth may be taken by one row"

@@ -226,7 +226,7 @@ fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_r
     let little = build(&input, "1GiB", &columns, temp.path());
     assert_eq!(little.exit_code, Some(1));
     assert!(
-        little.stderr.contains("raise --memory"),
+        little.stderr.contains("give more --memory"),
         "{}",
         little.stderr
     );

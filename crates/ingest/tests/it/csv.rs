@@ -95,6 +95,67 @@ fn keys_values_and_nulls() {
     assert!(texts(&wanted).unwrap_err().contains("line 1"));
 }
 
+#[test]
+fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
+    let content = b"junk\n\"more junk\n\n#c\nk,v\na,1\n# \"x\nb\n";
+    let (_folder, path) = file("t.csv", content);
+    let mut wanted = options(&path, "k", column("v"));
+    (wanted.skip_lines, wanted.comment) = (2, Some(b'#'));
+    let error = texts(&wanted).unwrap_err();
+    assert!(
+        error.contains("line 8") && error.contains("1 field"),
+        "{error}"
+    );
+    let (_folder, path) = file("t.csv", &content[..content.len() - 2]);
+    wanted.inputs = options(&path, "k", column("v")).inputs;
+    assert_eq!(texts(&wanted).unwrap(), ["a=1"]);
+
+    let (_folder, path) = file("t.csv", b"a,1\n");
+    let mut named = options(&path, "k", column("v"));
+    named.columns = Some(vec!["k".into(), "v".into()]);
+    assert_eq!(texts(&named).unwrap(), ["a=1"]);
+    named.columns = Some(vec!["k".into()]);
+    let error = texts(&named).unwrap_err();
+    assert!(
+        error.contains("1 columns are named") && error.contains("2 fields"),
+        "{error}"
+    );
+    named.format = Some(larder_ingest::Format::JsonLines);
+    let error = texts(&named).unwrap_err();
+    assert!(error.contains("for CSV, and this is jsonl"), "{error}");
+}
+
+#[test]
+fn a_cell_that_is_not_of_its_type_is_refused_with_its_column_and_line() {
+    use larder_ingest::CellType;
+    for (cell_type, cell) in [
+        (CellType::Int, "1.5"),
+        (CellType::Int, "18446744073709551616"),
+        (CellType::Float, "1,5"),
+        (CellType::Bool, "maybe"),
+        (CellType::Json, "{"),
+    ] {
+        let (_folder, path) = file("t.csv", format!("k;v\na;\nb;{cell}\n").as_bytes());
+        let mut wanted = options(&path, "k", ValueSpec::Json);
+        wanted.types = vec![("v".into(), cell_type)];
+        let error = texts(&wanted).unwrap_err();
+        assert!(
+            error.contains("line 3") && error.contains("\"v\""),
+            "{cell}: {error}"
+        );
+    }
+    let (_folder, path) = file("t.csv", b"k,v\na,007\n");
+    let mut wanted = options(&path, "k", ValueSpec::MessagePack);
+    wanted.types = vec![("v".into(), CellType::Int)];
+    assert_eq!(rows_of(&wanted).unwrap().0[0].2, b"\x81\xa1v\x07");
+    wanted.types = vec![("w".into(), CellType::Int)];
+    assert!(
+        texts(&wanted)
+            .unwrap_err()
+            .contains("there is no column \"w\"")
+    );
+}
+
 fn gzip(content: &[u8]) -> Vec<u8> {
     let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     out.write_all(content).unwrap();
