@@ -117,6 +117,13 @@ pub(super) fn dispatch(
         return None;
     }
     if !command.accepts(request.len()) {
+        if command.id == Id::Exec && state.transaction.take().is_some() {
+            state.watching = None;
+            let why =
+                "Transaction discarded because of: wrong number of arguments for 'exec' command";
+            state.error(Code::ExecAbort, why);
+            return None;
+        }
         tables::spoil(state);
         wrong_arity(state, command.name);
         return None;

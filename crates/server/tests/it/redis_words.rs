@@ -95,6 +95,12 @@ fn a_nested_multi_is_refused_and_the_transaction_goes_on() {
                     "-EXECABORT Transaction discarded because of previous errors.",
                 ),
                 ("MULTI", "+OK"),
+                (
+                    "EXEC now",
+                    "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command",
+                ),
+                ("EXEC", "-ERR EXEC without MULTI"),
+                ("MULTI", "+OK"),
                 ("GET", "-ERR wrong number of arguments for 'get' command"),
                 (
                     "EXEC",
