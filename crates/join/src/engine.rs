@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use larder_types::integer;
 
@@ -20,6 +21,7 @@ use crate::keyrange::{KeyRange, table_name};
 use crate::listen::Listening;
 use crate::log::LogEntry;
 use crate::maintain::Common;
+use crate::moment::Held;
 use crate::pages::Pages;
 use crate::passing::Passing;
 use crate::put_off::PutOff;
@@ -36,6 +38,8 @@ pub struct Engine {
     pub(crate) joins: Vec<Option<Box<Join>>>,
     pub(crate) ring: Ring,
     pub(crate) limit_bytes: Option<usize>,
+    /// What long answers keep.
+    pub(crate) held: Rc<Held>,
     /// How many updater entries and source rows the current operation may still visit.
     pub(crate) budget: usize,
     /// What a write may visit before the rest waits for [`Engine::step`].

@@ -38,6 +38,10 @@ impl Gathered {
         self.bytes.extend_from_slice(value);
     }
 
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.rows.capacity() * size_of::<Place>()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

@@ -11,6 +11,8 @@
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::engine::Engine;
 use crate::gathered::Gathered;
@@ -28,6 +30,8 @@ pub struct Reading {
     unread: KeyRange,
     limits: Limits,
     parts: Vec<Part>,
+    /// Who counts what it keeps, and what of that does not change.
+    charged: Option<(Arc<AtomicUsize>, usize)>,
 }
 
 struct Part {
@@ -54,7 +58,7 @@ impl Engine {
         if let Ok(Some(table)) = self.one_table(lo, hi) {
             let state = &mut self.tables[table as usize];
             if state.makers.is_empty() {
-                let moment = state.rows.moment(unread.clone());
+                let moment = state.rows.moment(unread.clone(), &self.held);
                 parts.push(Part {
                     rows: PartRows::Table(table, moment),
                     totals: None,
@@ -67,7 +71,7 @@ impl Engine {
                 let definition = &join.definition;
                 let totals = is_spelled_out(definition).then_some((definition.operator, maker));
                 if definition.mode != Mode::Pull || passing.contains(&maker) {
-                    let moment = join.output.rows.moment(unread.clone());
+                    let moment = join.output.rows.moment(unread.clone(), &self.held);
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),
                         totals,
@@ -85,12 +89,29 @@ impl Engine {
             unread,
             limits,
             parts,
+            charged: None,
         }
     }
 
+    /// What long answers keep of rows that changed meanwhile.
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// Sets how many bytes one long answer may keep of rows that change meanwhile, and how many all together: beyond that it
+    /// cannot be read to its end. At first: any.
+    pub fn set_held_limits(&mut self, each_max: usize, all_max: usize) {
+        self.held.set_limits(each_max, all_max);
+        self.held.make_room();
+    }
+
     /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says
-    /// whether that was all. Rows that do not add up are left out, as by [`Engine::range`].
+    /// whether that was all. Rows that do not add up are left out, as by [`Engine::range`]. Of an answer that is lost
+    /// ([`Reading::is_lost`]) nothing comes any more.
     pub fn read_more(&self, reading: &mut Reading, rows_max: u64, each: &mut EachRow<'_>) -> bool {
+        if reading.is_lost() {
+            return true;
+        }
         let Limits {
             limit,
             reverse,
@@ -157,6 +178,27 @@ impl Engine {
 }
 
 impl Reading {
+    /// Adds to a count what it keeps, from now until it is dropped.
+    pub fn charge(&mut self, to: &Arc<AtomicUsize>) {
+        let mut computed = 0;
+        for part in &self.parts {
+            match &part.rows {
+                PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.charge(to),
+                PartRows::Computed(rows) => computed += rows.memory_bytes(),
+            }
+        }
+        to.fetch_add(computed, Ordering::Relaxed);
+        self.charged = Some((to.clone(), computed));
+    }
+
+    /// So much has changed since that it is not known any more what the rows were.
+    pub fn is_lost(&self) -> bool {
+        self.parts.iter().any(|part| match &part.rows {
+            PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.is_lost(),
+            PartRows::Computed(_) => false,
+        })
+    }
+
     /// How many rows are left, if all that is read is stored in one place, and none holds totals: they may not add up.
     pub fn rows(&self, engine: &Engine) -> Option<u64> {
         let [part] = &*self.parts else {
@@ -188,6 +230,14 @@ impl Reading {
             if let PartRows::Table(_, moment) | PartRows::Join(_, moment) = &part.rows {
                 moment.shrink_to(&self.unread);
             }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some((to, computed)) = &self.charged {
+            to.fetch_sub(*computed, Ordering::Relaxed);
         }
     }
 }

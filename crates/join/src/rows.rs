@@ -8,7 +8,7 @@ use larder_table::{Put, Table};
 use std::rc::Rc;
 
 use crate::keyrange::{Flow, KeyRange, is_successor};
-use crate::moment::{Moment, Moments};
+use crate::moment::{Held, Moment, Moments};
 
 pub struct Rows {
     table: Table,
@@ -40,8 +40,8 @@ impl Rows {
     }
 
     /// These rows as they are now, for a read of a range that goes on while they change.
-    pub fn moment(&mut self, unread: KeyRange) -> Rc<Moment> {
-        self.moments.add(unread)
+    pub fn moment(&mut self, unread: KeyRange, held: &Rc<Held>) -> Rc<Moment> {
+        self.moments.add(unread, held)
     }
 
     /// Whether a long read of these rows is under way.
@@ -59,9 +59,8 @@ impl Rows {
 
     #[cold]
     fn tell_readers(&mut self, key: &[u8]) {
-        for moment in self.moments.readers_of(key) {
-            moment.keep(key, self.table.value(key));
-        }
+        let readers = self.moments.readers_of(key);
+        keep(&readers, key, self.table.get(key));
     }
 
     /// An empty table that is split alike.
@@ -295,13 +294,11 @@ impl Rows {
 
     pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
         if !self.moments.is_empty() {
-            for (moment, part) in self.moments.readers_in(lo, hi) {
-                let mut cursor = self.cursor(&part.lo, &part.hi, false);
-                while cursor.next().is_some() {
-                    let value = cursor.value();
-                    let (key, _) = cursor.current().expect("just read");
-                    moment.keep(key, Some(value));
-                }
+            let (readers, part) = self.moments.readers_in(lo, hi);
+            let mut cursor = self.cursor(&part.lo, &part.hi, false);
+            while let Some((key, value)) = cursor.next() {
+                let of_key: Vec<_> = readers.iter().filter(|m| m.reads(key)).cloned().collect();
+                keep(&of_key, key, Some(value));
             }
         }
         self.table
@@ -309,8 +306,22 @@ impl Rows {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.table.memory_bytes() + self.moments.memory_bytes()
+        self.table.memory_bytes()
     }
+}
+
+/// Has those who read a key keep what its row is.
+fn keep(readers: &[Rc<Moment>], key: &[u8], value: Option<&[u8]>) {
+    let Some(first) = readers.first() else {
+        return;
+    };
+    let held = first.held();
+    let value = value.map(|value| held.value(value));
+    for reader in readers {
+        reader.keep(key, value.clone(), readers.len());
+    }
+    drop(value);
+    held.make_room();
 }
 
 /// How to split a table whose keys are mostly read by one leading slot.

@@ -1,6 +1,10 @@
 //! What is bounded: memory, and how much is done at once for one client.
 
-use larder_join::Error;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use larder_join::{Engine, Error, Limits, Outcome};
 
 use crate::story::{TIMELINE, Told, told};
 
@@ -153,4 +157,79 @@ fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_betwe
         pulled && pushed_again && partly > 10,
         "{pulled} {pushed_again} {partly}"
     );
+}
+
+/// Two hundred clients ask for a table and read none of it, while all its rows are overwritten again and again.
+#[test]
+fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
+    let mut engine = Engine::new();
+    let value = |round: u64| format!("{round:0>500}").into_bytes();
+    let key = |row: u64| format!("b|{row:03}").into_bytes();
+    for row in 0..200 {
+        engine.put(&key(row), &value(0), 0).unwrap();
+    }
+    let base = engine.memory_bytes();
+    engine.set_memory_limit(Some(base + base / 5));
+    engine.set_held_limits(usize::MAX, 300_000);
+    let none = &mut |_: &[u8], _: &[u8]| ControlFlow::Break(());
+    let charged = Arc::new(AtomicUsize::new(0));
+    let mut readings = Vec::new();
+    for _ in 0..200 {
+        let began = engine.range(b"b|", b"b}", Limits::default(), 0, none);
+        assert_eq!(began, Ok(Outcome::Done));
+        let mut reading = engine.hold(b"b|", b"b}", Limits::default());
+        reading.charge(&charged);
+        readings.push(reading);
+    }
+    let mut kept_max = 0;
+    for round in 1..20 {
+        for row in 0..200 {
+            engine.put(&key(row), &value(round), 0).unwrap();
+            kept_max = kept_max.max(engine.held_bytes());
+            assert!(engine.held_bytes() <= 300_000);
+        }
+    }
+    assert!(kept_max > 200_000, "{kept_max}");
+    assert!(engine.memory_bytes() <= base + base / 5);
+    // One row kept by all costs its value once: all that was kept is charged to somebody.
+    let lost = readings.iter().filter(|reading| reading.is_lost()).count();
+    assert!(lost > 0 && lost < 200, "{lost}");
+    assert!(charged.load(Ordering::Relaxed) > 0);
+    for mut reading in readings {
+        let mut rows = 0;
+        let all = engine.read_more(&mut reading, u64::MAX, &mut |_, was| {
+            assert_eq!(was, value(0));
+            rows += 1;
+            ControlFlow::Continue(())
+        });
+        let expected = if reading.is_lost() { 0 } else { 200 };
+        assert_eq!((all, rows), (true, expected));
+    }
+    assert_eq!(
+        (engine.held_bytes(), charged.load(Ordering::Relaxed)),
+        (0, 0)
+    );
+}
+
+#[test]
+fn one_long_answer_is_lost_when_it_would_keep_more_than_one_may() {
+    let mut engine = Engine::new();
+    for row in 0..100 {
+        engine
+            .put(format!("b|{row:03}").as_bytes(), &[b'a'; 1000], 0)
+            .unwrap();
+    }
+    engine.set_held_limits(50_000, usize::MAX);
+    let slow = engine.hold(b"b|", b"b}", Limits::default());
+    let mut quick = engine.hold(b"b|090", b"b}", Limits::default());
+    engine.remove_range(b"b|", b"b}", u64::MAX, 0).unwrap();
+    assert!(slow.is_lost() && !quick.is_lost());
+    let mut rows = 0;
+    let all = engine.read_more(&mut quick, u64::MAX, &mut |_, value| {
+        assert_eq!(value, [b'a'; 1000]);
+        rows += 1;
+        ControlFlow::Continue(())
+    });
+    assert_eq!((all, rows), (true, 10));
+    assert!(engine.held_bytes() < 20_000, "{}", engine.held_bytes());
 }
