@@ -1,4 +1,5 @@
-//! Ctrl-c and SIGTERM: the first asks the command to clean up and end, a second ends it at once.
+//! Ctrl-c, SIGTERM and SIGHUP, which comes when the terminal goes: the first asks the command to clean up and end, a second ends it
+//! at once. Where SIGHUP is ignored at the start, as `nohup` has it, it stays so.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -44,10 +45,11 @@ fn start() -> Result<(), String> {
     thread.spawn(note_signals).map(drop).map_err(failed)
 }
 
-/// The two signals that ask a program to end. From its making on they no longer end it by themselves.
+/// The signals that ask a program to end. From its making on they no longer end it by themselves.
 pub struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Option<Signal>,
 }
 
 impl Signals {
@@ -56,16 +58,41 @@ impl Signals {
         Ok(Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: match ignores_hangup() {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
         })
     }
 
     /// Waits for the next one; false when there can be none any more.
     pub async fn next(&mut self) -> bool {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             received = self.interrupt.recv() => received.is_some(),
             received = self.terminate.recv() => received.is_some(),
+            received = hangup => received.is_some(),
         }
     }
+}
+
+/// Whether this process was started to outlive its terminal.
+fn ignores_hangup() -> bool {
+    let mask = std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let mask = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigIgn:"))?;
+            u64::from_str_radix(mask.trim(), 16).ok()
+        });
+    let bit = SignalKind::hangup().as_raw_value() - 1;
+    mask.is_some_and(|mask| mask >> bit & 1 == 1)
 }
 
 pub fn is_interrupted() -> bool {

@@ -1,4 +1,4 @@
-//! `larder serve`: a server in this process, until ctrl-c or SIGTERM.
+//! `larder serve`: a server in this process, until ctrl-c, SIGTERM or SIGHUP.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,8 @@ use crate::output;
 const EXAMPLES: &str = "\
 Examples:
     larder serve
-    larder serve --data /var/lib/larder --resp 0.0.0.0:7379
+    larder serve --data /var/lib/larder
+    LARDER_SERVER_PASSWORD='open sesame' larder serve --resp 0.0.0.0:7379
     larder serve --config larder.toml --set fetch.bytes_per_second=50000000
 
 Every key of the configuration can be given with --set or as an environment variable;

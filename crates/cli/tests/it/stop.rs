@@ -1,13 +1,14 @@
-//! SIGTERM: what was asked is answered, nothing more is accepted, and the exit code is 0.
+//! SIGTERM and SIGHUP: what was asked is answered, nothing more is accepted, and the exit code is 0.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 
 use larder_batch::{BuildOptions, Builder};
+use larder_client::Reply;
 
 use crate::fixture::{STORE, pull_ok, store};
-use crate::support::{Server, spawn_server};
+use crate::support::{Server, spawn_server, spawn_server_with, through_shell};
 
 const KEYS: usize = 8;
 const VALUE_BYTES: usize = 256 << 10;
@@ -100,4 +101,20 @@ fn a_dump_in_hand_ends_whole_when_the_server_stops() {
     let lines = dump.lines().map(Result::unwrap).count();
     assert_eq!(lines, KEYS);
     assert_eq!(server.wait().code(), Some(0));
+}
+
+/// The terminal goes: the server ends as it does when it is asked to. Started to outlive its terminal, it does not notice.
+#[test]
+fn a_server_whose_terminal_goes_stops_cleanly_unless_it_is_to_outlive_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let server = spawn_server(&temp.path().join("data"));
+    server.signal("-HUP");
+    assert!(server.wait().success());
+    let server = spawn_server_with(&temp.path().join("data"), |command| {
+        through_shell(command, "trap '' HUP; exec \"$@\"");
+    });
+    server.signal("-HUP");
+    let pong = server.resp().command(&[b"PING"]);
+    assert_eq!(pong, Ok(Reply::Simple("PONG".to_owned())));
+    assert!(server.stop().success());
 }

@@ -60,6 +60,25 @@ pub fn show(output: &Output) -> String {
     )
 }
 
+/// Has a shell run `script` in place of a command of [`spawn_server_with`], which is `"$@"` in it.
+pub fn through_shell(command: &mut Command, script: &str) {
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", script, "sh"])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    *command = shell;
+}
+
 /// A running `larder serve`; killed when dropped.
 pub struct Server {
     child: Child,
@@ -147,9 +166,14 @@ impl Server {
 
     /// Asks the server to stop (SIGTERM).
     pub fn ask_to_stop(&self) {
+        self.signal("-TERM");
+    }
+
+    /// Sends a signal, given as an option of kill(1).
+    pub fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill")
-            .args(["-TERM", &pid])
+            .args([signal, &pid])
             .status()
             .expect("kill runs");
         assert!(sent.success());
