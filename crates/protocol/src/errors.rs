@@ -37,6 +37,7 @@ pub enum Code {
     ExecAbort,
     Overloaded,
     Timeout,
+    TooManyGuesses,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -98,10 +99,11 @@ pub const ROWS: &[Row] = &[
     row(Code::Cancelled, "CANCELLED", "CANCELLED", 409, false, "Cancelled on request; nothing changed"),
     row(Code::Io, "IO", "IOERR", 500, false, "The file system or the network failed; the message names path and cause. Where the journal of the tables cannot be written, it says whether that is tried again or takes a restart"),
     row(Code::NoSuchJoin, "NO_SUCH_JOIN", "NOJOIN", 404, false, "No join has this name; JOIN.LIST lists them"),
-    row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "Base rows fill tables.memory: remove some or raise it. Computed rows have gone already"),
+    row(Code::OutOfMemory, "OUT_OF_MEMORY", "OOM", 507, false, "Base rows fill tables.memory: remove some or raise it; computed rows have gone already. Or what is kept for one client would exceed server.client_memory: ask for less at a time"),
     row(Code::ExecAbort, "EXEC_ABORT", "EXECABORT", 409, false, "A command since MULTI was refused, so none was executed"),
     row(Code::Overloaded, "OVERLOADED", "OVERLOADED", 503, true, "As much of this kind is under way and waits as may: samples, dumps, comparisons, verifies and large values by server.http_reads, pulls by fetch.pulls and fetch.queue. Try again later, or raise it"),
     row(Code::Timeout, "TIMEOUT", "TIMEOUT", 408, true, "The rest of an HTTP request did not come within server.http_timeout_seconds"),
+    row(Code::TooManyGuesses, "TOO_MANY_GUESSES", "ERR", 429, true, "Many wrong passwords came from this address, or from many: this one was not looked at; try again in a second"),
 ];
 
 impl Code {

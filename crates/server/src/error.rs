@@ -21,6 +21,8 @@ pub enum Error {
     /// The server has a password and the request has none.
     NoPassword,
     WrongPassword,
+    /// A guess that was not looked at.
+    TooManyGuesses,
     NoSuchStore(String),
     NoSuchVersion {
         store: StoreName,
@@ -62,6 +64,7 @@ impl Error {
             Error::Forbidden(_) => Code::Forbidden,
             Error::NoPassword => Code::NoAuth,
             Error::WrongPassword => Code::WrongPassword,
+            Error::TooManyGuesses => Code::TooManyGuesses,
             Error::NoSuchStore(_) => Code::NoSuchStore,
             Error::NoSuchVersion { .. } => Code::NoSuchVersion,
             Error::NoSuchPull(_) => Code::NoSuchPull,
@@ -157,6 +160,9 @@ impl fmt::Display for Error {
             ),
             Error::Cancelled => f.write_str("cancelled on request; nothing changed"),
             Error::NoPassword => write!(f, "this server asks for its password; {GIVE_PASSWORD}"),
+            Error::TooManyGuesses => f.write_str(
+                "too many wrong passwords came of late: this one was not looked at; try again in a second",
+            ),
             Error::WrongPassword => write!(f, "the password is not this server's; {GIVE_PASSWORD}"),
         }
     }

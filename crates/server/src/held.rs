@@ -79,6 +79,14 @@ impl HeldValue {
         self
     }
 
+    /// Bytes of memory that it alone keeps.
+    pub fn memory_bytes(&self) -> usize {
+        match self.is_borrowed() {
+            true => 0,
+            false => self.whole().len(),
+        }
+    }
+
     /// Whether the bytes lie in the version's map.
     pub fn is_borrowed(&self) -> bool {
         matches!(&self.bytes, Bytes::Value { value, .. } if value.is_borrowed())

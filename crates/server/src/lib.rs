@@ -14,13 +14,16 @@
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
 pub mod catalog;
+mod descriptors;
 mod error;
 mod fetch;
+mod guesses;
 mod held;
 mod http;
 mod maintenance;
 mod metrics;
 mod password;
+mod rarely;
 pub mod resp;
 mod server;
 mod settings;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use axum::extract::State;
 use axum::http::header;
@@ -123,6 +124,21 @@ impl Scrape {
                 stats.protocol_errors,
             ),
             (
+                "wrong_passwords",
+                "Wrong passwords given, over either protocol",
+                self.0.guesses.wrong.load(Relaxed),
+            ),
+            (
+                "passwords_not_looked_at",
+                "Passwords refused without being looked at, since many were wrong",
+                self.0.guesses.refused.load(Relaxed),
+            ),
+            (
+                "http_refused",
+                "Connections to the port of the Redis protocol closed because HTTP came",
+                stats.http_refused,
+            ),
+            (
                 "disk_reads",
                 "Lookups that waited for the disk",
                 stats.disk_reads,
@@ -131,6 +147,36 @@ impl Scrape {
         for (name, help, total) in totals {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
             ConstCounter::new(total).encode(metric)?;
+        }
+        let clients = &self.0.stats.clients;
+        let mut family = encoder.encode_descriptor(
+            "clients_closed",
+            "Clients of the Redis protocol closed for what they had the server keep, by why",
+            None,
+            MetricType::Counter,
+        )?;
+        for (why, count) in [
+            ("client_memory", &clients.closed_too_large),
+            ("clients_memory", &clients.closed_for_others),
+            ("unread", &clients.closed_unread),
+            ("answer_lost", &clients.closed_answer_lost),
+        ] {
+            let labels = [("why", why)];
+            line(&mut family, &labels, ConstCounter::new(count.load(Relaxed)))?;
+        }
+        for (name, help, bytes) in [
+            (
+                "clients_memory_bytes",
+                "Kept for clients of the Redis protocol: requests, replies and what long answers hold",
+                &clients.memory_bytes,
+            ),
+            (
+                "clients_memory_limit_bytes",
+                "What may be kept for them: beyond it the largest are closed",
+                &clients.memory_limit_bytes,
+            ),
+        ] {
+            gauge(encoder, name, help, bytes.load(Relaxed) as u64)?;
         }
         gauge(
             encoder,

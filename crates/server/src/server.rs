@@ -12,8 +12,10 @@ use larder_protocol::config::ServerConfig;
 use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::catalog::Catalog;
+use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
 use crate::fetch::Pulls;
+use crate::guesses::Guesses;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
 use crate::password::Password;
@@ -30,6 +32,8 @@ pub struct Shared {
     pub catalog: Arc<Catalog>,
     pub stats: Stats,
     pub started_at: Instant,
+    pub(crate) descriptors: Descriptors,
+    pub(crate) guesses: Guesses,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
     pub(crate) samples: http::Samples,
@@ -56,10 +60,13 @@ impl Server {
     /// # Errors
     /// [`Error::Io`] if the folder is in use or a port cannot be bound: the message says which.
     pub async fn start(config: ServerConfig) -> Result<Server, Error> {
+        raise_limit();
         let lock = FolderLock::take(&config.server.data)?;
         let resp_listeners = resp::bind(&config)?;
         let resp_addr = resp_listeners.addr();
         let http_listener = bind(&config.server.http, "http")?;
+        protect(&config, "resp", Some(resp_addr))?;
+        protect(&config, "http", http_listener.local_addr().ok())?;
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
         let stores = Stores::recover(&config.server.data, catalog.clone())?;
@@ -70,6 +77,8 @@ impl Server {
             stats: Stats::new(&config),
             catalog,
             started_at: Instant::now(),
+            descriptors: Descriptors::prepare(&config),
+            guesses: Guesses::default(),
             stores,
             pulls: Pulls::new(&config.fetch)?,
             samples: http::Samples::default(),
@@ -126,6 +135,20 @@ impl Server {
         maintenance.stop();
         tracing::info!("stopped");
     }
+}
+
+/// Refuses to serve everybody who reaches an address, unless a password is asked for or that is said to be meant.
+fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Result<(), Error> {
+    let is_local = addr.is_some_and(|addr| addr.ip().to_canonical().is_loopback());
+    if is_local || !config.server.protected_mode || !config.server.password.is_empty() {
+        return Ok(());
+    }
+    let addr = addr.map_or_else(String::new, |addr| format!(" ({addr})"));
+    Err(Error::BadRequest(format!(
+        "server.{section}{addr} can be reached by other machines, and no password is asked for, so everybody there could read and \
+         change everything: set server.password (LARDER_SERVER_PASSWORD), or listen on 127.0.0.1; where the network itself keeps \
+         strangers out, --set server.protected_mode=false says that it is meant"
+    )))
 }
 
 impl Shared {

@@ -11,7 +11,7 @@
 //! 3. A bucket's upper bound is at most 1.25 times its lower bound, so a quantile is at most that far off.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,9 +25,25 @@ const FIRST_POWER: u32 = 6;
 /// All counters of a server.
 pub struct Stats {
     cores: Vec<Arc<CoreStats>>,
+    pub clients: Arc<ClientFigures>,
     slowlog: Mutex<SlowLog>,
     slowlog_threshold_ns: AtomicU64,
     slowlog_length: usize,
+}
+
+/// What the server keeps for clients of the Redis protocol, and which of them it closed for it. Any thread may write these.
+#[derive(Debug, Default)]
+pub struct ClientFigures {
+    pub memory_bytes: AtomicUsize,
+    pub memory_limit_bytes: AtomicUsize,
+    /// Closed since one had more than one may have.
+    pub closed_too_large: AtomicU64,
+    /// Closed since all had more than all may have.
+    pub closed_for_others: AtomicU64,
+    /// Closed since they did not take their replies.
+    pub closed_unread: AtomicU64,
+    /// Closed since more changed than a long answer may keep, so that it could not be ended.
+    pub closed_answer_lost: AtomicU64,
 }
 
 /// The store, if the command concerns one, and the command.
@@ -44,6 +60,8 @@ pub struct CoreStats {
     pub connections_closed: Counter,
     /// Connections closed because their bytes were not RESP.
     pub protocol_errors: Counter,
+    /// Connections closed because what came was HTTP.
+    pub http_refused: Counter,
     /// Lookups that had to wait for the disk.
     pub disk_reads: Counter,
     pub error_replies: ErrorCounts,
@@ -151,6 +169,7 @@ impl Stats {
         let cores = thread_count(config) + 1;
         Stats {
             cores: (0..cores).map(|_| Arc::default()).collect(),
+            clients: Arc::default(),
             slowlog: Mutex::default(),
             slowlog_threshold_ns: AtomicU64::new(config.slowlog.threshold_us.saturating_mul(1000)),
             slowlog_length: config.slowlog.length as usize,
@@ -178,6 +197,7 @@ impl Stats {
             all.connections_rejected += core.connections_rejected.get();
             all.connections_closed += core.connections_closed.get();
             all.protocol_errors += core.protocol_errors.get();
+            all.http_refused += core.http_refused.get();
             all.disk_reads += core.disk_reads.get();
             for (row, count) in ROWS.iter().zip(&core.error_replies.0) {
                 if count.get() > 0 {
@@ -249,6 +269,7 @@ pub struct StatsSnapshot {
     pub connections_rejected: u64,
     pub connections_closed: u64,
     pub protocol_errors: u64,
+    pub http_refused: u64,
     pub disk_reads: u64,
     /// Error replies by their first word.
     pub error_replies: BTreeMap<&'static str, u64>,

@@ -5,6 +5,7 @@ mod build_inputs;
 mod cli;
 mod crash;
 mod demo;
+mod descriptors;
 mod examples;
 mod fixture;
 mod in_place;

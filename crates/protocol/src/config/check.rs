@@ -94,6 +94,24 @@ impl ServerConfig {
             "at least 4KiB",
         )?;
         rule(
+            self.server.client_memory.0 >= 1 << 20,
+            "server.client_memory",
+            &self.server.client_memory,
+            "at least 1MiB",
+        )?;
+        rule(
+            matches!(self.server.clients_memory.0, 0 | 0x10_0000..),
+            "server.clients_memory",
+            &self.server.clients_memory,
+            "0, or at least 1MiB",
+        )?;
+        rule(
+            self.server.max_transaction_commands > 0,
+            "server.max_transaction_commands",
+            &0,
+            "at least 1",
+        )?;
+        rule(
             (1..=256).contains(&self.fetch.parallel),
             "fetch.parallel",
             &self.fetch.parallel,

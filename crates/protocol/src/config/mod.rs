@@ -132,7 +132,9 @@ sections! {
         disk_threads: u32 = 16, "threads";
         /// The password that every client must give: Redis clients with AUTH or HELLO, HTTP clients as `Authorization: Basic` (of any user) or `Bearer`, `larder` commands as `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` are answered without. Empty asks for none.
         password: String = String::new(), "";
-        /// Connections of the Redis protocol at one time; further ones are told so and closed.
+        /// Refuse to start where `resp` or `http` is an address that other machines may reach and there is no password. `false` says that it is meant: everybody who reaches the port may then read and change everything.
+        protected_mode: bool = true, "";
+        /// Connections of the Redis protocol at one time; further ones are told so and closed. Where the limit of open files (`ulimit -n`) is too low for them, and for what the server itself needs, it is lowered: the log says so at the start, and INFO and CONFIG GET show what it is.
         max_connections: u32 = 20_000, "connections";
         /// Connections of HTTP at one time; further ones are told so and closed. `/healthz` and `/readyz` are answered beyond that, too.
         max_http_connections: u32 = 1_000, "connections";
@@ -150,6 +152,14 @@ sections! {
         output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes";
         /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
         subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes";
+        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, and what a long answer keeps of rows that changed since. A client with more is closed; an answer that would be longer is refused with OOM. Never more than `clients_memory`.
+        client_memory: ByteSize = ByteSize(1 << 30), "bytes";
+        /// The most that the server keeps for all clients of the Redis protocol together, as Redis's maxmemory-clients: beyond it those with the most are closed, the largest first. 0 is a quarter of the machine's memory and no more than `tables.memory` where that is set, but 64 MiB at least.
+        clients_memory: ByteSize = ByteSize(0), "bytes";
+        /// A client of the Redis protocol that takes nothing of its replies for so long is closed, as with Redis's client-output-buffer-limit. 0 never closes one.
+        unread_timeout_seconds: u64 = 60, "seconds";
+        /// The most commands that MULTI queues: EXEC executes them with nothing in between, so everybody else waits for them.
+        max_transaction_commands: u32 = 100_000, "commands";
         /// How long a stopping server waits for replies to be taken.
         stop_timeout_seconds: u64 = 10, "seconds";
     }

@@ -90,6 +90,11 @@ impl Decoder {
         }
     }
 
+    /// What it keeps of a request that has not come whole.
+    pub fn memory_bytes(&self) -> usize {
+        self.spans.capacity() * size_of::<Span>() + self.unquoted.capacity()
+    }
+
     /// The request that `input` begins with. After [`Step::Request`] and [`Step::Skip`] the next call
     /// begins a new one.
     ///

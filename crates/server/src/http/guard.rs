@@ -7,7 +7,7 @@
 //! 2. With a password configured, every path asks for it but [`OPEN_PATHS`], which tell nothing but
 //!    whether the server is up. A browser asks its user, and sends what it was told from then on.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -43,7 +43,8 @@ pub async fn ask_password(
     if OPEN_PATHS.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    match shared.password().check(request.headers()) {
+    let from = request.extensions().get::<Peer>().copied();
+    match admit(&shared, from, request.headers()).await {
         Ok(()) => next.run(request).await,
         Err(why) => {
             let ask = [(
@@ -53,6 +54,36 @@ pub async fn ask_password(
             (ask, Failure(why)).into_response()
         }
     }
+}
+
+/// The address that a connection came from.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// Whether a request gives the password. Who has given many wrong ones waits until it is looked at.
+///
+/// # Errors
+/// [`Error::NoPassword`], [`Error::WrongPassword`], [`Error::TooManyGuesses`].
+async fn admit(shared: &Shared, from: Option<Peer>, headers: &HeaderMap) -> Result<(), Error> {
+    let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(addr)| addr);
+    if !shared.password().is_none() && headers.contains_key(header::AUTHORIZATION) {
+        shared.guesses.turn(from).await;
+    }
+    admit_at_once(shared, from, headers)
+}
+
+fn admit_at_once(shared: &Shared, from: IpAddr, headers: &HeaderMap) -> Result<(), Error> {
+    match shared.password().check(headers) {
+        Ok(()) if shared.password().is_none() => Ok(()),
+        Ok(()) => shared.guesses.judge(from, true),
+        Err(Error::WrongPassword) => shared.guesses.judge(from, false),
+        Err(error) => Err(error),
+    }
+}
+
+/// As a request is admitted, without waiting: for what is answered without a password too.
+pub fn knows_password(shared: &Shared, Peer(from): Peer, headers: &HeaderMap) -> bool {
+    admit_at_once(shared, from, headers).is_ok()
 }
 
 fn judge(

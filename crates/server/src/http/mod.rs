@@ -30,6 +30,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
@@ -38,6 +41,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use crate::Shared;
+use crate::descriptors::{Descriptors, Purpose};
 use crate::error::Error;
 
 pub use answer::Failure;
@@ -94,8 +98,10 @@ async fn serve(
             return;
         }
     };
-    let max = shared.config.server.max_http_connections as usize;
+    let descriptors = shared.descriptors;
+    let max = descriptors.http_connections() as usize;
     let connections = Connections {
+        descriptors,
         free: Arc::new(Semaphore::new(max)),
         patience: shared.http_work.patience,
         app: TowerToHyperService::new(routes::router(shared.clone(), addr)),
@@ -116,6 +122,7 @@ async fn serve(
 }
 
 struct Connections {
+    descriptors: Descriptors,
     /// One permit for each connection that may still be opened.
     free: Arc<Semaphore>,
     patience: Duration,
@@ -135,9 +142,11 @@ impl Connections {
         let mut untold = 0u64;
         loop {
             let error = match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, from)) => {
                     spare = spare.or_else(put_by);
-                    self.admit(stream, spare.is_none());
+                    let is_last =
+                        spare.is_none() || !self.descriptors.allow(Purpose::Http, &stream);
+                    self.admit(stream, guard::Peer(from.ip()), is_last);
                     continue;
                 }
                 Err(error) => error,
@@ -156,17 +165,17 @@ impl Connections {
     }
 
     /// Serves a connection: for whatever it asks if there is room, else for its asking whether the server is up. `is_last` says
-    /// that the process has no other descriptor.
-    fn admit(&self, stream: TcpStream, is_last: bool) {
+    /// that the process has no other descriptor to give for HTTP.
+    fn admit(&self, stream: TcpStream, from: guard::Peer, is_last: bool) {
         // Without it small answers wait for the client's acknowledgement; nothing breaks.
         let _ = stream.set_nodelay(true);
         let permit = self.free.clone().try_acquire_owned().ok();
         if let Some(permit) = permit.filter(|_| !is_last) {
-            self.serve(stream, self.patience, &self.app, Some(permit));
+            self.serve(stream, from, self.patience, &self.app, Some(permit));
             return;
         }
         let patience = self.patience.min(HEALTH_PATIENCE);
-        let handle = self.serve(stream, patience, &self.health, None);
+        let handle = self.serve(stream, from, patience, &self.health, None);
         let mut asking = self.asking.borrow_mut();
         asking.retain(|handle| !handle.is_finished());
         if asking.len() == HEALTH_CONNECTIONS_MAX
@@ -180,6 +189,7 @@ impl Connections {
     fn serve(
         &self,
         stream: TcpStream,
+        from: guard::Peer,
         patience: Duration,
         app: &TowerToHyperService<Router>,
         permit: Option<OwnedSemaphorePermit>,
@@ -189,7 +199,12 @@ impl Connections {
             .header_read_timeout(patience)
             .keep_alive(permit.is_some());
         let io = TokioIo::new(Patient::new(stream, patience));
-        let connection = http.serve_connection(io, app.clone());
+        let app = app.clone();
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(from);
+            app.call(request)
+        });
+        let connection = http.serve_connection(io, service);
         let connection = self.stopping.watch(connection);
         let task = tokio::spawn(async move {
             // An error means that the client broke off or did not do its part, and there is nobody to tell.

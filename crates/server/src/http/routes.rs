@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
@@ -112,15 +113,19 @@ async fn openapi() -> impl IntoResponse {
 }
 
 /// Answered to everyone, but names of stores only to those who know the password.
-async fn ready(State(shared): Server, headers: HeaderMap) -> Response {
+async fn ready(
+    State(shared): Server,
+    Extension(peer): Extension<guard::Peer>,
+    headers: HeaderMap,
+) -> Response {
     let mut reasons = shared.stores.not_ready();
     reasons.extend(shared.tables.refusal().map(|(_, why)| why));
     if reasons.is_empty() {
         return "ready\n".into_response();
     }
-    let reasons = match shared.password().check(&headers) {
-        Ok(()) => reasons.join("\n") + "\n",
-        Err(_) => "not ready; with the password the answer says why\n".to_owned(),
+    let reasons = match guard::knows_password(&shared, peer, &headers) {
+        true => reasons.join("\n") + "\n",
+        false => "not ready; with the password the answer says why\n".to_owned(),
     };
     (StatusCode::SERVICE_UNAVAILABLE, reasons).into_response()
 }

@@ -17,6 +17,10 @@ use std::time::Instant;
 use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
+use super::memory::Limits;
+use crate::rarely::Rarely;
+use crate::stats::ClientFigures;
+
 /// What others may know of a connection.
 pub(super) struct Client {
     pub id: u64,
@@ -30,9 +34,20 @@ pub(super) struct Client {
     /// Index in [`COMMANDS`] and one; 0 before the first command.
     last_command: AtomicU8,
     pub resp3: AtomicBool,
-    pub output_bytes: AtomicU32,
     /// Channels and patterns that it is subscribed to.
     subscriptions: [AtomicU32; 2],
+    /// Bytes of what came and was not executed yet, of what MULTI has queued, and of replies that were not taken.
+    pub input_bytes: AtomicUsize,
+    pub queued_bytes: AtomicUsize,
+    pub output_bytes: AtomicUsize,
+    /// Bytes of what is on other cores, and of long answers.
+    pub elsewhere: Arc<AtomicUsize>,
+    /// What of all that is in the sum over all clients.
+    counted_bytes: AtomicUsize,
+    /// Milliseconds since the registry was made when its socket last took replies, while it takes no more of them; else 0.
+    stalled_ms: AtomicU64,
+    /// Its socket was shut down for what it keeps.
+    is_doomed: AtomicBool,
     names: Mutex<Option<Box<Names>>>,
 }
 
@@ -66,6 +81,28 @@ impl Client {
         self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
     }
 
+    /// What the server keeps for it.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
+        of(&self.input_bytes)
+            + of(&self.queued_bytes)
+            + of(&self.output_bytes)
+            + of(&self.elsewhere)
+    }
+
+    pub fn counted_bytes(&self) -> usize {
+        self.counted_bytes.load(Relaxed)
+    }
+
+    /// Replies wait, and its socket takes no more of them.
+    pub fn has_stalled(&self) -> bool {
+        self.stalled_ms.load(Relaxed) != 0
+    }
+
+    pub fn goes_on(&self) {
+        self.stalled_ms.store(0, Relaxed);
+    }
+
     pub fn set_last_command(&self, index: usize) {
         self.last_command.store(index as u8 + 1, Relaxed);
     }
@@ -81,7 +118,7 @@ impl Client {
         let _ = write!(
             line,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db=0 sub={} psub={} ssub=0 multi=-1 watch=0 \
-             omem={} events=r cmd={command} user=default lib-name={} lib-ver={} resp={} io-thread={}",
+             qbuf={} multi-mem={} omem={} tot-mem={} events=r cmd={command} user=default lib-name={} lib-ver={} resp={} io-thread={}",
             self.id,
             self.addr,
             self.local_addr,
@@ -92,7 +129,10 @@ impl Client {
             if self.is_subscribed() { 'P' } else { 'N' },
             self.subscriptions[0].load(Relaxed),
             self.subscriptions[1].load(Relaxed),
+            self.input_bytes.load(Relaxed),
+            self.queued_bytes.load(Relaxed),
             self.output_bytes.load(Relaxed),
+            self.memory_bytes() + size_of::<Client>(),
             names.lib_name,
             names.lib_version,
             if self.resp3.load(Relaxed) { 3 } else { 2 },
@@ -114,6 +154,16 @@ pub(super) struct Clients {
     open: Mutex<HashMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
     epoch: Instant,
+    /// HTTP on this port.
+    pub foreign: Rarely,
+    pub limits: Limits,
+    pub figures: Arc<ClientFigures>,
+    too_large: Rarely,
+    for_others: Rarely,
+    unread: Rarely,
+    lost: Rarely,
+    /// Connections that could not be accepted.
+    pub unaccepted: Rarely,
 }
 
 /// Which connections CLIENT KILL means; empty fields match all.
@@ -142,11 +192,20 @@ impl Filter {
 }
 
 impl Clients {
-    pub fn new() -> Clients {
+    pub fn new(limits: Limits, figures: Arc<ClientFigures>) -> Clients {
+        figures.memory_limit_bytes.store(limits.all, Relaxed);
         Clients {
+            limits,
+            figures,
+            too_large: Rarely::default(),
+            for_others: Rarely::default(),
+            unread: Rarely::default(),
+            lost: Rarely::default(),
             open: Mutex::default(),
             next_id: AtomicU64::new(1),
             epoch: Instant::now(),
+            foreign: Rarely::default(),
+            unaccepted: Rarely::default(),
         }
     }
 
@@ -182,8 +241,14 @@ impl Clients {
             active_ms: AtomicU64::new(now_ms),
             last_command: AtomicU8::new(0),
             resp3: AtomicBool::new(false),
-            output_bytes: AtomicU32::new(0),
             subscriptions: [AtomicU32::new(0), AtomicU32::new(0)],
+            input_bytes: AtomicUsize::new(0),
+            queued_bytes: AtomicUsize::new(0),
+            output_bytes: AtomicUsize::new(0),
+            elsewhere: Arc::default(),
+            counted_bytes: AtomicUsize::new(0),
+            stalled_ms: AtomicU64::new(0),
+            is_doomed: AtomicBool::new(false),
             names: Mutex::new(None),
         });
         open.insert(client.id, client.clone());
@@ -193,6 +258,133 @@ impl Clients {
     /// To be called before the socket is closed.
     pub fn close(&self, client: &Client) {
         self.lock().remove(&client.id);
+        self.discount(client);
+    }
+
+    /// Brings the sum over all clients up to date with what one has; says what that is.
+    pub fn count(&self, client: &Client) -> usize {
+        if client.is_doomed.load(Relaxed) {
+            return 0;
+        }
+        let bytes = client.memory_bytes();
+        let before = client.counted_bytes.swap(bytes, Relaxed);
+        let more = bytes.wrapping_sub(before);
+        self.figures.memory_bytes.fetch_add(more, Relaxed);
+        bytes
+    }
+
+    fn discount(&self, client: &Client) {
+        let before = client.counted_bytes.swap(0, Relaxed);
+        self.figures.memory_bytes.fetch_sub(before, Relaxed);
+    }
+
+    /// Whether all have more than all may have: then [`Clients::make_room`] is to be called.
+    pub fn is_full(&self) -> bool {
+        self.figures.memory_bytes.load(Relaxed) > self.limits.all
+    }
+
+    /// Ends the largest clients, until the others have no more than all may have.
+    pub fn make_room(&self) {
+        let open = self.lock();
+        let mut clients: Vec<(usize, &Arc<Client>)> = open
+            .values()
+            .map(|client| (self.count(client), client))
+            .collect();
+        clients.sort_unstable_by_key(|(bytes, client)| (*bytes, client.id));
+        let kept = self.figures.memory_bytes.load(Relaxed);
+        while self.is_full()
+            && let Some((bytes, client)) = clients.pop()
+            && bytes > 0
+        {
+            self.doom(client);
+            self.figures.closed_for_others.fetch_add(1, Relaxed);
+            if let Some(times) = self.for_others.note() {
+                tracing::warn!(
+                    times,
+                    client = %client.addr,
+                    client_bytes = bytes,
+                    all_bytes = kept,
+                    limit_bytes = self.limits.all,
+                    "clients keep more memory than server.clients_memory allows: the largest are closed"
+                );
+            }
+        }
+    }
+
+    /// Ends a client, which is in the registry, and counts it no more.
+    fn doom(&self, client: &Client) {
+        client.is_doomed.store(true, Relaxed);
+        self.discount(client);
+        client.shut_down(Shutdown::Both);
+    }
+
+    /// Notes, and logs once in a while, that a client is closed that has more than one may have.
+    pub fn note_too_large(&self, client: &Client, bytes: usize) {
+        self.figures.closed_too_large.fetch_add(1, Relaxed);
+        if let Some(times) = self.too_large.note() {
+            tracing::warn!(
+                times,
+                client = %client.addr,
+                client_bytes = bytes,
+                limit_bytes = self.limits.each,
+                "a client keeps more memory than server.client_memory allows and is closed"
+            );
+        }
+    }
+
+    /// Notes that a client is closed since its long answer cannot be ended.
+    pub fn note_lost(&self, client: &Client) {
+        self.figures.closed_answer_lost.fetch_add(1, Relaxed);
+        if let Some(times) = self.lost.note() {
+            tracing::warn!(
+                times,
+                client = %client.addr,
+                "more rows changed while a long answer was read than may be kept for it: its client is closed"
+            );
+        }
+    }
+
+    /// Notes that a client's socket takes no more of its replies.
+    pub fn stalled(&self, client: &Client) {
+        client.stalled_ms.store(self.now_ms().max(1), Relaxed);
+    }
+
+    /// Once a second: ends those that were silent for `idle_seconds` and do not wait to be told of changes, that did not take their replies for `unread_seconds` (0
+    /// is never), and that have more than they may have.
+    pub fn look_after(&self, idle_seconds: u64, unread_seconds: u64) {
+        let now_ms = self.now_ms();
+        let is_over = |since_ms: u64, seconds: u64| {
+            seconds > 0 && now_ms.saturating_sub(since_ms) >= seconds.saturating_mul(1000)
+        };
+        for client in self.lock().values() {
+            if client.is_doomed.load(Relaxed) {
+                continue;
+            }
+            let bytes = self.count(client);
+            let stalled_ms = client.stalled_ms.load(Relaxed);
+            if bytes > self.limits.each {
+                self.doom(client);
+                self.note_too_large(client, bytes);
+            } else if stalled_ms > 0 && is_over(stalled_ms, unread_seconds) {
+                self.doom(client);
+                self.figures.closed_unread.fetch_add(1, Relaxed);
+                if let Some(times) = self.unread.note() {
+                    tracing::warn!(
+                        times,
+                        client = %client.addr,
+                        unread_bytes = client.output_bytes.load(Relaxed),
+                        "a client took nothing of its replies for server.unread_timeout_seconds and is closed"
+                    );
+                }
+            } else if !client.is_subscribed()
+                && is_over(client.active_ms.load(Relaxed), idle_seconds)
+            {
+                client.shut_down(Shutdown::Both);
+            }
+        }
+        if self.is_full() {
+            self.make_room();
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -229,21 +421,6 @@ impl Clients {
         doomed
             .inspect(|client| client.shut_down(Shutdown::Both))
             .count()
-    }
-
-    /// Ends the connections of `core` that have been silent for `seconds`, but those that wait to be told of changes.
-    pub fn close_idle(&self, core: usize, seconds: u64) {
-        let now_ms = self.now_ms();
-        for client in self
-            .lock()
-            .values()
-            .filter(|client| client.core.load(Relaxed) == core && !client.is_subscribed())
-        {
-            if now_ms.saturating_sub(client.active_ms.load(Relaxed)) >= seconds.saturating_mul(1000)
-            {
-                client.shut_down(Shutdown::Both);
-            }
-        }
     }
 
     /// Lets no connection of `core` send more (`Read`: replies in hand still go out), or ends them.

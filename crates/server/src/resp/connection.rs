@@ -1,5 +1,6 @@
 //! Commands about the connection itself: AUTH, HELLO, RESET, CLIENT.
 
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
@@ -7,27 +8,51 @@ use super::clients::Filter;
 use super::dispatch::integer;
 use super::reads::{Refusal, show};
 use super::session::State;
+use crate::error::Error;
 
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";
 
 pub(super) fn auth(state: &mut State, request: Request<'_>) {
     let unasked = state.core.shared.password().is_none();
-    match request.len() {
-        2 if unasked => state.error(Code::BadRequest, NO_PASSWORD),
-        2 if log_in(state, b"default", request.arg(1)) => state.encoder().ok(),
-        3 if log_in(state, request.arg(1), request.arg(2)) => state.encoder().ok(),
-        2 | 3 => state.error(Code::WrongPassword, WRONG_PASSWORD),
-        _ => state.error(Code::Syntax, "syntax error"),
+    let logged_in = match request.len() {
+        2 if unasked => return state.error(Code::BadRequest, NO_PASSWORD),
+        2 => log_in(state, b"default", request.arg(1)),
+        3 => log_in(state, request.arg(1), request.arg(2)),
+        _ => return state.error(Code::Syntax, "syntax error"),
+    };
+    match logged_in {
+        Ok(()) => state.encoder().ok(),
+        Err(refusal) => state.refuse(refusal),
     }
 }
 
 /// As in Redis, the user `default` needs no password when none is configured.
-fn log_in(state: &mut State, user: &[u8], password: &[u8]) -> bool {
-    let expected = state.core.shared.password();
-    let right = user == b"default" && (expected.is_none() || expected.is(password));
-    state.authenticated |= right;
-    right
+fn log_in(state: &mut State, user: &[u8], password: &[u8]) -> Result<(), Refusal> {
+    let shared = &state.core.shared;
+    let expected = shared.password();
+    let is_right = user == b"default" && (expected.is_none() || expected.is(password));
+    match shared.guesses.judge(state.client.addr.ip(), is_right) {
+        Ok(()) => {
+            state.authenticated = true;
+            Ok(())
+        }
+        Err(Error::WrongPassword) => Err((Code::WrongPassword, WRONG_PASSWORD.to_owned())),
+        Err(error) => Err((error.code(), error.to_string())),
+    }
+}
+
+/// Whether a request gives a password, and its client has to wait until it is looked at.
+pub(super) fn must_wait(state: &State, command: &Command, request: Request<'_>) -> bool {
+    let gives_password = match command.id {
+        Id::Auth => true,
+        Id::Hello => request.len() > 2,
+        _ => false,
+    };
+    let shared = &state.core.shared;
+    gives_password
+        && !shared.password().is_none()
+        && !shared.guesses.wait(state.client.addr.ip()).is_zero()
 }
 
 pub(super) fn hello(state: &mut State, request: Request<'_>) {
@@ -47,8 +72,8 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
     while let Some(option) = request.get(at) {
         match (option.to_ascii_uppercase().as_slice(), request.len() - at) {
             (b"AUTH", 3..) => {
-                if !log_in(state, request.arg(at + 1), request.arg(at + 2)) {
-                    return state.error(Code::WrongPassword, WRONG_PASSWORD);
+                if let Err(refusal) = log_in(state, request.arg(at + 1), request.arg(at + 2)) {
+                    return state.refuse(refusal);
                 }
                 at += 3;
             }

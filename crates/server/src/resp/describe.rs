@@ -1,6 +1,7 @@
 //! Commands about the server: COMMAND, CONFIG, INFO, LATENCY, MEMORY, SLOWLOG, spelled as Redis spells them.
 
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 
 use larder_protocol::commands::{self, COMMANDS, Command};
 use larder_protocol::errors::Code;
@@ -16,6 +17,13 @@ use crate::stats::SeriesSnapshot;
 const REDIS_VERSION: &str = "7.4.0";
 
 pub(super) fn command(state: &mut State, request: Request<'_>) {
+    if request.len() > 2 + COMMANDS.len() && !request.arg(1).eq_ignore_ascii_case(b"GETKEYS") {
+        let message = format!(
+            "more names than there are commands, which are {}",
+            COMMANDS.len()
+        );
+        return state.error(Code::BadRequest, &message);
+    }
     let named = || request.args().skip(2).map(commands::find);
     match request.arg(1).to_ascii_uppercase().as_slice() {
         b"" => command_rows(&mut state.encoder(), COMMANDS.iter().map(Some)),
@@ -170,8 +178,12 @@ fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
         ("appendonly", "no".to_owned()),
         ("databases", "1".to_owned()),
         ("dir", config.server.data.display().to_string()),
-        ("maxclients", config.server.max_connections.to_string()),
+        (
+            "maxclients",
+            core.shared.descriptors.resp_connections().to_string(),
+        ),
         ("maxmemory", "0".to_owned()),
+        ("maxmemory-clients", core.clients.limits.all.to_string()),
         ("maxmemory-policy", "noeviction".to_owned()),
         (
             "proto-max-bulk-len",
@@ -262,17 +274,19 @@ fn info_server(state: &State, _: &Snapshot) -> String {
 }
 
 fn info_clients(state: &State, _: &Snapshot) -> String {
+    let figures = &state.core.clients.figures;
     lines(&[
         ("connected_clients", &state.core.clients.len()),
         (
             "maxclients",
-            &state.core.shared.config.server.max_connections,
+            &state.core.shared.descriptors.resp_connections(),
         ),
         ("blocked_clients", &0),
+        ("clients_memory_bytes", &figures.memory_bytes.load(Relaxed)),
     ])
 }
 
-fn info_memory(_: &State, snapshot: &Snapshot) -> String {
+fn info_memory(state: &State, snapshot: &Snapshot) -> String {
     let index: usize = snapshot
         .iter()
         .map(|live| live.version.index_memory_bytes())
@@ -289,6 +303,12 @@ fn info_memory(_: &State, snapshot: &Snapshot) -> String {
         ("store_resident_bytes", &mapped),
         ("maxmemory", &0),
         ("maxmemory_policy", &"noeviction"),
+        (
+            "mem_clients_normal",
+            &state.core.clients.figures.memory_bytes.load(Relaxed),
+        ),
+        ("maxmemory_clients", &state.core.clients.limits.all),
+        ("maxmemory_client", &state.core.clients.limits.each),
     ])
 }
 
@@ -303,6 +323,7 @@ fn resident_set_bytes() -> Option<u64> {
 }
 
 fn info_stats(state: &State, _: &Snapshot) -> String {
+    let figures = &state.core.clients.figures;
     let all = state.core.shared.stats.snapshot();
     let keys: u64 = all.series.iter().map(|series| series.keys).sum();
     let misses: u64 = all.series.iter().map(|series| series.misses).sum();
@@ -316,10 +337,32 @@ fn info_stats(state: &State, _: &Snapshot) -> String {
         ("keyspace_hits", &(keys.saturating_sub(misses))),
         ("keyspace_misses", &misses),
         ("total_error_replies", &errors),
+        (
+            "acl_access_denied_auth",
+            &state.core.shared.guesses.wrong.load(Relaxed),
+        ),
+        (
+            "passwords_not_looked_at",
+            &state.core.shared.guesses.refused.load(Relaxed),
+        ),
         ("protocol_errors", &all.protocol_errors),
+        ("http_refused", &all.http_refused),
         ("disk_reads", &all.disk_reads),
         ("expired_keys", &0),
         ("evicted_keys", &0),
+        ("evicted_clients", &figures.closed_for_others.load(Relaxed)),
+        (
+            "client_memory_limit_disconnections",
+            &figures.closed_too_large.load(Relaxed),
+        ),
+        (
+            "client_unread_disconnections",
+            &figures.closed_unread.load(Relaxed),
+        ),
+        (
+            "client_answer_lost_disconnections",
+            &figures.closed_answer_lost.load(Relaxed),
+        ),
     ])
 }
 

@@ -11,6 +11,7 @@ pub(super) use larder_types::integer;
 use super::finish::kept_args;
 use super::mixed::{MixedJob, is_mixed};
 use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
+use super::remote::write_request;
 use super::scan::{ScanJob, scan};
 use super::session::State;
 use super::tables::{
@@ -41,8 +42,17 @@ pub(super) enum Job {
     Stores(StoresJob),
     Watch(WatchJob),
     Subscribe(SubscribeJob),
+    /// A password, which is looked at when its turn has come.
+    Guess(GuessJob),
     /// Nothing but to wait until the journal's disk has caught up, after this command.
     Room(Id),
+}
+
+/// A command that gives a password.
+pub(super) struct GuessJob {
+    pub command: &'static Command,
+    pub request: Vec<u8>,
+    started: Instant,
 }
 
 impl Job {
@@ -60,7 +70,18 @@ impl Job {
             Job::Stores(_) => Id::Exec,
             Job::Watch(_) => Id::Watch,
             Job::Subscribe(job) => job.command,
+            Job::Guess(job) => job.command.id,
             Job::Room(command) => *command,
+        }
+    }
+
+    /// What it keeps of its request.
+    pub fn request_bytes(&self) -> usize {
+        match self {
+            Job::Wait(job) => job.request_bytes(),
+            Job::Many(job) => job.request_bytes(),
+            Job::Again(job) => job.request_bytes(),
+            _ => 0,
         }
     }
 
@@ -78,6 +99,7 @@ impl Job {
             Job::Stores(job) => job.started,
             Job::Watch(job) => job.started,
             Job::Subscribe(job) => job.started,
+            Job::Guess(job) => job.started,
             Job::Room(_) => Instant::now(),
         }
     }
@@ -95,6 +117,7 @@ impl Job {
             Job::Again(job) => std::mem::take(&mut job.args),
             Job::Watch(job) => std::mem::take(&mut job.args),
             Job::Subscribe(job) => std::mem::take(&mut job.args),
+            Job::Guess(job) => vec![job.command.name.as_bytes().to_vec()],
             Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
         }
     }
@@ -142,6 +165,15 @@ pub(super) fn dispatch(
     }
     if tables::concerns(state, snapshot, command, request) {
         return tables::execute(state, snapshot, command, request);
+    }
+    if connection::must_wait(state, command, request) {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, request.args());
+        return Some(Job::Guess(GuessJob {
+            command,
+            request: bytes,
+            started: Instant::now(),
+        }));
     }
     answer(state, snapshot, command, request)
 }

@@ -6,8 +6,10 @@ use std::io;
 use larder_protocol::commands::{self, Id};
 use larder_protocol::resp::{Decoder, Step};
 
-use super::dispatch::{Job, dispatch};
+use super::connection;
+use super::dispatch::{GuessJob, Job, dispatch};
 use super::finish::finish;
+use super::memory::Charge;
 use super::reads::Need;
 use super::remote::Sent;
 use super::session::{Session, State};
@@ -31,6 +33,8 @@ impl Session {
         };
         let late = self.state.output.tail.split_off(first);
         let mut at = first;
+        let limits = self.state.core.clients.limits;
+        let (mut is_too_long, mut dropped) = (false, Vec::new());
         for (hole, core) in holes {
             let tail = &mut self.state.output.tail;
             tail.extend_from_slice(&late[at - first..hole - first]);
@@ -39,7 +43,10 @@ impl Session {
             let incoming = incoming[core].as_mut().ok_or_else(gone)?;
             loop {
                 let tail = &mut self.state.output.tail;
-                let ended = incoming.next(tail).await.ok_or_else(gone)?;
+                is_too_long |= tail.len() > limits.each;
+                let out = if is_too_long { &mut dropped } else { tail };
+                let ended = incoming.next(out).await.ok_or_else(gone)?;
+                dropped.clear();
                 // Writes are not to wait for their client to take replies.
                 while !writes && !self.state.has_room() {
                     poll_fn(|cx| self.poll_send(cx)).await?;
@@ -56,7 +63,23 @@ impl Session {
         if let Some(parts) = parts {
             core.tables.keep_parts(parts, gate);
         }
-        Ok(())
+        match is_too_long {
+            true => Err(io::Error::other("the replies are too long")),
+            false => Ok(()),
+        }
+    }
+
+    /// Executes a command that gives a password.
+    fn look_at(&mut self, guess: &GuessJob) {
+        let mut decoder = Decoder::new(self.state.core.limits);
+        if let Ok(Step::Request(_)) = decoder.decode(&guess.request) {
+            let request = decoder.request(&guess.request);
+            match guess.command.id {
+                Id::Auth => connection::auth(&mut self.state, request),
+                _ => connection::hello(&mut self.state, request),
+            }
+        }
+        self.set_limits();
     }
 
     /// Answers a command that several cores execute.
@@ -93,7 +116,7 @@ impl Session {
             Some(Ok(asked)) => asked,
         };
         let shared = self.state.core.shared.clone();
-        let mut merge = match Merge::begin(&shared.tables, &asked, None).await {
+        let mut merge = match Merge::begin(&shared.tables, &asked, None, &self.state.client).await {
             Ok(merge) => merge,
             Err(refusal) => {
                 self.state.refuse(refusal);
@@ -129,6 +152,8 @@ impl Session {
         };
         let args = job.args();
         let mut clock = job.started();
+        let mut counted = Charge::new(&state.client);
+        counted.set(job.request_bytes());
         if matches!(job, Job::Again(_) | Job::Write(_)) {
             // Replies that are ready need not wait for PostgreSQL.
             while !self.state.output.is_empty() {
@@ -162,6 +187,11 @@ impl Session {
                 }
             }
             Job::Subscribe(subscribe) => subscribe.run(state).await,
+            Job::Guess(guess) => {
+                let shared = state.core.shared.clone();
+                shared.guesses.turn(state.client.addr.ip()).await;
+                self.look_at(guess);
+            }
             Job::Scan(scan) => scan.run(state).await,
             Job::Drop(drop) => drop.run(state).await,
             Job::Room(_) => state.tables().room().await,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use larder_protocol::config::ServerConfig;
 use rustix::net::Shutdown;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::runtime::{LocalOptions, LocalRuntime};
@@ -18,8 +17,10 @@ use tokio::sync::watch;
 
 use super::clients::Clients;
 use super::core::Core;
+use super::memory::Limits;
 use super::remote;
 use super::session;
+use crate::descriptors::Purpose;
 use crate::stats::thread_count;
 use crate::tables::{self, Message, Opening};
 use crate::{Error, Shared};
@@ -94,9 +95,11 @@ pub struct RespThreads {
 pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThreads, Error> {
     let failed =
         |error: io::Error| Error::Io(format!("cannot start a thread for server.resp: {error}"));
-    raise_file_limit(shared.config.server.max_connections);
     let (stopping, stop) = watch::channel(false);
-    let clients = Arc::new(Clients::new());
+    let clients = Arc::new(Clients::new(
+        Limits::of(&shared.config),
+        shared.stats.clients.clone(),
+    ));
     let cores = listeners.listeners.len();
     let mut threads = Vec::new();
     let (opened, opens) = std::sync::mpsc::channel();
@@ -178,6 +181,8 @@ fn live(
 /// What a core does for the tables beside serving.
 fn look_after_tables(core: &Rc<Core>) {
     let tables = &core.tables;
+    let limits = core.clients.limits;
+    tables.set_held_limits(limits.each, limits.all / core.shared.tables.cores());
     tokio::task::spawn_local(tables.clone().attend());
     tokio::task::spawn_local(tables.clone().look_after());
     if tables.shard().is_some() {
@@ -227,9 +232,8 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
     };
     let core = Rc::new(core);
     look_after_tables(&core);
-    let idle_seconds = core.shared.config.server.idle_timeout_seconds;
-    if idle_seconds > 0 {
-        tokio::task::spawn_local(close_idle(core.clone(), idle_seconds));
+    if core.index == 0 {
+        tokio::task::spawn_local(look_after_clients(core.clone()));
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
@@ -258,7 +262,9 @@ async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
             Ok((stream, addr)) => admit(core, stream, addr),
             Err(error) => {
                 // Out of descriptors or memory: what is open goes on, new ones wait in the backlog.
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(times) = core.clients.unaccepted.note() {
+                    tracing::warn!(%error, times, "cannot accept a connection; it is tried again 20 times a second");
+                }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -269,12 +275,17 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
     use std::os::fd::AsRawFd;
 
     core.stats.connections_accepted.add(1);
-    let max = core.shared.config.server.max_connections as usize;
+    let descriptors = &core.shared.descriptors;
+    let max = descriptors.resp_connections() as usize;
     let local_addr = stream.local_addr().unwrap_or(addr);
-    let Some(client) = core
-        .clients
-        .open(max, core.index, stream.as_raw_fd(), addr, local_addr)
-    else {
+    let opened = descriptors
+        .allow(Purpose::Resp, &stream)
+        .then(|| {
+            let fd = stream.as_raw_fd();
+            core.clients.open(max, core.index, fd, addr, local_addr)
+        })
+        .flatten();
+    let Some(client) = opened else {
         core.stats.connections_rejected.add(1);
         core.stats.connections_closed.add(1);
         // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
@@ -286,31 +297,14 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
     tokio::task::spawn_local(session::run(core.clone(), stream, client));
 }
 
-async fn close_idle(core: Rc<Core>, seconds: u64) {
+/// Once a second, on the first core for all.
+async fn look_after_clients(core: Rc<Core>) {
+    let server = &core.shared.config.server;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        core.clients.close_idle(core.index, seconds);
-    }
-}
-
-/// Every connection is a descriptor: allow for as many as are configured, as far as the system does.
-fn raise_file_limit(max_connections: u32) {
-    let wanted = u64::from(max_connections) + 1024;
-    let limit = getrlimit(Resource::Nofile);
-    let current = limit.current.unwrap_or(u64::MAX);
-    if current >= wanted {
-        return;
-    }
-    let raised = Rlimit {
-        current: Some(wanted.min(limit.maximum.unwrap_or(u64::MAX))),
-        ..limit
-    };
-    if setrlimit(Resource::Nofile, raised).is_err() || raised.current < Some(wanted) {
-        tracing::warn!(
-            wanted,
-            allowed = raised.current,
-            "the limit of open files is below server.max_connections; raise it (ulimit -n) or lower that"
-        );
+        let (idle, unread) = (server.idle_timeout_seconds, server.unread_timeout_seconds);
+        core.clients.look_after(idle, unread);
     }
 }

@@ -121,6 +121,18 @@ impl Output {
         self.pieces.push_back(Piece::Bytes(before));
     }
 
+    /// What it keeps in memory: values that are read where a version's file is mapped take none.
+    pub fn memory_bytes(&self) -> usize {
+        if self.pieces.is_empty() {
+            return self.tail.len();
+        }
+        let own = |piece: &Piece| match piece {
+            Piece::Bytes(bytes) => bytes.len(),
+            Piece::Value(value) => value.memory_bytes(),
+        };
+        self.pieces.iter().map(own).sum::<usize>() + self.tail.len()
+    }
+
     pub fn mark(&self) -> Mark {
         Mark {
             pieces: self.pieces.len(),

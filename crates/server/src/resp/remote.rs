@@ -32,6 +32,7 @@ use super::clients::Client;
 use super::core::Core;
 use super::dispatch::{Job, dispatch};
 use super::finish::finish;
+use super::memory::{Charge, Limits};
 use super::session::{State, TURN};
 use super::tables::{self, RangeJob};
 use crate::tables::{Gate, Message, Tables};
@@ -217,6 +218,7 @@ pub(super) struct Incoming {
     ends: VecDeque<usize>,
     moments: Vec<Option<(u64, u64)>>,
     changes: Vec<LogEntry>,
+    limits: Limits,
 }
 
 impl Incoming {
@@ -254,6 +256,7 @@ impl Incoming {
             ends: VecDeque::new(),
             moments: Vec::new(),
             changes: Vec::new(),
+            limits: core.clients.limits,
         }
     }
 
@@ -293,7 +296,16 @@ impl Incoming {
     /// The next reply, whole.
     pub async fn reply(&mut self) -> Option<Vec<u8>> {
         let mut reply = Vec::new();
-        while !self.next(&mut reply).await? {}
+        let mut is_too_long = false;
+        while !self.next(&mut reply).await? {
+            if reply.len() > self.limits.each {
+                is_too_long = true;
+                reply.clear();
+            }
+        }
+        if is_too_long {
+            reply = self.limits.too_long_reply();
+        }
         Some(reply)
     }
 }
@@ -311,6 +323,8 @@ pub(super) struct Remote {
     mode: Mode,
     parts: Option<u64>,
     answers: mpsc::Sender<Answer>,
+    /// What the requests and the replies take.
+    counted: Charge,
 }
 
 /// Executes requests: at once if that can be, else in a task.
@@ -342,6 +356,8 @@ impl Remote {
             parts,
             answers,
         } = requests;
+        let mut counted = Charge::new(&client);
+        counted.set(bytes.len());
         let mut state = State::new(core.clone(), client, true);
         state.proto = proto;
         state.output.tail = core.take_buffer();
@@ -358,7 +374,13 @@ impl Remote {
             mode,
             parts,
             answers,
+            counted,
         }
+    }
+
+    /// Whether so much is answered that it should be sent before there is more.
+    fn is_long(&self) -> bool {
+        self.mode != Mode::Together && self.state.output.tail.len() >= PIECE_BYTES
     }
 
     /// Executes requests until one takes longer, or the core's other connections should have their turn.
@@ -406,7 +428,7 @@ impl Remote {
                 finish(state, command, &mut clock, request.args());
             }
             self.ends.push(self.state.output.tail.len());
-            if self.mode == Mode::Each && core.is_called() {
+            if self.is_long() || (self.mode == Mode::Each && core.is_called()) {
                 break;
             }
         }
@@ -462,6 +484,11 @@ impl Remote {
                 break;
             } else {
                 tokio::task::yield_now().await;
+            }
+            self.counted
+                .set(self.bytes.len() + self.state.output.tail.len());
+            if self.is_long() && self.send().await.is_none() {
+                return;
             }
             self.state.core.tables.clone().resumed(self.ticket).await;
             job = self.step();
@@ -549,7 +576,8 @@ impl Remote {
                 | Job::Drop(_)
                 | Job::Stores(_)
                 | Job::Watch(_)
-                | Job::Subscribe(_) => {}
+                | Job::Subscribe(_)
+                | Job::Guess(_) => {}
             }
             break;
         }

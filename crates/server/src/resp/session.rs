@@ -30,7 +30,9 @@ use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::dispatch::{Job, dispatch};
 use super::finish::finish;
+use super::foreign;
 use super::get_run::GetRun;
+use super::memory::SMALL_BYTES;
 use super::output::Output;
 use super::placed::{Placed, place};
 use super::reads::Refusal;
@@ -41,6 +43,9 @@ use crate::tables::{Gate, Note, Tables};
 
 /// One connection executes so long before others have their turn.
 pub(super) const TURN: Duration = Duration::from_millis(5);
+
+/// What came and is not executed yet may have so much room to grow, beside what it has.
+const REST_SPARE_BYTES: usize = 128 << 10;
 
 /// What a command may see and change of its connection.
 pub(super) struct State {
@@ -104,6 +109,15 @@ impl State {
 
     pub fn refuse(&mut self, (code, message): Refusal) {
         self.error(code, &message);
+    }
+
+    /// Refuses an answer that would be longer than what one client may have.
+    pub fn bound_answer(&self) -> Result<(), Refusal> {
+        let limits = self.core.clients.limits;
+        match self.output.len() > limits.each {
+            true => Err(limits.too_long()),
+            false => Ok(()),
+        }
     }
 
     /// Whether more replies may be produced before some are taken.
@@ -227,12 +241,8 @@ impl Session {
                 Event::Told(note) => self.hand_on(note),
             }
             self.end_what_waits().await?;
-            let pending = self.state.output.len();
-            self.state
-                .client
-                .output_bytes
-                .store(u32::try_from(pending).unwrap_or(u32::MAX), Relaxed);
-            if pending == 0 {
+            self.bound_memory()?;
+            if self.state.output.is_empty() {
                 if self.state.closing {
                     return Ok(());
                 }
@@ -241,6 +251,56 @@ impl Session {
                 tokio::task::yield_now().await;
             }
         }
+    }
+
+    /// Notes what is kept for the client; ends the connection if that is more than one may have.
+    fn bound_memory(&mut self) -> io::Result<()> {
+        let bytes = self.note_memory();
+        let limits = self.state.core.clients.limits;
+        if bytes <= limits.each || self.state.closing {
+            return Ok(());
+        }
+        if let Some(transaction) = &mut self.state.transaction
+            && bytes.saturating_sub(transaction.memory_bytes()) <= limits.each
+        {
+            // Without it the rest is not too much.
+            transaction.give_up();
+            self.note_memory();
+            return Ok(());
+        }
+        let clients = self.state.core.clients.clone();
+        clients.note_too_large(&self.state.client, bytes);
+        if self.state.client.output_bytes.load(Relaxed) > limits.each / 2 {
+            return Err(io::Error::other("replies that were not taken are too many"));
+        }
+        (self.rest, self.state.transaction, self.held_up) = (Vec::new(), None, false);
+        let message = format!(
+            "requests that have not come whole take {bytes} bytes, and server.client_memory allows {}: the connection is closed",
+            limits.each
+        );
+        self.state.error(Code::OutOfMemory, &message);
+        self.state.closing = true;
+        Ok(())
+    }
+
+    /// Notes what is kept for the client, for others to see; says how much that is, if it is not little.
+    fn note_memory(&self) -> usize {
+        let (state, client) = (&self.state, &self.state.client);
+        let input = self.rest.len() + self.decoder.memory_bytes();
+        let queued = state.transaction.as_ref().map_or(0, |t| t.memory_bytes());
+        let watched = state.watching.as_ref().map_or(0, |w| w.memory_bytes());
+        let output = state.output.memory_bytes();
+        client.input_bytes.store(input, Relaxed);
+        client.queued_bytes.store(queued + watched, Relaxed);
+        client.output_bytes.store(output, Relaxed);
+        if client.memory_bytes() < SMALL_BYTES && client.counted_bytes() < SMALL_BYTES {
+            return 0;
+        }
+        let bytes = state.core.clients.count(client);
+        if state.core.clients.is_full() {
+            state.core.clients.make_room();
+        }
+        bytes
     }
 
     /// Waits for what this batch needs before the rest of it can be executed, and executes the rest.
@@ -314,8 +374,20 @@ impl Session {
             ready!(state.core.tables.poll_gate(&mut state.gate, cx))?;
         }
         let sent = self.state.output.poll_send(&mut self.stream, cx);
-        if let Poll::Ready(Ok(size)) = &sent {
-            self.state.core.stats.bytes_out.add(*size as u64);
+        match &sent {
+            Poll::Ready(Ok(size)) => {
+                self.state.core.stats.bytes_out.add(*size as u64);
+                if self.state.client.has_stalled() {
+                    self.state.client.goes_on();
+                }
+            }
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => {
+                self.note_memory();
+                if !self.state.client.has_stalled() {
+                    self.state.core.clients.stalled(&self.state.client);
+                }
+            }
         }
         while let Some(buffer) = self.state.output.spent.pop() {
             self.state.core.give_buffer(buffer);
@@ -337,6 +409,15 @@ impl Session {
         }
     }
 
+    /// Bounds requests as befits a client that has given the password, or has not.
+    pub(super) fn set_limits(&mut self) {
+        let limits = self.state.core.limits;
+        self.decoder.set_limits(match self.state.authenticated {
+            true => limits,
+            false => limits.before_password(),
+        });
+    }
+
     fn execute_read(&mut self, size: usize) {
         let core = self.state.core.clone();
         core.stats.bytes_in.add(size as u64);
@@ -355,6 +436,9 @@ impl Session {
         let mut rest = std::mem::take(&mut self.rest);
         let done = self.execute(&rest);
         rest.drain(..done);
+        if rest.capacity() > rest.len() * 2 + REST_SPARE_BYTES {
+            rest.shrink_to_fit();
+        }
         self.rest = rest;
     }
 
@@ -407,6 +491,13 @@ impl Session {
                 }
             };
             let command = commands::find(request.arg(0));
+            if command.is_none_or(|command| !command.accepts(request.len()))
+                && foreign::is_http(request, decoder.argument_in(left, 0).is_none())
+            {
+                run.answer(state, &mut clock);
+                foreign::end(state);
+                return input.len();
+            }
             if let Some(Command { id: Id::Get, .. }) = command
                 && request.len() == 2
                 && state.authenticated

@@ -216,6 +216,11 @@ impl Tables {
         done
     }
 
+    /// What long answers may keep of rows that change while they are sent: one of them, and all on this core.
+    pub fn set_held_limits(&self, each_max: usize, all_max: usize) {
+        self.engine.borrow_mut().set_held_limits(each_max, all_max);
+    }
+
     /// Which part of the tables this core has, where there are several.
     pub fn shard(&self) -> Option<larder_join::Shard> {
         self.sharing.as_ref().map(|sharing| sharing.shard)
@@ -471,6 +476,7 @@ pub fn refusal(error: larder_join::Error) -> Refusal {
             Code::OutOfMemory,
             text.strip_prefix("OOM ").unwrap_or(&text).to_owned(),
         ),
+        Error::AnswerLost => (Code::OutOfMemory, text),
         Error::NotAnInteger { .. } => (
             Code::BadRequest,
             "value is not an integer or out of range".to_owned(),

@@ -2,6 +2,7 @@
 
 mod allowed;
 mod bounds;
+mod clients;
 mod cores;
 mod cut;
 mod fetch;

@@ -106,6 +106,10 @@ impl AgainJob {
         state.refuse(refusal);
     }
 
+    pub fn request_bytes(&self) -> usize {
+        self.request.len()
+    }
+
     /// Executes the command again; what then is still to be done.
     pub fn again(&self, state: &mut State, snapshot: &Snapshot) -> Option<Job> {
         let mut job = match self.how {

@@ -51,6 +51,11 @@ impl ManyJob {
         }
     }
 
+    pub fn request_bytes(&self) -> usize {
+        let transaction = self.transaction.as_ref();
+        self.request.len() + transaction.map_or(0, |transaction| transaction.memory_bytes())
+    }
+
     pub fn take_request(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.request)
     }
@@ -137,6 +142,15 @@ impl Coordinator {
     fn ask(&self, to: usize, bytes: Vec<u8>, mode: Mode) -> Incoming {
         let (core, client) = (&self.core, &self.client);
         Incoming::ask(core, to, bytes, self.proto, client, self.ticket, mode)
+    }
+
+    /// Refuses an answer that would be longer than what one client may have.
+    fn bound(&self, answer: &[u8]) -> Result<(), Refusal> {
+        let limits = self.core.clients.limits;
+        match answer.len() > limits.each {
+            true => Err(limits.too_long()),
+            false => Ok(()),
+        }
     }
 
     fn mode(&self) -> Mode {
@@ -298,6 +312,7 @@ impl Coordinator {
                 return Ok((reply, true));
             }
             all.extend_from_slice(&reply);
+            self.bound(&all)?;
         }
         Ok((all, is_of_one_moment(incoming.iter().flatten())))
     }
@@ -357,11 +372,13 @@ impl Coordinator {
     /// All rows of a range, in a transaction.
     async fn range(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let asked = Asked::parse(request)?;
-        let mut merge = Merge::begin(&self.core.shared.tables, &asked, self.ticket).await?;
+        let handle = &self.core.shared.tables;
+        let mut merge = Merge::begin(handle, &asked, self.ticket, &self.client).await?;
         let (keys_only, rows) = (asked.keys_only, merge.left);
         let mut all = self.encoded(|encoder| header(encoder, keys_only, rows));
         while let Some((key, value)) = merge.next().await? {
             all.extend(self.encoded(|encoder| one_row(encoder, keys_only, &key, &value)));
+            self.bound(&all)?;
         }
         Ok(all)
     }

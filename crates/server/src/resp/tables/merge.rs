@@ -5,10 +5,13 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
-use larder_join::{Limits, Reading};
+use larder_join::{Error, Limits, Reading};
 use tokio::sync::mpsc;
 
+use super::super::clients::Client;
 use super::range::{Asked, complete};
 use crate::tables::{Refusal, Tables, TablesHandle, refusal};
 
@@ -45,7 +48,12 @@ fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Refusal> {
 }
 
 /// Sends a core's part, as it is taken.
-async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
+async fn send(
+    tables: Rc<Tables>,
+    asked: Asked,
+    counted: Arc<AtomicUsize>,
+    pieces: mpsc::Sender<Piece>,
+) {
     let (mut reading, rows) = match hold(&tables, &asked) {
         Ok(held) => held,
         Err(refused) => {
@@ -54,6 +62,7 @@ async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
             return;
         }
     };
+    reading.charge(&counted);
     let (mut left, epoch) = (rows, tables.epoch());
     if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;
@@ -73,6 +82,9 @@ async fn send(tables: Rc<Tables>, asked: Asked, pieces: mpsc::Sender<Piece>) {
                 }
             })
         });
+        if reading.is_lost() {
+            return permit.send(Piece::Refused(refusal(Error::AnswerLost)));
+        }
         if rows.is_empty() {
             return;
         }
@@ -101,9 +113,11 @@ impl Merge {
         handle: &TablesHandle,
         asked: &Asked,
         ticket: Option<u64>,
+        client: &Client,
     ) -> Result<Merge, Refusal> {
         loop {
-            if let Some(merge) = Merge::try_to_begin(handle, asked, ticket).await? {
+            let begun = Merge::try_to_begin(handle, asked, ticket, client);
+            if let Some(merge) = begun.await? {
                 return Ok(merge);
             }
         }
@@ -114,13 +128,15 @@ impl Merge {
         handle: &TablesHandle,
         asked: &Asked,
         ticket: Option<u64>,
+        client: &Client,
     ) -> Result<Option<Merge>, Refusal> {
         let mut sources = Vec::new();
         for core in 0..handle.cores() {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
-            let asked = asked.clone();
+            let (asked, counted) = (asked.clone(), client.elsewhere.clone());
+            let send = move |tables| send(tables, asked, counted, sender);
             // Its end is seen by the pieces.
-            drop(handle.begin_call(core, ticket, move |tables| send(tables, asked, sender)));
+            drop(handle.begin_call(core, ticket, send));
             sources.push(Source {
                 pieces,
                 rows: VecDeque::new(),

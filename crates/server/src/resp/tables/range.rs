@@ -14,6 +14,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
+use super::super::memory::Charge;
 use super::super::output::LONG_BYTES;
 use super::super::session::State;
 use super::head::Head;
@@ -47,6 +48,7 @@ pub(in crate::resp) struct Answer {
     announced: Option<u64>,
     /// What is sent once all is read.
     whole: Vec<u8>,
+    whole_counted: Charge,
 }
 
 /// An answer, or a removal, that takes several turns.
@@ -189,8 +191,9 @@ pub(super) fn range(
 ) -> Result<Option<Job>, Refusal> {
     let asked = Asked::parse(request)?;
     let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
+    let limits = state.core.clients.limits;
     let at_once = match whole {
-        true => (u64::MAX, usize::MAX),
+        true => (u64::MAX, limits.each.saturating_sub(state.output.len())),
         false => (CHUNK_ROWS, CHUNK_BYTES),
     };
     turn_over(state);
@@ -198,6 +201,9 @@ pub(super) fn range(
     let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
     let read = tables.read(|engine, now| {
         let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
+        if whole && rest.is_some() {
+            return Err(limits.too_long());
+        }
         let left = rest.as_ref().map(|rest| rest.rows(engine));
         Ok((rows, rest, left))
     });
@@ -221,7 +227,8 @@ pub(super) fn range(
         None => head.take_back(out),
     };
     let reading = rest.filter(|_| left != Some(Some(0)));
-    Ok(reading.map(|reading| {
+    Ok(reading.map(|mut reading| {
+        reading.charge(&state.client.elsewhere);
         Job::Range(RangeJob::Read {
             answer: Answer {
                 reading,
@@ -230,6 +237,7 @@ pub(super) fn range(
                 rows,
                 announced,
                 whole,
+                whole_counted: Charge::new(&state.client),
             },
             started: Instant::now(),
             args: kept_args(&request),
@@ -482,11 +490,29 @@ impl Answer {
                 }
             })
         });
+        self.whole_counted.set(self.whole.len());
+        let limits = state.core.clients.limits;
         match (read, self.announced) {
+            (_, Some(announced)) if self.rows == announced => true,
+            _ if self.reading.is_lost() => {
+                if self.announced.is_none() {
+                    state.refuse(refusal(Error::AnswerLost));
+                } else {
+                    // Not as many rows can be sent as were announced.
+                    state.core.clients.note_lost(&state.client);
+                    state.failed = true;
+                    state.closing = true;
+                }
+                true
+            }
+            (false, None) if self.whole.len() > limits.each => {
+                self.whole = Vec::new();
+                state.refuse(limits.too_long());
+                true
+            }
             (false, None) => false,
             // A row more or less than was said would be taken for something else.
             (false, Some(announced)) if self.rows < announced => false,
-            (_, Some(announced)) if self.rows == announced => true,
             (_, Some(announced)) => {
                 tracing::error!(announced, rows = self.rows, "a long RANGE is not as said");
                 state.failed = true;

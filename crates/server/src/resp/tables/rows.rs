@@ -124,6 +124,7 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
         _ => None,
     };
     let asked = keys.len() as u64;
+    let limits = state.core.clients.limits;
     let (output, proto) = (&mut state.output, state.proto);
     let absent = tables.read(|engine, now| -> Result<u64, Refusal> {
         if id == Id::MGet {
@@ -131,6 +132,9 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
         }
         let mut absent = 0;
         for key in keys.clone().map(|at| request.arg(at)) {
+            if output.len() > limits.each {
+                return Err(limits.too_long());
+            }
             let each = |value: &[u8]| {
                 let mut encoder = output.encoder(proto);
                 match id {

@@ -8,6 +8,7 @@ use larder_protocol::commands::{self, Command, Id};
 use larder_protocol::resp::{Decoder, Step};
 
 use super::super::dispatch::{self, Job};
+use super::super::memory::Charge;
 use super::super::mixed::{Split, is_mixed};
 use super::super::reads::Need;
 use super::super::session::State;
@@ -67,17 +68,25 @@ impl StoresJob {
     /// Makes the reads, and says how EXEC goes on.
     pub async fn run(&self, state: &mut State) -> Option<Job> {
         let mut transaction = state.transaction.take()?;
+        let (limits, mut kept) = (state.core.clients.limits, 0);
+        let mut counted = Charge::new(&state.client);
         for queued in transaction.requests_mut() {
             if is_read(queued.command) && queued.answer.is_none() {
                 match self.split(state, queued) {
                     None => {
                         queued.answer = self.read(state, queued.command, &queued.bytes).await;
+                        kept += queued.answer.as_ref().map_or(0, Vec::len);
                     }
                     Some(split) => {
                         let stores = self.read(state, queued.command, &split.stores).await;
                         queued.bytes = split.rows.clone();
+                        kept += stores.as_ref().map_or(0, Vec::len);
                         queued.stores = stores.map(|stores| (split, stores));
                     }
+                }
+                counted.set(kept);
+                if kept > limits.each {
+                    (queued.answer, queued.stores) = (Some(limits.too_long_reply()), None);
                 }
             }
         }
@@ -127,6 +136,10 @@ impl StoresJob {
                     Need::Room => {
                         read.reply_has_left();
                         reply.append(&mut apart.output.tail);
+                        let limits = state.core.clients.limits;
+                        if reply.len() > limits.each {
+                            return Some(limits.too_long_reply());
+                        }
                     }
                     Need::Disk => {
                         for disk_read in read.start_reads() {

@@ -8,6 +8,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::{self, Job};
+use super::super::memory::Limits;
 use super::super::mixed::{Split, is_mixed};
 use super::super::remote::write_request;
 use super::super::session::State;
@@ -19,7 +20,11 @@ use crate::tables::Refusal;
 #[derive(Default)]
 pub(in crate::resp) struct Transaction {
     requests: Vec<Queued>,
+    /// Of all requests.
+    bytes: usize,
     refused: bool,
+    /// It had so much that it was given up.
+    is_too_large: bool,
 }
 
 /// A command that waits for EXEC.
@@ -57,7 +62,10 @@ pub(super) fn takes(
     if matches!(command.id, Id::Multi | Id::Exec | Id::Discard | Id::Watch) {
         return false;
     }
-    let refused = match command.id {
+    let limits = state.core.clients.limits;
+    let commands_max = state.core.shared.config.server.max_transaction_commands as usize;
+    let fits = transaction.refuse_more(request, limits, commands_max);
+    let refused = fits.and_then(|()| match command.id {
         Id::Subscribe | Id::PSubscribe | Id::Unsubscribe | Id::PUnsubscribe => {
             let message = format!("{} isn't allowed in a transaction", command.name);
             Err((Code::BadRequest, message))
@@ -68,20 +76,25 @@ pub(super) fn takes(
             super::check_keys(snapshot, command, request)
         }
         _ => Ok(()),
-    };
+    });
     if let Err(refusal) = refused {
         transaction.refused = true;
+        // Nothing of it will be executed.
+        (transaction.requests, transaction.bytes) = (Vec::new(), 0);
         state.refuse(refusal);
         return true;
     }
-    let mut bytes = Vec::new();
-    write_request(&mut bytes, request.args());
-    transaction.requests.push(Queued {
-        command,
-        bytes,
-        answer: None,
-        stores: None,
-    });
+    if !transaction.refused {
+        let mut bytes = Vec::new();
+        write_request(&mut bytes, request.args());
+        transaction.bytes += bytes.capacity();
+        transaction.requests.push(Queued {
+            command,
+            bytes,
+            answer: None,
+            stores: None,
+        });
+    }
     state.encoder().simple("QUEUED");
     true
 }
@@ -179,6 +192,55 @@ pub(super) fn execute_settled(state: &mut State, snapshot: &Snapshot, bytes: &[u
 }
 
 impl Transaction {
+    /// What it keeps.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes + self.requests.capacity() * size_of::<Queued>()
+    }
+
+    /// Forgets all of it, since it keeps too much: what is still sent for it is refused.
+    pub fn give_up(&mut self) {
+        *self = Transaction {
+            refused: true,
+            is_too_large: true,
+            ..Transaction::default()
+        };
+    }
+
+    /// # Errors
+    /// Another request cannot wait.
+    fn refuse_more(
+        &self,
+        request: Request<'_>,
+        limits: Limits,
+        commands_max: usize,
+    ) -> Result<(), Refusal> {
+        if self.requests.len() >= commands_max {
+            let message = format!(
+                "MULTI has queued {commands_max} commands, which is as many as server.max_transaction_commands allows: everybody \
+                 else waits for them; send them in several transactions"
+            );
+            return Err((Code::BadRequest, message));
+        }
+        if self.is_too_large {
+            let message = format!(
+                "what MULTI had queued, and what came behind it, took more than the {} bytes that server.client_memory allows: send it \
+                 in several transactions",
+                limits.each
+            );
+            return Err((Code::OutOfMemory, message));
+        }
+        let more: usize = request.args().map(<[u8]>::len).sum();
+        if self.memory_bytes() + more > limits.each {
+            let message = format!(
+                "MULTI has queued {} bytes, and with this command it would be more than the {} that server.client_memory allows: \
+                 send them in several transactions",
+                self.bytes, limits.each
+            );
+            return Err((Code::OutOfMemory, message));
+        }
+        Ok(())
+    }
+
     /// # Errors
     /// One of its requests was refused.
     pub fn refuse(&self) -> Result<(), Refusal> {
@@ -206,13 +268,19 @@ impl Transaction {
 
 fn one(state: &mut State, snapshot: &Snapshot, queued: &Queued) {
     if let Some(answer) = &queued.answer {
-        return state.output.tail.extend_from_slice(answer);
+        return match state.bound_answer() {
+            Ok(()) => state.output.tail.extend_from_slice(answer),
+            Err(refusal) => state.refuse(refusal),
+        };
     }
     let mut decoder = Decoder::new(state.core.limits);
     let Ok(Step::Request(_)) = decoder.decode(&queued.bytes) else {
         return state.error(Code::BadRequest, "the request cannot be read again");
     };
     let (command, request) = (queued.command, decoder.request(&queued.bytes));
+    if let (false, Err(refusal)) = (command.has_flag("write"), state.bound_answer()) {
+        return state.refuse(refusal);
+    }
     if !super::is_of_tables(snapshot, command, request) {
         return answer(state, snapshot, command, request);
     }

@@ -83,6 +83,10 @@ impl WaitJob {
         }
     }
 
+    pub fn request_bytes(&self) -> usize {
+        self.request.len()
+    }
+
     /// Executes it again; what then is still to be done.
     pub fn again(&mut self, state: &mut State, snapshot: &Snapshot, whole: bool) -> Option<Job> {
         if self.rounds == ROUNDS_MAX {

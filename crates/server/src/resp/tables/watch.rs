@@ -32,7 +32,12 @@ pub(in crate::resp) struct Watching {
     values: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     /// Names of stores, with the numbers of their live versions.
     stores: Vec<(Vec<u8>, u64)>,
+    /// What all of it takes, here and on the cores that were told.
+    bytes: usize,
 }
+
+/// What a key that is watched takes beside its bytes, here and on its core.
+const WATCHED_BYTES: usize = 96;
 
 fn live_version(snapshot: &Snapshot, store: &[u8]) -> u64 {
     match snapshot.lookup(store) {
@@ -50,7 +55,26 @@ impl Watching {
             rows: rows.filter(|key| is_its(key)).cloned().collect(),
             values: values.filter(|(key, _)| is_its(key)).cloned().collect(),
             stores: Vec::new(),
+            bytes: 0,
         }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn measured(mut self) -> Watching {
+        let rows = self.rows.iter().map(|key| 2 * key.len() + WATCHED_BYTES);
+        let values = self
+            .values
+            .iter()
+            .map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len) + WATCHED_BYTES);
+        let stores = self
+            .stores
+            .iter()
+            .map(|(name, _)| name.len() + WATCHED_BYTES);
+        self.bytes = rows.chain(values).chain(stores).sum();
+        self
     }
 
     /// Whether stores are as they were.
@@ -181,7 +205,7 @@ impl WatchJob {
             watching.rows.extend(rows);
             watching.values.extend(values);
         }
-        state.watching = Some(watching);
+        state.watching = Some(Box::new(watching.measured()));
         Ok(())
     }
 }

@@ -96,6 +96,10 @@ impl Coordinator {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         for queued in requests {
             let Queued { command, bytes, .. } = queued;
+            if let (false, Err((code, message))) = (command.has_flag("write"), self.bound(&all)) {
+                all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+                continue;
+            }
             if let Some(answer) = &queued.answer {
                 all.extend_from_slice(answer);
                 continue;
@@ -149,7 +153,13 @@ impl Coordinator {
         let mut incoming = self.ask_each(parts, Mode::Part);
         for (core, _) in requests {
             let incoming = incoming[core].as_mut().ok_or_else(gone)?;
-            all.extend(incoming.reply().await.ok_or_else(gone)?);
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            match self.bound(&all) {
+                Ok(()) => all.extend(reply),
+                Err((code, message)) => {
+                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
+                }
+            }
         }
         self.ticket = None;
         let changes = |incoming: &mut Option<Incoming>| {

@@ -1,0 +1,43 @@
+//! A server whose limit of open files is low.
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use larder_client::Reply;
+
+use crate::support::{run_ok, spawn_server_with, text, through_shell};
+
+/// Writes go on, and so do reads and HTTP, when clients take all the connections there are.
+#[test]
+fn clients_never_take_the_descriptors_that_the_journal_and_http_need() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = spawn_server_with(folder.path(), |command| {
+        through_shell(command, "ulimit -n 256; exec \"$@\"");
+    });
+    let client = server.resp();
+    let limit = client.command(&[b"CONFIG", b"GET", b"maxclients"]);
+    let Ok(Reply::Array(Some(pair))) = limit else {
+        panic!("{limit:?}");
+    };
+    let Some(Reply::Bulk(Some(allowed))) = pair.last() else {
+        panic!("{pair:?}");
+    };
+    let allowed: usize = text(allowed).parse().expect("a number");
+    assert!((50..160).contains(&allowed), "{allowed} of 256");
+    let mut silent: Vec<TcpStream> = (0..400)
+        .map(|_| TcpStream::connect(&server.resp).expect("the backlog takes it"))
+        .collect();
+    // Those beyond the limit are told so.
+    let mut refused = String::new();
+    let last = silent.last_mut().expect("there are some");
+    last.read_to_string(&mut refused).expect("it is closed");
+    assert_eq!(refused, "-ERR max number of clients reached\r\n");
+    // So much that the journal begins another file, and a snapshot.
+    let value = vec![b'v'; 1 << 20];
+    for i in 0..80 {
+        let key = format!("t|{i}");
+        let set = client.command(&[b"SET", key.as_bytes(), &value]);
+        assert_eq!(set, Ok(Reply::Simple("OK".to_owned())));
+    }
+    run_ok(["store", "list", "--server", &server.http]);
+}

@@ -1,0 +1,173 @@
+//! How many descriptors (open files and sockets) the process may have, and for what they are kept.
+//!
+//! ```text
+//!  0                      resp_end         http_end             limit
+//!  ├── Redis connections ────┤                │                   │
+//!  ├── HTTP connections ──────────────────────┤                   │
+//!  └── the journal, the versions' files, pulls, PostgreSQL ───────┘
+//! ```
+//!
+//! 1. The system gives the lowest number that is free. So a descriptor whose number is at or beyond the end of its kind
+//!    tells that all below are taken, by whatever: who got it closes it again and refuses. What stands further
+//!    below in the picture then still gets one.
+//! 2. Nothing has to be counted for that, and it recovers by itself when descriptors come back.
+
+use std::os::fd::AsRawFd;
+
+use larder_protocol::config::ServerConfig;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// The most that is kept for the journal, the versions and pulls.
+const RESERVE_MAX: u64 = 1024;
+/// What a limit is taken for that the system does not set.
+const UNLIMITED: u64 = 1 << 20;
+
+/// What a descriptor is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A connection of the Redis protocol.
+    Resp,
+    /// A connection of HTTP.
+    Http,
+}
+
+/// The ends of the picture above, and how many connections that allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptors {
+    limit: u64,
+    resp_end: u64,
+    http_end: u64,
+    resp_connections: u32,
+    http_connections: u32,
+}
+
+impl Descriptors {
+    /// Shares out what the system allows. To be called once the stores are open.
+    pub fn prepare(config: &ServerConfig) -> Descriptors {
+        let plan = Descriptors::plan(raise_limit(), open_now(), config);
+        let wanted = config.server.max_connections;
+        if plan.resp_connections < wanted {
+            tracing::warn!(
+                wanted,
+                allowed = plan.resp_connections,
+                limit = plan.limit,
+                "the limit of open files allows fewer connections than server.max_connections: it is lowered; raise the limit \
+                 (ulimit -n, LimitNOFILE)"
+            );
+        }
+        let wanted = config.server.max_http_connections;
+        if plan.http_connections < wanted {
+            tracing::warn!(
+                wanted,
+                allowed = plan.http_connections,
+                limit = plan.limit,
+                "the limit of open files allows fewer connections than server.max_http_connections: it is lowered"
+            );
+        }
+        plan
+    }
+
+    fn plan(limit: u64, open: u64, config: &ServerConfig) -> Descriptors {
+        let reserve = RESERVE_MAX.min(limit / 4);
+        let http = u64::from(config.server.max_http_connections).min(limit / 8);
+        let http_end = limit - reserve;
+        let resp_end = http_end - http;
+        let most = resp_end.saturating_sub(open).max(1);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        Descriptors {
+            limit,
+            resp_end,
+            http_end,
+            resp_connections: config.server.max_connections.min(most),
+            http_connections: u32::try_from(http.max(1)).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Connections of the Redis protocol at one time: `server.max_connections`, or what the system allows.
+    pub fn resp_connections(&self) -> u32 {
+        self.resp_connections
+    }
+
+    /// Connections of HTTP at one time: `server.max_http_connections`, or what the system allows.
+    pub fn http_connections(&self) -> u32 {
+        self.http_connections
+    }
+
+    /// Whether this descriptor may be kept: those that are held back for other purposes are still free.
+    pub fn allow(&self, purpose: Purpose, descriptor: &impl AsRawFd) -> bool {
+        let end = match purpose {
+            Purpose::Resp => self.resp_end,
+            Purpose::Http => self.http_end,
+        };
+        u64::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number < end)
+    }
+}
+
+/// Sets the limit as high as this process may; what it is then.
+pub fn raise_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current else {
+        return UNLIMITED;
+    };
+    let highest = limit.maximum.unwrap_or(UNLIMITED).max(current);
+    let raised = Rlimit {
+        current: Some(highest),
+        ..limit
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => highest,
+        Err(_) => current,
+    }
+}
+
+/// Descriptors that are open, about.
+fn open_now() -> u64 {
+    match std::fs::read_dir("/proc/self/fd") {
+        Ok(entries) => entries.count() as u64,
+        // Listeners, runtimes, the journal and the lock of the folder.
+        Err(_) => 64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+
+    use super::*;
+
+    struct Number(RawFd);
+
+    impl AsRawFd for Number {
+        fn as_raw_fd(&self) -> RawFd {
+            self.0
+        }
+    }
+
+    #[test]
+    fn a_high_limit_changes_nothing_and_a_low_one_lowers_the_connections() {
+        let config = ServerConfig::default();
+        let high = Descriptors::plan(1 << 20, 50, &config);
+        assert_eq!(
+            (high.resp_connections(), high.http_connections()),
+            (20_000, 1_000)
+        );
+        let low = Descriptors::plan(512, 40, &config);
+        assert_eq!(
+            (low.resp_connections(), low.http_connections()),
+            (512 - 128 - 64 - 40, 64)
+        );
+        let tiny = Descriptors::plan(16, 40, &config);
+        assert_eq!((tiny.resp_connections(), tiny.http_connections()), (1, 2));
+    }
+
+    #[test]
+    fn each_purpose_is_refused_before_those_that_matter_more() {
+        let plan = Descriptors::plan(512, 40, &ServerConfig::default());
+        let allowed =
+            |number| [Purpose::Resp, Purpose::Http].map(|p| plan.allow(p, &Number(number)));
+        assert_eq!(allowed(319), [true, true]);
+        assert_eq!(allowed(320), [false, true]);
+        assert_eq!(allowed(383), [false, true]);
+        assert_eq!(allowed(384), [false, false]);
+    }
+}

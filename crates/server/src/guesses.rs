@@ -1,0 +1,210 @@
+//! Wrong passwords: how fast they may be tried, from one address and in all.
+//!
+//! 1. What is right costs nothing, and is answered at once where few guesses were wrong of late. Who has guessed wrong often is
+//!    answered slowly, whether right or wrong: otherwise a guess that is not answered at once would be known to be wrong.
+//! 2. Nobody is locked out: an allowance comes back with time alone. One address cannot use up another's, and an address that has
+//!    given the right password before does not share the allowance of all others.
+//! 3. How many addresses are remembered is bounded by the allowance of all.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::rarely::Rarely;
+
+/// Wrong guesses that are answered at once, and how long it takes until one more is.
+const OF_ONE: (u32, Duration) = (10, Duration::from_secs(1));
+const OF_ALL: (u32, Duration) = (200, Duration::from_millis(50));
+/// A guess waits so long for its turn; then it is refused without being looked at.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Addresses that gave the right password, and are remembered.
+const KNOWN_MAX: usize = 4096;
+/// Addresses that guessed wrong are cleaned up when there are so many.
+const CLEAN_AT: usize = 1024;
+
+/// Of all guesses of a server.
+#[derive(Default)]
+pub struct Guesses {
+    of_late: Mutex<OfLate>,
+    /// Guesses that were wrong, and that were refused without being looked at.
+    pub wrong: AtomicU64,
+    pub refused: AtomicU64,
+    told: Rarely,
+}
+
+#[derive(Default)]
+struct OfLate {
+    by_address: HashMap<IpAddr, Allowance>,
+    all: Allowance,
+    known: HashSet<IpAddr>,
+}
+
+/// When all that was used of it has come back.
+#[derive(Clone, Copy, Default)]
+struct Allowance(Option<Instant>);
+
+impl Allowance {
+    /// How long until a guess may be answered.
+    fn wait(self, now: Instant, (burst, each): (u32, Duration)) -> Duration {
+        let used = self
+            .0
+            .map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        used.saturating_sub(each * (burst - 1))
+    }
+
+    fn spend(&mut self, now: Instant, (_, each): (u32, Duration)) {
+        self.0 = Some(self.0.map_or(now, |at| at.max(now)) + each);
+    }
+
+    fn is_whole(self, now: Instant) -> bool {
+        self.0.is_none_or(|at| at <= now)
+    }
+}
+
+impl OfLate {
+    fn wait(&self, from: IpAddr, now: Instant) -> Duration {
+        let own = self.by_address.get(&from).copied().unwrap_or_default();
+        let all = match self.known.contains(&from) {
+            true => Duration::ZERO,
+            false => self.all.wait(now, OF_ALL),
+        };
+        own.wait(now, OF_ONE).max(all)
+    }
+
+    fn note_wrong(&mut self, from: IpAddr, now: Instant) {
+        if self.by_address.len() >= CLEAN_AT {
+            self.by_address.retain(|_, own| !own.is_whole(now));
+        }
+        self.by_address.entry(from).or_default().spend(now, OF_ONE);
+        if !self.known.contains(&from) {
+            self.all.spend(now, OF_ALL);
+        }
+    }
+}
+
+/// What counts as one address: of IPv6 the network, for a machine has as many addresses of it as it likes.
+fn whole_address(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V6(addr) => {
+            let network = u128::from(addr) & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from(network))
+        }
+        v4 => v4,
+    }
+}
+
+impl Guesses {
+    /// Whether a guess may be answered now. If not, how long to wait.
+    pub fn wait(&self, from: IpAddr) -> Duration {
+        let of_late = self.of_late.lock().unwrap_or_else(PoisonError::into_inner);
+        of_late.wait(whole_address(from), Instant::now())
+    }
+
+    /// Waits until a guess may be answered, if that is soon.
+    pub async fn turn(&self, from: IpAddr) {
+        let begun = Instant::now();
+        loop {
+            let wait = self.wait(from);
+            if wait.is_zero() || begun.elapsed() + wait > PATIENCE {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Judges a guess, of which the caller says whether it was right.
+    ///
+    /// # Errors
+    /// [`Error::WrongPassword`]; [`Error::TooManyGuesses`] if it is not told, for want of a turn.
+    pub fn judge(&self, from: IpAddr, is_right: bool) -> Result<(), Error> {
+        self.judge_at(Instant::now(), from, is_right)
+    }
+
+    fn judge_at(&self, now: Instant, from: IpAddr, is_right: bool) -> Result<(), Error> {
+        let address = whole_address(from);
+        let mut of_late = self.of_late.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_refused = !of_late.wait(address, now).is_zero();
+        if !is_refused && is_right {
+            if of_late.known.len() < KNOWN_MAX {
+                of_late.known.insert(address);
+            }
+            return Ok(());
+        }
+        if !is_refused {
+            of_late.note_wrong(address, now);
+        }
+        drop(of_late);
+        let (count, error) = match is_refused {
+            true => (&self.refused, Error::TooManyGuesses),
+            false => (&self.wrong, Error::WrongPassword),
+        };
+        count.fetch_add(1, Relaxed);
+        if let Some(times) = self.told.note() {
+            tracing::warn!(times, last_from = %from, "wrong passwords were given");
+        }
+        Err(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + last).into())
+    }
+
+    /// How many guesses of an address are told to be wrong in the seconds given, if it tries a thousand times a second.
+    fn told(guesses: &Guesses, start: Instant, seconds: u64, from: IpAddr) -> usize {
+        let times = (0..seconds * 1000).map(|ms| start + Duration::from_millis(ms));
+        times
+            .filter(|&now| {
+                matches!(
+                    guesses.judge_at(now, from, false),
+                    Err(Error::WrongPassword)
+                )
+            })
+            .count()
+    }
+
+    #[test]
+    fn an_address_is_told_ten_wrong_guesses_and_then_one_a_second() {
+        let (guesses, start) = (Guesses::default(), Instant::now());
+        assert_eq!(told(&guesses, start, 100, address(1)), 10 + 99);
+        assert_eq!(guesses.wrong.load(Relaxed), 109);
+        assert_eq!(guesses.refused.load(Relaxed), 100_000 - 109);
+        // What is right is not told either, but a second later it is, and others never notice.
+        let end = start + Duration::from_millis(99_999);
+        assert!(guesses.judge_at(end, address(1), true).is_err());
+        let later = end + Duration::from_secs(1);
+        for _ in 0..1000 {
+            assert!(guesses.judge_at(later, address(1), true).is_ok());
+            assert!(guesses.judge_at(end, address(2), true).is_ok());
+        }
+    }
+
+    #[test]
+    fn many_addresses_share_an_allowance_and_lock_out_nobody_who_was_right_before() {
+        let (guesses, now) = (Guesses::default(), Instant::now());
+        assert!(guesses.judge_at(now, address(0), true).is_ok());
+        let wrong = |last| guesses.judge_at(now, address(last), false);
+        let told = (1..10_000).filter(|&last| matches!(wrong(last), Err(Error::WrongPassword)));
+        assert_eq!(told.count(), 200);
+        assert!(guesses.judge_at(now, address(20_000), true).is_err());
+        assert!(guesses.judge_at(now, address(0), true).is_ok());
+        let soon = now + Duration::from_millis(50);
+        assert!(guesses.judge_at(soon, address(20_000), true).is_ok());
+    }
+
+    #[test]
+    fn the_addresses_of_one_network_are_one() {
+        let one = |text: &str| whole_address(text.parse().expect("an address"));
+        assert_eq!(one("2001:db8::1"), one("2001:db8::2:3"));
+        assert_ne!(one("2001:db8::1"), one("2001:db8:0:1::1"));
+        assert_eq!(one("::ffff:10.0.0.1"), address(1));
+        assert_ne!(address(1), address(2));
+    }
+}

@@ -1,0 +1,386 @@
+//! What one client may do to the server and to the others: wrong protocols, and more than its share.
+
+use std::io::{Read, Write};
+
+use larder_types::ByteSize;
+use serde_json::json;
+
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+/// A figure of INFO.
+fn figure(client: &mut Client, name: &str) -> u64 {
+    let info = client.ask("INFO everything");
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.expect("a figure").parse().expect("a number")
+}
+
+/// A field of a client's line of CLIENT LIST; nothing if it is gone.
+fn field(client: &mut Client, id: &str, name: &str) -> Option<u64> {
+    let list = client.ask(&format!("CLIENT LIST ID {id}"));
+    let mut words = list.split_whitespace();
+    words.find_map(|word| word.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}
+
+/// A client, and its number.
+fn connect(server: &TestServer) -> (Client, String) {
+    let mut client = Client::connect(server);
+    let id = client.ask("CLIENT ID")[1..].to_owned();
+    (client, id)
+}
+
+/// A request whose last argument is still to come, all but its first `size` bytes.
+fn unfinished(size: usize) -> Vec<u8> {
+    [
+        &b"*2\r\n$4\r\nECHO\r\n$100000000\r\n"[..],
+        &vec![b'x'; size],
+    ]
+    .concat()
+}
+
+/// A page of any site can have a browser send this, with a body of the page's choice.
+#[test]
+fn http_ends_the_connection_before_its_body_is_executed() {
+    let server = TestServer::start();
+    let body = b"SET post|v|1 pwned\r\n";
+    for head in [
+        &b"POST / HTTP/1.1\r\nHost: localhost:7379\r\nContent-Type: text/plain\r\n\r\n"[..],
+        b"post / http/1.1\r\n",
+        b"hOsT: localhost:7379\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost:7379\r\n\r\n",
+        b"PUT /x HTTP/1.1\r\n\r\n",
+        b"OPTIONS /x HTTP/1.1\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"User-Agent: x\r\n",
+        &request(&["Post", "/"]),
+        &request(&["HOST:", "x"]),
+    ] {
+        let mut client = Client::connect(&server);
+        client.send(&[b"PING\r\n", head, body].concat());
+        let rest = client.rest();
+        let expected = "+PONG\r\n-ERR Protocol error: this is HTTP, ";
+        assert!(rest.starts_with(expected), "{head:?}: {rest}");
+        assert_eq!(rest.lines().count(), 2, "{head:?}: {rest}");
+    }
+    let mut client = Client::connect(&server);
+    client.check("EXISTS post|v|1", ":0");
+    assert!(client.ask("INFO stats").contains("http_refused:10"));
+    let (_, metrics) = server.get("/metrics");
+    let metrics = metrics.as_str().expect("text");
+    assert!(
+        metrics.contains("larder_http_refused_total 10"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn what_only_looks_like_http_is_executed() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    client.send(b"ECHO HTTP/1.1\r\n");
+    assert_eq!(client.reply(), "$8|HTTP/1.1");
+    client.check("ECHO Host:", "$5|Host:");
+    client.check("SET page|host: HTTP/1.1", "+OK");
+    client.check("GET page|host:", "$8|HTTP/1.1");
+    client.send(&request(&["User-Agent:", "x"]));
+    assert!(client.reply().starts_with("-ERR unknown command"));
+    client.check("PING", "+PONG");
+}
+
+#[test]
+fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
+    let server = TestServer::with(|config| {
+        config.server.client_memory = ByteSize(2 << 20);
+        config.server.clients_memory = ByteSize(64 << 20);
+    });
+    let mut client = Client::connect(&server);
+    let mut greedy = Client::connect(&server);
+    // It may be closed before all is sent.
+    let _ = greedy.stream.get_mut().write_all(&unfinished(5 << 20));
+    let rest = greedy.rest();
+    assert!(
+        rest.is_empty() || rest.starts_with("-OOM requests that have not come whole"),
+        "{rest}"
+    );
+    assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 1);
+    // What MULTI queues is refused before it is too much, and the connection goes on.
+    let value = "v".repeat(900 << 10);
+    client.check("MULTI", "+OK");
+    for _ in 0..2 {
+        client.send(&request(&["SET", "t|1", &value]));
+        assert_eq!(client.reply(), "+QUEUED");
+    }
+    client.send(&request(&["SET", "t|1", &value]));
+    let refused = client.reply();
+    assert!(
+        refused.starts_with("-OOM what MULTI had queued"),
+        "{refused}"
+    );
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    client.check("EXISTS t|1", ":0");
+    // An answer that would be too long is refused, inside a transaction and outside.
+    for _ in 0..3 {
+        client.send(&request(&["SET", "t|1", &value]));
+        assert_eq!(client.reply(), "+OK");
+    }
+    let mget = ["MGET", "t|1", "t|1", "t|1", "t|1"];
+    client.send(&request(&mget));
+    assert!(client.reply().starts_with("-OOM the answer is longer"));
+    client.check("MULTI", "+OK");
+    for word in ["GET t|1", "GET t|1", "GET t|1", "GET t|1", "SET t|2 x"] {
+        client.check(word, "+QUEUED");
+    }
+    let exec = client.ask("EXEC");
+    assert!(
+        exec.starts_with("*5|$921600|") && exec.ends_with("|+OK"),
+        "{}",
+        exec.len()
+    );
+    assert!(exec.contains("|-OOM the answer is longer"));
+    client.check("GET t|2", "$1|x");
+}
+
+#[test]
+fn the_largest_clients_are_closed_when_all_together_have_too_much() {
+    let server = TestServer::with(|config| config.server.clients_memory = ByteSize(8 << 20));
+    let mut watcher = Client::connect(&server);
+    let mut others = Vec::new();
+    for size in [3 << 20, 1 << 20, 2 << 20] {
+        let (mut client, id) = connect(&server);
+        client.send(&unfinished(size));
+        while field(&mut watcher, &id, "qbuf").expect("it is there") < size as u64 {}
+        assert!(field(&mut watcher, &id, "tot-mem").expect("it is there") >= size as u64);
+        others.push((client, id));
+    }
+    let listed = figure(&mut watcher, "mem_clients_normal");
+    assert!((6 << 20..8 << 20).contains(&listed), "{listed}");
+    assert_eq!(figure(&mut watcher, "maxmemory_clients"), 8 << 20);
+    let (mut last, last_id) = connect(&server);
+    last.send(&unfinished(5 << 19));
+    while figure(&mut watcher, "evicted_clients") == 0 {}
+    // The first had the most.
+    while field(&mut watcher, &others[0].1, "qbuf").is_some() {}
+    assert_eq!(others[0].0.rest(), "");
+    for (_, id) in &others[1..] {
+        assert!(field(&mut watcher, id, "qbuf").is_some());
+    }
+    assert!(field(&mut watcher, &last_id, "qbuf").is_some());
+    let left = figure(&mut watcher, "mem_clients_normal");
+    assert!((5 << 20..8 << 20).contains(&left), "{left}");
+    drop((last, others));
+    while figure(&mut watcher, "mem_clients_normal") > 64 << 10 {}
+    let (_, metrics) = server.get("/metrics");
+    let metrics = metrics.as_str().expect("text");
+    assert!(metrics.contains("larder_clients_closed_total{why=\"clients_memory\"} 1"));
+}
+
+#[test]
+fn a_client_that_takes_nothing_of_its_replies_is_closed() {
+    let server = TestServer::with(|config| config.server.unread_timeout_seconds = 1);
+    let mut client = Client::connect(&server);
+    client.send(&request(&["SET", "t|1", &"v".repeat(1 << 20)]));
+    assert_eq!(client.reply(), "+OK");
+    let mut lazy = Client::connect(&server);
+    lazy.send(&request(&["GET", "t|1"]).repeat(64));
+    while figure(&mut client, "client_unread_disconnections") == 0 {}
+    let mut taken = Vec::new();
+    // A reset also ends the connection.
+    let _ = lazy.stream.read_to_end(&mut taken);
+    assert!(taken.len() < 64 << 20, "{}", taken.len());
+}
+
+/// Clients that ask for a large table and do not read, while all of it is overwritten: the writer is never refused, and each reader
+/// gets rows of one moment, or the end of its connection.
+fn slow_readers_never_have_a_writer_refused(threads: u32) {
+    const ROWS: usize = 20_000;
+    let server = TestServer::with(|config| {
+        config.server.threads = threads;
+        config.server.output_buffer_bytes = ByteSize(64 << 10);
+        config.server.clients_memory = ByteSize(16 << 20);
+        config.tables.memory = ByteSize(u64::from(threads) * (48 << 20));
+    });
+    let mut writer = Client::connect(&server);
+    let mut write = |round: usize| {
+        let value = format!("{round:0>1000}");
+        for part in 0..20 {
+            let rows = part * ROWS / 20..(part + 1) * ROWS / 20;
+            let all = rows
+                .clone()
+                .flat_map(|row| request(&["SET", &format!("b|{row:05}"), &value]));
+            writer.send(&all.collect::<Vec<u8>>());
+            for row in rows {
+                assert_eq!(writer.reply(), "+OK", "row {row} in round {round}");
+            }
+        }
+    };
+    write(0);
+    let mut lazy: Vec<Client> = (0..12).map(|_| Client::connect(&server)).collect();
+    for client in &mut lazy {
+        client.send(&request(&["RANGE", "b|", "b}"]));
+    }
+    // Each has been answered so far as its socket takes it.
+    let mut watcher = Client::connect(&server);
+    for client in &mut lazy {
+        let mut line = [0; 1];
+        client
+            .stream
+            .get_mut()
+            .peek(&mut line)
+            .expect("it is answered");
+    }
+    for round in 1..4 {
+        write(round);
+        assert!(figure(&mut watcher, "mem_clients_normal") < 64 << 20);
+    }
+    let (mut whole, mut cut) = (0, 0);
+    for mut client in lazy {
+        let mut bytes = Vec::new();
+        client.send(&request(&["QUIT"]));
+        let _ = client.stream.read_to_end(&mut bytes);
+        let text = String::from_utf8(bytes).expect("text");
+        let values: Vec<&str> = text.lines().filter(|line| line.len() == 1000).collect();
+        assert!(
+            values.windows(2).all(|pair| pair[0] == pair[1]),
+            "one moment"
+        );
+        match values.len() {
+            ROWS => whole += 1,
+            _ => cut += 1,
+        }
+    }
+    eprintln!("{whole} answers whole, {cut} cut off");
+    assert!(cut > 0, "twelve answers of 20 MB do not fit in 16 MB");
+    writer.check("PING", "+PONG");
+}
+
+#[test]
+fn slow_readers_never_have_a_writer_refused_on_one_core() {
+    slow_readers_never_have_a_writer_refused(1);
+}
+
+#[test]
+fn slow_readers_never_have_a_writer_refused_on_two_cores() {
+    slow_readers_never_have_a_writer_refused(2);
+}
+
+/// Pipelines of reads of a row that another core has, whose replies are not taken.
+#[test]
+fn what_other_cores_answer_waits_there_until_it_is_taken() {
+    const READS: usize = 200;
+    let server = TestServer::with(|config| config.server.threads = 2);
+    let mut watcher = Client::connect(&server);
+    let value = "v".repeat(100 << 10);
+    // One of these rows is on the other core, whichever the connection is on.
+    let mut lazy: Vec<(Client, String)> = (0..6).map(|_| connect(&server)).collect();
+    for (row, (client, _)) in lazy.iter_mut().enumerate() {
+        let name = format!("t|{row}");
+        client.send(&request(&["SET", &name, &value]));
+        assert_eq!(client.reply(), "+OK");
+        client.send(&request(&["GET", &name]).repeat(READS));
+    }
+    let mut most = 0;
+    for _ in 0..100 {
+        for (_, id) in &lazy {
+            most = most.max(field(&mut watcher, id, "tot-mem").expect("it is there"));
+        }
+    }
+    assert!(most < 8 << 20, "{most} of 20 MB at a time");
+    for (client, _) in &mut lazy {
+        for _ in 0..READS {
+            assert_eq!(client.reply().len(), value.len() + "$102400|".len());
+        }
+    }
+}
+
+#[test]
+fn a_transaction_has_no_more_commands_than_everybody_else_should_wait_for() {
+    let server = TestServer::with(|config| config.server.max_transaction_commands = 3);
+    let mut client = Client::connect(&server);
+    client.check("MULTI", "+OK");
+    for _ in 0..3 {
+        client.check("INCR t|1", "+QUEUED");
+    }
+    let refused = client.ask("INCR t|1");
+    assert!(
+        refused.starts_with("-ERR MULTI has queued 3 commands"),
+        "{refused}"
+    );
+    assert!(client.ask("EXEC").starts_with("-EXECABORT"));
+    client.check("EXISTS t|1", ":0");
+}
+
+#[test]
+fn a_command_that_names_more_commands_than_there_are_is_refused() {
+    let server = TestServer::start();
+    let mut client = Client::connect(&server);
+    let words: Vec<&str> = ["COMMAND", "DOCS"]
+        .into_iter()
+        .chain(["client"; 10_000])
+        .collect();
+    client.send(&request(&words));
+    assert!(
+        client
+            .reply()
+            .starts_with("-ERR more names than there are commands")
+    );
+}
+
+/// Ten wrong guesses are answered at once, over whichever protocol; then one a second, right or wrong.
+#[test]
+fn wrong_passwords_are_counted_and_slowed_and_the_right_one_still_passes() {
+    let server = TestServer::with(|config| config.server.password = "secret".to_owned());
+    let mut client = Client::connect(&server);
+    for _ in 0..4 {
+        assert!(client.ask("AUTH wrong").starts_with("-WRONGPASS"));
+        assert!(
+            client
+                .ask("HELLO 3 AUTH default wrong")
+                .starts_with("-WRONGPASS")
+        );
+    }
+    for _ in 0..2 {
+        let mut response = ureq::get(server.url("/v1/stores"))
+            .header("Authorization", "Bearer wrong")
+            .config()
+            .http_status_as_error(false)
+            .build()
+            .call()
+            .expect("an answer");
+        let body: serde_json::Value = response.body_mut().read_json().expect("JSON");
+        assert_eq!(body["error"]["code"], json!("WRONGPASS"));
+    }
+    // Its turn comes within a second; what was sent behind it waits.
+    client.send(&[request(&["AUTH", "secret"]), request(&["SET", "t|1", "x"])].concat());
+    assert_eq!(client.reply(), "+OK");
+    assert_eq!(client.reply(), "+OK");
+    // More than ten arguments: the limits before the password are gone.
+    let keys = ["EXISTS"]
+        .into_iter()
+        .chain(["t|1"; 20])
+        .collect::<Vec<_>>();
+    client.send(&request(&keys));
+    assert_eq!(client.reply(), ":20");
+    assert_eq!(figure(&mut client, "acl_access_denied_auth"), 10);
+    assert_eq!(figure(&mut client, "passwords_not_looked_at"), 0);
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_password_or_a_word_that_it_is_meant() {
+    let mut server = TestServer::start();
+    let everywhere = "0.0.0.0:0".to_owned();
+    let refused = server.start_refused(|config| config.server.resp = everywhere.clone());
+    assert!(refused.starts_with("server.resp (0.0.0.0:"), "{refused}");
+    assert!(refused.contains("server.protected_mode=false"), "{refused}");
+    let refused = server.start_refused(|config| {
+        config.server.resp = "127.0.0.1:0".to_owned();
+        config.server.http = "[::]:0".to_owned();
+    });
+    assert!(refused.starts_with("server.http ([::]:"), "{refused}");
+    server.restart_with(|config| config.server.password = "secret".to_owned());
+    server.restart_with(|config| {
+        config.server.password = String::new();
+        config.server.protected_mode = false;
+    });
+}
