@@ -166,10 +166,18 @@ fn try_once(
 ) -> Option<Job> {
     if !command.has_flag("write")
         && let Some(lacking) = state.tables().to_settle()
+        && reads_outputs(state, command, request)
     {
         return Some(Job::Wait(WaitJob::new(command, request, lacking)));
     }
     try_settled(state, snapshot, command, request, whole)
+}
+
+/// Whether what a command reads may be computed from rows of other cores.
+fn reads_outputs(state: &State, command: &Command, request: Request<'_>) -> bool {
+    let tables = state.tables();
+    let is_output = |at: usize| tables.is_computed(request.arg(at));
+    matches!(command.id, Id::Scan | Id::Keys) || (1..request.len()).any(is_output)
 }
 
 /// As [`try_once`], when what had expired is settled.
