@@ -16,6 +16,9 @@ use super::{AgainJob, WaitJob, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
+/// What stands around an argument, or before all, of a request in bytes: its kind, its length and two ends of lines.
+const HEADER_BYTES: usize = 16;
+
 /// Commands since MULTI.
 #[derive(Default)]
 pub(in crate::resp) struct Transaction {
@@ -85,7 +88,9 @@ pub(super) fn takes(
         return true;
     }
     if !transaction.refused {
-        let mut bytes = Vec::new();
+        // In one piece: what grows may take twice what it holds.
+        let all: usize = request.args().map(|arg| arg.len() + HEADER_BYTES).sum();
+        let mut bytes = Vec::with_capacity(all + HEADER_BYTES);
         write_request(&mut bytes, request.args());
         transaction.bytes += bytes.capacity();
         transaction.requests.push(Queued {
