@@ -82,6 +82,7 @@ pub fn serve(
             tell(&format!("coordinator {}", visitor.from));
             match attend(visitor.stream, leave, prepare, tell) {
                 Ok(()) => tell("the coordinator has gone"),
+                Err(why) if has_gone(&why) => tell("the coordinator has gone"),
                 Err(why) => tell(&format!("the coordinator was lost: {why}")),
             }
             *leave.visit() = None;
@@ -91,6 +92,15 @@ pub fn serve(
             }
         }
     });
+}
+
+/// Whether the other side ended the connection. One that is killed with messages unread resets it.
+fn has_gone(why: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(
+        why.kind(),
+        UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe
+    )
 }
 
 fn attend(
@@ -107,7 +117,7 @@ fn attend(
     let mut ready: Option<Ready> = None;
     for order in orders {
         let answer = match order {
-            Err(why) if why.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(why) if has_gone(&why) => return Ok(()),
             Err(why) => {
                 // A coordinator that speaks otherwise learns so.
                 let why = why.to_string();

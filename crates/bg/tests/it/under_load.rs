@@ -57,13 +57,16 @@ fn loaded(store: &str, options: &Options, timeout: Duration) -> Process {
     process
 }
 
-fn run(process: &mut Process, milliseconds: u64) -> Measured {
-    let trial = Trial {
+fn trial(milliseconds: u64) -> Trial {
+    Trial {
         load: Load::Threads(24),
         warmup: Duration::ZERO,
         duration: Duration::from_millis(milliseconds),
-    };
-    let measured = process.run(&trial).expect("a result");
+    }
+}
+
+fn run(process: &mut Process, milliseconds: u64) -> Measured {
+    let measured = process.run(&trial(milliseconds)).expect("a result");
     let failures = process.live().seen(|seen| seen.failures.clone());
     eprintln!(
         "{} done, {:?} {failures:?}",
@@ -233,9 +236,9 @@ fn without_its_cache_reads_are_right_and_writes_refused() {
     assert!(last.latency.len() > last.failed, "reads go on");
 }
 
-/// Answers every read with the same bytes, whatever was asked.
-fn answers_nonsense(nonsense: &'static [u8]) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+/// Answers every read at this address with the same bytes, whatever was asked; returns the address.
+fn answers_nonsense(address: &str, nonsense: &'static [u8]) -> String {
+    let listener = TcpListener::bind(address).expect("a free port");
     let address = listener.local_addr().expect("bound").to_string();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -253,29 +256,32 @@ fn answers_nonsense(nonsense: &'static [u8]) -> String {
 
 #[test]
 fn nonsense_is_measured_as_failed_calls() {
-    let Some(database) = servers::database() else {
+    let (Some(database), Some(good)) = (servers::database(), servers::memcached()) else {
         return;
     };
-    let good = servers::memcached().expect("as PostgreSQL");
-    let set = |cache: &str| at(database.address(), &[("memcached", cache)]);
-    // Loads through a cache that works; runs with one that answers values nobody stored.
-    drop(loaded("postgres+memcached", &set(&good.address()), PATIENT));
-    let cache = answers_nonsense(b"VA 5 f0 c1\r\nhello\r\n");
-    let measured = run_loaded("postgres+memcached", &set(&cache));
+    // Loads through a cache that works; runs with one in its place that answers values nobody stored.
+    let cache = good.address();
+    let options = at(database.address(), &[("memcached", &cache)]);
+    drop(loaded("postgres+memcached", &options, PATIENT));
+    drop(good);
+    answers_nonsense(&cache, b"VA 5 f0 c1\r\nhello\r\n");
+    let process = Process::new(setup("postgres+memcached", &options, HASTY));
+    let measured = run(&mut process.expect("can be"), 300);
     let reads = measured.reads.as_ref().expect("traced");
     assert_eq!(reads.unpredictable, 0);
     assert_eq!(measured.done(), 0);
     assert!(refused(&measured) > 0);
-
-    for nonsense in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64], b"\r\n"] {
-        let address = answers_nonsense(nonsense);
-        let measured = run_loaded("mongodb", &at(address, &[]));
-        assert_eq!(measured.done(), 0);
-    }
 }
 
-/// A short trial of what was loaded before, if at all.
-fn run_loaded(store: &str, options: &Options) -> Measured {
-    let process = Process::new(setup(store, options, HASTY));
-    run(&mut process.expect("can be"), 300)
+#[test]
+fn a_data_store_that_answers_nonsense_is_refused_before_a_trial() {
+    for nonsense in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64]] {
+        let address = answers_nonsense("127.0.0.1:0", nonsense);
+        let setup = setup("mongodb", &at(address, &[]), HASTY);
+        let mut process = Process::new(setup).expect("can be");
+        let refused = process
+            .run(&trial(300))
+            .expect_err("nobody knows what it holds");
+        assert!(refused.contains("mongodb"), "{refused}");
+    }
 }
