@@ -22,7 +22,7 @@ fn an_input_that_is_no_regular_file_is_refused_by_name() {
     ] {
         let out = folder.path().join("out");
         let said = run_failing(
-            1,
+            3,
             [
                 "build",
                 input,
