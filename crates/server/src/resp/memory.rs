@@ -57,11 +57,16 @@ impl Limits {
         }
     }
 
-    /// The refusal of an answer that would be longer than what one client may have.
+    /// How long an answer may be before what comes next is refused: the rest is for its last value, and for the request.
+    pub fn answer(self) -> usize {
+        self.each / 2
+    }
+
+    /// The refusal of an answer that would be longer than that.
     pub fn too_long(self) -> Refusal {
         let message = format!(
-            "the answer is longer than the {} bytes that may be kept for one client (server.client_memory): ask for less at a time",
-            self.each
+            "the answer is longer than {} bytes, half of what may be kept for one client (server.client_memory): ask for less at a time",
+            self.answer()
         );
         (Code::OutOfMemory, message)
     }

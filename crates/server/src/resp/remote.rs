@@ -298,7 +298,7 @@ impl Incoming {
         let mut reply = Vec::new();
         let mut is_too_long = false;
         while !self.next(&mut reply).await? {
-            if reply.len() > self.limits.each {
+            if reply.len() > self.limits.answer() {
                 is_too_long = true;
                 reply.clear();
             }

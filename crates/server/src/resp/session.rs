@@ -114,7 +114,7 @@ impl State {
     /// Refuses an answer that would be longer than what one client may have.
     pub fn bound_answer(&self) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
-        match self.output.len() > limits.each {
+        match self.output.len() > limits.answer() {
             true => Err(limits.too_long()),
             false => Ok(()),
         }

@@ -147,7 +147,7 @@ impl Coordinator {
     /// Refuses an answer that would be longer than what one client may have.
     fn bound(&self, answer: &[u8]) -> Result<(), Refusal> {
         let limits = self.core.clients.limits;
-        match answer.len() > limits.each {
+        match answer.len() > limits.answer() {
             true => Err(limits.too_long()),
             false => Ok(()),
         }

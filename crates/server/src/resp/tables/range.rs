@@ -193,7 +193,7 @@ pub(super) fn range(
     let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
     let limits = state.core.clients.limits;
     let at_once = match whole {
-        true => (u64::MAX, limits.each.saturating_sub(state.output.len())),
+        true => (u64::MAX, limits.answer().saturating_sub(state.output.len())),
         false => (CHUNK_ROWS, CHUNK_BYTES),
     };
     turn_over(state);
@@ -505,7 +505,7 @@ impl Answer {
                 }
                 true
             }
-            (false, None) if self.whole.len() > limits.each => {
+            (false, None) if self.whole.len() > limits.answer() => {
                 self.whole = Vec::new();
                 state.refuse(limits.too_long());
                 true

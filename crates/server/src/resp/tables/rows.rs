@@ -132,7 +132,7 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
         }
         let mut absent = 0;
         for key in keys.clone().map(|at| request.arg(at)) {
-            if output.len() > limits.each {
+            if output.len() > limits.answer() {
                 return Err(limits.too_long());
             }
             let each = |value: &[u8]| {

@@ -85,7 +85,7 @@ impl StoresJob {
                     }
                 }
                 counted.set(kept);
-                if kept > limits.each {
+                if kept > limits.answer() {
                     (queued.answer, queued.stores) = (Some(limits.too_long_reply()), None);
                 }
             }
@@ -137,7 +137,7 @@ impl StoresJob {
                         read.reply_has_left();
                         reply.append(&mut apart.output.tail);
                         let limits = state.core.clients.limits;
-                        if reply.len() > limits.each {
+                        if reply.len() > limits.answer() {
                             return Some(limits.too_long_reply());
                         }
                     }
