@@ -13,6 +13,7 @@ mod judged;
 mod killable;
 mod kills;
 mod mixed_reads;
+mod one_moment;
 mod postgres;
 mod redis_py;
 mod redis_words;

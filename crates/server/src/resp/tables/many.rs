@@ -296,25 +296,25 @@ impl Coordinator {
     }
 
     async fn mget(&self, request: Request<'_>) -> Result<Read, Refusal> {
-        let mut parts = vec![Vec::new(); self.cores()];
-        let mut order = Vec::new();
-        for key in request.args().skip(1) {
-            let owner = self.owner(key);
-            write_request(&mut parts[owner], [&b"GET"[..], key].into_iter());
-            order.push(owner);
-        }
-        let mut incoming = self.ask_each(parts, self.mode());
-        let mut all = self.encoded(|encoder| encoder.array(order.len()));
-        for owner in order {
-            let incoming = incoming[owner].as_mut().ok_or_else(gone)?;
-            let reply = incoming.reply().await.ok_or_else(gone)?;
+        let mut all_incoming = self.ask_each(self.by_owner(request), self.mode());
+        let mut values = Vec::with_capacity(all_incoming.len());
+        for incoming in &mut all_incoming {
+            let reply = match incoming {
+                None => Vec::new(),
+                Some(incoming) => incoming.reply().await.ok_or_else(gone)?,
+            };
             if reply.first() == Some(&b'-') {
                 return Ok((reply, true));
             }
-            all.extend_from_slice(&reply);
+            values.push(Values::of(reply));
+        }
+        let mut all = self.encoded(|encoder| encoder.array(request.len() - 1));
+        for key in request.args().skip(1) {
+            let value = values[self.owner(key)].take().ok_or_else(gone)?;
+            all.extend_from_slice(value);
             self.bound(&all)?;
         }
-        Ok((all, is_of_one_moment(incoming.iter().flatten())))
+        Ok((all, is_of_one_moment(all_incoming.iter().flatten())))
     }
 
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
@@ -426,7 +426,8 @@ impl Coordinator {
         name: String,
         definition: Option<String>,
     ) -> Result<Vec<u8>, Refusal> {
-        if definition.is_none() {
+        // In a transaction the cores are paused already, and nothing can be prepared.
+        if definition.is_none() && self.ticket.is_none() {
             prepare_drop(&self.core.tables, &name).await;
         }
         let paused = self.pause().await?;
@@ -434,6 +435,37 @@ impl Coordinator {
         self.go_on(paused).await?;
         defined?;
         Ok(self.encoded(|encoder| encoder.ok()))
+    }
+}
+
+/// The values of a core's answer to `MGET`, as they are encoded, one after the other.
+struct Values {
+    reply: Vec<u8>,
+    at: usize,
+}
+
+impl Values {
+    fn of(reply: Vec<u8>) -> Values {
+        let mut values = Values { reply, at: 0 };
+        values.at = values.line_end().unwrap_or(0);
+        values
+    }
+
+    /// Behind the line that begins here.
+    fn line_end(&self) -> Option<usize> {
+        let end = self.reply[self.at..].iter().position(|byte| *byte == b'\n');
+        end.map(|end| self.at + end + 1)
+    }
+
+    fn take(&mut self) -> Option<&[u8]> {
+        let (begin, line) = (self.at, self.line_end()?);
+        let size = match self.reply[begin..line].strip_prefix(b"$") {
+            Some(size) => super::integer(size.strip_suffix(b"\r\n")?)?,
+            None => -1,
+        };
+        // Nothing is there instead of a value: the line is all.
+        self.at = usize::try_from(size).map_or(line, |size| line + size + 2);
+        self.reply.get(begin..self.at)
     }
 }
 

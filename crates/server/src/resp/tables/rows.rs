@@ -93,20 +93,29 @@ pub(super) fn get(
     Ok(found)
 }
 
+/// What was found at a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Row,
+    Nothing,
+    /// A row that does not add up.
+    NoValue,
+}
+
 /// As [`get`], among other rows: one that does not add up has no value.
-pub(super) fn get_among(
+fn get_among(
     engine: &mut Engine,
     key: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
-) -> Result<bool, Refusal> {
-    let mut found = false;
+) -> Result<Found, Refusal> {
+    let mut found = Found::Nothing;
     let outcome = engine.get(key, now, &mut |value| {
-        found = true;
+        found = Found::Row;
         each(value);
     });
     match outcome {
-        Err(Error::NotANumber { .. }) => Ok(false),
+        Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
         outcome => super::range::complete(outcome).map(|()| found),
     }
 }
@@ -150,12 +159,14 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
                 }
             };
             let found = match id {
-                Id::MGet => get_among(engine, key, now, each)?,
-                _ => get(engine, key, now, each)?,
+                Id::MGet | Id::Exists | Id::Touch => get_among(engine, key, now, each)?,
+                _ if get(engine, key, now, each)? => Found::Row,
+                _ => Found::Nothing,
             };
-            if !found {
+            if found != Found::Row {
                 absent += 1;
                 if matches!(id, Id::Get | Id::MGet)
+                    && found == Found::Nothing
                     && let Some(otherwise) = engine.otherwise(key)
                 {
                     output.encoder(proto).bulk(otherwise);

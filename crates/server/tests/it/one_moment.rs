@@ -1,0 +1,115 @@
+//! Several rows in one request, of several cores: all of one moment, and none spoils the others.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::resp::{Client, request};
+use crate::support::TestServer;
+
+fn server(threads: u32) -> TestServer {
+    TestServer::with(|config| config.server.threads = threads)
+}
+
+/// Both rows of a pair are on one core, so that a transaction of one core writes them.
+#[test]
+fn mget_shows_all_of_a_transaction_of_one_core_or_nothing() {
+    const PAIRS: usize = 6;
+    let server = server(2);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (server, ended) = (&server, &ended);
+            scope.spawn(move || {
+                let mut client = Client::connect(server);
+                for n in 0.. {
+                    let pair = (n * 2 + writer) % PAIRS;
+                    client.check("MULTI", "+OK");
+                    for side in ["a", "b"] {
+                        client.check(&format!("SET bal|{pair}|{side} {n}"), "+QUEUED");
+                    }
+                    client.check("EXEC", "*2|+OK|+OK");
+                    if ended.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut client = Client::connect(&server);
+        let keys = (0..PAIRS).flat_map(|pair| ["a", "b"].map(|side| format!("bal|{pair}|{side}")));
+        let mget = format!("MGET {}", keys.collect::<Vec<_>>().join(" "));
+        let torn = (0..400).find_map(|_| {
+            let reply = client.ask(&mget);
+            let values: Vec<&str> = reply
+                .split('|')
+                .skip(1)
+                .filter(|part| *part == "$-1" || !part.starts_with('$'))
+                .collect();
+            assert_eq!(values.len(), 2 * PAIRS, "{reply}");
+            let is_torn = values.chunks(2).any(|pair| pair[0] != pair[1]);
+            is_torn.then_some(reply)
+        });
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(torn, None);
+    });
+}
+
+#[test]
+fn mget_and_exists_go_on_beside_a_row_that_does_not_add_up() {
+    for threads in [1, 3] {
+        let server = server(threads);
+        let mut client = Client::connect(&server);
+        client.create("plain", "sum|<a> = sum p|<a>|<t>");
+        client.create("other", "total|<a> = sum p|<a>|<t> else 0");
+        for (a, value) in [("1", "5"), ("2", "bad"), ("3", "7"), ("4", "bad")] {
+            client.check(&format!("SET p|{a}|1 {value}"), "+OK");
+        }
+        client.check(
+            "MGET sum|1 sum|2 sum|3 sum|4 sum|5",
+            "*5|$1|5|$-1|$1|7|$-1|$-1",
+        );
+        // Nothing is `else`; two rows that do not add up are not nothing.
+        client.check(
+            "MGET total|1 total|2 total|3 total|4 total|5",
+            "*5|$1|5|$-1|$1|7|$-1|$1|0",
+        );
+        client.check("EXISTS sum|1 sum|2 sum|3 sum|4 sum|5", ":2");
+    }
+}
+
+#[test]
+fn mget_of_other_cores_keeps_values_of_any_bytes_in_their_order() {
+    let server = server(3);
+    let mut client = Client::connect(&server);
+    let values = ["", "$5\r\n", "*2\r\n$-1\r\n", "_\r\n", "\r\n\r\n", "x"];
+    let keys: Vec<String> = (0..values.len()).map(|n| format!("t|{n}")).collect();
+    for (key, value) in keys.iter().zip(values) {
+        client.send(&request(&["SET", key, value]));
+        assert_eq!(client.reply(), "+OK");
+    }
+    let mut asked = vec!["MGET", "t|nothing"];
+    asked.extend(keys.iter().map(String::as_str));
+    for proto in ["2", "3"] {
+        client.ask(&format!("HELLO {proto}"));
+        client.send(&request(&asked));
+        let reply = client.reply();
+        let nothing = if proto == "2" { "$-1" } else { "_" };
+        let expected = values.map(|value| format!("${}|{value}", value.len()));
+        assert_eq!(reply, format!("*7|{nothing}|{}", expected.join("|")));
+    }
+}
+
+#[test]
+fn a_join_is_dropped_in_a_transaction_of_several_cores() {
+    for threads in [1, 2, 3] {
+        let server = server(threads);
+        let mut client = Client::connect(&server);
+        client.create("copied", "copied|<a> = copy p|<a>");
+        client.check("SET p|1 one", "+OK");
+        client.check("GET copied|1", "$3|one");
+        client.check("MULTI", "+OK");
+        client.check("JOIN.DROP copied", "+QUEUED");
+        client.check("SET p|2 two", "+QUEUED");
+        client.check("EXEC", "*2|+OK|+OK");
+        client.check("GET p|2", "$3|two");
+        client.check("EXISTS copied|1", ":0");
+    }
+}
