@@ -7,6 +7,7 @@
 //! 4. The bytes behind such a value leave only after it was found intact when it had been sent: a client that has the whole
 //!    of a reply has the value as it was checked. Otherwise the connection ends.
 //! 5. What has gathered is not copied to make room for more: a long buffer is left as it is, and another goes on.
+//! 6. What was sent is not kept: at most as much as is yet to be sent, and a buffer's worth.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -211,6 +212,10 @@ impl Output {
         }
         if self.sent == self.tail.len() {
             self.tail.clear();
+            self.sent = 0;
+        } else if self.sent >= LONG_BYTES.max(self.tail.len() / 2) && !self.has_holes {
+            // Who reads while more is appended never empties it: what was sent is not kept.
+            self.tail.drain(..self.sent);
             self.sent = 0;
         }
     }

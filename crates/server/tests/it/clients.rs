@@ -384,3 +384,29 @@ fn an_address_that_others_reach_needs_a_password_or_a_word_that_it_is_meant() {
         config.server.protected_mode = false;
     });
 }
+
+/// Replies may add up to any number of bytes, as long as they are taken.
+#[test]
+fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
+    for threads in [1, 2] {
+        let server = TestServer::with(|config| {
+            config.server.threads = threads;
+            config.server.client_memory = ByteSize(4 << 20);
+        });
+        let mut client = Client::connect(&server);
+        let value = "v".repeat(60 << 10);
+        for n in 0..4 {
+            client.send(&request(&["SET", &format!("t|{n}"), &value]));
+            assert_eq!(client.reply(), "+OK");
+        }
+        let gets: Vec<u8> = (0..600)
+            .flat_map(|n| request(&["GET", &format!("t|{}", n % 4)]))
+            .collect();
+        client.send(&gets);
+        let expected = format!("${}|{value}", value.len());
+        for n in 0..600 {
+            assert!(client.reply() == expected, "reply {n}");
+        }
+        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+    }
+}
