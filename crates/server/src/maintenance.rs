@@ -82,7 +82,7 @@ fn refresh_residency(shared: &Shared, told: &mut HashSet<PathBuf>) -> Duration {
                 tracing::error!(
                     store = %store.name,
                     version = %version.path().display(),
-                    "a file of this version was cut or cannot be read; what is gone is answered CORRUPTED: roll back,                      or pull it again"
+                    "a file of this version was cut or cannot be read; what is gone is answered CORRUPTED: roll back, or pull it again"
                 );
             }
         }

@@ -85,7 +85,14 @@ impl CellType {
                     );
                 }
             }
-            CellType::Float => out.float(text.parse().map_err(|_| refused("number"))?),
+            CellType::Float => {
+                let value: f64 = text.parse().map_err(|_| refused("number"))?;
+                // Infinity has no digits: a number with some is only too large.
+                if value.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) {
+                    return Err(refused("number that fits a double"));
+                }
+                out.float(value);
+            }
             CellType::Bool => out.bool(match text.to_ascii_lowercase().as_str() {
                 "true" | "t" | "1" => true,
                 "false" | "f" | "0" => false,

@@ -132,6 +132,7 @@ fn a_cell_that_is_not_of_its_type_is_refused_with_its_column_and_line() {
         (CellType::Int, "1.5"),
         (CellType::Int, "18446744073709551616"),
         (CellType::Float, "1,5"),
+        (CellType::Float, "1e999"),
         (CellType::Bool, "maybe"),
         (CellType::Json, "{"),
     ] {
