@@ -121,14 +121,12 @@ fn every_fractured_list_is_found_and_nearly_all_are_called_so() {
     for workers in WORKERS {
         let setup = setup_mix(workers, mix, 30, &[("fractured", "0.5")]);
         let store = setup.store.clone();
-        let measured = Process::new(setup).unwrap().run(&trial(25, 700)).unwrap();
+        let measured = Process::new(setup).unwrap().run(&trial(25, 1500)).unwrap();
         let measured = check_found("fractured", 5, (store.injected(), measured));
         let all = measured.reads.as_ref().unwrap().unpredictable;
-        // One may look as the list did once before.
-        assert!(
-            of_class(&measured, "fractured") * 10 >= all * 8,
-            "{measured:?}"
-        );
+        // One may look as the list did once before: a few do, of however few there are.
+        let called = of_class(&measured, "fractured");
+        assert!((called + 3) * 10 >= all * 8, "{called} of {all}");
     }
 }
 

@@ -18,6 +18,7 @@ use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
 use super::memory::Limits;
+use super::unsent::unsent_bytes;
 use crate::rarely::Rarely;
 use crate::stats::ClientFigures;
 
@@ -46,6 +47,8 @@ pub(super) struct Client {
     counted_bytes: AtomicUsize,
     /// Milliseconds since the registry was made when its socket last took replies, while it takes no more of them; else 0.
     stalled_ms: AtomicU64,
+    /// What the system held of its replies when last looked.
+    unsent_bytes: AtomicUsize,
     /// Its socket was shut down for what it keeps.
     is_doomed: AtomicBool,
     names: Mutex<Option<Box<Names>>>,
@@ -79,6 +82,13 @@ impl Client {
     /// Whether it waits to be told of changes.
     pub fn is_subscribed(&self) -> bool {
         self.subscriptions.iter().any(|own| own.load(Relaxed) > 0)
+    }
+
+    /// Whether it took some of its replies since this was asked last, though its socket takes no more. Only while the
+    /// client is registered: its descriptor is open then.
+    fn has_taken_some(&self) -> bool {
+        let unsent = unsent_bytes(self.fd);
+        self.unsent_bytes.swap(unsent, Relaxed) != unsent
     }
 
     /// What the server keeps for it.
@@ -248,6 +258,7 @@ impl Clients {
             elsewhere: Arc::default(),
             counted_bytes: AtomicUsize::new(0),
             stalled_ms: AtomicU64::new(0),
+            unsent_bytes: AtomicUsize::new(0),
             is_doomed: AtomicBool::new(false),
             names: Mutex::new(None),
         });
@@ -365,6 +376,12 @@ impl Clients {
             if bytes > self.limits.each {
                 self.doom(client);
                 self.note_too_large(client, bytes);
+            } else if stalled_ms > 0 && client.has_taken_some() {
+                // Unless its socket takes more again.
+                let _ =
+                    client
+                        .stalled_ms
+                        .compare_exchange(stalled_ms, now_ms.max(1), Relaxed, Relaxed);
             } else if stalled_ms > 0 && is_over(stalled_ms, unread_seconds) {
                 self.doom(client);
                 self.figures.closed_unread.fetch_add(1, Relaxed);

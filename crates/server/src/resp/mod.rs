@@ -40,6 +40,7 @@ mod remote;
 mod scan;
 mod session;
 pub(crate) mod tables;
+mod unsent;
 
 pub use listen::{RespListeners, RespThreads, bind, spawn};
 pub use reads::set_disk_hook;

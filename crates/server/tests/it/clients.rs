@@ -410,3 +410,23 @@ fn who_takes_replies_as_they_come_may_have_more_than_is_kept_for_one() {
         assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
     }
 }
+
+/// A socket takes more only when much of its buffer is free: that comes late where little is taken at a time.
+#[test]
+fn who_takes_replies_slowly_but_steadily_is_not_closed() {
+    let server = TestServer::with(|config| config.server.unread_timeout_seconds = 2);
+    let mut client = Client::connect(&server);
+    client.send(&request(&["SET", "t|1", &"v".repeat(1 << 20)]));
+    assert_eq!(client.reply(), "+OK");
+    let (mut slow, id) = connect(&server);
+    slow.send(&request(&["GET", "t|1"]).repeat(64));
+    // A little in each second, well beyond the time in which nothing may be taken.
+    let mut age = || field(&mut client, &id, "age");
+    let began = age().expect("it is open");
+    let mut taken = vec![0; 128 << 10];
+    for second in 1..=6 {
+        slow.stream.get_mut().read_exact(&mut taken).unwrap();
+        while age().expect("it is open") < began + second {}
+    }
+    assert_eq!(figure(&mut client, "client_unread_disconnections"), 0);
+}

@@ -346,7 +346,10 @@ fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
         );
         server.check_value("pymk", "k0", "v1");
     }
-    let unmounted = std::process::Command::new("umount").arg(&disk).status();
+    let unmounted = std::process::Command::new("umount")
+        .arg("--lazy")
+        .arg(&disk)
+        .status();
     assert!(unmounted.unwrap().success());
 }
 

@@ -1,0 +1,45 @@
+//! How much of what was written to a socket its client has not taken.
+//!
+//! A socket takes more only after a good part of its buffer is free, which a slow reader may need minutes for. What the
+//! system still holds shows that it reads nevertheless.
+
+use std::os::fd::RawFd;
+
+/// Bytes that the system holds for the socket `fd`: written, and not acknowledged by the other side. 0 if it does not say.
+pub(super) fn unsent_bytes(fd: RawFd) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one int, to a place of ours that outlives the call. A number that is no socket is an
+    // error of the call.
+    let asked = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut bytes) };
+    match asked {
+        0 => usize::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn what_a_client_takes_is_seen_before_its_socket_takes_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        assert_eq!(unsent_bytes(server.as_raw_fd()), 0);
+        server.set_nonblocking(true).unwrap();
+        while server.write(&[0; 65536]).is_ok() {}
+        let before = unsent_bytes(server.as_raw_fd());
+        assert!(before > 0);
+        let mut taken = vec![0; 65536];
+        while unsent_bytes(server.as_raw_fd()) == before {
+            client.read_exact(&mut taken).unwrap();
+        }
+        assert!(unsent_bytes(server.as_raw_fd()) < before);
+        assert_eq!(unsent_bytes(-1), 0);
+    }
+}
