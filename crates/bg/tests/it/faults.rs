@@ -200,8 +200,9 @@ fn refusals_and_silence_are_counted_and_spoil_no_verdict() {
     };
     let of = |name| of(&injected, name);
     assert!(of("error") > 50 && of("unknown") > 20, "{injected:?}");
-    assert_eq!(sum(|it| it.refused), of("error"));
-    assert_eq!(sum(|it| it.unknown), of("unknown"));
+    // A call that begins in the moment in which the trial ends is not measured: at most one a worker.
+    let late = of("error") - sum(|it| it.refused) + of("unknown") - sum(|it| it.unknown);
+    assert!(late <= 3, "{late} calls are not counted");
     let reads = measured.reads.unwrap();
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
 }
