@@ -1,6 +1,6 @@
 //! JSON lines: one object per line. Values pass through as they are written, so numbers keep all their digits.
 //!
-//! Objects may differ in their fields; each must hold the key's, unless nulls are skipped. Of a field that is named twice, the last counts.
+//! Objects may differ in their fields; each must hold the key's, unless nulls are skipped. An object that names a field twice is refused.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -140,10 +140,12 @@ fn push_line(
     }
     let mut object: Object<'_> = serde_json::from_slice(line)
         .map_err(|e| Fault::file(format!("it is not JSON: {}", one_line(&e))))?;
-    for (name, value) in folder {
-        object.0.push((Cow::Borrowed(name), value));
+    if let Some(name) = object.named_twice() {
+        return Err(Fault::file(format!(
+            "the object has the field {name:?} twice; which one is meant cannot be known"
+        )));
     }
-    object.keep_last_of_each();
+    object.put_folder(folder);
     if object.0.len() > FIELDS_MAX {
         return Err(Fault::file(format!(
             "the object has {} fields, at most {FIELDS_MAX} are allowed; nest some of them",
@@ -283,19 +285,18 @@ impl<'l> Object<'l> {
         })
     }
 
-    fn keep_last_of_each(&mut self) {
+    fn named_twice(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();
-        let mut keep: Vec<bool> = self
-            .0
-            .iter()
-            .rev()
-            .map(|(name, _)| seen.insert(name.as_ref()))
-            .collect();
-        if keep.iter().all(|keep| *keep) {
-            return;
+        let mut names = self.0.iter().map(|(name, _)| name.as_ref());
+        names.find(|name| !seen.insert(*name))
+    }
+
+    /// The folder's columns, instead of fields of their names.
+    fn put_folder(&mut self, folder: &'l FolderFields) {
+        for (name, value) in folder {
+            self.0.retain(|(own, _)| own != name);
+            self.0.push((Cow::Borrowed(name), value));
         }
-        drop(seen);
-        self.0.retain(|_| keep.pop().unwrap_or(true));
     }
 }
 

@@ -269,7 +269,8 @@ pub fn reference_markdown() -> String {
         "\nIn **CSV** everything is text, unless `--schema` gives a column a type for JSON and MessagePack values: `int` (64 bits), `float`, \
          `bool`\n(`true`, `false`, `t`, `f`, `1`, `0`) or `json`. An empty cell of such a column is null. Keys and `--value` are the cell's text.\n\n\
          In **JSON lines** a value keeps its spelling, so numbers keep all their digits; a key is a string's text, a number as it is written, or a \
-         boolean.\nIn MessagePack whole numbers beyond 64 bits, and a name twice in an inner object, are refused.\n\n\
+         boolean.\nA line that names a field twice is refused. In MessagePack so are whole numbers beyond 64 bits, a name twice in an inner object, \
+         and nesting deeper than 128.\n\n\
          Columns that stand in **folders' names** (`day=2024-01-02/part-0.parquet`) are text; `__HIVE_DEFAULT_PARTITION__` is null, and `%3A` is a \
          colon. Such a column\ntakes the place of one of that name in the file.\n\n\
          A key of **several columns** is their texts with `:` between them. In every part but the last, `%` stands as `%25` and `:` as `%3A`, so that \

@@ -49,6 +49,7 @@ fn json_lines() {
         ("{\"id\":null}", "null"),
         ("{\"id\":[1]}", "array or object"),
         ("{\"x\":1}", "the columns are x"),
+        ("{\"id\":1,\"v\":2,\"v\":2}", "the field \"v\" twice"),
     ] {
         let (_folder, path) = write("t.jsonl", content.as_bytes());
         let error = texts(&options(&path, "id", ValueSpec::Json)).unwrap_err();

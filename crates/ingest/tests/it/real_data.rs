@@ -214,7 +214,13 @@ fn json_test_suite() {
         let packed = rows_of(&options(&file, "id", ValueSpec::MessagePack));
         if name.starts_with("y_") {
             json.unwrap_or_else(|e| panic!("{name}: {e}"));
-            packed.unwrap_or_else(|e| panic!("{name}: {e}"));
+            // JSON keeps the text as it is; a map of MessagePack cannot hold a name twice.
+            if name.starts_with("y_object_duplicated_key") {
+                let refused = packed.unwrap_err().to_string();
+                assert!(refused.contains("\"a\" twice"), "{name}: {refused}");
+            } else {
+                packed.unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
             valid += 1;
         // Wrapped, a document that only lacks its end or goes on after it may become another: judge the rest.
         } else if name.starts_with("n_")
