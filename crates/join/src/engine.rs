@@ -12,23 +12,23 @@ use std::rc::Rc;
 
 use larder_types::integer;
 
+use crate::base::hash::ByteMap;
+use crate::base::key_range::{KeyRange, table_name};
+use crate::base::moment::Held;
+use crate::base::rows::{Rows, Value};
 use crate::error::{Error, text};
-use crate::evict::Ring;
-use crate::guests::Guests;
-use crate::hash::ByteMap;
+use crate::evaluate::deferred::PutOff;
+use crate::evaluate::pages::Pages;
+use crate::evaluate::transient_fill::Passing;
+use crate::evaluate::view::View;
 use crate::join::{Join, JoinId, TableId};
-use crate::keyrange::{KeyRange, table_name};
-use crate::listen::Listening;
-use crate::log::LogEntry;
-use crate::maintain::Common;
-use crate::moment::Held;
-use crate::pages::Pages;
-use crate::passing::Passing;
-use crate::put_off::PutOff;
-use crate::rows::{Rows, Value};
-use crate::shard::Shard;
-use crate::supply::Supplied;
-use crate::view::View;
+use crate::memory::evict::Ring;
+use crate::propagate::maintain::Common;
+use crate::propagate::subscription::Listening;
+use crate::shard::guests::Guests;
+use crate::shard::owner::Shard;
+use crate::shard::supply::Supplied;
+use crate::tables::log::LogEntry;
 
 /// Tables and joins, owned by one core.
 #[derive(Default)]
@@ -49,7 +49,7 @@ pub struct Engine {
     pub(crate) read_rows: Option<usize>,
     /// Ranges that reads wait for.
     pub(crate) put_off: PutOff,
-    /// Something is computed that may visit so many rows and no more (see `passing`).
+    /// Something is computed that may visit so many rows and no more (see `transient_fill`).
     pub(crate) is_at_once: bool,
     /// No more is filled than is asked for (see `partial`).
     pub(crate) is_partial: bool,

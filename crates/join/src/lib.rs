@@ -1,83 +1,53 @@
 //! Cache joins over ordered tables: declare how one table follows from others, then read it, always fresh.
 //!
 //! ```text
-//!  put post|bob|17 ─► engine ─► maintain ─► updater lists ─► output rows of each follower
+//!  put post|bob|17 ─► engine ─► propagate ─► updater lists ─► output rows of each follower
 //!                                  └─ a checked source: a pending entry
-//!  range tline|ann| ─► reads ─┬─ filled and fresh, found by its group, or by those of a page (pages) ─► rows
-//!                             └─► view ─► status ─┬─ filled: settle (pending entries) ─► rows
-//!                                                 └─ a gap: fill ─► nested scans, nodes, updaters ─► rows
+//!  range tline|ann| ─► evaluate ─┬─ filled and fresh ─────────────────────────► rows
+//!                                ├─ filled: settle (pending entries) ─────────► rows
+//!                                └─ a gap: fill: nested scans, nodes, updaters ► rows
 //! ```
 //!
-//! Read `grammar` for what can be said, `definition`, `pattern` and `plan` for what becomes of it. Then `engine`, and
-//! along the arrows: `maintain`, `updater` and `steps` for a write; `reads`, `view`, `status`, `fill`, `run`, `node` and `settle` for a
-//! read (`tree` has what a fill leaves behind, `unread` and `put_off` what a large one has yet to do, `passing` what is large and not kept, `partial` how far a read with a limit is filled; `pairs`, `gathered` and
-//! `merge` read what is pulled; `reading` and `moment` hand out a long answer some rows at a time); `output` with
-//! `aggregate` and `ranked` for what the operators keep; `evict` for what goes when memory is short, and `forget` for how.
+//! Rooms, each with a `mod.rs` that says what it holds and in which order to read it; what stands higher uses what stands lower:
+//!
+//! | room | holds |
+//! |---|---|
+//! | `shard` | rows that other engines or a database keep |
+//! | `memory` | what goes when memory is short, and how |
+//! | `evaluate` | a read: filling, settling, handing out |
+//! | `propagate` | a write: what follows from it, at once or later |
+//! | `tables` | tables and joins: what there is, expiry, the log |
+//! | `join` | one join's rows and all that keeps them fresh |
+//! | `operators` | what count, max, top and the others make of rows |
+//! | `language` | the text of a join, checked and planned |
+//! | `base` | ranges, rows, numbers |
+//!
+//! `engine` owns them all: begin there.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
 
-mod aggregate;
-mod auto;
-mod catalog;
-mod definition;
+mod base;
 mod engine;
 mod error;
-mod evict;
-mod exchange;
-mod expiry;
-mod explain;
-mod fill;
-mod forget;
-mod gathered;
-pub mod grammar;
-mod guests;
-mod hash;
+mod evaluate;
 mod join;
-mod keyrange;
-mod listen;
-mod log;
-mod maintain;
-mod merge;
-mod moment;
-mod node;
-mod number;
-mod output;
-mod pages;
-mod pairs;
-mod partial;
-mod passing;
-mod pattern;
-mod plan;
-mod put_off;
-mod ranked;
-mod reading;
-mod reads;
-mod rows;
-mod run;
-mod settle;
+mod language;
+mod memory;
+mod operators;
+mod propagate;
 mod shard;
-mod slab;
-mod spans;
-mod status;
-mod steps;
-mod supply;
 mod tables;
-mod target;
-mod tree;
-mod unread;
-mod updater;
-mod view;
-mod words;
 
-pub use catalog::JoinInfo;
+pub use base::key_range::{EachRow, KeyRange};
 pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
-pub use exchange::{Exchange, Message, Progress};
+pub use evaluate::reading::Reading;
+pub use evaluate::reads::{Limits, Outcome};
 pub use join::JoinId;
-pub use keyrange::{EachRow, KeyRange};
-pub use listen::Heard;
-pub use log::LogEntry;
-pub use reading::Reading;
-pub use reads::{Limits, Outcome};
-pub use shard::{Owner, Shard};
-pub use tables::TableInfo;
+pub use language::grammar;
+pub use propagate::subscription::Heard;
+pub use shard::exchange::{Exchange, Message, Progress};
+pub use shard::owner::{Owner, Shard};
+pub use tables::catalog::JoinInfo;
+pub use tables::info::TableInfo;
+pub use tables::log::LogEntry;

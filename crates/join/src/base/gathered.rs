@@ -1,0 +1,104 @@
+//! Rows gathered for one read: keys and values one behind the other in one block, and put in order there.
+
+use std::cmp::Ordering;
+
+use crate::base::key_range::KeyRange;
+
+#[derive(Debug, Default)]
+pub struct Gathered {
+    bytes: Vec<u8>,
+    rows: Vec<Place>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    start: usize,
+    key_len: u32,
+    value_len: u32,
+}
+
+impl Place {
+    fn key(self, bytes: &[u8]) -> &[u8] {
+        &bytes[self.start..self.start + self.key_len as usize]
+    }
+
+    fn compare(self, other: Place, bytes: &[u8]) -> Ordering {
+        self.key(bytes).cmp(other.key(bytes))
+    }
+}
+
+impl Gathered {
+    pub fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.rows.push(Place {
+            start: self.bytes.len(),
+            key_len: key.len() as u32,
+            value_len: value.len() as u32,
+        });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.rows.capacity() * size_of::<Place>()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// A row's key and value.
+    pub fn row(&self, at: usize) -> (&[u8], &[u8]) {
+        let place = self.rows[at];
+        let value = place.start + place.key_len as usize;
+        let end = value + place.value_len as usize;
+        (place.key(&self.bytes), &self.bytes[value..end])
+    }
+
+    /// How many rows, which are in order, are not in a range, at its beginning or its end.
+    pub fn outside(&self, range: &KeyRange, at_end: bool) -> usize {
+        let key = |place: &Place| place.key(&self.bytes);
+        match at_end {
+            false => self.rows.partition_point(|row| *key(row) < *range.lo),
+            true => {
+                let inside = self.rows.partition_point(|row| *key(row) < *range.hi);
+                self.rows.len() - inside
+            }
+        }
+    }
+
+    /// Puts the rows in the order of their keys.
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        if !self.rows.is_sorted_by(|a, b| a.compare(*b, bytes).is_le()) {
+            self.rows.sort_unstable_by(|a, b| a.compare(*b, bytes));
+        }
+    }
+
+    /// Forgets all rows but those whose keys are wanted.
+    pub fn retain(&mut self, wanted: impl Fn(&[u8]) -> bool) {
+        let bytes = &self.bytes;
+        self.rows.retain(|place| wanted(place.key(bytes)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_out_in_order_with_their_values() {
+        let mut rows = Gathered::default();
+        for (key, value) in [("c", "3"), ("a", ""), ("bb", "two")] {
+            rows.push(key.as_bytes(), value.as_bytes());
+        }
+        rows.sort();
+        rows.retain(|key| key != b"c");
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows.row(0), (&b"a"[..], &b""[..]));
+        assert_eq!(rows.row(1), (&b"bb"[..], &b"two"[..]));
+    }
+}

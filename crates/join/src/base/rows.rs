@@ -1,0 +1,355 @@
+//! The rows of one table: the one place that spells out `larder_table`.
+
+use std::ops::Bound;
+
+pub use larder_table::{Cursor, GroupId, Sought, Split, Value, prefetch};
+use larder_table::{Put, Table};
+
+use std::rc::Rc;
+
+use crate::base::key_range::{Flow, KeyRange, is_successor};
+use crate::base::moment::{Held, Moment, Moments};
+
+pub struct Rows {
+    table: Table,
+    /// Long reads of these rows that are under way: every change is told to them first.
+    moments: Moments,
+}
+
+/// A value of at most so many bytes costs no more to copy than to share.
+const COPIED_BYTES: usize = 16;
+
+impl Default for Rows {
+    fn default() -> Self {
+        Self::new(Split::None)
+    }
+}
+
+impl Rows {
+    pub fn new(split: Split) -> Self {
+        Self {
+            table: Table::new(split),
+            moments: Moments::default(),
+        }
+    }
+
+    /// Splits a table that is empty otherwise.
+    pub fn split_anew(&mut self, split: Split) {
+        debug_assert!(self.is_empty(), "rows stay where they are");
+        self.table = Table::new(split);
+    }
+
+    /// These rows as they are now, for a read of a range that goes on while they change.
+    pub fn moment(&mut self, unread: KeyRange, held: &Rc<Held>) -> Rc<Moment> {
+        self.moments.add(unread, held)
+    }
+
+    /// Whether a long read of these rows is under way.
+    pub fn is_held(&self) -> bool {
+        self.moments.is_held()
+    }
+
+    /// A key's row is about to change.
+    #[inline]
+    fn tell(&mut self, key: &[u8]) {
+        if !self.moments.is_empty() {
+            self.tell_readers(key);
+        }
+    }
+
+    #[cold]
+    fn tell_readers(&mut self, key: &[u8]) {
+        let readers = self.moments.readers_of(key);
+        keep(&readers, key, self.table.get(key));
+    }
+
+    /// An empty table that is split alike.
+    pub fn like(&self) -> Self {
+        Self::new(self.table.split())
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
+        self.table.get(key)
+    }
+
+    pub fn value(&self, key: &[u8]) -> Option<Value> {
+        self.table.value(key)
+    }
+
+    /// Puts a row; says what it held.
+    pub fn replace(&mut self, key: &[u8], value: &Value) -> Option<Value> {
+        self.tell(key);
+        let mut before = None;
+        self.table
+            .put_shared_with(key, value, |old| before = old.map(Value::new));
+        before
+    }
+
+    pub fn put(&mut self, key: &[u8], value: &Value) {
+        self.tell(key);
+        self.table.put_shared(key, value);
+    }
+
+    /// Puts a row of a group without a search for the group, if the group still is and no long read is under way; says
+    /// whether it did.
+    pub fn put_in(&mut self, group: GroupId, suffix: &[u8], value: &Value) -> Option<Put> {
+        if !self.moments.is_empty() {
+            return None;
+        }
+        self.table.put_shared_in(group, suffix, value)
+    }
+
+    /// The group whose keys are those that begin with `prefix`, if the table is split so and the group has rows.
+    pub fn group(&self, prefix: &[u8]) -> Option<GroupId> {
+        if self.is_head(prefix) {
+            self.table.group(prefix)
+        } else {
+            None
+        }
+    }
+
+    /// Whether every group is the keys that begin with some `len` bytes.
+    pub fn is_split_after(&self, len: usize) -> bool {
+        self.table.split() == Split::Bytes(len)
+    }
+
+    /// The group of a key, whose first page is asked for. `key` has what names its group, and may be that alone.
+    pub fn group_of(&self, key: &[u8]) -> Option<GroupId> {
+        let group = self.table.group(key)?;
+        self.table.prefetch_root(group);
+        Some(group)
+    }
+
+    /// Begins to look for the group with a prefix: first this for several, then `prefetch_sought`, then `find_sought`.
+    pub fn seek(&self, prefix: &[u8]) -> Sought {
+        self.table.seek(prefix)
+    }
+
+    pub fn prefetch_sought(&self, sought: Sought) {
+        self.table.prefetch_sought(sought);
+    }
+
+    pub fn find_sought(&self, sought: Sought, prefix: &[u8]) -> Option<GroupId> {
+        self.table.find_sought(sought, prefix)
+    }
+
+    /// Asks for the first rows of a group, whose first page is here.
+    pub fn prefetch_rows(&self, group: GroupId) {
+        self.table.prefetch_rows(group);
+    }
+
+    /// All rows of a group.
+    pub fn rows_of(&self, group: GroupId, reverse: bool) -> Option<Cursor<'_>> {
+        self.table.rows_of(group, reverse)
+    }
+
+    /// A key's group, if it may have rows at the key or after it: `None` is certain.
+    pub fn group_from(&self, key: &[u8]) -> Option<GroupId> {
+        self.table.group_from(key)
+    }
+
+    /// Rows of a group from one suffix up to another, or to its end.
+    pub fn cursor_in<'t>(
+        &'t self,
+        group: GroupId,
+        lo: &'t [u8],
+        hi: Option<&'t [u8]>,
+        reverse: bool,
+    ) -> Option<Cursor<'t>> {
+        self.table.range_in(group, lo, hi, reverse)
+    }
+
+    /// Whether rows may begin with `prefix`: `false` is certain.
+    pub fn may_have(&self, prefix: &[u8]) -> bool {
+        !self.is_head(prefix) || self.table.group(prefix).is_some()
+    }
+
+    /// Whether `prefix` is what the keys of a group begin with.
+    pub fn is_head(&self, prefix: &[u8]) -> bool {
+        self.head(prefix)
+            .is_some_and(|head| head.len() == prefix.len())
+    }
+
+    /// What a key's group begins with, if the table is split.
+    pub fn head<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        match self.table.split() {
+            Split::None => None,
+            Split::Bytes(len) => key.get(..len),
+            Split::Columns(columns) => {
+                let is_separator = |(_, b): &(usize, &u8)| matches!(b, b'|' | b':');
+                key.iter()
+                    .enumerate()
+                    .filter(is_separator)
+                    .nth(columns)
+                    .map(|(at, _)| &key[..=at])
+            }
+        }
+    }
+
+    pub fn prefetch_leaf(&self, group: GroupId) {
+        self.table.prefetch_leaf(group);
+    }
+
+    pub fn prefetch_end(&self, group: GroupId) {
+        self.table.prefetch_end(group);
+    }
+
+    pub fn prefetch(&self, group: GroupId) {
+        self.table.prefetch(group);
+    }
+
+    /// Shows the value of a row where it lies, to be changed.
+    pub fn edit<R>(&mut self, key: &[u8], change: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+        self.tell(key);
+        self.table.edit(key, change)
+    }
+
+    pub fn put_bytes(&mut self, key: &[u8], value: &[u8]) {
+        self.tell(key);
+        self.table.put(key, value);
+    }
+
+    pub fn remove(&mut self, key: &[u8]) -> Option<Value> {
+        self.tell(key);
+        self.table.remove(key)
+    }
+
+    pub fn len(&self) -> u64 {
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Rows from `lo` up to `hi`, in order or in reverse, with values to keep.
+    pub fn scan(
+        &self,
+        lo: &[u8],
+        hi: &[u8],
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) -> Flow {
+        let mut cursor = self.cursor(lo, hi, reverse);
+        let mut copied = Vec::new();
+        loop {
+            let Some((key, value)) = cursor.next() else {
+                return Flow::Continue(());
+            };
+            if value.len() <= COPIED_BYTES {
+                each(key, &Value::new(value))?;
+            } else {
+                copied.clear();
+                copied.extend_from_slice(key);
+                each(&copied, &cursor.value())?;
+            }
+        }
+    }
+
+    /// Rows from `lo` up to `hi`, in order or in reverse.
+    pub fn read(
+        &self,
+        lo: &[u8],
+        hi: &[u8],
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &[u8]) -> Flow,
+    ) -> Flow {
+        let mut cursor = self.cursor(lo, hi, reverse);
+        while let Some((key, value)) = cursor.next() {
+            each(key, value)?;
+        }
+        Flow::Continue(())
+    }
+
+    pub fn cursor<'t>(&'t self, lo: &'t [u8], hi: &'t [u8], reverse: bool) -> Cursor<'t> {
+        let bounds = (Bound::Included(lo), Bound::Excluded(hi));
+        if reverse {
+            self.table.range_rev(bounds.0, bounds.1)
+        } else {
+            self.table.range(bounds.0, bounds.1)
+        }
+    }
+
+    /// As [`Rows::cursor`], and quicker where the range is in one group. `None` is certain: there are no rows.
+    pub fn cursor_near<'t>(
+        &'t self,
+        lo: &'t [u8],
+        hi: &'t [u8],
+        reverse: bool,
+    ) -> Option<Cursor<'t>> {
+        let Some(head) = self.head(lo) else {
+            return Some(self.cursor(lo, hi, reverse));
+        };
+        let high = hi.strip_prefix(head);
+        if high.is_none() && !is_successor(head, hi) {
+            return Some(self.cursor(lo, hi, reverse));
+        }
+        let group = self.table.group(lo)?;
+        self.table.range_in(group, &lo[head.len()..], high, reverse)
+    }
+
+    pub fn count(&self, lo: &[u8], hi: &[u8]) -> u64 {
+        self.table.count(Bound::Included(lo), Bound::Excluded(hi))
+    }
+
+    pub fn remove_range(&mut self, lo: &[u8], hi: &[u8]) -> u64 {
+        if !self.moments.is_empty() {
+            let (readers, part) = self.moments.readers_in(lo, hi);
+            let mut cursor = self.cursor(&part.lo, &part.hi, false);
+            while let Some((key, value)) = cursor.next() {
+                let of_key: Vec<_> = readers.iter().filter(|m| m.reads(key)).cloned().collect();
+                keep(&of_key, key, Some(value));
+            }
+        }
+        self.table
+            .remove_range(Bound::Included(lo), Bound::Excluded(hi), |_, _| {})
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+}
+
+/// Has those who read a key keep what its row is.
+fn keep(readers: &[Rc<Moment>], key: &[u8], value: Option<&[u8]>) {
+    let Some(first) = readers.first() else {
+        return;
+    };
+    let held = first.held();
+    let value = value.map(|value| held.value(value));
+    for reader in readers {
+        reader.keep(key, value.clone(), readers.len());
+    }
+    drop(value);
+    held.make_room();
+}
+
+/// How to split a table whose keys are mostly read by one leading slot.
+pub fn split_of(
+    pattern: &crate::language::pattern::Pattern,
+    slots: &[crate::language::pattern::Slot],
+) -> Split {
+    use crate::language::pattern::Element;
+    let mut len = 0;
+    for (at, element) in pattern.elements.iter().enumerate() {
+        match element {
+            Element::Text(text) => len += text.len(),
+            Element::Slot(id) => {
+                let last = at + 1 == pattern.elements.len();
+                let Some(width) = slots[*id as usize].width else {
+                    return if last { Split::None } else { Split::Columns(1) };
+                };
+                let text = match pattern.elements.get(at + 1) {
+                    Some(Element::Text(text)) => text.len(),
+                    _ => 0,
+                };
+                return if last {
+                    Split::None
+                } else {
+                    Split::Bytes(len + width + text)
+                };
+            }
+        }
+    }
+    Split::None
+}

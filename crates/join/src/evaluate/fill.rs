@@ -1,0 +1,433 @@
+//! Fill: computes a gap of an output by nested scans of the sources, and leaves an updater on each range it read.
+//!
+//! 1. Source ranges are filled before they are scanned, and pinned by the node that was computed from them.
+//! 2. What cannot be done now stays with the fill, which is not read before it is done: rows of a checked source below which a
+//!    range is missing are pending (see `settle`), and rows for which the budget does not do are unread (see `unread`).
+//!    Missing ranges are asked for together.
+//! 3. What nothing keeps fresh (a snapshot, what is pulled) is computed in one go, or not at all; where that is too much it is
+//!    kept fresh for a while (see `transient_fill`).
+
+use crate::base::key_range::{Flow, KeyRange};
+use crate::base::rows::Value;
+use crate::base::slab::Vacant;
+use crate::engine::Engine;
+use crate::evaluate::transient_fill::Computed;
+use crate::evaluate::tree::{add_child, is_pulled};
+use crate::evaluate::view::View;
+use crate::join::run::{Run, Taken, forget_rank};
+use crate::join::{Fill, Join, NO_NODE, TableId};
+use crate::language::pattern::Binding;
+use crate::operators::output::Row;
+
+/// What it costs to look for the rows of a range and to leave a node, in rows.
+pub(crate) const NODE_ROWS: usize = 8;
+
+impl Engine {
+    /// Fills one gap, as far as the budget goes. On `false` something is left: a source range is missing or being filled, or
+    /// the budget is spent.
+    pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+        let is_kept = join.definition.is_maintained();
+        match self.try_fill(join, gap, now, is_kept, true) {
+            Computed::All(is_settled) => is_settled,
+            Computed::Lacking => false,
+            Computed::TooMuch => {
+                let is_kept = self.keep_fresh(join);
+                let filled = self.try_fill(join, gap, now, is_kept, false);
+                matches!(filled, Computed::All(true))
+            }
+        }
+    }
+
+    /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must hear of changes.
+    pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
+        matches!(
+            self.try_fill(join, gap, now, true, false),
+            Computed::All(true)
+        )
+    }
+
+    /// Fills a gap. What is not kept fresh is computed in one go, with `is_bounded` unless that is too much.
+    fn try_fill(
+        &mut self,
+        join: &mut Join,
+        gap: &KeyRange,
+        now: u64,
+        is_kept: bool,
+        is_bounded: bool,
+    ) -> Computed<bool> {
+        let mut binding = Binding::default();
+        let serial = self.next_serial();
+        let Some(number) = open(join, gap, &mut binding, serial, now, self.ticks) else {
+            if self.is_read(join.table) {
+                // No row can be there, but others may be about to pin the range: it must not be filled otherwise later.
+                let number = open_empty(join, gap, serial);
+                self.remember_fill(join.id, number, serial);
+            }
+            return Computed::All(true);
+        };
+        join.fills.get_mut(number).is_kept = is_kept;
+        self.tables[join.table as usize].pages.forget_if_old(join);
+        let mut run = Run::of_fill(join, number, false, now);
+        let root = match run.leaves_nodes {
+            true => self.evaluate(join, &mut run, 0, &mut binding),
+            // Nothing would keep the first part fresh while the rest is computed.
+            false if is_bounded => {
+                self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
+            }
+            false => {
+                self.in_one_go_whole(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
+            }
+        };
+        let is_whole = !run.missing && !run.is_too_much;
+        let Some(root) = root.filter(|_| run.leaves_nodes || is_whole) else {
+            self.discard(join, number);
+            return match run.is_too_much {
+                true => Computed::TooMuch,
+                false => Computed::Lacking,
+            };
+        };
+        join.fills.get_mut(number).root = root;
+        join.filled += 1;
+        self.conclude(join, std::mem::take(&mut run.effects));
+        join.aim(number);
+        self.remember_fill(join.id, number, join.fills.get(number).serial);
+        Computed::All(join.fills.get(number).unsettled.is_none())
+    }
+
+    /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
+    /// Returns the node it left ([`NO_NODE`] if it leaves none); nothing if the range cannot be read now.
+    pub(crate) fn evaluate(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+    ) -> Option<u32> {
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, run.bounds.as_ref());
+        let table = join.tables[level];
+        let is_here = self.guests_here(table, &range);
+        let view = self.view(table, &range, run.now).filter(|_| is_here);
+        let Some(view) = view else {
+            run.missing = true;
+            run.is_too_much |= !run.leaves_nodes && self.budget == 0;
+            return None;
+        };
+        self.spend(NODE_ROWS);
+        let node = if run.leaves_nodes {
+            self.leave_node(join, run, level, binding, &range)
+        } else {
+            NO_NODE
+        };
+        if !run.leaves_nodes
+            && level + 1 == join.last_level()
+            && let Some(pairs) = self.pairs(join, run, level, binding)
+        {
+            let rows = self.take_pairs(join, run, binding, &range, pairs);
+            self.spend(rows);
+            run.is_too_much |= self.budget == 0;
+            return Some(node);
+        }
+        if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
+            let fill = run.fill.expect("invariant: nodes belong to fills");
+            join.fills.get_mut(fill).pulled.push(node);
+        } else {
+            self.read_rows(join, run, level, binding, &range, &view, node);
+        }
+        Some(node)
+    }
+
+    /// Reads rows of one level's source, as far as the budget goes; what of the range is left is noted with the node.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn read_rows(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+        node: u32,
+    ) {
+        let unread = if level == join.last_level() {
+            self.take_rows(join, run, level, binding, range, view)
+        } else {
+            self.descend(join, run, level, binding, range, view, node)
+        };
+        if unread.is_some() && !run.leaves_nodes {
+            run.is_too_much = true;
+        } else if let Some(from) = unread {
+            let fill = run.fill.expect("invariant: what is not kept has no budget");
+            join.note_unread(fill, level, node, from);
+        }
+    }
+
+    /// The last level: every row of the source completes a combination. Says from where on it has yet to be read.
+    fn take_rows(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+    ) -> Option<Box<[u8]>> {
+        let is_value = join.order[level] == join.definition.value;
+        let table = join.tables[level];
+        let (rows_max, mut rows, mut unread) = (self.budget, 0, None);
+        self.scan(table, range, view, &mut |key, value| {
+            if rows == rows_max {
+                unread = Some(key.into());
+                return Flow::Break(());
+            }
+            rows += 1;
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) {
+                if is_value {
+                    complete(join, run, binding, key, Some(value), 1);
+                } else if let Some((source_key, value)) = run.value.take() {
+                    complete(join, run, binding, &source_key, Some(&value), 1);
+                    run.value = Some((source_key, value));
+                }
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+        self.spend(rows);
+        self.rows_read += rows as u64;
+        unread
+    }
+
+    /// Another level: below each row of the source the next level is evaluated. Says from where on it has yet to be read.
+    #[allow(clippy::too_many_arguments)]
+    fn descend(
+        &mut self,
+        join: &mut Join,
+        run: &mut Run,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+        view: &View,
+        node: u32,
+    ) -> Option<Box<[u8]>> {
+        let is_value = join.order[level] == join.definition.value;
+        let fresh = join.source(level).pattern.slots & !binding.bound;
+        let mut found: Vec<u8> = Vec::new();
+        let mut ends: Vec<u32> = Vec::new();
+        let mut values: Vec<(Box<[u8]>, Value)> = Vec::new();
+        // Those for which the budget will do, if little is found below them.
+        let rows_max = self.budget.div_ceil(NODE_ROWS + 1);
+        let (mut rows, mut unread) = (0, None);
+        self.scan(join.tables[level], range, view, &mut |key, value| {
+            if rows == rows_max {
+                unread = Some(key.into());
+                return Flow::Break(());
+            }
+            rows += 1;
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) && is_possible(join, run, binding) {
+                binding.pack(fresh, &join.definition.slots, &mut found);
+                ends.push(found.len() as u32);
+                if is_value {
+                    values.push((key.into(), value.clone()));
+                }
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+        self.spend(rows);
+        self.rows_read += rows as u64;
+        if run.leaves_nodes {
+            join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
+        }
+        let mut start = 0;
+        for (number, &end) in ends.iter().enumerate() {
+            let packed = &found[start..end as usize];
+            start = end as usize;
+            let mark = binding.mark();
+            binding.unpack(fresh, &join.definition.slots, packed);
+            if is_value {
+                run.value = Some(values[number].clone());
+            }
+            if self.budget == 0 && !run.leaves_nodes {
+                run.is_too_much = true;
+                break;
+            }
+            let child = match self.budget {
+                0 => None,
+                _ => self.evaluate(join, run, level + 1, binding),
+            };
+            match (run.fill, child) {
+                (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),
+                (Some(fill), None) if run.leaves_nodes => {
+                    join.note_pending(fill, node, packed, true);
+                }
+                _ => {}
+            }
+            binding.reset(mark);
+        }
+        unread
+    }
+
+    /// Whether a table's rows are all here and its own.
+    pub(crate) fn is_plain(&self, table: TableId) -> bool {
+        let state = &self.tables[table as usize];
+        state.makers.is_empty() && state.supplied.is_none() && self.shard.is_none()
+    }
+}
+
+/// Makes room for a fill of a gap. `None` if the join has no rows there.
+fn open(
+    join: &mut Join,
+    gap: &KeyRange,
+    binding: &mut Binding,
+    serial: u32,
+    now: u64,
+    opened: u64,
+) -> Option<u32> {
+    let definition = &join.definition;
+    let constraint = definition
+        .output
+        .constrain(gap, &definition.slots, binding)?;
+    forget_rank(join, binding);
+    let mut prefix = Vec::new();
+    let elements = definition.output.write_prefix(binding, &mut prefix);
+    let is_prefix = *gap == KeyRange::prefix(&prefix);
+    join.split_for(gap, &prefix, elements);
+    let definition = &join.definition;
+    let mut packed = Vec::new();
+    binding.pack(binding.bound, &definition.slots, &mut packed);
+    let fill = Fill {
+        range: gap.clone(),
+        is_prefix,
+        prefix: prefix.into(),
+        elements: elements as u8,
+        fixed: binding.bound,
+        packed: packed.into(),
+        bounds: constraint.bounds,
+        root: NO_NODE,
+        unsettled: None,
+        pins: 0,
+        serial,
+        filled_at: now,
+        reads: 0,
+        opened,
+        pulled: Vec::new(),
+        is_kept: false,
+    };
+    join.held_bytes += fill.held_bytes();
+    let number = join.fills.insert(fill);
+    join.cover(number);
+    join.aim(number);
+    Some(number)
+}
+
+fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
+    let fill = Fill {
+        range: gap.clone(),
+        serial,
+        ..Fill::vacant()
+    };
+    join.held_bytes += fill.held_bytes();
+    let number = join.fills.insert(fill);
+    join.cover(number);
+    join.aim(number);
+    number
+}
+
+/// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
+pub(crate) fn row_matches(
+    join: &Join,
+    level: usize,
+    key: &[u8],
+    value: &Value,
+    binding: &mut Binding,
+) -> bool {
+    let source = join.source(level);
+    key_matches(join, level, key, binding)
+        && (source.conditions.is_empty() || source.admits(value.as_bytes()))
+}
+
+pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding) -> bool {
+    let source = join.source(level);
+    let mark = binding.mark();
+    if !source.pattern.matches(key, &join.definition.slots, binding) {
+        return false;
+    }
+    let inside = source
+        .conditions
+        .iter()
+        .all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
+    if !inside {
+        binding.reset(mark);
+    }
+    inside
+}
+
+/// Whether output rows of the binding can be in the range.
+pub(crate) fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
+    let output = &join.definition.output;
+    let elements = output.elements_bound(binding.bound);
+    if elements <= run.elements && (run.is_prefix || elements < output.elements.len()) {
+        return true;
+    }
+    let mut prefix = Vec::with_capacity(32);
+    output.write_prefix(binding, &mut prefix);
+    if elements == output.elements.len() {
+        return run.range.contains(&prefix);
+    }
+    *prefix < *run.range.hi && crate::base::key_range::successor(&prefix) > run.range.lo.to_vec()
+}
+
+/// One combination is complete: applies it, once or (`sign` below zero) once less.
+pub(crate) fn complete(
+    join: &mut Join,
+    run: &mut Run,
+    binding: &Binding,
+    source_key: &[u8],
+    value: Option<&Value>,
+    sign: i32,
+) {
+    let definition = &join.definition;
+    if !run.write_key(join, binding) {
+        return;
+    }
+    let (old, new) = if sign > 0 {
+        (None, value)
+    } else {
+        (value, None)
+    };
+    let row = Row {
+        key: &run.key,
+        source_key,
+        binding,
+        fill: run.fill.unwrap_or(u32::MAX),
+    };
+    if run.fill.is_some() {
+        if !is_set_aside(join, run.fill, row.key) {
+            join.output
+                .apply(&join.definition, row, old, new, &mut run.effects);
+        }
+        return;
+    }
+    match &mut run.taken {
+        Taken::Copies(rows) => {
+            if let Some(value) = new {
+                rows.push(row.key, value.as_bytes());
+            }
+        }
+        Taken::Output(output) => output.apply(definition, row, old, new, &mut run.effects),
+    }
+}
+
+/// Whether a group waits to be read again: what happens to it meanwhile will be found then.
+pub(crate) fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
+    let Some(fill) = fill else { return false };
+    join.fills
+        .get(fill)
+        .unsettled
+        .as_ref()
+        .is_some_and(|u| u.drained.contains(group))
+}

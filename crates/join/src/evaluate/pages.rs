@@ -1,0 +1,318 @@
+//! Pages: what several joins put together in one table, each with a word of its own behind what a page is known by.
+//!
+//! ```text
+//!  m|ann|17|a         of the join  m|<author>|<seq>|a = copy …
+//!  m|ann|17|b         of           m|<author>|<seq>|b = copy …
+//!  m|ann|17|c|…       of           m|<author>|<seq>|c|<number> = copy …
+//!  └ page ─┘└ word
+//! ```
+//!
+//! 1. A join whose first fill is a page, or that was not filled when another's was, has its rows split by page and word, as
+//!    long as it has any. So all rows of a page that are one join's are a group, and the page is read by as many groups as there are joins, one behind the other:
+//!    no word is the beginning of another.
+//! 2. A page, or the parts of it from the first on that some joins make, is read so while all of that is filled and fresh, and all that
+//!    it was computed from as well.
+//!
+//! What lies in memory elsewhere is asked for by all joins together, one step after the other, so that they wait for it once.
+
+use crate::base::key_range::{EachRow, KeyRange, is_successor};
+use crate::base::rows::{GroupId, Sought, Split, split_of};
+use crate::engine::Engine;
+use crate::evaluate::reads::Limits;
+use crate::join::JoinId;
+use crate::join::{Join, TableId};
+use crate::language::grammar::Mode;
+use crate::language::pattern::{Binding, Element};
+use crate::operators::output::is_spelled_out;
+use crate::operators::totals::{Totals, always_adds_up};
+
+/// What a page is to one join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// What all its keys begin with has this length.
+    len: usize,
+    /// What the join's rows go on with.
+    word: Box<[u8]>,
+}
+
+/// How the joins of a table are read together.
+#[derive(Debug, Default)]
+pub struct Pages {
+    /// In the order of their words; none if they cannot be.
+    makers: Vec<JoinId>,
+    len: usize,
+    is_known: bool,
+    /// What was found of the last page: which join has which group.
+    found: Vec<(JoinId, Option<GroupId>)>,
+    sought: Vec<(Sought, Option<GroupId>)>,
+    /// The page's groups, one behind the other.
+    keys: Vec<u8>,
+}
+
+impl Pages {
+    /// Forgets how joins are read together if one of them has changed.
+    pub fn forget_if_old(&mut self, join: &Join) {
+        let len = join.page.as_ref().map(|page| page.len);
+        if self.is_known && len != (!self.makers.is_empty()).then_some(self.len) {
+            self.is_known = false;
+        }
+    }
+}
+
+impl Join {
+    /// Has the rows of a join that has none split as its first fill suggests.
+    pub fn split_for(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
+        if self.fills.len() > 0 || !self.output.rows.is_empty() {
+            return;
+        }
+        let definition = &self.definition;
+        let has_width = |element: &Element| match element {
+            Element::Text(_) => true,
+            Element::Slot(id) => definition.slots[*id as usize].width.is_some(),
+        };
+        let word = prefix.strip_prefix(&*gap.lo).filter(|word| {
+            !word.is_empty()
+                && is_successor(&gap.lo, &gap.hi)
+                && definition.rank.is_none()
+                && elements > 1
+                && definition.output.elements[..elements].iter().all(has_width)
+        });
+        let page = word.map(|word| Page {
+            len: gap.lo.len(),
+            word: word.into(),
+        });
+        if page != self.page {
+            self.output.rows.split_anew(match page {
+                Some(_) => Split::Bytes(prefix.len()),
+                None => split_of(&definition.output, &definition.slots),
+            });
+            self.page = page;
+        }
+    }
+
+    /// Has the rows of a join that was never read split as its part of a page that others fill suggests.
+    fn split_with(&mut self, page: &KeyRange) {
+        if self.page.is_some() {
+            return;
+        }
+        let mut binding = Binding::default();
+        let definition = &self.definition;
+        let found = definition
+            .output
+            .constrain(page, &definition.slots, &mut binding);
+        if found.is_some() {
+            let mut prefix = Vec::new();
+            let elements = definition.output.write_prefix(&binding, &mut prefix);
+            self.split_for(page, &prefix, elements);
+        }
+    }
+
+    /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
+    fn is_read_as_stored(&self) -> bool {
+        let definition = &self.definition;
+        definition.mode == Mode::Push
+            && self.busy.is_empty()
+            && (!is_spelled_out(definition) || always_adds_up(definition.operator))
+    }
+
+    /// Whether others that were computed from this one's output have nothing to hear from it.
+    fn is_idle(&self) -> bool {
+        self.busy.is_empty() && self.unsettled.is_empty()
+    }
+}
+
+impl Engine {
+    /// How many pages were read by the groups of their joins.
+    pub fn pages_read(&self) -> u64 {
+        self.pages_read
+    }
+
+    /// Finds a page that is filled and fresh, or the first parts of one. `false` does not mean that it is not.
+    pub(crate) fn find_page(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> bool {
+        let state = &mut self.tables[table as usize];
+        if state.makers.is_empty() {
+            return false;
+        }
+        if !state.pages.is_known {
+            self.learn_pages(table, lo);
+        }
+        let Engine { tables, joins, .. } = self;
+        let Pages {
+            makers,
+            len,
+            found,
+            sought,
+            keys,
+            ..
+        } = &mut tables[table as usize].pages;
+        if *len != lo.len() {
+            return false;
+        }
+        let count = match hi.strip_prefix(lo) {
+            None if is_successor(lo, hi) => makers.len(),
+            None => 0,
+            Some(end) => parts_before(makers, joins, end),
+        };
+        if count == 0 {
+            return false;
+        }
+        let makers = &makers[..count];
+        let join_of = |maker: JoinId| joins[maker as usize].as_deref();
+        let is_idle = |&maker: &JoinId| join_of(maker).is_some_and(Join::is_idle);
+        found.clear();
+        sought.clear();
+        keys.clear();
+        for &maker in makers {
+            let Some(join) = join_of(maker) else {
+                return false;
+            };
+            let Some(page) = &join.page else { return false };
+            if !join.is_read_as_stored() || !join.upstream.iter().all(is_idle) {
+                return false;
+            }
+            let start = keys.len();
+            keys.extend_from_slice(lo);
+            keys.extend_from_slice(&page.word);
+            sought.push((join.output.rows.seek(&keys[start..]), None));
+        }
+        let all = || makers.iter().filter_map(|&maker| join_of(maker));
+        for (join, (sought, _)) in all().zip(&*sought) {
+            join.output.rows.prefetch_sought(*sought);
+        }
+        let mut start = 0;
+        for (join, (sought, group)) in all().zip(&mut *sought) {
+            let word = join.page.as_ref().map_or(0, |page| page.word.len());
+            let end = start + lo.len() + word;
+            *group = join.output.rows.find_sought(*sought, &keys[start..end]);
+            start = end;
+            if let Some(group) = group {
+                join.prefetch_fill(*group);
+            }
+        }
+        for (join, (_, group)) in all().zip(&*sought) {
+            if let Some(group) = group {
+                join.prefetch_target(*group);
+                join.output.rows.prefetch_rows(*group);
+            }
+        }
+        for (&maker, &(_, group)) in makers.iter().zip(&*sought) {
+            let Some(join) = joins[maker as usize].as_mut() else {
+                return false;
+            };
+            let fill = match group {
+                Some(group) => join.fill_of_group.get(group.index()),
+                // It has no rows on this page.
+                None => join.wholes.get(lo),
+            };
+            let Some(target) = fill.and_then(|&fill| join.targets.get_mut(fill as usize)) else {
+                return false;
+            };
+            let is_whole = group.is_none() || (target.group == group && target.holds(&[]));
+            if target.unsettled || !is_whole {
+                return false;
+            }
+            target.visit();
+            found.push((maker, group));
+        }
+        self.pages_read += 1;
+        true
+    }
+
+    /// Finds out whether the joins of a table are read together, from a page that is read.
+    fn learn_pages(&mut self, table: TableId, lo: &[u8]) {
+        let Engine { tables, joins, .. } = self;
+        let state = &mut tables[table as usize];
+        state.pages.makers.clear();
+        let mut pages = state.makers.iter().filter_map(|&maker| {
+            let join = joins[maker as usize].as_ref()?;
+            join.page.as_ref()
+        });
+        match pages.next() {
+            // Another read may be of a page.
+            Some(page) if page.len != lo.len() => return,
+            Some(_) => {
+                let page = KeyRange::prefix(lo);
+                for &maker in &state.makers {
+                    if let Some(join) = &mut joins[maker as usize] {
+                        join.split_with(&page);
+                    }
+                }
+            }
+            None => {}
+        }
+        let state = &mut self.tables[table as usize];
+        let word = |maker: JoinId| {
+            let join = self.joins[maker as usize].as_ref()?;
+            join.page.as_ref().map(|page| (page, maker))
+        };
+        let words: Option<Vec<_>> = state.makers.iter().map(|&maker| word(maker)).collect();
+        let mut words = words.unwrap_or_default();
+        words.sort_by(|(a, _), (b, _)| a.word.cmp(&b.word));
+        let is_apart = words
+            .windows(2)
+            .all(|two| two[0].0.len == two[1].0.len && !two[1].0.word.starts_with(&two[0].0.word));
+        let pages = &mut state.pages;
+        pages.is_known = true;
+        if let (true, Some((first, _))) = (is_apart, words.first()) {
+            pages.len = first.len;
+            pages.makers.extend(words.iter().map(|(_, maker)| maker));
+        }
+    }
+
+    /// Hands out the page that was found last.
+    pub(crate) fn hand_out_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
+        let found = &self.tables[table as usize].pages.found;
+        let mut left = limits.limit.unwrap_or(u64::MAX);
+        let mut text = Vec::new();
+        for at in 0..found.len() {
+            let at = if limits.reverse {
+                found.len() - 1 - at
+            } else {
+                at
+            };
+            let (maker, group) = found[at];
+            let Some(join) = self.joins[maker as usize].as_ref() else {
+                continue;
+            };
+            let Some(mut rows) = group.and_then(|g| join.output.rows.rows_of(g, limits.reverse))
+            else {
+                continue;
+            };
+            let operator = join.definition.operator;
+            let is_spelled_out = is_spelled_out(&join.definition);
+            while left > 0
+                && let Some((key, value)) = rows.next()
+            {
+                left -= 1;
+                let value = match is_spelled_out {
+                    _ if limits.keys_only => &[],
+                    false => value,
+                    true => {
+                        text.clear();
+                        // It always adds up.
+                        let _ = Totals::decode(value).print(operator, &mut text);
+                        &text[..]
+                    }
+                };
+                if each(key, value).is_break() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// How many joins, in the order of their words, make all that a page has before `end`. None if that ends inside a join's part.
+fn parts_before(makers: &[JoinId], joins: &[Option<Box<Join>>], end: &[u8]) -> usize {
+    let word = |maker: &JoinId| {
+        let join = joins[*maker as usize].as_deref()?;
+        join.page.as_ref().map(|page| &*page.word)
+    };
+    let is_before = |maker: &&JoinId| word(maker).is_some_and(|word| word < end);
+    let count = makers.iter().take_while(is_before).count();
+    let is_whole = |last: &JoinId| word(last).is_some_and(|word| !end.starts_with(word));
+    match makers[..count].last() {
+        Some(last) if is_whole(last) => count,
+        _ => 0,
+    }
+}

@@ -1,0 +1,233 @@
+//! The two innermost levels of an evaluation without nodes, compiled: the way a pulled timeline is read.
+//!
+//! `evaluate` would take each row of a checked source apart, and put together the range to be scanned below it. Where all
+//! slots have widths, the same bytes of every row go to the same places of that range, so they are copied there, and
+//! most ranges turn out to have no rows by one look at the record of the group that they lie in.
+
+use crate::base::key_range::KeyRange;
+use crate::base::rows::Cursor;
+use crate::engine::Engine;
+use crate::evaluate::fill::{complete, is_possible, key_matches};
+use crate::join::Join;
+use crate::join::run::{Run, Taken};
+use crate::language::pattern::{Binding, Element};
+
+/// Which bytes of a row go where.
+pub struct Pairs {
+    /// What a row of the outer source is known by: its length, and text at some places.
+    key_len: usize,
+    texts: Vec<(usize, Box<[u8]>)>,
+    /// From a place of the outer key to a place of both ends of the inner range.
+    moves: Vec<Move>,
+    /// The slots that the outer row binds, and where they are in its key.
+    fresh: Vec<(u8, usize, usize)>,
+    lo: Vec<u8>,
+    hi: Vec<u8>,
+    /// How much of the inner range's ends is the prefix that its rows share.
+    prefix_len: usize,
+}
+
+struct Move {
+    from: usize,
+    to: usize,
+    len: usize,
+}
+
+impl Engine {
+    /// Compiles a level and the last one below it, if both are simple enough.
+    pub(crate) fn pairs(
+        &self,
+        join: &Join,
+        run: &Run,
+        level: usize,
+        binding: &Binding,
+    ) -> Option<Pairs> {
+        let (outer, inner) = (join.source(level), join.source(level + 1));
+        let is_value_last = join.order[level + 1] == join.definition.value;
+        if !is_value_last
+            || !self.is_plain(join.tables[level])
+            || !self.is_plain(join.tables[level + 1])
+            || !outer.conditions.is_empty()
+        {
+            return None;
+        }
+        let key_len = outer.pattern.key_len?;
+        let slots = &join.definition.slots;
+        let known = outer.pattern.elements_bound(binding.bound);
+        let mut texts = Vec::new();
+        let mut fresh: Vec<(u8, usize, usize)> = Vec::new();
+        let mut at = 0;
+        for (number, element) in outer.pattern.elements.iter().enumerate() {
+            let len = match element {
+                Element::Text(text) => text.len(),
+                Element::Slot(id) => slots[*id as usize].width?,
+            };
+            match element {
+                _ if number < known => {}
+                Element::Text(text) => texts.push((at, text.clone())),
+                Element::Slot(id)
+                    if binding.is_bound(*id) || fresh.iter().any(|(s, ..)| s == id) =>
+                {
+                    return None;
+                }
+                Element::Slot(id) => fresh.push((*id, at, len)),
+            }
+            at += len;
+        }
+        // Rows that lie outside the range must not come up here: the slots of these two sources alone decide.
+        let mut all = binding.clone();
+        for (slot, _, len) in &fresh {
+            all.bind(*slot, &vec![0; *len]);
+        }
+        if join.definition.output.elements_bound(all.bound) > run.elements
+            || !is_possible(join, run, &all)
+        {
+            return None;
+        }
+        let mut moves = Vec::new();
+        let mut to = 0;
+        let elements = inner.pattern.elements_bound(all.bound);
+        for element in &inner.pattern.elements[..elements] {
+            match element {
+                Element::Text(text) => to += text.len(),
+                Element::Slot(id) => {
+                    let len = slots[*id as usize].width?;
+                    moves.extend(
+                        fresh
+                            .iter()
+                            .find(|(s, ..)| s == id)
+                            .map(|(_, from, _)| Move {
+                                from: *from,
+                                to,
+                                len,
+                            }),
+                    );
+                    to += len;
+                }
+            }
+        }
+        // The end of the range differs from its start only behind the bytes that are moved.
+        if !matches!(
+            inner.pattern.elements[..elements].last(),
+            Some(Element::Text(_))
+        ) {
+            return None;
+        }
+        let (mut lo, mut hi) = (Vec::new(), Vec::new());
+        inner
+            .pattern
+            .write_range(&all, run.bounds.as_ref(), &mut lo, &mut hi);
+        if hi.len() < to {
+            return None;
+        }
+        Some(Pairs {
+            key_len,
+            texts,
+            moves,
+            fresh,
+            lo,
+            hi,
+            prefix_len: to,
+        })
+    }
+
+    /// Evaluates the two levels, as far as the budget goes; says how many rows that took.
+    pub(crate) fn take_pairs(
+        &self,
+        join: &mut Join,
+        run: &mut Run,
+        binding: &mut Binding,
+        range: &KeyRange,
+        pairs: Pairs,
+    ) -> usize {
+        let Pairs {
+            key_len,
+            texts,
+            moves,
+            fresh,
+            mut lo,
+            mut hi,
+            prefix_len,
+        } = pairs;
+        let level = join.last_level();
+        let outer = &self.tables[join.tables[level - 1] as usize].rows;
+        let inner = &self.tables[join.tables[level] as usize].rows;
+        let is_grouped = inner.is_split_after(prefix_len);
+        // The same for all rows, if all rows of the prefix lie in one group.
+        let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);
+        let mut cursor = outer.cursor(&range.lo, &range.hi, false);
+        let mut taken = 0;
+        while taken < self.budget
+            && let Some((key, _)) = cursor.next()
+        {
+            taken += 1;
+            if key.len() != key_len || !texts.iter().all(|(at, text)| key[*at..].starts_with(text))
+            {
+                continue;
+            }
+            for Move { from, to, len } in &moves {
+                let (to, from) = (&mut lo[*to..to + len], &key[*from..from + len]);
+                match (to.first_chunk_mut::<4>(), from.first_chunk::<4>()) {
+                    (Some(to), Some(from)) if *len == 4 => *to = *from,
+                    _ => to.copy_from_slice(from),
+                }
+            }
+            let rows = if is_grouped {
+                let Some(group) = inner.group_from(&lo) else {
+                    continue;
+                };
+                let suffix = &lo[prefix_len..];
+                inner.cursor_in(group, suffix, suffix_hi.as_deref(), false)
+            } else {
+                if !inner.may_have(&lo[..prefix_len]) {
+                    continue;
+                }
+                for Move { from, to, len } in &moves {
+                    hi[*to..to + len].copy_from_slice(&key[*from..from + len]);
+                }
+                Some(inner.cursor(&lo, &hi, false))
+            };
+            let mark = binding.mark();
+            for (slot, at, len) in &fresh {
+                binding.bind(*slot, &key[*at..at + len]);
+            }
+            if let Some(rows) = rows {
+                taken += take_inner(join, run, binding, rows, self.budget - taken);
+            }
+            binding.reset(mark);
+        }
+        taken
+    }
+}
+
+/// Takes the rows of the last level that go with one outer row, which is bound, at most so many; says how many.
+fn take_inner(
+    join: &mut Join,
+    run: &mut Run,
+    binding: &mut Binding,
+    mut rows: Cursor<'_>,
+    rows_max: usize,
+) -> usize {
+    let level = join.last_level();
+    let is_copied = run.fill.is_none() && matches!(run.taken, Taken::Copies(_));
+    let mut taken = 0;
+    while taken < rows_max
+        && let Some((key, value)) = rows.next()
+    {
+        taken += 1;
+        let mark = binding.mark();
+        let source = join.source(level);
+        if key_matches(join, level, key, binding)
+            && (source.conditions.is_empty() || source.admits(value))
+        {
+            if is_copied {
+                run.take_copy(join, binding, value);
+            } else {
+                let (key, value) = (Box::<[u8]>::from(key), rows.value());
+                complete(join, run, binding, &key, Some(&value), 1);
+            }
+        }
+        binding.reset(mark);
+    }
+    taken
+}

@@ -1,0 +1,355 @@
+//! Partial fills: of a range that is read up to a limit, no more is filled than the limit needs, from either end.
+//!
+//! ```text
+//!   RANGE t|ann| t|ann} REV LIMIT 20        t|ann| ............ cut ######### t|ann}
+//!                                                  not filled          filled
+//!   the next page, from the last row down   t|ann| .... cut ############      and so on: each fills on where the last one ended
+//! ```
+//!
+//! 1. How far to fill is found by looking, in the order of the output, at the first source rows of each range that the join would
+//!    read: they are in that order if the output's first slot that is not fixed is the last source's first one, and has a width.
+//!    Where that is not so, or too many rows would be looked at, all is filled.
+//! 2. What is found says how far to fill and nothing else: rows are read when that is filled and settled, and if there are too
+//!    few then (others were in front of them, or do not add up), more is filled.
+//! 3. Each part is about as large as what lies filled beside it, so a range read page by page comes apart into few.
+
+use std::collections::BTreeSet;
+
+use crate::base::key_range::{Flow, KeyRange, successor};
+use crate::engine::Engine;
+use crate::evaluate::fill::row_matches;
+use crate::evaluate::reads::Limits;
+use crate::evaluate::view::View;
+use crate::join::{Join, TableId};
+use crate::language::pattern::{Binding, Element, SlotBounds};
+
+/// So many source rows are looked at, at the most, where reads are not bounded otherwise.
+const LOOK_ROWS: usize = 65_536;
+
+/// A part is no more than so many times as large as what was asked for, whatever lies beside it.
+const GROWTH_MAX: u64 = 64;
+
+/// What came of looking for rows.
+enum Found {
+    /// From this key on there are enough; up to it, where the read goes up.
+    Cut(Box<[u8]>),
+    /// Nothing less than the whole range will do.
+    Whole,
+    /// A source range is missing.
+    Lacking,
+}
+
+/// The first output keys of a range, in the order of a read.
+struct Look<'a> {
+    range: &'a KeyRange,
+    bounds: SlotBounds,
+    /// How long the beginning of each key is that its order among others is known by.
+    prefix_len: usize,
+    reverse: bool,
+    wanted: usize,
+    keys: BTreeSet<Box<[u8]>>,
+    left: usize,
+    lacks: bool,
+}
+
+impl Engine {
+    /// How many reads were answered from a part of their range, the rest of which may not be filled.
+    pub fn partial_reads(&self) -> u64 {
+        self.partial_reads
+    }
+
+    /// The part of a range of outputs that is to be viewed for so many rows from one end; the whole if that is not known. Nothing
+    /// if source ranges are missing, which are noted.
+    pub(crate) fn part_for(
+        &mut self,
+        table: TableId,
+        range: &KeyRange,
+        rows: u64,
+        reverse: bool,
+    ) -> Option<KeyRange> {
+        let mut part = range.clone();
+        for at in 0..self.tables[table as usize].makers.len() {
+            let maker = self.tables[table as usize].makers[at];
+            let join = self.joins[maker as usize]
+                .take()
+                .expect("invariant: joins form no cycle");
+            let found = self.reach(&join, range, rows, reverse);
+            self.joins[maker as usize] = Some(join);
+            // The first of them to have enough rows has enough for all.
+            match found {
+                Found::Cut(cut) if reverse => part.lo = part.lo.max(cut),
+                Found::Cut(cut) => part.hi = part.hi.min(cut),
+                Found::Whole => {}
+                Found::Lacking => return None,
+            }
+        }
+        Some(part)
+    }
+
+    /// Whether a range that was viewed shows so many rows.
+    pub(crate) fn shows(&self, table: TableId, range: &KeyRange, view: &View, rows: u64) -> bool {
+        let (mut shown, limits) = (0, Limits::first(rows));
+        let _ = self.hand_out(table, range, view, limits, &mut |_, _| {
+            shown += 1;
+            Flow::Continue(())
+        });
+        shown >= rows
+    }
+
+    /// How far a join is to be filled for so many rows of its own.
+    fn reach(&mut self, join: &Join, range: &KeyRange, rows: u64, reverse: bool) -> Found {
+        let edge = join.status.edge(range, reverse);
+        let (filled, rest) = match reverse {
+            true => (
+                KeyRange::new(&edge, &range.hi),
+                KeyRange::new(&range.lo, &edge),
+            ),
+            false => (
+                KeyRange::new(&range.lo, &edge),
+                KeyRange::new(&edge, &range.hi),
+            ),
+        };
+        let stored = &join.output.rows;
+        let mut cursor = stored.cursor(&filled.lo, &filled.hi, reverse);
+        for row in 1..=rows {
+            match cursor.next() {
+                None => break,
+                Some((key, _)) if row == rows && reverse => return Found::Cut(key.into()),
+                Some((key, _)) if row == rows => return Found::Cut(KeyRange::point(key).hi),
+                Some(_) => {}
+            }
+        }
+        if rest.is_empty() {
+            return Found::Whole;
+        }
+        let here = stored.count(&filled.lo, &filled.hi);
+        // Invariant 3: what lies on the other side of the end that is read from counts, too.
+        let beside = match reverse {
+            true => KeyRange::new(&range.hi, &[0xff]),
+            false => KeyRange::new(&[], &range.lo),
+        };
+        let edge = join.status.edge(&beside, !reverse);
+        let beside = match reverse {
+            true => stored.count(&range.hi, &edge),
+            false => stored.count(&edge, &range.lo),
+        };
+        let least = (here + beside).min(rows.saturating_mul(GROWTH_MAX));
+        let wanted = rows.saturating_sub(here).max(least);
+        self.look(
+            join,
+            &rest,
+            usize::try_from(wanted).unwrap_or(usize::MAX),
+            reverse,
+        )
+    }
+
+    fn look(&mut self, join: &Join, range: &KeyRange, wanted: usize, reverse: bool) -> Found {
+        let mut binding = Binding::default();
+        let Some(mut look) = self.begin_to_look(join, range, wanted, reverse, &mut binding) else {
+            return Found::Whole;
+        };
+        let is_all = self.look_below(join, &mut look, 0, &mut binding);
+        if look.lacks {
+            return Found::Lacking;
+        }
+        let last = match reverse {
+            true => look.keys.first(),
+            false => look.keys.last(),
+        };
+        match last.filter(|_| is_all && look.keys.len() >= wanted) {
+            None => Found::Whole,
+            Some(last) => {
+                let prefix = &last[..look.prefix_len];
+                Found::Cut(match reverse {
+                    true => prefix.into(),
+                    false => successor(prefix).into(),
+                })
+            }
+        }
+    }
+
+    /// Invariant 1.
+    fn begin_to_look<'a>(
+        &self,
+        join: &Join,
+        range: &'a KeyRange,
+        wanted: usize,
+        reverse: bool,
+        binding: &mut Binding,
+    ) -> Option<Look<'a>> {
+        let (definition, last) = (&join.definition, join.last_level());
+        let bounds = definition
+            .output
+            .constrain(range, &definition.slots, binding)?
+            .bounds;
+        let bounds = bounds.filter(|_| definition.rank.is_none())?;
+        let is_base = |table: &TableId| self.tables[*table as usize].makers.is_empty();
+        if !join.tables.iter().all(is_base) || wanted == 0 {
+            return None;
+        }
+        let before = (0..last).map(|level| join.source(level).pattern.slots);
+        let bound = before.fold(binding.bound, |bound, slots| bound | slots);
+        let pattern = &join.source(last).pattern;
+        let next = pattern.elements.get(pattern.elements_bound(bound))?;
+        if *next != Element::Slot(bounds.slot) {
+            return None;
+        }
+        let mut prefix = Vec::new();
+        definition.output.write_prefix(binding, &mut prefix);
+        let width = definition.slots[bounds.slot as usize].width?;
+        let rows = self.read_rows.map_or(LOOK_ROWS, |rows| rows * 8);
+        Some(Look {
+            range,
+            prefix_len: prefix.len() + width,
+            bounds,
+            reverse,
+            wanted,
+            keys: BTreeSet::new(),
+            left: rows,
+            lacks: false,
+        })
+    }
+
+    /// Looks at the rows of one level's source. `false` if not all were looked at that may be among the first.
+    fn look_below(
+        &mut self,
+        join: &Join,
+        look: &mut Look<'_>,
+        level: usize,
+        binding: &mut Binding,
+    ) -> bool {
+        let table = join.tables[level];
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, Some(&look.bounds));
+        let is_here = self.guests_here(table, &range);
+        let view = self.view(table, &range, self.now).filter(|_| is_here);
+        let Some(view) = view else {
+            look.lacks = true;
+            return false;
+        };
+        if level == join.last_level() {
+            return self.look_at_rows(join, look, level, binding, &range);
+        }
+        let slots = &join.definition.slots;
+        let fresh = join.source(level).pattern.slots & !binding.bound;
+        let (mut found, mut ends, mut is_all) = (Vec::new(), Vec::new(), true);
+        self.scan(table, &range, &view, &mut |key, value| {
+            if look.left == 0 {
+                is_all = false;
+                return Flow::Break(());
+            }
+            look.left -= 1;
+            let mark = binding.mark();
+            if row_matches(join, level, key, value, binding) {
+                binding.pack(fresh, slots, &mut found);
+                ends.push(found.len());
+            }
+            binding.reset(mark);
+            Flow::Continue(())
+        });
+        let mut start = 0;
+        for end in ends {
+            let mark = binding.mark();
+            binding.unpack(fresh, slots, &found[start..end]);
+            start = end;
+            is_all = is_all && self.look_below(join, look, level + 1, binding);
+            binding.reset(mark);
+            if !is_all && !look.lacks {
+                return false;
+            }
+            // What else is missing is asked for together.
+            is_all |= look.lacks;
+        }
+        is_all
+    }
+
+    /// Looks at the first rows of the last source's range.
+    fn look_at_rows(
+        &mut self,
+        join: &Join,
+        look: &mut Look<'_>,
+        level: usize,
+        binding: &mut Binding,
+        range: &KeyRange,
+    ) -> bool {
+        let before = look.left;
+        let output = &join.definition.output;
+        let (mut is_all, mut text) = (true, Vec::new());
+        let scanned = self.scan_base(
+            join.tables[level],
+            range,
+            look.reverse,
+            &mut |key, value| {
+                if look.left == 0 {
+                    is_all = false;
+                    return Flow::Break(());
+                }
+                look.left -= 1;
+                let mark = binding.mark();
+                let mut flow = Flow::Continue(());
+                if row_matches(join, level, key, value, binding) {
+                    text.clear();
+                    output.write(binding, &mut text);
+                    if look.range.contains(&text) {
+                        flow = look.take(&text);
+                    }
+                }
+                binding.reset(mark);
+                flow
+            },
+        );
+        self.rows_read += (before - look.left) as u64;
+        is_all && scanned
+    }
+
+    /// Rows of a base table that are all here, in order or in reverse. `false` if they cannot be read so.
+    fn scan_base(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &crate::base::rows::Value) -> Flow,
+    ) -> bool {
+        let state = &self.tables[table as usize];
+        match (&state.guests, self.shard) {
+            (Some(guests), Some(shard)) => {
+                return guests.scan_from(shard, &state.rows, range, reverse, each);
+            }
+            _ => _ = state.rows.scan(&range.lo, &range.hi, reverse, each),
+        }
+        true
+    }
+}
+
+impl Look<'_> {
+    /// Takes the key of a row; breaks where later rows of the same range cannot be among the first.
+    fn take(&mut self, key: &[u8]) -> Flow {
+        if self.keys.len() >= self.wanted {
+            let last = match self.reverse {
+                true => self.keys.first(),
+                false => self.keys.last(),
+            };
+            let last = last.expect("there are some").clone();
+            let (known, new) = (&last[..self.prefix_len], &key[..self.prefix_len]);
+            let is_behind = match self.reverse {
+                true => new < known,
+                false => new > known,
+            };
+            if is_behind {
+                return Flow::Break(());
+            }
+            let is_better = match self.reverse {
+                true => *key > *last,
+                false => *key < *last,
+            };
+            if is_better && self.keys.insert(key.into()) {
+                self.keys.remove(&last);
+            }
+            return Flow::Continue(());
+        }
+        self.keys.insert(key.into());
+        Flow::Continue(())
+    }
+}

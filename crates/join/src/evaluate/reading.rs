@@ -1,0 +1,252 @@
+//! Reading: a long answer is handed out some rows at a time, all of one moment, while others read and write.
+//!
+//! ```text
+//!  range ──► the first rows ──► hold ──► Reading ──► read_more ──► rows ──► read_more ──► … ──► all
+//!                                 └ from here on every part remembers what changes in it (see `moment`)
+//! ```
+//!
+//! 1. What is held is fresh: it was viewed by the operation just before.
+//! 2. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
+//!    with one key the first part's is seen, as in `view`.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::{EachRow, KeyRange};
+use crate::base::moment::{Moment, Then};
+use crate::engine::Engine;
+use crate::evaluate::reads::Limits;
+use crate::evaluate::view::spell_out;
+use crate::join::{JoinId, TableId};
+use crate::language::grammar::{Mode, Operator};
+use crate::operators::output::is_spelled_out;
+use crate::tables::merge::{Stream, merge};
+
+/// What is still to be handed out of a range. It costs memory for what changes meanwhile, until it is dropped.
+pub struct Reading {
+    unread: KeyRange,
+    limits: Limits,
+    parts: Vec<Part>,
+    /// Who counts what it keeps, and what of that does not change.
+    charged: Option<(Arc<AtomicUsize>, usize)>,
+}
+
+struct Part {
+    rows: PartRows,
+    /// How its totals are printed, and the join that they are of.
+    totals: Option<(Operator, JoinId)>,
+}
+
+enum PartRows {
+    Table(TableId, Rc<Moment>),
+    Join(JoinId, Rc<Moment>),
+    Computed(Gathered),
+}
+
+impl Engine {
+    /// Holds what [`Engine::range`] has just read, from `lo` up to `hi` or a part of it, to be read on as it is now.
+    /// It must be the engine's last operation, and have ended with `Done`.
+    pub fn hold(&mut self, lo: &[u8], hi: &[u8], limits: Limits) -> Reading {
+        let unread = KeyRange::new(lo, hi);
+        let view = self.computed.take().unwrap_or_default();
+        let passing = view.passing;
+        let mut computed = view.computed;
+        let mut parts = Vec::new();
+        if let Ok(Some(table)) = self.one_table(lo, hi) {
+            let state = &mut self.tables[table as usize];
+            if state.makers.is_empty() {
+                let moment = state.rows.moment(unread.clone(), &self.held);
+                parts.push(Part {
+                    rows: PartRows::Table(table, moment),
+                    totals: None,
+                });
+            }
+            for &maker in &self.tables[table as usize].makers {
+                let Some(join) = self.joins[maker as usize].as_mut() else {
+                    continue;
+                };
+                let definition = &join.definition;
+                let totals = is_spelled_out(definition).then_some((definition.operator, maker));
+                if definition.mode != Mode::Pull || passing.contains(&maker) {
+                    let moment = join.output.rows.moment(unread.clone(), &self.held);
+                    parts.push(Part {
+                        rows: PartRows::Join(maker, moment),
+                        totals,
+                    });
+                }
+                let (of_maker, others) = computed.into_iter().partition(|(m, _)| *m == maker);
+                computed = others;
+                parts.extend(of_maker.into_iter().map(|(_, rows)| Part {
+                    rows: PartRows::Computed(rows),
+                    totals,
+                }));
+            }
+        }
+        Reading {
+            unread,
+            limits,
+            parts,
+            charged: None,
+        }
+    }
+
+    /// What long answers keep of rows that changed meanwhile.
+    pub fn held_bytes(&self) -> usize {
+        self.held.bytes()
+    }
+
+    /// Sets how many bytes one long answer may keep of rows that change meanwhile, and how many all together: beyond that it
+    /// cannot be read to its end. At first: any.
+    pub fn set_held_limits(&mut self, each_max: usize, all_max: usize) {
+        self.held.set_limits(each_max, all_max);
+        self.held.make_room();
+    }
+
+    /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says
+    /// whether that was all. Rows that do not add up are left out, as by [`Engine::range`]. Of an answer that is lost
+    /// ([`Reading::is_lost`]) nothing comes any more.
+    pub fn read_more(&self, reading: &mut Reading, rows_max: u64, each: &mut EachRow<'_>) -> bool {
+        if reading.is_lost() {
+            return true;
+        }
+        let Limits {
+            limit,
+            reverse,
+            keys_only,
+            in_all: _,
+        } = reading.limits;
+        let (may, mut rows) = (limit.unwrap_or(u64::MAX).min(rows_max), 0);
+        if may == 0 {
+            return limit == Some(0);
+        }
+        let mut last = None;
+        let mut give = |key: &[u8], value: &[u8]| {
+            rows += 1;
+            let flow = each(key, if keys_only { &[] } else { value });
+            if flow.is_break() || rows == may {
+                last = Some(Box::from(key));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        let kept: Vec<_> = reading.parts.iter().map(Part::kept).collect();
+        let mut streams = Vec::new();
+        for (number, (part, kept)) in reading.parts.iter().zip(&kept).enumerate() {
+            let (number, unread) = (number as JoinId, &reading.unread);
+            let rows = match &part.rows {
+                PartRows::Computed(rows) => {
+                    let read = rows.outside(unread, reverse);
+                    streams.push(Stream::gathered(number, rows, read, reverse));
+                    continue;
+                }
+                PartRows::Table(table, _) => Some(&self.tables[*table as usize].rows),
+                PartRows::Join(join, _) => self.joins[*join as usize]
+                    .as_ref()
+                    .map(|join| &join.output.rows),
+            };
+            let now = rows.map(|rows| rows.cursor(&unread.lo, &unread.hi, reverse));
+            let kept = kept.as_ref().expect("rows that are stored have a moment");
+            streams.push(Stream::then(number, Then::new(now, kept, reverse)));
+        }
+        let _ = merge(
+            &mut streams,
+            reverse,
+            &mut |key, value, stream| match reading.parts[stream.maker as usize].totals {
+                Some((operator, maker)) => {
+                    let spelled = spell_out(operator, key, value, &mut give);
+                    spelled.unwrap_or_else(|_| {
+                        let join = self.joins[maker as usize].as_ref();
+                        join.inspect(|join| join.left_out.set(join.left_out.get() + 1));
+                        ControlFlow::Continue(())
+                    })
+                }
+                None => give(key, value),
+            },
+        );
+        drop(streams);
+        drop(kept);
+        reading.limits.limit = limit.map(|limit| limit - rows);
+        let Some(last) = last else {
+            return true;
+        };
+        reading.pass(last);
+        reading.limits.limit == Some(0)
+    }
+}
+
+impl Reading {
+    /// Adds to a count what it keeps, from now until it is dropped.
+    pub fn charge(&mut self, to: &Arc<AtomicUsize>) {
+        let mut computed = 0;
+        for part in &self.parts {
+            match &part.rows {
+                PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.charge(to),
+                PartRows::Computed(rows) => computed += rows.memory_bytes(),
+            }
+        }
+        to.fetch_add(computed, Ordering::Relaxed);
+        self.charged = Some((to.clone(), computed));
+    }
+
+    /// So much has changed since that it is not known any more what the rows were.
+    pub fn is_lost(&self) -> bool {
+        self.parts.iter().any(|part| match &part.rows {
+            PartRows::Table(_, moment) | PartRows::Join(_, moment) => moment.is_lost(),
+            PartRows::Computed(_) => false,
+        })
+    }
+
+    /// How many rows are left, if all that is read is stored in one place, and none holds totals: they may not add up.
+    pub fn rows(&self, engine: &Engine) -> Option<u64> {
+        let [part] = &*self.parts else {
+            return None;
+        };
+        let rows = match (&part.rows, &part.totals) {
+            (PartRows::Table(table, moment), None) if moment.is_as_it_was() => {
+                &engine.tables[*table as usize].rows
+            }
+            (PartRows::Join(join, moment), None) if moment.is_as_it_was() => {
+                &engine.joins[*join as usize].as_ref()?.output.rows
+            }
+            _ => return None,
+        };
+        let rows = rows.count(&self.unread.lo, &self.unread.hi);
+        Some(rows.min(self.limits.limit.unwrap_or(u64::MAX)))
+    }
+
+    /// A row has been read, and all before it.
+    fn pass(&mut self, last: Box<[u8]>) {
+        if self.limits.reverse {
+            self.unread.hi = last;
+        } else {
+            let mut next = last.into_vec();
+            next.push(0);
+            self.unread.lo = next.into();
+        }
+        for part in &self.parts {
+            if let PartRows::Table(_, moment) | PartRows::Join(_, moment) = &part.rows {
+                moment.shrink_to(&self.unread);
+            }
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if let Some((to, computed)) = &self.charged {
+            to.fetch_sub(*computed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Part {
+    fn kept(&self) -> Option<std::cell::Ref<'_, crate::base::moment::Kept>> {
+        match &self.rows {
+            PartRows::Table(_, moment) | PartRows::Join(_, moment) => Some(moment.kept()),
+            PartRows::Computed(_) => None,
+        }
+    }
+}

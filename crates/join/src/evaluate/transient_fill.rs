@@ -1,0 +1,135 @@
+//! Passing ranges: what a `pull` or `snapshot` join has too much of to compute at once is filled in steps, as a join's that is kept
+//! fresh, and goes when it was handed out.
+//!
+//! ```text
+//!  view ──► compute ──► all rows ───────────────────────────────► rows
+//!              └ too much ──► filled in steps, hearing changes ──► rows ──► forgotten in steps (a snapshot stays as others do)
+//! ```
+//!
+//! 1. An answer is of the moment when it is given, as if it had been computed then.
+//! 2. A join whose sources do not tell of their changes, or which checks rows of its value's source one by one, is computed in one
+//!    go, however much it is.
+//! 3. What is forgotten has been handed out, and no long read holds it. Who reads it again before it is gone keeps what is left: what
+//!    is filled and what is forgotten never chase one another.
+
+use crate::base::key_range::KeyRange;
+use crate::engine::Engine;
+use crate::join::{Join, JoinId};
+use crate::language::grammar::Mode;
+
+/// What is computed without being kept may visit so many times the rows that a read may.
+const AT_ONCE: usize = 8;
+
+/// What became of computing something that nothing keeps fresh.
+pub(crate) enum Computed<T> {
+    All(T),
+    /// A source range is missing or being filled.
+    Lacking,
+    TooMuch,
+}
+
+/// A range that was handed out: join, fill and its serial.
+pub(crate) type Passing = (JoinId, u32, u32);
+
+impl Engine {
+    /// Computes something that cannot be left half done, unless it is too much: then less than all was done, and the budget is spent.
+    pub(crate) fn within_bounds<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let Some(rows) = self.read_rows.filter(|_| !self.is_at_once) else {
+            // Inside another one its bounds hold.
+            return match self.is_at_once {
+                true => run(self),
+                false => self.in_one_go(run),
+            };
+        };
+        let budget = std::mem::replace(&mut self.budget, rows * AT_ONCE);
+        self.is_at_once = true;
+        let done = run(self);
+        self.is_at_once = false;
+        self.budget = budget;
+        done
+    }
+
+    /// Computes something however much it is, with all that is pulled for it.
+    pub(crate) fn in_one_go_whole<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let was_at_once = std::mem::replace(&mut self.is_at_once, true);
+        let done = self.in_one_go(run);
+        self.is_at_once = was_at_once;
+        done
+    }
+
+    /// Lets a join hear of changes that has not, so that it can be filled in steps. `false` if nobody tells it of them.
+    pub(crate) fn keep_fresh(&mut self, join: &mut Join) -> bool {
+        // What is kept fresh has the value's source last.
+        if self.is_at_once || join.order[join.last_level()] != join.definition.value {
+            return false;
+        }
+        let is_told = |join: &Join| join.definition.mode == Mode::Push;
+        for &table in &join.tables {
+            let mut makers = self.tables[table as usize].makers.iter();
+            if !makers.all(|&maker| self.joins[maker as usize].as_deref().is_some_and(is_told)) {
+                return false;
+            }
+        }
+        if !join.hears {
+            join.hears = true;
+            for (level, &table) in join.tables.iter().enumerate() {
+                let readers = &mut self.tables[table as usize].readers;
+                readers.push((join.id, level as u8));
+            }
+        }
+        true
+    }
+
+    /// A range is read again: what is left of it goes when it was handed out once more.
+    pub(crate) fn keep_passing(&mut self, join: &Join, range: &KeyRange) {
+        if self.passing.is_empty() {
+            return;
+        }
+        let wanted = join.status.overlapping(&range.lo, &range.hi);
+        self.passing
+            .retain(|(id, number, _)| *id != join.id || !wanted.contains(number));
+    }
+
+    /// Ranges of pulled joins were handed out.
+    pub(crate) fn pass(&mut self, makers: &[JoinId], range: &KeyRange) {
+        for &maker in makers {
+            let Some(join) = &self.joins[maker as usize] else {
+                continue;
+            };
+            for number in join.status.overlapping(&range.lo, &range.hi) {
+                let passing = (maker, number, join.fills.get(number).serial);
+                if !self.passing.contains(&passing) {
+                    self.passing.push_back(passing);
+                }
+            }
+        }
+    }
+
+    /// Forgets ranges that were handed out, about so many rows of them; says whether more can be forgotten now.
+    pub(crate) fn forget_passing(&mut self, rows_max: usize) -> bool {
+        self.budget = rows_max;
+        for _ in 0..self.passing.len() {
+            let Some((id, number, serial)) = self.passing.pop_front() else {
+                break;
+            };
+            let Some(mut join) = self.joins[id as usize].take() else {
+                continue;
+            };
+            let is_held = join.output.rows.is_held();
+            let fill = join.fills.at_mut(number);
+            let is_there =
+                fill.is_some_and(|f| f.serial == serial && !f.range.hi.is_empty() && f.pins == 0);
+            let mut is_gone = !is_there;
+            while !is_gone && !is_held && self.budget > 0 {
+                let before = join.output.rows.len();
+                is_gone = self.discard_some(&mut join, number);
+                self.spend(1 + (before - join.output.rows.len()) as usize);
+            }
+            self.joins[id as usize] = Some(join);
+            if !is_gone {
+                self.passing.push_back((id, number, serial));
+            }
+        }
+        self.budget == 0 && !self.passing.is_empty()
+    }
+}

@@ -1,0 +1,93 @@
+//! What of a source range has yet to be read: a large fill is computed some rows at a time.
+//!
+//! ```text
+//!  node on p|bob|  ──►  read: rows below p|bob|0400       kept fresh as ever
+//!                       unread: rows from there on        their changes are not heard
+//! ```
+//!
+//! 1. The output reflects the rows of a node's range that were read, and none of the others.
+//! 2. Before more is read the fill's entries see all changes that wait (see `backlog`): a row that is read is as it is now, and
+//!    no change that made it so comes later.
+//! 3. A node and what it has yet to read go together.
+
+use crate::engine::Engine;
+use crate::evaluate::view::View;
+use crate::join::run::Run;
+use crate::join::updater::Entry;
+use crate::join::{Join, Unsettled, pending_bytes};
+use crate::language::pattern::Binding;
+use crate::propagate::auto::bind_leaf;
+
+impl Join {
+    /// Whether a row has yet to be read by the node of an entry.
+    pub fn is_unread(&self, level: usize, entry: Entry, key: &[u8]) -> bool {
+        self.targets[entry.fill as usize].unsettled
+            && self.unsettled_of(entry.fill).is_some_and(|unsettled| {
+                let from = unsettled.unread.get(&(level as u8, entry.node()));
+                from.is_some_and(|from| *key >= **from)
+            })
+    }
+
+    fn unsettled_of(&self, fill: u32) -> Option<&Unsettled> {
+        self.fills.get(fill).unsettled.as_deref()
+    }
+
+    /// Notes that a node's range has been read below a key only.
+    pub fn note_unread(&mut self, fill: u32, level: usize, node: u32, from: Box<[u8]>) {
+        self.held_bytes += pending_bytes(&from);
+        let unread = &mut self.unsettle(fill).unread;
+        let before = unread.insert((level as u8, node), from);
+        debug_assert!(before.is_none(), "it was taken before it was read");
+    }
+
+    /// Forgets it, and says from where on a node's range has yet to be read.
+    pub fn take_unread(&mut self, fill: u32, level: usize, node: u32) -> Option<Box<[u8]>> {
+        let unsettled = self.fills.get_mut(fill).unsettled.as_mut()?;
+        let from = unsettled.unread.remove(&(level as u8, node))?;
+        self.held_bytes -= pending_bytes(&from);
+        Some(from)
+    }
+
+    /// Notes that a row of a checked source is to be evaluated, or taken back.
+    pub fn note_pending(&mut self, fill: u32, node: u32, packed: &[u8], came: bool) {
+        self.held_bytes += pending_bytes(packed);
+        let slot = (node, packed.into());
+        self.unsettle(fill).pending.insert(slot, came);
+    }
+}
+
+impl Engine {
+    /// Reads on in the range of one node of a fill. `false` if all have been read.
+    pub(crate) fn read_on(&mut self, join: &mut Join, run: &mut Run, fill: u32) -> bool {
+        let first = join.fills.get(fill).unsettled.as_ref();
+        let Some((&(level, node), _)) = first.and_then(|first| first.unread.first_key_value())
+        else {
+            return false;
+        };
+        let level = usize::from(level);
+        let Some(from) = join.take_unread(fill, level, node) else {
+            return false;
+        };
+        let mut binding = Binding::default();
+        if level == join.last_level() {
+            bind_leaf(join, fill, node, &mut binding);
+        } else {
+            let inner = join.inner.get(node);
+            binding.unpack(inner.bound, &join.definition.slots, &inner.packed);
+        }
+        let source = join.source(level);
+        let mut range = source.pattern.range(&binding, run.bounds.as_ref());
+        range.lo = from;
+        // What was computed from pulled rows is never kept, so all rows are stored; and they are pinned.
+        self.read_rows(
+            join,
+            run,
+            level,
+            &mut binding,
+            &range,
+            &View::default(),
+            node,
+        );
+        true
+    }
+}

@@ -1,0 +1,514 @@
+//! View: makes sure that a range can be read, and reads it.
+//!
+//! What is not stored (rows of pulled joins) is computed first and read together with what is: rows of all joins of the
+//! table in key order; of two rows with one key the older join's is seen.
+
+use std::ops::ControlFlow;
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::{EachRow, Flow, KeyRange, successor};
+use crate::base::rows::{Rows, Value};
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::evaluate::reads::Limits;
+use crate::evaluate::transient_fill::Computed;
+use crate::join::run::{Run, Taken};
+use crate::join::{Join, JoinId, TableId};
+use crate::language::grammar::{Mode, Operator};
+use crate::language::pattern::Binding;
+use crate::operators::output::{is_spelled_out, printed};
+use crate::operators::totals::Totals;
+use crate::propagate::auto::count_read;
+use crate::tables::merge::{Stream, merge};
+
+/// Rows that were computed for one read.
+#[derive(Default)]
+pub struct View {
+    pub computed: Vec<(JoinId, Gathered)>,
+    /// Pulled joins whose rows were kept for once (see `transient_fill`).
+    pub passing: Vec<JoinId>,
+}
+
+impl View {
+    /// Whether what a join has stored is to be read.
+    pub fn shows_stored(&self, join: &Join) -> bool {
+        join.definition.mode != Mode::Pull || self.passing.contains(&join.id)
+    }
+}
+
+/// How many status ranges one group may fall into before it is filled whole.
+const RANGES_MAX: usize = 4;
+/// How many gaps are filled one by one though each reads the same source rows.
+const GAPS_MAX: usize = 2;
+
+impl Engine {
+    /// Makes sure that a range of a table can be read. `None` if source ranges are missing, which are noted, or if the budget
+    /// is spent.
+    pub(crate) fn view(&mut self, table: TableId, range: &KeyRange, now: u64) -> Option<View> {
+        let mut view = View::default();
+        let state = &mut self.tables[table as usize];
+        if let Some(supplied) = &mut state.supplied {
+            let gaps = supplied.read(range);
+            let is_here = gaps.is_empty();
+            self.missing.extend(gaps);
+            return is_here.then_some(view);
+        }
+        let mut is_here = true;
+        for at in 0..self.tables[table as usize].makers.len() {
+            let maker = self.tables[table as usize].makers[at];
+            if !self.settle_upstream(maker, now) {
+                is_here = false;
+                continue;
+            }
+            let mut join = self.joins[maker as usize]
+                .take()
+                .expect("invariant: joins form no cycle");
+            if join.definition.mode == Mode::Pull {
+                is_here &= self.pull(&mut join, range, now, &mut view);
+            } else if !self.ensure(&mut join, range, now) {
+                is_here = false;
+            } else if join.definition.mode == Mode::Auto {
+                let rows = self.pulled_rows(&mut join, range, now);
+                if !rows.is_empty() {
+                    view.computed.push((maker, rows));
+                }
+            }
+            self.joins[maker as usize] = Some(join);
+        }
+        is_here.then_some(view)
+    }
+
+    /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
+    /// On `false` something is left to be done.
+    fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
+        let upstream = |engine: &Self, at: usize| {
+            engine.joins[maker as usize]
+                .as_ref()
+                .and_then(|j| j.upstream.get(at).copied())
+        };
+        let (mut at, mut is_settled) = (0, true);
+        while let Some(id) = upstream(self, at) {
+            is_settled &= self.settle_pinned(id, now);
+            at += 1;
+        }
+        is_settled
+    }
+
+    /// Fills the gaps of a range and settles what is filled.
+    fn ensure(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> bool {
+        if let Some(number) = join.covering(range)
+            && !is_expired(join, number, now)
+        {
+            return self.touch(join, number, now);
+        }
+        let range = match fillable(join, range) {
+            Some(_) if self.is_partial => widened_to_groups(join, range),
+            Some(range) => range,
+            // A part of a group of `top` is never filled by itself, even if no row can be there.
+            None if self.is_read(join.table) => widened_to_groups(join, range),
+            None => return true,
+        };
+        let mut is_here = true;
+        for number in join.status.overlapping(&range.lo, &range.hi) {
+            if is_expired(join, number, now) {
+                self.discard(join, number);
+            } else {
+                is_here &= self.touch(join, number, now);
+            }
+        }
+        let mut gaps = join.status.gaps(&range);
+        if gaps.len() > GAPS_MAX && is_scanned_alike(join, &gaps[0], &range) {
+            // Each would read as much of the source as all of them together.
+            for number in join.status.overlapping(&range.lo, &range.hi) {
+                if join.fills.get(number).pins == 0 {
+                    self.discard(join, number);
+                }
+            }
+            gaps = join.status.gaps(&range);
+        }
+        for gap in gaps {
+            is_here &= match join.definition.mode {
+                Mode::Pull => self.fill_kept(join, &gap, now),
+                _ => self.fill(join, &gap, now),
+            };
+        }
+        is_here
+    }
+
+    fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
+        join.targets[number as usize].visit();
+        let fill = join.fills.get_mut(number);
+        count_read(&mut fill.reads, &mut fill.opened, self.ticks);
+        if fill.unsettled.is_none() && join.busy.is_empty() {
+            // The first row of its group may have come.
+            if join.targets[number as usize].group.is_none() {
+                join.aim(number);
+            }
+            return true;
+        }
+        self.settle(join, number, now)
+    }
+
+    /// Has the rows of a pulled join be read.
+    fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
+        if join.hears && is_under_way(join, range) {
+            self.keep_passing(join, range);
+            view.passing.push(join.id);
+            return self.ensure(join, range, now);
+        }
+        let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
+        if matches!(computed, Computed::TooMuch) && self.read_rows.is_some() && !self.is_at_once {
+            if self.keep_fresh(join) {
+                self.keep_passing(join, range);
+                view.passing.push(join.id);
+                return self.ensure(join, range, now);
+            }
+            computed = self.in_one_go_whole(|engine| engine.compute(join, range, now));
+        }
+        match computed {
+            Computed::All(rows) if rows.is_empty() => {}
+            Computed::All(rows) => view.computed.push((join.id, rows)),
+            Computed::Lacking => return false,
+            Computed::TooMuch => {
+                // So it is too much for what reads it.
+                self.budget = 0;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Computes a range without keeping it; in key order.
+    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Computed<Gathered> {
+        let mut binding = Binding::default();
+        let widened = widened_to_groups(join, range);
+        let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
+            return Computed::All(Gathered::default());
+        };
+        self.evaluate(join, &mut run, 0, &mut binding);
+        if run.is_too_much {
+            return Computed::TooMuch;
+        }
+        if run.missing {
+            return Computed::Lacking;
+        }
+        let mut rows = match run.taken {
+            Taken::Copies(mut rows) => {
+                rows.sort();
+                rows
+            }
+            Taken::Output(mut output) => {
+                for (_, group) in std::mem::take(&mut run.effects.touched) {
+                    output.show(&join.definition, &group, &mut run.effects);
+                }
+                all_rows(&output.rows, range)
+            }
+        };
+        if widened != *range {
+            rows.retain(|key| range.contains(key));
+        }
+        Computed::All(rows)
+    }
+
+    /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
+    pub(crate) fn scan(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) {
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() {
+            let _ = match (&state.guests, self.shard) {
+                (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
+                _ => state.rows.scan(&range.lo, &range.hi, false, each),
+            };
+            return;
+        }
+        if let Some(join) = self.only_maker(table, view)
+            && !is_spelled_out(&join.definition)
+        {
+            let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
+            return;
+        }
+        let mut streams = self.streams(table, range, view, false);
+        let _ = merge(&mut streams, false, &mut |key, value, stream| {
+            let definition = &self.maker(stream.maker).definition;
+            let value = match is_spelled_out(definition) {
+                false => Some(stream.value()),
+                true => printed(definition.operator, &Totals::decode(value)),
+            };
+            value.map_or(Flow::Continue(()), |value| each(key, &value))
+        });
+    }
+
+    /// Answers a client's read. Rows that do not add up are left out; tells of the first.
+    pub(crate) fn hand_out(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        limits: Limits,
+        each: &mut EachRow<'_>,
+    ) -> Option<Error> {
+        let (lo, hi, reverse) = (&range.lo, &range.hi, limits.reverse);
+        let mut left = limits.limit.unwrap_or(u64::MAX);
+        let mut give = |key: &[u8], value: &[u8]| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            each(key, if limits.keys_only { &[] } else { value })
+        };
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() {
+            let _ = state.rows.read(lo, hi, reverse, &mut give);
+            return None;
+        }
+        let mut left_out = None;
+        if let Some(join) = self.only_maker(table, view) {
+            let rows = &join.output.rows;
+            let _ = match is_spelled_out(&join.definition) {
+                false => rows.read(lo, hi, reverse, &mut give),
+                true => rows.read(lo, hi, reverse, &mut |key, value| {
+                    let spelled = join.spell_out(key, value, &mut give);
+                    spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                }),
+            };
+        } else {
+            let mut streams = self.streams(table, range, view, reverse);
+            let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
+                let join = self.maker(stream.maker);
+                match is_spelled_out(&join.definition) {
+                    true => {
+                        let spelled = join.spell_out(key, value, &mut give);
+                        spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                    }
+                    false => give(key, value),
+                }
+            });
+        }
+        left_out
+    }
+
+    /// The table's join, if it has one alone and nothing was computed.
+    fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
+        match (
+            &*self.tables[table as usize].makers,
+            view.computed.is_empty(),
+        ) {
+            (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
+            _ => None,
+        }
+    }
+
+    fn maker(&self, maker: JoinId) -> &Join {
+        self.joins[maker as usize]
+            .as_ref()
+            .expect("invariant: joins form no cycle")
+    }
+
+    /// The rows of all joins of a table as they are stored, the oldest join's first.
+    fn streams<'v>(
+        &'v self,
+        table: TableId,
+        range: &'v KeyRange,
+        view: &'v View,
+        reverse: bool,
+    ) -> Vec<Stream<'v>> {
+        let mut streams = Vec::new();
+        for &maker in &self.tables[table as usize].makers {
+            let join = self.maker(maker);
+            if view.shows_stored(join) {
+                let rows = &join.output.rows;
+                let cursor = rows.cursor_near(&range.lo, &range.hi, reverse);
+                streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
+            }
+            let computed = view.computed.iter().filter(|(m, _)| *m == maker);
+            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, 0, reverse)));
+        }
+        streams
+    }
+
+    /// A stored row of one join, spelled out.
+    pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
+        let join = self.joins[maker as usize].as_ref()?;
+        let value = join.output.rows.value(key)?;
+        if is_spelled_out(&join.definition) {
+            return printed(join.definition.operator, &Totals::decode(value.as_bytes()));
+        }
+        Some(value)
+    }
+}
+
+impl Join {
+    /// Hands out a row that holds totals as people read them.
+    fn spell_out(&self, key: &[u8], value: &[u8], give: &mut EachRow<'_>) -> Result<Flow, Error> {
+        let spelled = spell_out(self.definition.operator, key, value, give);
+        spelled.map_err(|values| Error::NotANumber {
+            key: key.to_vec(),
+            join: self.name.clone(),
+            values,
+        })
+    }
+
+    fn leave_out(&self, error: Error, first: &mut Option<Error>) -> Flow {
+        self.left_out.set(self.left_out.get() + 1);
+        first.get_or_insert(error);
+        Flow::Continue(())
+    }
+}
+
+/// Hands out a row that holds totals as people read them.
+///
+/// # Errors
+/// It does not add up: so many of its values are no numbers.
+pub(crate) fn spell_out(
+    operator: Operator,
+    key: &[u8],
+    value: &[u8],
+    give: &mut EachRow<'_>,
+) -> Result<Flow, u64> {
+    let mut text = Vec::with_capacity(24);
+    Totals::decode(value).print(operator, &mut text)?;
+    Ok(give(key, &text))
+}
+
+/// Whether a range of a pulled join is filled, or is being filled: then nothing of it is computed once more.
+fn is_under_way(join: &Join, range: &KeyRange) -> bool {
+    let is_begun = |number: &u32| join.fills.get(*number).unsettled.is_some();
+    join.covering(range).is_some()
+        || join
+            .status
+            .overlapping(&range.lo, &range.hi)
+            .iter()
+            .any(is_begun)
+        || join.status.gaps(range).is_empty()
+}
+
+fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
+    match join.definition.mode {
+        Mode::Snapshot { millis } => {
+            let fill = join.fills.get(fill);
+            !fill.is_kept && now.saturating_sub(fill.filled_at) > millis
+        }
+        _ => false,
+    }
+}
+
+/// What to fill for a read of `range`. `None` if the join has no rows there.
+///
+/// A group is the output keys with the slots that the range fixes. Its tail is filled to the end, since the next read
+/// most likely asks for what came since (and so is a table's, where that scans no more than the range alone); and it is filled whole if its next slot has no width, which bounds cannot be
+/// carried over to sources, or if it has come apart into many ranges.
+pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+    let definition = &join.definition;
+    let mut binding = Binding::default();
+    let constraint = definition
+        .output
+        .constrain(range, &definition.slots, &mut binding)?;
+    if definition.rank.is_some() {
+        return Some(widened_to_groups(join, range));
+    }
+    let is_many = |whole: &KeyRange| {
+        let ranges = join.status.overlapping(&whole.lo, &whole.hi);
+        ranges.len() >= RANGES_MAX
+    };
+    if constraint.point {
+        // One after the other, its group is asked for: the last time for the whole of it.
+        let whole = join.output.rows.head(&range.lo).map(KeyRange::prefix);
+        return Some(whole.filter(is_many).unwrap_or_else(|| range.clone()));
+    }
+    let mut prefix = Vec::new();
+    definition.output.write_prefix(&binding, &mut prefix);
+    let whole = KeyRange {
+        lo: prefix.clone().into(),
+        hi: successor(&prefix).into(),
+    };
+    if binding.bound == 0 && !is_scanned_whole(join, range, &whole) {
+        return Some(range.clone());
+    }
+    if range.hi <= whole.lo || whole.hi <= range.lo {
+        return None;
+    }
+    if range.lo < whole.lo || range.hi > whole.hi {
+        // Part of a page that several joins make. If this join's part is as good as its group, the next read, of more of the
+        // page or of less, finds it by the group.
+        let has_all = range.lo <= whole.lo && whole.hi <= range.hi;
+        // Before a page is known to be one, or where its groups are parts of it, it is what all its keys begin with.
+        let head = join.output.rows.head(&range.lo).unwrap_or(&range.lo);
+        let group = Some(KeyRange::prefix(head)).filter(|group| {
+            let mut wider = Binding::default();
+            let output = &definition.output;
+            let found = output.constrain(group, &definition.slots, &mut wider);
+            has_all && range.hi <= group.hi && found.is_some() && wider.bound == binding.bound
+        });
+        return Some(group.unwrap_or_else(|| range.clone()));
+    }
+    if binding.bound > 0 && (constraint.unsized_next || is_many(&whole)) {
+        return Some(whole);
+    }
+    Some(KeyRange {
+        lo: range.lo.clone(),
+        hi: whole.hi,
+    })
+}
+
+/// Whether a join of one source would scan no less of it for this range than for the range to the table's end: as where
+/// the output begins with the time and the source with the author.
+fn is_scanned_whole(join: &Join, range: &KeyRange, whole: &KeyRange) -> bool {
+    if range.hi > whole.hi {
+        return false;
+    }
+    is_scanned_alike(join, range, &KeyRange::new(&range.lo, &whole.hi))
+}
+
+/// Whether a join reads the same of its source to fill either range.
+fn is_scanned_alike(join: &Join, one: &KeyRange, other: &KeyRange) -> bool {
+    let scanned = scanned(join, one).map(|range| Some(range) == scanned(join, other));
+    scanned.unwrap_or(false)
+}
+
+/// What of its source a join reads to fill a range; `None` if it has several, or no rows there.
+fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
+    if join.last_level() > 0 {
+        return None;
+    }
+    let (definition, mut binding) = (&join.definition, Binding::default());
+    let output = &definition.output;
+    let found = output.constrain(range, &definition.slots, &mut binding)?;
+    let source = &join.source(0).pattern;
+    Some(source.range(&binding, found.bounds.as_ref()))
+}
+
+/// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.
+fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
+    let definition = &join.definition;
+    let Some(rank) = definition.rank else {
+        return range.clone();
+    };
+    let group_len = |key: &[u8]| {
+        definition
+            .output
+            .prefix_len(key, rank.element, &definition.slots)
+    };
+    let lo = match group_len(&range.lo) {
+        Some(len) => Box::from(&range.lo[..len]),
+        None => range.lo.clone(),
+    };
+    let hi = match group_len(&range.hi) {
+        Some(len) if len < range.hi.len() => successor(&range.hi[..len]).into(),
+        _ => range.hi.clone(),
+    };
+    KeyRange { lo, hi }
+}
+
+fn all_rows(rows: &Rows, range: &KeyRange) -> Gathered {
+    let mut all = Gathered::default();
+    let _ = rows.read(&range.lo, &range.hi, false, &mut |key, value| {
+        all.push(key, value);
+        Flow::Continue(())
+    });
+    all
+}

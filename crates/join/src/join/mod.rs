@@ -1,0 +1,447 @@
+//! One join: its definition, the rows it has made, and what keeps them fresh.
+//!
+//! `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a write must know of a fill, and `run`
+//! what one evaluation carries along.
+
+pub(crate) mod node;
+pub(crate) mod run;
+pub(crate) mod target;
+pub(crate) mod updater;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::hash::ByteMap;
+use crate::base::key_range::{KeyRange, is_successor};
+use crate::base::rows::{GroupId, Rows, prefetch, split_of};
+use crate::base::slab::{Slab, Vacant};
+use crate::base::status::Status;
+use crate::evaluate::pages::Page;
+use crate::join::node::{Context, Inner, Leaf};
+use crate::join::target::Target;
+use crate::join::updater::{Entry, Updaters};
+use crate::language::definition::{Definition, Source};
+use crate::language::pattern::SlotBounds;
+use crate::operators::output::Output;
+
+pub type JoinId = u32;
+pub type TableId = u32;
+
+pub struct Join {
+    pub id: JoinId,
+    pub name: String,
+    pub definition: Definition,
+    /// The plan: which source is read at which level.
+    pub order: Vec<usize>,
+    /// The table of each level's source.
+    pub tables: Vec<TableId>,
+    pub table: TableId,
+    /// All joins that this one reads from, directly or through others, each after those that it reads from.
+    pub upstream: Vec<JoinId>,
+    pub output: Output,
+    /// What a page of the output's table is to this join, if it is read in pages.
+    pub page: Option<Page>,
+    pub status: Status,
+    /// Fills of all keys that begin with some bytes, by these: most reads are of one of these as a whole, or lie in a tail.
+    pub wholes: ByteMap<u32>,
+    /// Other fills that reach to the end of a group of the output's table, by what the group's keys begin with.
+    pub tails: ByteMap<u32>,
+    pub fills: Slab<Fill>,
+    /// By fill.
+    pub targets: Vec<Target>,
+    /// By number of a group of the output's table: the fill that is its rest from some key on, when last looked.
+    pub fill_of_group: Vec<u32>,
+    pub inner: Slab<Inner>,
+    pub leaves: Slab<Leaf>,
+    pub contexts: Slab<Context>,
+    /// By level.
+    pub updaters: Vec<Updaters>,
+    /// Lists with changes that not all entries have seen.
+    pub busy: Vec<(u8, u32)>,
+    /// Fills that others were computed from, with pending entries or drained groups.
+    pub unsettled: BTreeSet<u32>,
+    /// What fills and inner nodes hold beside their records.
+    pub held_bytes: usize,
+    /// Counters for whoever operates it.
+    pub filled: u64,
+    pub evicted: u64,
+    pub converted: u64,
+    /// Rows that ranges left out, since they do not add up.
+    pub left_out: Cell<u64>,
+    /// The tables that it reads tell it of changes.
+    pub hears: bool,
+}
+
+/// A filled range of the output.
+#[derive(Debug)]
+pub struct Fill {
+    pub range: KeyRange,
+    /// What all output keys of the range begin with, in whole elements of the pattern.
+    pub prefix: Box<[u8]>,
+    pub elements: u8,
+    /// The range is that prefix.
+    pub is_prefix: bool,
+    /// The slots that the range fixes, and their values.
+    pub fixed: u32,
+    pub packed: Box<[u8]>,
+    /// Bounds on the first slot that is not fixed.
+    pub bounds: Option<SlotBounds>,
+    /// The node of the first level.
+    pub root: u32,
+    pub unsettled: Option<Box<Unsettled>>,
+    /// How many nodes of other joins were computed from rows of this range: it stays while there are any.
+    pub pins: u32,
+    /// Tells this fill from others that had its number.
+    pub serial: u32,
+    pub filled_at: u64,
+    /// How often it was read, since the tick `opened`.
+    pub reads: u64,
+    pub opened: u64,
+    /// Leaves that are copied at reads only (see `auto`).
+    pub pulled: Vec<u32>,
+    /// Changes of its sources are heard, whatever the join's mode (see `transient_fill`).
+    pub is_kept: bool,
+}
+
+/// What a fill must catch up with before it is read.
+#[derive(Debug, Default)]
+pub struct Unsettled {
+    /// Rows of checked sources that came (`true`) or went, by node and the slots that they bind. A row that came and
+    /// went again is not here.
+    pub pending: BTreeMap<(u32, Box<[u8]>), bool>,
+    /// Nodes whose source range has been read only below a key, by level and number, with that key (see `unread`).
+    pub unread: BTreeMap<(u8, u32), Box<[u8]>>,
+    /// Groups to be read again, once all else is done.
+    pub drained: BTreeSet<Box<[u8]>>,
+}
+
+impl Unsettled {
+    pub fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.unread.is_empty() && self.drained.is_empty()
+    }
+}
+
+impl Vacant for Fill {
+    fn vacant() -> Self {
+        Fill {
+            range: KeyRange::new(&[], &[]),
+            prefix: Box::default(),
+            elements: 0,
+            is_prefix: false,
+            fixed: 0,
+            packed: Box::default(),
+            bounds: None,
+            root: NO_NODE,
+            unsettled: None,
+            pins: 0,
+            serial: 0,
+            filled_at: 0,
+            reads: 0,
+            opened: 0,
+            pulled: Vec::new(),
+            is_kept: false,
+        }
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.range.hi.is_empty()
+    }
+}
+
+/// Snapshots have no nodes.
+pub const NO_NODE: u32 = u32::MAX >> 1;
+
+impl Fill {
+    pub fn contains(&self, key: &[u8]) -> bool {
+        if self.is_prefix {
+            key.starts_with(&self.prefix)
+        } else {
+            self.range.contains(key)
+        }
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        self.prefix.len() + self.packed.len()
+    }
+}
+
+impl Join {
+    pub fn new(
+        id: JoinId,
+        name: &str,
+        definition: Definition,
+        order: Vec<usize>,
+        table: TableId,
+        tables: Vec<TableId>,
+    ) -> Self {
+        let hears = definition.is_maintained();
+        let updaters = order.iter().map(|_| Updaters::default()).collect();
+        let rows = Rows::new(split_of(&definition.output, &definition.slots));
+        Join {
+            id,
+            name: name.to_string(),
+            definition,
+            order,
+            tables,
+            table,
+            upstream: Vec::new(),
+            output: Output {
+                rows,
+                ..Output::default()
+            },
+            page: None,
+            status: Status::default(),
+            wholes: ByteMap::default(),
+            tails: ByteMap::default(),
+            fills: Slab::default(),
+            targets: Vec::new(),
+            fill_of_group: Vec::new(),
+            inner: Slab::default(),
+            leaves: Slab::default(),
+            contexts: Slab::default(),
+            updaters,
+            busy: Vec::new(),
+            unsettled: BTreeSet::new(),
+            held_bytes: 0,
+            filled: 0,
+            evicted: 0,
+            converted: 0,
+            left_out: Cell::default(),
+            hears,
+        }
+    }
+
+    pub fn source(&self, level: usize) -> &Source {
+        &self.definition.sources[self.order[level]]
+    }
+
+    pub fn last_level(&self) -> usize {
+        self.order.len() - 1
+    }
+
+    /// Adds an updater; says which list it is in.
+    pub fn add_updater(
+        &mut self,
+        level: usize,
+        prefix: &[u8],
+        elements: usize,
+        entry: Entry,
+        now: u64,
+    ) -> u32 {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level].add(prefix, elements, entry, now, |entry, position| {
+            place(leaves, inner, is_last, entry, position);
+        })
+    }
+
+    pub fn remove_updater(&mut self, level: usize, list: u32, position: u32) {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level].remove(list, position, |entry, position| {
+            place(leaves, inner, is_last, entry, position);
+        });
+    }
+
+    /// Lets an entry see one more waiting change of its list; says where it is then.
+    pub fn pass(&mut self, level: usize, list: u32, at: usize, waiting: usize) -> usize {
+        let is_last = level == self.last_level();
+        let (leaves, inner) = (&mut self.leaves, &mut self.inner);
+        self.updaters[level]
+            .lists
+            .get_mut(list)
+            .pass(at, waiting, &mut |entry, position| {
+                place(leaves, inner, is_last, entry, position);
+            })
+    }
+
+    /// What a fill has yet to catch up with, to be added to.
+    pub fn unsettle(&mut self, fill: u32) -> &mut Unsettled {
+        if self.fills.get(fill).pins > 0 {
+            self.unsettled.insert(fill);
+        }
+        self.targets[fill as usize].unsettled = true;
+        self.fills.get_mut(fill).unsettled.get_or_insert_default()
+    }
+
+    /// Counts nodes of other joins that were computed from rows of a fill.
+    pub fn pin(&mut self, number: u32, change: i32) {
+        let fill = self.fills.get_mut(number);
+        fill.pins = fill
+            .pins
+            .checked_add_signed(change)
+            .expect("invariant: what is pinned stays");
+        if fill.pins > 0 && fill.unsettled.is_some() {
+            self.unsettled.insert(number);
+        } else if fill.pins == 0 {
+            self.unsettled.remove(&number);
+        }
+    }
+
+    /// A fill has caught up with everything.
+    pub fn settled(&mut self, fill: u32) {
+        self.fills.get_mut(fill).unsettled = None;
+        self.targets[fill as usize].unsettled = false;
+        self.unsettled.remove(&fill);
+    }
+
+    /// The fill that covers all of a range, if one does.
+    pub fn covering(&self, range: &KeyRange) -> Option<u32> {
+        if is_successor(&range.lo, &range.hi)
+            && let Some(&number) = self.wholes.get(&range.lo)
+        {
+            return Some(number);
+        }
+        if let Some(head) = self.output.rows.head(&range.lo) {
+            if (range.hi.starts_with(head) || is_successor(head, &range.hi))
+                && let Some(&number) = self.wholes.get(head)
+            {
+                return Some(number);
+            }
+            if let Some(&number) = self.tails.get(head) {
+                let filled = &self.fills.get(number).range;
+                if filled.lo <= range.lo && range.hi <= filled.hi {
+                    return Some(number);
+                }
+            }
+        }
+        self.status.covering(&range.lo, &range.hi)
+    }
+
+    /// The fill that is the rest of a group from some key on, or the whole group.
+    pub fn fill_of_head(&self, head: &[u8]) -> Option<u32> {
+        self.tails
+            .get(head)
+            .or_else(|| self.wholes.get(head))
+            .copied()
+    }
+
+    /// What a filled range is known by in `wholes` (`true`) or in `tails`.
+    fn known_by<'r>(&self, range: &'r KeyRange) -> Option<(bool, &'r [u8])> {
+        if is_successor(&range.lo, &range.hi) {
+            return Some((true, &range.lo));
+        }
+        let head = self.output.rows.head(&range.lo)?;
+        is_successor(head, &range.hi).then_some((false, head))
+    }
+
+    /// Looks for the group of a fill's prefix, for fan-out and reads.
+    pub fn aim(&mut self, number: u32) {
+        let fill = self.fills.get(number);
+        let mut target = Target::new(fill, &self.output.rows);
+        let at = number as usize;
+        if at >= self.targets.len() {
+            self.targets
+                .reserve_exact((at + 1 - self.targets.len()).max(self.targets.len() / 8 + 4));
+            self.targets.resize(at + 1, Target::default());
+        }
+        target.keep_marks(&self.targets[at]);
+        self.targets[at] = target;
+        if let Some(group) = target.group
+            && target.is_tail
+        {
+            let group = group.index();
+            if group >= self.fill_of_group.len() {
+                self.fill_of_group.reserve_exact(
+                    (group + 1 - self.fill_of_group.len()).max(self.fill_of_group.len() / 8 + 4),
+                );
+                self.fill_of_group.resize(group + 1, u32::MAX);
+            }
+            self.fill_of_group[group] = number;
+        }
+    }
+
+    /// Asks the processor for the number of the fill that a group lies in.
+    pub fn prefetch_fill(&self, group: GroupId) {
+        if let Some(fill) = self.fill_of_group.get(group.index()) {
+            prefetch(fill);
+        }
+    }
+
+    /// Asks for the target of the fill that a group lies in.
+    pub fn prefetch_target(&self, group: GroupId) {
+        let fill = self.fill_of_group.get(group.index());
+        if let Some(target) = fill.and_then(|&fill| self.targets.get(fill as usize)) {
+            prefetch(target);
+        }
+    }
+
+    /// Remembers that a range is filled.
+    pub fn cover(&mut self, number: u32) {
+        let range = &self.fills.get(number).range;
+        self.status.insert(range, number);
+        if let Some((is_whole, name)) = self.known_by(range) {
+            let (bytes, name) = (tail_bytes(name), name.into());
+            let before = match is_whole {
+                true => self.wholes.insert(name, number),
+                false => self.tails.insert(name, number),
+            };
+            if before.is_none() {
+                self.held_bytes += bytes;
+            }
+        }
+        self.held_bytes += range.lo.len() + range.hi.len();
+    }
+
+    pub fn uncover(&mut self, number: u32) {
+        let range = &self.fills.get(number).range;
+        self.status.remove(range);
+        if let Some((is_whole, name)) = self.known_by(range) {
+            let bytes = tail_bytes(name);
+            let known = match is_whole {
+                true => &mut self.wholes,
+                false => &mut self.tails,
+            };
+            if known.get(name) == Some(&number) {
+                known.remove(name);
+                self.held_bytes -= bytes;
+            }
+        }
+        self.held_bytes -= range.lo.len() + range.hi.len();
+        self.targets[number as usize] = Target::default();
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.output.memory_bytes()
+            + self.status.memory_bytes()
+            + self.fills.memory_bytes()
+            + self.targets.capacity() * size_of::<Target>()
+            + self.fill_of_group.capacity() * size_of::<u32>()
+            + self.inner.memory_bytes()
+            + self.leaves.memory_bytes()
+            + self.contexts.memory_bytes()
+            + self.held_bytes
+            + self
+                .updaters
+                .iter()
+                .map(Updaters::memory_bytes)
+                .sum::<usize>()
+    }
+}
+
+fn tail_bytes(head: &[u8]) -> usize {
+    head.len() + 32
+}
+
+/// What a pending entry takes.
+pub fn pending_bytes(packed: &[u8]) -> usize {
+    packed.len() + 72
+}
+
+/// Tells a node where its entry is.
+fn place(
+    leaves: &mut Slab<Leaf>,
+    inner: &mut Slab<Inner>,
+    is_last: bool,
+    entry: Entry,
+    position: u32,
+) {
+    // The entry that is being removed moves to the list's end first; its node is gone by then.
+    if is_last {
+        if let Some(leaf) = leaves.at_mut(entry.node()) {
+            leaf.position = position;
+        }
+    } else if let Some(inner) = inner.at_mut(entry.node()) {
+        inner.position = position;
+    }
+}

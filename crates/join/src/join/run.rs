@@ -1,0 +1,134 @@
+//! Run: what one evaluation of a join over a range of its output carries along, and where its rows go.
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::KeyRange;
+use crate::base::rows::{Rows, Value};
+use crate::join::Join;
+use crate::language::pattern::{Binding, SlotBounds};
+use crate::operators::output::{Effects, Output};
+
+/// One evaluation of a join over a range of its output.
+pub struct Run {
+    pub range: KeyRange,
+    pub bounds: Option<SlotBounds>,
+    /// Elements of the output that the range fixes.
+    pub elements: usize,
+    /// All rows that the fixed slots allow are in the range.
+    pub is_prefix: bool,
+    /// The fill that keeps the rows; without, they go to `taken`.
+    pub fill: Option<u32>,
+    pub leaves_nodes: bool,
+    pub taken: Taken,
+    pub effects: Effects,
+    pub now: u64,
+    /// A source range could not be read.
+    pub missing: bool,
+    /// There was too much for what nothing keeps fresh.
+    pub is_too_much: bool,
+    /// The value's row, where its source is not the last.
+    pub value: Option<(Box<[u8]>, Value)>,
+    pub key: Vec<u8>,
+}
+
+/// Where rows go that are not kept.
+pub enum Taken {
+    /// Copies, one to one.
+    Copies(Gathered),
+    Output(Output),
+}
+
+impl Taken {
+    pub fn new(join: &Join) -> Self {
+        if join.definition.copies_rows() {
+            Taken::Copies(Gathered::default())
+        } else {
+            Taken::Output(Output {
+                rows: Rows::default(),
+                ..Output::default()
+            })
+        }
+    }
+}
+
+impl Run {
+    pub fn of_fill(join: &Join, fill: u32, wanted: bool, now: u64) -> Self {
+        let from = join.fills.get(fill);
+        Run {
+            range: from.range.clone(),
+            bounds: from.bounds.clone(),
+            elements: usize::from(from.elements),
+            is_prefix: from.is_prefix,
+            fill: Some(fill),
+            leaves_nodes: from.is_kept,
+            taken: Taken::Copies(Gathered::default()),
+            effects: Effects {
+                wanted,
+                ..Effects::default()
+            },
+            now,
+            missing: false,
+            is_too_much: false,
+            value: None,
+            key: Vec::new(),
+        }
+    }
+
+    /// Computes without keeping. `None` if the join has no rows in the range. Binds what the range fixes.
+    pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
+        let definition = &join.definition;
+        let constraint = definition
+            .output
+            .constrain(range, &definition.slots, binding)?;
+        forget_rank(join, binding);
+        let mut prefix = Vec::new();
+        let elements = definition.output.write_prefix(binding, &mut prefix);
+        Some(Run {
+            is_prefix: *range == KeyRange::prefix(&prefix),
+            range: range.clone(),
+            bounds: constraint.bounds,
+            elements,
+            fill: None,
+            leaves_nodes: false,
+            taken: Taken::new(join),
+            effects: Effects::default(),
+            now,
+            missing: false,
+            is_too_much: false,
+            value: None,
+            key: Vec::new(),
+        })
+    }
+
+    /// Writes the output key of a combination; of `top`, the group's. `false` if it is not in the range.
+    pub fn write_key(&mut self, join: &Join, binding: &Binding) -> bool {
+        let definition = &join.definition;
+        self.key.clear();
+        match definition.rank {
+            None => definition.output.write(binding, &mut self.key),
+            Some(_) => {
+                definition.output.write_prefix(binding, &mut self.key);
+            }
+        }
+        if self.is_prefix {
+            self.key.starts_with(&self.range.lo)
+        } else {
+            self.range.contains(&self.key)
+        }
+    }
+
+    /// One combination of a one-to-one copy is complete.
+    pub fn take_copy(&mut self, join: &Join, binding: &Binding, value: &[u8]) {
+        if self.write_key(join, binding)
+            && let Taken::Copies(rows) = &mut self.taken
+        {
+            rows.push(&self.key, value);
+        }
+    }
+}
+
+/// A rank is counted, never read from a source.
+pub(crate) fn forget_rank(join: &Join, binding: &mut Binding) {
+    if let Some(rank) = join.definition.rank {
+        binding.bound &= !(1 << rank.slot);
+    }
+}

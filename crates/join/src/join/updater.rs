@@ -1,0 +1,367 @@
+//! Updaters: who must hear of a change to a source range.
+//!
+//! A filled range of output leaves an updater on each source range it was computed from. A source range is a prefix of
+//! the source's keys, so the updaters of one source lie in lists by prefix: a change finds its lists by hashing as many
+//! prefixes of the key as there are lengths in use, most often one. A list is one block of memory: fan-out walks it.
+//!
+//! 1. An entry knows its place in no other way than through its node, which holds list and position; whoever moves an
+//!    entry tells its node. So removal takes constant time.
+//! 2. A change that is too large to apply at once waits in the list's queue, oldest first. The entries before `done` of
+//!    a waiting change have seen it, the others have not. `done` never rises along the queue.
+//! 3. A list without entries does not exist.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use crate::base::hash::ByteMap;
+use crate::base::rows::Value;
+use crate::base::slab::{Slab, Vacant};
+use crate::language::pattern::{Pattern, Slot};
+
+/// What entries of a list must see.
+#[derive(Debug)]
+pub enum Event {
+    Row(Change),
+    /// From now on the range is copied at reads only, or at writes again (see `auto`).
+    Convert {
+        pulled: bool,
+    },
+}
+
+/// A change of one row.
+#[derive(Debug)]
+pub struct Change {
+    pub key: Box<[u8]>,
+    pub old: Option<Value>,
+    pub new: Option<Value>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    pub fill: u32,
+    /// The node's number, with [`PLAIN`].
+    node: u32,
+}
+
+/// The output key is the fill's prefix and a suffix that is the same for all plain entries of the list.
+const PLAIN: u32 = 1 << 31;
+
+impl Entry {
+    pub fn new(fill: u32, node: u32, plain: bool) -> Self {
+        Self {
+            fill,
+            node: if plain { node | PLAIN } else { node },
+        }
+    }
+
+    pub fn node(self) -> u32 {
+        self.node & !PLAIN
+    }
+
+    pub fn is_plain(self) -> bool {
+        self.node & PLAIN != 0
+    }
+}
+
+#[derive(Debug)]
+pub struct Waiting {
+    pub event: Rc<Event>,
+    /// Which of all waiting changes this is.
+    pub sequence: u64,
+    done: usize,
+}
+
+#[derive(Debug, Default)]
+pub struct List {
+    pub entries: Vec<Entry>,
+    pub queue: VecDeque<Waiting>,
+    pub prefix: Box<[u8]>,
+    pub elements: usize,
+    /// Only copied at reads (see `auto`). Where a conversion waits, this holds for entries that have not seen it.
+    pub pulled: bool,
+    /// How often the range was written, and from when on that is counted.
+    pub writes: u32,
+    pub since: u64,
+}
+
+impl Vacant for List {
+    fn vacant() -> Self {
+        Self::default()
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+/// All updaters on one source of a join.
+#[derive(Debug, Default)]
+pub struct Updaters {
+    lengths: Vec<Length>,
+    pub lists: Slab<List>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Length {
+    elements: usize,
+    lists: ByteMap<u32>,
+}
+
+/// What a list costs beside its entries.
+const LIST_BYTES: usize = 24;
+
+impl Updaters {
+    /// Adds an entry to the list of a prefix that has `elements` elements of the source's pattern.
+    pub fn add(
+        &mut self,
+        prefix: &[u8],
+        elements: usize,
+        entry: Entry,
+        now: u64,
+        moved: impl FnMut(Entry, u32),
+    ) -> u32 {
+        let length = match self.lengths.iter_mut().position(|l| l.elements == elements) {
+            Some(at) => &mut self.lengths[at],
+            None => {
+                self.lengths.push(Length {
+                    elements,
+                    lists: ByteMap::default(),
+                });
+                self.lengths.last_mut().expect("just added")
+            }
+        };
+        let number = match length.lists.get(prefix) {
+            Some(&number) => number,
+            None => {
+                let list = List {
+                    prefix: prefix.into(),
+                    elements,
+                    since: now,
+                    ..List::default()
+                };
+                self.bytes += prefix.len() * 2 + LIST_BYTES;
+                let number = self.lists.insert(list);
+                length.lists.insert(prefix.into(), number);
+                number
+            }
+        };
+        let list = self.lists.get_mut(number);
+        let before = list.entries.capacity();
+        list.push(entry, moved);
+        self.bytes += (list.entries.capacity() - before) * size_of::<Entry>();
+        number
+    }
+
+    pub fn remove(&mut self, number: u32, position: u32, moved: impl FnMut(Entry, u32)) {
+        let list = self.lists.get_mut(number);
+        let before = list.entries.capacity();
+        list.remove(position as usize, moved);
+        self.bytes -= (before - list.entries.capacity()) * size_of::<Entry>();
+        if list.entries.is_empty() && list.queue.is_empty() {
+            self.forget(number);
+        }
+    }
+
+    /// Removes a list that has no entries left.
+    pub fn forget(&mut self, number: u32) {
+        let list = self.lists.remove(number);
+        self.bytes -=
+            list.prefix.len() * 2 + LIST_BYTES + list.entries.capacity() * size_of::<Entry>();
+        let at = self
+            .lengths
+            .iter()
+            .position(|l| l.elements == list.elements)
+            .expect("invariant: the list has a length");
+        self.lengths[at].lists.remove(&list.prefix);
+        if self.lengths[at].lists.is_empty() {
+            self.lengths.swap_remove(at);
+        }
+    }
+
+    /// The lists that hear of a change to `key`.
+    pub fn heard_by(
+        &self,
+        key: &[u8],
+        pattern: &Pattern,
+        slots: &[Slot],
+        mut found: impl FnMut(u32),
+    ) {
+        for length in &self.lengths {
+            if let Some(len) = pattern.prefix_len(key, length.elements, slots)
+                && let Some(&list) = length.lists.get(&key[..len])
+            {
+                found(list);
+            }
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        let tables: usize = self
+            .lengths
+            .iter()
+            .map(|l| l.lists.capacity() * (size_of::<(Box<[u8]>, u32)>() + 1))
+            .sum();
+        self.bytes + self.lists.memory_bytes() + tables
+    }
+}
+
+impl List {
+    /// Adds an entry that has seen all waiting changes: it was computed from rows that have them.
+    fn push(&mut self, entry: Entry, mut moved: impl FnMut(Entry, u32)) {
+        if self.entries.len() == self.entries.capacity() {
+            self.entries.reserve_exact(self.entries.len() / 8 + 1);
+        }
+        self.entries.push(entry);
+        let mut at = self.entries.len() - 1;
+        moved(entry, at as u32);
+        for waiting in 0..self.queue.len() {
+            at = self.pass(at, waiting, &mut moved);
+        }
+    }
+
+    fn remove(&mut self, position: usize, mut moved: impl FnMut(Entry, u32)) {
+        let mut at = position;
+        for waiting in (0..self.queue.len()).rev() {
+            if at < self.queue[waiting].done {
+                self.queue[waiting].done -= 1;
+                let last = self.queue[waiting].done;
+                self.swap(at, last, &mut moved);
+                at = last;
+            }
+        }
+        let last = self.entries.len() - 1;
+        self.swap(at, last, &mut moved);
+        self.entries.pop();
+        if self.entries.len() * 2 < self.entries.capacity() {
+            self.entries
+                .shrink_to(self.entries.len() + self.entries.len() / 8);
+        }
+    }
+
+    /// Puts the entry at `at` among those that have seen waiting change number `waiting`; says where it is then.
+    pub fn pass(&mut self, at: usize, waiting: usize, moved: &mut impl FnMut(Entry, u32)) -> usize {
+        let done = self.queue[waiting].done;
+        debug_assert!(at >= done, "invariant 2");
+        self.swap(at, done, moved);
+        self.queue[waiting].done += 1;
+        done
+    }
+
+    fn swap(&mut self, a: usize, b: usize, moved: &mut impl FnMut(Entry, u32)) {
+        if a != b {
+            self.entries.swap(a, b);
+            moved(self.entries[a], a as u32);
+            moved(self.entries[b], b as u32);
+        }
+    }
+
+    pub fn enqueue(&mut self, event: Rc<Event>, sequence: u64) {
+        self.queue.push_back(Waiting {
+            event,
+            sequence,
+            done: 0,
+        });
+    }
+
+    /// The next entries, at most `budget`, that have not seen the oldest waiting change; they are taken as having seen it.
+    pub fn advance(&mut self, budget: usize) -> Option<(Rc<Event>, std::ops::Range<usize>)> {
+        let waiting = self.queue.front_mut()?;
+        let start = waiting.done;
+        let end = self.entries.len().min(start.saturating_add(budget));
+        waiting.done = end;
+        Some((waiting.event.clone(), start..end))
+    }
+
+    /// Ends the oldest waiting change if all have seen it.
+    pub fn retire(&mut self) -> Option<u64> {
+        let done = self.queue.front()?.done == self.entries.len();
+        if !done {
+            return None;
+        }
+        let waiting = self.queue.pop_front()?;
+        if let Event::Convert { pulled } = *waiting.event {
+            self.pulled = pulled;
+        }
+        Some(waiting.sequence)
+    }
+
+    /// Whether an entry that has seen the first `seen` waiting changes is copied at reads only.
+    pub fn is_pulled(&self, seen: usize) -> bool {
+        let converted = |waiting: &Waiting| match *waiting.event {
+            Event::Convert { pulled } => Some(pulled),
+            Event::Row(_) => None,
+        };
+        let last = self.queue.iter().take(seen).rev().find_map(converted);
+        last.unwrap_or(self.pulled)
+    }
+
+    /// Which waiting changes the entry at `at` has not seen, oldest first.
+    pub fn unseen(&self, at: usize) -> usize {
+        self.queue
+            .iter()
+            .position(|w| at >= w.done)
+            .unwrap_or(self.queue.len())
+    }
+
+    /// The first entry that has not seen all waiting changes.
+    pub fn behind(&self) -> usize {
+        self.queue.back().map_or(self.entries.len(), |w| w.done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_keep_what_they_have_seen_through_insertions_and_removals() {
+        let mut list = List::default();
+        let mut seen: Vec<(u32, usize)> = Vec::new();
+        let change = Rc::new(Event::Convert { pulled: true });
+        let mut state = 7_u32;
+        let mut random = |n: usize| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as usize % n
+        };
+        let mut next = 0;
+        let mut events = 0;
+        for _ in 0..2_000 {
+            match random(5) {
+                0 | 1 => {
+                    list.push(Entry::new(next, 0, false), |_, _| {});
+                    seen.push((next, events));
+                    next += 1;
+                }
+                2 if !list.entries.is_empty() => {
+                    let at = random(list.entries.len());
+                    let fill = list.entries[at].fill;
+                    list.remove(at, |_, _| {});
+                    seen.retain(|(f, _)| *f != fill);
+                }
+                3 if list.queue.len() < 4 => {
+                    list.enqueue(change.clone(), 0);
+                    events += 1;
+                }
+                _ => {
+                    if let Some((_, range)) = list.advance(random(3)) {
+                        for entry in &list.entries[range] {
+                            seen.iter_mut().find(|(f, _)| *f == entry.fill).unwrap().1 += 1;
+                        }
+                        while list.retire().is_some() {}
+                    }
+                }
+            }
+            for (at, entry) in list.entries.iter().enumerate() {
+                let has = seen.iter().find(|(f, _)| *f == entry.fill).unwrap().1;
+                let waiting = list.queue.len();
+                assert_eq!(
+                    has,
+                    events - waiting + list.unseen(at),
+                    "entry {} at {at}",
+                    entry.fill
+                );
+            }
+        }
+    }
+}

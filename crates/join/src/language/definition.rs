@@ -1,0 +1,501 @@
+//! A definition that has been checked by itself; `catalog` checks it against the other joins and the tables.
+
+use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+
+use crate::base::hash::Folded;
+use crate::base::number;
+use crate::error::DefinitionError;
+use crate::language::grammar::{self, Condition, Mode, Operator, Part, PatternText, Syntax, Test};
+use crate::language::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
+
+type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
+
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// As it was written.
+    pub text: String,
+    pub output: Pattern,
+    pub mode: Mode,
+    pub slots: Vec<Slot>,
+    /// In the order of the text.
+    pub sources: Vec<Source>,
+    /// The source that says what the value is.
+    pub value: usize,
+    pub operator: Operator,
+    /// Each output row comes from one combination of source rows: the output names every slot.
+    pub one_to_one: bool,
+    /// Of `top`: where the output counts its rows.
+    pub rank: Option<Rank>,
+    pub output_column: usize,
+    /// What a row that does not exist reads as.
+    pub otherwise: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub operator: Operator,
+    pub pattern: Pattern,
+    /// All must hold for a row to count.
+    pub conditions: Vec<Bound>,
+    pub column: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Rank {
+    pub slot: SlotId,
+    pub width: usize,
+    /// How many elements of the output come before it: they are the group.
+    pub element: usize,
+}
+
+/// A condition, ready to be tested.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    pub slot: Option<SlotId>,
+    test: Test,
+    literal: Vec<u8>,
+    number: Option<number::Billionths>,
+}
+
+impl Bound {
+    /// Whether a value of the slot, or of the row, is inside. An empty one, which is none, never is.
+    pub fn holds(&self, value: &[u8]) -> bool {
+        if value.is_empty() {
+            return false;
+        }
+        match self.number {
+            Some(bound) => number::parse(value).is_some_and(|v| self.test.holds(v.cmp(&bound))),
+            None => self.test.holds(value.cmp(&self.literal)),
+        }
+    }
+}
+
+impl Source {
+    /// Whether a row with this value is inside the bounds on values.
+    pub fn admits(&self, value: &[u8]) -> bool {
+        self.conditions
+            .iter()
+            .all(|c| c.slot.is_some() || c.holds(value))
+    }
+
+    pub fn bounds_values(&self) -> bool {
+        self.conditions.iter().any(|c| c.slot.is_none())
+    }
+}
+
+impl Definition {
+    /// Parses and checks a definition.
+    ///
+    /// # Errors
+    /// The first column at which it means nothing, and why.
+    pub fn parse(text: &str) -> Result<Self, DefinitionError> {
+        let syntax = grammar::parse(text)?;
+        let (slots, names) = slots(&syntax)?;
+        let output = pattern(&syntax.output, &names, &slots)?;
+        let mut sources = Vec::new();
+        for clause in &syntax.clauses {
+            let source = pattern(&clause.source, &names, &slots)?;
+            let conditions = clause
+                .conditions
+                .iter()
+                .map(|c| bound(c, &names, &source))
+                .collect::<Result<_, _>>()?;
+            sources.push(Source {
+                operator: clause.operator,
+                pattern: source,
+                conditions,
+                column: clause.source.column,
+            });
+        }
+        let value = value_source(&syntax)?;
+        let operator = syntax.clauses[value].operator;
+        let rank = rank(&syntax, operator, &output, &names, &slots)?;
+        undefined_slots(&syntax, &names, &sources, rank)?;
+        if syntax.mode == Mode::Auto && operator != Operator::Copy {
+            return Err(DefinitionError::new(
+                syntax.clauses[value].column,
+                format!(
+                    "auto chooses for each source range whether to copy; with {} write push or pull",
+                    operator.name()
+                ),
+            ));
+        }
+        if let Some((_, column)) = syntax.otherwise
+            && matches!(operator, Operator::Copy | Operator::Top { .. })
+        {
+            return Err(DefinitionError::new(
+                column,
+                format!(
+                    "else says what a count, sum, avg, min, max or distinct of nothing reads as; {} has no such row",
+                    operator.name()
+                ),
+            ));
+        }
+        let all = sources.iter().fold(0, |all, s| all | s.pattern.slots);
+        if syntax.mode == Mode::Auto && all & !output.slots != 0 {
+            return Err(DefinitionError::new(
+                syntax.output.column,
+                "the output of an auto join names all slots of its sources: add them, or write push or pull",
+            ));
+        }
+        Ok(Definition {
+            text: text.to_string(),
+            one_to_one: all & !output.slots == 0,
+            output_column: syntax.output.column,
+            mode: syntax.mode,
+            output,
+            slots,
+            sources,
+            value,
+            operator,
+            rank,
+            otherwise: syntax.otherwise.map(|(text, _)| text),
+        })
+    }
+
+    /// The rows of the output are values of the source, shared, one for one.
+    pub fn copies_rows(&self) -> bool {
+        self.operator == Operator::Copy && self.one_to_one
+    }
+
+    /// Whether writes keep the output fresh.
+    pub fn is_maintained(&self) -> bool {
+        matches!(self.mode, Mode::Push | Mode::Auto)
+    }
+}
+
+/// Gathers the slots of all patterns, their widths, and the bytes that end those without.
+fn slots(syntax: &Syntax) -> Result<(Vec<Slot>, Names), DefinitionError> {
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut names = Names::default();
+    let patterns = || {
+        syntax
+            .clauses
+            .iter()
+            .map(|c| &c.source)
+            .chain([&syntax.output])
+    };
+    for pattern in patterns() {
+        for part in &pattern.parts {
+            let Part::Slot {
+                name,
+                width,
+                column,
+            } = part
+            else {
+                continue;
+            };
+            let id = match names.get(name) {
+                Some(&id) => id,
+                None => {
+                    if slots.len() == SLOTS_MAX {
+                        return Err(DefinitionError::new(
+                            *column,
+                            format!("a join has at most {SLOTS_MAX} slots"),
+                        ));
+                    }
+                    names.insert(name.clone(), slots.len() as SlotId);
+                    slots.push(Slot {
+                        name: name.clone(),
+                        width: None,
+                        stops: [false; 256],
+                    });
+                    slots.len() as SlotId - 1
+                }
+            };
+            let slot = &mut slots[id as usize];
+            match (slot.width, width) {
+                (Some(was), Some(is)) if was != *is => {
+                    return Err(DefinitionError::new(
+                        *column,
+                        format!(
+                            "<{name}> is {is} bytes wide here and {was} elsewhere: a slot has one width"
+                        ),
+                    ));
+                }
+                (None, Some(width)) => slot.width = Some(*width),
+                _ => {}
+            }
+        }
+    }
+    for pattern in patterns() {
+        for pair in pattern.parts.windows(2) {
+            let Part::Slot { name, column, .. } = &pair[0] else {
+                continue;
+            };
+            let slot = &mut slots[names[name] as usize];
+            if slot.width.is_some() {
+                continue;
+            }
+            match &pair[1] {
+                Part::Text(text) => slot.stops[text[0] as usize] = true,
+                Part::Slot { name: next, .. } => {
+                    return Err(DefinitionError::new(
+                        *column,
+                        format!(
+                            "nothing tells where <{name}> ends and <{next}> begins: give <{name}> a width, such as <{name}:10>, or put text between them"
+                        ),
+                    ));
+                }
+            }
+        }
+    }
+    for slot in slots.iter_mut().filter(|s| s.width.is_none()) {
+        slot.stops[usize::from(b'|')] = true;
+    }
+    Ok((slots, names))
+}
+
+fn pattern(text: &PatternText, names: &Names, slots: &[Slot]) -> Result<Pattern, DefinitionError> {
+    let elements: Vec<Element> = text
+        .parts
+        .iter()
+        .map(|part| match part {
+            Part::Text(text) => Element::Text(text.as_slice().into()),
+            Part::Slot { name, .. } => Element::Slot(names[name]),
+        })
+        .collect();
+    match elements.first() {
+        Some(Element::Text(start)) if start.iter().any(|b| matches!(b, b'|' | b':')) => {}
+        _ => {
+            return Err(DefinitionError::new(
+                text.column,
+                format!(
+                    "{:?} names no table: a pattern begins with a table's name and | or :, such as post|<author>",
+                    text.text
+                ),
+            ));
+        }
+    }
+    let used = elements.iter().fold(0, |set, e| match e {
+        Element::Slot(id) => set | 1 << id,
+        Element::Text(_) => set,
+    });
+    let key_len = elements.iter().try_fold(0, |len, e| match e {
+        Element::Text(text) => Some(len + text.len()),
+        Element::Slot(id) => slots[*id as usize].width.map(|w| len + w),
+    });
+    Ok(Pattern {
+        elements,
+        text: text.text.clone(),
+        key_len,
+        slots: used,
+    })
+}
+
+fn bound(condition: &Condition, names: &Names, source: &Pattern) -> Result<Bound, DefinitionError> {
+    let slot = match &condition.slot {
+        None => None,
+        Some(name) => {
+            let id = names
+                .get(name)
+                .copied()
+                .filter(|id| source.slots & (1 << id) != 0);
+            Some(id.ok_or_else(|| {
+                DefinitionError::new(
+                    condition.column,
+                    format!(
+                        "the source before this condition, {}, has no slot <{name}>",
+                        source.text
+                    ),
+                )
+            })?)
+        }
+    };
+    let number = if slot.is_none() {
+        number::parse(&condition.literal)
+    } else {
+        None
+    };
+    Ok(Bound {
+        slot,
+        test: condition.test,
+        literal: condition.literal.clone(),
+        number,
+    })
+}
+
+/// The one clause that is not a `check`.
+fn value_source(syntax: &Syntax) -> Result<usize, DefinitionError> {
+    let mut values = syntax
+        .clauses
+        .iter()
+        .enumerate()
+        .filter(|(_, c)| c.operator != Operator::Check);
+    let Some((value, first)) = values.next() else {
+        return Err(DefinitionError::new(
+            syntax.clauses[0].column,
+            "nothing says what the value is: one source is copied or aggregated (copy, count, sum, avg, min, max, distinct, top)",
+        ));
+    };
+    if let Some((_, second)) = values.next() {
+        return Err(DefinitionError::new(
+            second.column,
+            format!(
+                "the value comes from {} {} already: make this source a check, or define a second join",
+                first.operator.name(),
+                first.source.text
+            ),
+        ));
+    }
+    Ok(value)
+}
+
+fn rank(
+    syntax: &Syntax,
+    operator: Operator,
+    output: &Pattern,
+    names: &Names,
+    slots: &[Slot],
+) -> Result<Option<Rank>, DefinitionError> {
+    let Operator::Top { k, .. } = operator else {
+        return Ok(None);
+    };
+    let slot = names
+        .get("rank")
+        .copied()
+        .filter(|id| output.slots & (1 << id) != 0);
+    let Some(slot) = slot else {
+        return Err(DefinitionError::new(
+            syntax.output.column,
+            "the output of top counts its rows in a slot <rank:width>, such as best|<game>|<rank:2>|<player>",
+        ));
+    };
+    let digits = k.to_string().len();
+    let width = slots[slot as usize]
+        .width
+        .filter(|w| (digits..=20).contains(w))
+        .ok_or_else(|| {
+            DefinitionError::new(
+                syntax.output.column,
+                format!("top {k} needs a <rank:{digits}> of {digits} to 20 digits"),
+            )
+        })?;
+    for clause in &syntax.clauses {
+        for part in &clause.source.parts {
+            if let Part::Slot { name, column, .. } = part
+                && name == "rank"
+            {
+                return Err(DefinitionError::new(
+                    *column,
+                    "<rank> is counted by top; a source cannot hold it",
+                ));
+            }
+        }
+    }
+    let element = output
+        .elements
+        .iter()
+        .position(|e| *e == Element::Slot(slot))
+        .expect("invariant: the output has the slot");
+    let repeats = output
+        .elements
+        .iter()
+        .filter(|e| **e == Element::Slot(slot))
+        .count()
+        > 1;
+    if repeats {
+        return Err(DefinitionError::new(
+            syntax.output.column,
+            "<rank> stands once in the output",
+        ));
+    }
+    Ok(Some(Rank {
+        slot,
+        width,
+        element,
+    }))
+}
+
+fn undefined_slots(
+    syntax: &Syntax,
+    names: &Names,
+    sources: &[Source],
+    rank: Option<Rank>,
+) -> Result<(), DefinitionError> {
+    let mut defined = sources.iter().fold(0_u32, |all, s| all | s.pattern.slots);
+    if let Some(rank) = rank {
+        defined |= 1 << rank.slot;
+    }
+    for part in &syntax.output.parts {
+        if let Part::Slot { name, column, .. } = part
+            && defined & (1 << names[name]) == 0
+        {
+            return Err(DefinitionError::new(
+                *column,
+                format!(
+                    "no source says what <{name}> is: it must stand in one of the source patterns too"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The column and the start of the message of a definition that is refused.
+    #[track_caller]
+    fn refused(text: &str, column: usize, message: &str) {
+        let error = Definition::parse(text).expect_err(text);
+        assert_eq!(
+            (error.column, error.message.contains(message)),
+            (column, true),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn errors_point_at_the_column_and_teach() {
+        refused("", 1, "the output's pattern");
+        refused("t|<a>", 6, "\"=\"");
+        refused("t|<a> = ", 9, "sources are missing");
+        refused("t|<a> = copied p|<a>", 9, "no operator");
+        refused("t|<a> = copy", 13, "source's pattern");
+        refused("t|<a> = copy p|<b>", 3, "no source says what <a> is");
+        refused("t|<a:3> = copy p|<a:4>", 3, "one width");
+        refused(
+            "t|<a><b> = copy p|<a>|<b>",
+            3,
+            "nothing tells where <a> ends",
+        );
+        refused("t|<a = copy p|<a>", 3, "no closing >");
+        refused("t|<a:x> = copy p|<a>", 3, "not a width");
+        refused("t|<a> = check p|<a>", 9, "nothing says what the value is");
+        refused(
+            "t|<a> = copy p|<a> count q|<a>",
+            20,
+            "comes from copy p|<a> already",
+        );
+        refused("<a> = copy p|<a>", 1, "names no table");
+        refused(
+            "t|<a> = snapshot x copy p|<a>",
+            18,
+            "not a number of seconds",
+        );
+        refused("t|<a> = pull push copy p|<a>", 14, "stands once");
+        refused(
+            "t|<a> = copy p|<a> where size > 3",
+            26,
+            "begins with value or a <slot>",
+        );
+        refused("t|<a> = copy p|<a> where value ~ 3", 32, "no comparison");
+        refused("t|<a> = copy p|<a> where <b> > 3", 26, "has no slot <b>");
+        refused("t|<a> = top 10 p|<a>|<b>", 1, "<rank:width>");
+        refused("t|<a>|<rank:1> = top 10 p|<a>|<b>", 1, "<rank:2>");
+        refused("t|<a> = auto count p|<a>|<b>", 14, "auto chooses");
+    }
+
+    #[test]
+    fn a_width_said_once_holds_everywhere() {
+        let join =
+            Definition::parse("t|<user:3>|<time:2> = check s|<user>|<who> copy p|<who>|<time>")
+                .unwrap();
+        assert_eq!(join.sources[0].pattern.key_len, None);
+        assert_eq!(join.output.key_len, Some(8));
+        assert!(!join.one_to_one);
+    }
+}

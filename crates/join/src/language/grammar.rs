@@ -1,0 +1,326 @@
+//! The text of a join, parsed into what was said; [`definition`](crate::language::definition) checks what it means.
+//!
+//! ```text
+//! join      = output "=" [mode] clause {clause} ["else" text]
+//! mode      = "push" | "pull" | "auto" | "snapshot" seconds
+//! clause    = operator source ["where" condition {"and" condition}]
+//! operator  = "check" | "copy" | "count" | "sum" | "avg" | "min" | "max" | "distinct" | "top" k ["asc" | "desc"]
+//! condition = ("value" | "<slot>") ("=" | "!=" | "<" | "<=" | ">" | ">=") literal
+//! ```
+//!
+//! Words are separated by blanks, and a comma may follow a clause. `output` and `source` are *patterns*: literal
+//! text with `<slots>`. A pattern begins with its table's name and `|` or `:`. `<time:10>` is a slot of exactly 10
+//! bytes; said once, the width holds for the slot wherever it stands. A slot without a width takes the bytes up to
+//! the literal text that follows it, or to the key's end. `<<` is a literal `<`. A literal in a condition may stand in
+//! single or double quotes.
+//!
+//! One clause says what the value is, the others `check` that a row is there:
+//!
+//! | operator | value of an output row |
+//! |---|---|
+//! | `copy` | the source's value; of several, that of the last source key |
+//! | `count` | how many source rows there are, once per combination of checked rows |
+//! | `sum`, `avg` | of the source's values, exact to nine decimals; an average is rounded to six |
+//! | `min`, `max` | the least or greatest value: numbers by size, before any text, text by bytes |
+//! | `distinct` | how many different values there are |
+//! | `top k` | the k greatest (`desc`, the default) or least (`asc`) values of a group, one row each: the output has a slot `<rank:width>` that counts from 1; the slots before it are the group |
+//!
+//! An output row without source rows does not exist: there is no count of zero. `else 0` has it read as 0 by those who ask
+//! for that one key; it still does not exist, and ranges and other joins do not show it.
+//!
+//! A condition on `value` bounds the values of the clause before it; rows outside are as if they were not there.
+//! Against a number it holds for numbers only. A condition on a slot compares bytes.
+
+use crate::error::DefinitionError;
+use crate::language::words::Words;
+
+/// A definition as it was written.
+#[derive(Debug, Clone)]
+pub struct Syntax {
+    pub output: PatternText,
+    pub mode: Mode,
+    pub clauses: Vec<Clause>,
+    /// What a row that does not exist reads as, and the column of the word.
+    pub otherwise: Option<(Vec<u8>, usize)>,
+}
+
+/// How an output is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Filled on demand, then kept fresh by every write.
+    Push,
+    /// Computed at each read; nothing is kept.
+    Pull,
+    /// Computed on demand and read as it was for this many milliseconds.
+    Snapshot { millis: u64 },
+    /// Push or pull, chosen per source range by what costs less.
+    Auto,
+}
+
+#[derive(Debug, Clone)]
+pub struct Clause {
+    pub operator: Operator,
+    pub source: PatternText,
+    pub conditions: Vec<Condition>,
+    /// Column of the operator.
+    pub column: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    Check,
+    Copy,
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+    Distinct,
+    Top { k: usize, descending: bool },
+}
+
+impl Operator {
+    pub fn name(self) -> &'static str {
+        match self {
+            Operator::Check => "check",
+            Operator::Copy => "copy",
+            Operator::Count => "count",
+            Operator::Sum => "sum",
+            Operator::Avg => "avg",
+            Operator::Min => "min",
+            Operator::Max => "max",
+            Operator::Distinct => "distinct",
+            Operator::Top { .. } => "top",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// `None` is the source's value.
+    pub slot: Option<String>,
+    pub test: Test,
+    pub literal: Vec<u8>,
+    pub column: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Test {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+impl Test {
+    pub fn holds(self, order: std::cmp::Ordering) -> bool {
+        match self {
+            Test::Equal => order.is_eq(),
+            Test::NotEqual => order.is_ne(),
+            Test::Less => order.is_lt(),
+            Test::AtMost => order.is_le(),
+            Test::Greater => order.is_gt(),
+            Test::AtLeast => order.is_ge(),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct PatternText {
+    pub text: String,
+    pub parts: Vec<Part>,
+    pub column: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    Text(Vec<u8>),
+    Slot {
+        name: String,
+        width: Option<usize>,
+        column: usize,
+    },
+}
+
+/// Reads a definition's text.
+///
+/// # Errors
+/// The column of the first word that does not fit, and what would.
+pub fn parse(text: &str) -> Result<Syntax, DefinitionError> {
+    let mut words = Words::of(text)?;
+    let output = words.pattern("the output's pattern, such as timeline|<user>|<time>")?;
+    words.expect("=")?;
+    let mode = mode(&mut words)?;
+    let mut clauses = Vec::new();
+    while !words.is_done() && words.peek() != Some("else") {
+        clauses.push(clause(&mut words)?);
+    }
+    let otherwise = otherwise(&mut words)?;
+    if clauses.is_empty() {
+        return Err(DefinitionError::new(
+            words.end,
+            "the sources are missing: after = write, for example, check sub|<user>|<author> copy post|<author>|<time>",
+        ));
+    }
+    Ok(Syntax {
+        output,
+        mode,
+        clauses,
+        otherwise,
+    })
+}
+
+fn otherwise(words: &mut Words) -> Result<Option<(Vec<u8>, usize)>, DefinitionError> {
+    if words.is_done() {
+        return Ok(None);
+    }
+    let column = words.column();
+    words.next += 1;
+    let text = words.take("what a row that does not exist reads as, such as else 0")?;
+    if !words.is_done() {
+        let message = "else and its text stand at the end of the definition";
+        return Err(DefinitionError::new(column, message));
+    }
+    Ok(Some((text.into_bytes(), column)))
+}
+
+fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
+    Ok(match words.peek() {
+        Some("push") => words.skip(Mode::Push),
+        Some("pull") => words.skip(Mode::Pull),
+        Some("auto") => words.skip(Mode::Auto),
+        Some("snapshot") => {
+            words.next += 1;
+            let column = words.column();
+            let seconds =
+                words.take("how many seconds a snapshot may be old, such as snapshot 5")?;
+            let millis = seconds
+                .parse::<f64>()
+                .ok()
+                .map(|s| s * 1000.0)
+                .filter(|m| m.is_finite() && *m >= 1.0 && *m < 1e15)
+                .ok_or_else(|| {
+                    DefinitionError::new(
+                        column,
+                        format!("{seconds:?} is not a number of seconds: write, for example, snapshot 5 or snapshot 0.5"),
+                    )
+                })?;
+            Mode::Snapshot {
+                millis: millis as u64,
+            }
+        }
+        _ => Mode::Push,
+    })
+}
+
+fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
+    let column = words.column();
+    let word = words.take("an operator")?;
+    let operator = match word.as_str() {
+        "check" => Operator::Check,
+        "copy" => Operator::Copy,
+        "count" => Operator::Count,
+        "sum" => Operator::Sum,
+        "avg" => Operator::Avg,
+        "min" => Operator::Min,
+        "max" => Operator::Max,
+        "distinct" => Operator::Distinct,
+        "top" => top(words)?,
+        "push" | "pull" | "auto" | "snapshot" => {
+            return Err(DefinitionError::new(
+                column,
+                format!("the mode {word} stands once, right after ="),
+            ));
+        }
+        _ => {
+            return Err(DefinitionError::new(
+                column,
+                format!(
+                    "{word:?} is no operator: before each source stands one of check, copy, count, sum, avg, min, max, distinct or top"
+                ),
+            ));
+        }
+    };
+    let source = words.pattern("a source's pattern, such as post|<author>|<time>")?;
+    let mut conditions = Vec::new();
+    if words.peek() == Some("where") {
+        words.next += 1;
+        conditions.push(condition(words)?);
+        while words.peek() == Some("and") {
+            words.next += 1;
+            conditions.push(condition(words)?);
+        }
+    }
+    Ok(Clause {
+        operator,
+        source,
+        conditions,
+        column,
+    })
+}
+
+fn top(words: &mut Words) -> Result<Operator, DefinitionError> {
+    let column = words.column();
+    let count = words.take("how many rows to keep of each group, such as top 10")?;
+    let k = count
+        .parse::<usize>()
+        .ok()
+        .filter(|k| (1..=10_000).contains(k))
+        .ok_or_else(|| {
+            DefinitionError::new(
+                column,
+                format!(
+                    "{count:?} is not a number of rows from 1 to 10000: write, for example, top 10"
+                ),
+            )
+        })?;
+    let descending = match words.peek() {
+        Some("asc") => words.skip(false),
+        Some("desc") => words.skip(true),
+        _ => true,
+    };
+    Ok(Operator::Top { k, descending })
+}
+
+fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
+    let column = words.column();
+    let subject = words.take("value or a <slot>")?;
+    let slot = if subject == "value" {
+        None
+    } else {
+        let name = subject.strip_prefix('<').and_then(|s| s.strip_suffix('>'));
+        Some(name.map(str::to_string).ok_or_else(|| {
+            DefinitionError::new(
+                column,
+                format!("a condition begins with value or a <slot>, not {subject:?}"),
+            )
+        })?)
+    };
+    let test_column = words.column();
+    let test = words.take("one of = != < <= > >=")?;
+    let test = match test.as_str() {
+        "=" => Test::Equal,
+        "!=" => Test::NotEqual,
+        "<" => Test::Less,
+        "<=" => Test::AtMost,
+        ">" => Test::Greater,
+        ">=" => Test::AtLeast,
+        _ => {
+            return Err(DefinitionError::new(
+                test_column,
+                format!(
+                    "{test:?} is no comparison: write one of = != < <= > >= with blanks around it"
+                ),
+            ));
+        }
+    };
+    let literal = words.take("what to compare with")?.into_bytes();
+    Ok(Condition {
+        slot,
+        test,
+        literal,
+        column,
+    })
+}

@@ -1,0 +1,227 @@
+//! Auto: copies a source range to its readers when it is written, or when they read, whichever costs less.
+//!
+//! A list of updaters (one source range and all fills computed from it) is *pulled* while its rows are left where they
+//! are: a write visits none of its readers, and each reader merges the rows in when it reads. It is *pushed* otherwise.
+//! Copying a row to a reader costs about as much as looking for its rows at a read does. So a range is pulled while it
+//! is written clearly more often than its average reader reads; a hundred thousand idle followers of a busy author cost
+//! nothing then. The rates are compared, on a sample of the readers, when a pushed range was written 4, 8, 16, ... times,
+//! and when a pulled one is written or a reader of it has read some more.
+//!
+//! 1. The output has the rows of pushed lists and none of pulled ones; a fill knows which of its leaves are pulled.
+//! 2. A list that many read is converted in steps. The conversion waits in the list's queue as a change does: entries that
+//!    have seen it are converted, and a fill catches up with it before it is read. Changes that come meanwhile wait
+//!    behind it.
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::{Flow, KeyRange, successor};
+use crate::base::slab::Vacant;
+use crate::engine::Engine;
+use crate::evaluate::fill::{complete, row_matches};
+use crate::evaluate::view::View;
+use crate::join::node::NO_CONTEXT;
+use crate::join::run::{Run, Taken};
+use crate::join::updater::{Entry, Event};
+use crate::join::{Join, TableId};
+use crate::language::pattern::Binding;
+
+/// How many readers are asked for how often they read.
+const SAMPLE: usize = 32;
+/// A choice changes when it costs so many times the other one.
+const CLEARLY: f64 = 2.0;
+/// Counts are halved, with their time, when they reach this: what was long ago matters less.
+const REMEMBERED: u64 = 64;
+
+impl Engine {
+    /// Counts a write to a list's range. Says whether the list's entries are to see it.
+    pub(crate) fn count_write(&mut self, join: &mut Join, number: u32) -> bool {
+        let level = join.last_level();
+        let list = join.updaters[level].lists.get_mut(number);
+        list.writes += 1;
+        !list.pulled || !list.queue.is_empty()
+    }
+
+    /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
+    pub(crate) fn reconsider_all(&mut self) {
+        for (id, number) in std::mem::take(&mut self.doubtful) {
+            let Some(mut join) = self.joins[id as usize].take() else {
+                continue;
+            };
+            let level = join.last_level();
+            let list = join.updaters[level].lists.at_mut(number);
+            if list.is_some_and(|list| !list.is_vacant()) {
+                self.reconsider(&mut join, number);
+            }
+            self.joins[id as usize] = Some(join);
+        }
+    }
+
+    /// Compares the rates of a list now and then, and changes how it is kept if that clearly pays.
+    fn reconsider(&mut self, join: &mut Join, number: u32) {
+        let level = join.last_level();
+        let list = join.updaters[level].lists.get_mut(number);
+        let pulled = list.is_pulled(list.queue.len());
+        let is_due = pulled || (list.writes >= 4 && list.writes.is_power_of_two());
+        if !is_due || list.entries.is_empty() {
+            return;
+        }
+        let written = rate(list.writes.into(), list.since, self.ticks);
+        if u64::from(list.writes) >= REMEMBERED {
+            list.writes /= 2;
+            list.since += (self.ticks - list.since) / 2;
+        }
+        let step = list.entries.len().div_ceil(SAMPLE);
+        let sample = join.updaters[level]
+            .lists
+            .get(number)
+            .entries
+            .iter()
+            .step_by(step);
+        let rates: Vec<f64> = sample
+            .map(|e| join.fills.get(e.fill))
+            .map(|fill| rate(fill.reads, fill.opened, self.ticks))
+            .collect();
+        let read = rates.iter().sum::<f64>() / rates.len() as f64;
+        if !pulled && written > read * CLEARLY {
+            self.convert(join, number, true);
+        } else if pulled && read > written * CLEARLY {
+            self.convert(join, number, false);
+        }
+    }
+
+    /// Takes the rows of a list's range out of all its readers' outputs, or puts them in: at once, or in steps if there are
+    /// many.
+    fn convert(&mut self, join: &mut Join, number: u32, pulled: bool) {
+        let level = join.last_level();
+        join.converted += 1;
+        let list = join.updaters[level].lists.get_mut(number);
+        let rows = self.rows_of(join.tables[level], &list.prefix);
+        let is_small = list.entries.len().saturating_mul(rows) <= self.budget;
+        if !is_small || !list.queue.is_empty() {
+            return self.enqueue(join, level, number, Event::Convert { pulled });
+        }
+        self.budget -= list.entries.len() * rows;
+        list.pulled = pulled;
+        let entries = list.entries.clone();
+        self.convert_entries(join, &entries, pulled);
+    }
+
+    /// How many rows of a table begin with a prefix, and one more.
+    pub(crate) fn rows_of(&self, table: TableId, prefix: &[u8]) -> usize {
+        let rows = &self.tables[table as usize].rows;
+        rows.count(prefix, &successor(prefix)) as usize + 1
+    }
+
+    /// Takes the rows of a list's range out of some readers' outputs, or puts them in.
+    pub(crate) fn convert_entries(&mut self, join: &mut Join, entries: &[Entry], pulled: bool) {
+        let level = join.last_level();
+        for entry in entries {
+            let (fill, leaf) = (entry.fill, entry.node());
+            let mut run = Run::of_fill(join, fill, false, 0);
+            let mut binding = Binding::default();
+            bind_leaf(join, fill, leaf, &mut binding);
+            let sign = if pulled { -1 } else { 1 };
+            self.take_leaf(join, &mut run, &mut binding, sign);
+            join.take_unread(fill, level, leaf);
+            let leaves = &mut join.fills.get_mut(fill).pulled;
+            if pulled {
+                leaves.push(leaf);
+            } else {
+                leaves.retain(|l| *l != leaf);
+            }
+        }
+    }
+
+    /// Applies all rows below one leaf.
+    fn take_leaf(&self, join: &mut Join, run: &mut Run, binding: &mut Binding, sign: i32) {
+        let level = join.last_level();
+        let range = join
+            .source(level)
+            .pattern
+            .range(binding, run.bounds.as_ref());
+        self.scan(
+            join.tables[level],
+            &range,
+            &View::default(),
+            &mut |key, value| {
+                let mark = binding.mark();
+                if row_matches(join, level, key, value, binding) {
+                    complete(join, run, binding, key, Some(value), sign);
+                }
+                binding.reset(mark);
+                Flow::Continue(())
+            },
+        );
+    }
+
+    /// The rows of a range whose source ranges are pulled, in key order.
+    pub(crate) fn pulled_rows(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Gathered {
+        let mut rows = Gathered::default();
+        if join.converted == 0
+            || join
+                .covering(range)
+                .is_some_and(|fill| join.fills.get(fill).pulled.is_empty())
+        {
+            return rows;
+        }
+        for fill in join.status.overlapping(&range.lo, &range.hi) {
+            if join.fills.get(fill).pulled.is_empty() {
+                continue;
+            }
+            if join.fills.get(fill).reads.is_power_of_two() {
+                let lists = join
+                    .fills
+                    .get(fill)
+                    .pulled
+                    .iter()
+                    .map(|leaf| join.leaves.get(*leaf).list);
+                self.doubtful.extend(lists.map(|list| (join.id, list)));
+            }
+            let filled = &join.fills.get(fill).range;
+            let part = KeyRange::new((&range.lo).max(&filled.lo), (&range.hi).min(&filled.hi));
+            let mut fixed = Binding::default();
+            let Some(mut run) = Run::taking(join, &part, &mut fixed, now) else {
+                continue;
+            };
+            run.taken = Taken::Copies(std::mem::take(&mut rows));
+            for leaf in join.fills.get(fill).pulled.clone() {
+                let mut binding = Binding::default();
+                bind_leaf(join, fill, leaf, &mut binding);
+                self.take_leaf(join, &mut run, &mut binding, 1);
+            }
+            if let Taken::Copies(found) = run.taken {
+                rows = found;
+            }
+        }
+        rows.sort();
+        rows
+    }
+}
+
+/// Finds what was bound when a leaf was reached: what its fill fixes, its context, and its list's prefix.
+pub(crate) fn bind_leaf(join: &Join, fill: u32, leaf: u32, binding: &mut Binding) {
+    let (definition, level) = (&join.definition, join.last_level());
+    let fill = join.fills.get(fill);
+    binding.unpack(fill.fixed, &definition.slots, &fill.packed);
+    let leaf = join.leaves.get(leaf);
+    if leaf.context != NO_CONTEXT {
+        let context = join.contexts.get(leaf.context);
+        binding.unpack(context.slots, &definition.slots, &context.packed);
+    }
+    let list = join.updaters[level].lists.get(leaf.list);
+    join.source(level)
+        .pattern
+        .bind_prefix(&list.prefix, list.elements, &definition.slots, binding);
+}
+
+fn rate(count: u64, since: u64, now: u64) -> f64 {
+    count as f64 / (now - since).max(1) as f64
+}
+
+/// Counts a read of a fill.
+pub fn count_read(reads: &mut u64, opened: &mut u64, now: u64) {
+    *reads += 1;
+    if *reads >= REMEMBERED {
+        *reads /= 2;
+        *opened += (now - *opened) / 2;
+    }
+}

@@ -1,0 +1,159 @@
+//! Steps: what too many entries must see at once waits in their list's queue, and they see it in turn.
+//!
+//! 1. Entries see what waits in a list in the order in which it came.
+//! 2. A fill's own entries see all of it before the fill is read, or goes on being filled.
+
+use std::rc::Rc;
+
+use crate::engine::Engine;
+use crate::join::Join;
+use crate::join::updater::{Entry, Event};
+use crate::propagate::maintain::Seen;
+
+impl Engine {
+    /// Has the entries of a list see something in steps.
+    pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
+        self.sequence += 1;
+        self.outstanding.insert(self.sequence);
+        let list = join.updaters[level].lists.get_mut(number);
+        if list.queue.is_empty() {
+            join.busy.push((level as u8, number));
+            self.work.push_back((join.id, level as u8, number));
+        }
+        list.enqueue(Rc::new(event), self.sequence);
+    }
+
+    /// Works on waiting changes until `budget` entries have seen one, as long on ranges that reads wait for, and as long on what
+    /// dropped joins have left and what was handed out and is not kept; says whether any work is left.
+    pub fn step(&mut self, budget: usize) -> bool {
+        self.see_waiting(budget);
+        self.go_on_with_reads(budget);
+        self.forget_dropped(budget);
+        let more = self.forget_passing(budget);
+        more || !self.work.is_empty() || !self.put_off.is_empty() || !self.dropped.is_empty()
+    }
+
+    fn see_waiting(&mut self, budget: usize) {
+        self.budget = budget;
+        while self.budget > 0
+            && let Some(&(id, level, number)) = self.work.front()
+        {
+            let Some(mut join) = self.joins[id as usize].take() else {
+                self.work.pop_front();
+                continue;
+            };
+            self.work_on(&mut join, usize::from(level), number);
+            if join.updaters[usize::from(level)]
+                .lists
+                .get(number)
+                .queue
+                .is_empty()
+            {
+                self.rest(&mut join, level, number);
+            }
+            self.joins[id as usize] = Some(join);
+        }
+    }
+
+    /// Lets some entries of a list see its oldest waiting change.
+    fn work_on(&mut self, join: &mut Join, level: usize, number: u32) {
+        let mut chunk = self.budget.min(1024);
+        let list = join.updaters[level].lists.get_mut(number);
+        if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
+            chunk = (chunk / self.rows_of(join.tables[level], &list.prefix)).max(1);
+        }
+        if let Some((event, range)) = list.advance(chunk) {
+            self.budget -= range.len().max(1).min(self.budget);
+            let entries = list.entries[range].to_vec();
+            // All have seen what came before.
+            let pulled = list.pulled;
+            self.see_event(join, &entries, level, &event, pulled);
+        }
+        let list = join.updaters[level].lists.get_mut(number);
+        if let Some(sequence) = list.retire() {
+            self.outstanding.remove(&sequence);
+        }
+    }
+
+    /// A list whose queue is empty is no longer busy.
+    fn rest(&mut self, join: &mut Join, level: u8, number: u32) {
+        join.busy.retain(|b| *b != (level, number));
+        self.work.retain(|w| *w != (join.id, level, number));
+        let updaters = &mut join.updaters[usize::from(level)];
+        if updaters.lists.get(number).entries.is_empty() {
+            updaters.forget(number);
+        }
+    }
+
+    /// Works on the waiting changes of a join's lists; says whether it ended them all.
+    pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
+        while let Some(&(level, number)) = join.busy.first() {
+            if self.budget == 0 {
+                return false;
+            }
+            self.work_on(join, usize::from(level), number);
+            if join.updaters[usize::from(level)]
+                .lists
+                .get(number)
+                .queue
+                .is_empty()
+            {
+                self.rest(join, level, number);
+            }
+        }
+        true
+    }
+
+    /// Lets a fill's own entries see all waiting changes.
+    pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
+        for (level, number) in join.busy.clone() {
+            let level = usize::from(level);
+            let mut at = join.updaters[level].lists.get(number).behind();
+            while at < join.updaters[level].lists.get(number).entries.len() {
+                let list = join.updaters[level].lists.get(number);
+                if list.entries[at].fill != fill || list.unseen(at) == list.queue.len() {
+                    at += 1;
+                    continue;
+                }
+                let entry = list.entries[at];
+                let mut place = at;
+                for waiting in list.unseen(at)..list.queue.len() {
+                    let list = join.updaters[level].lists.get(number);
+                    let event = list.queue[waiting].event.clone();
+                    let pulled = list.is_pulled(waiting);
+                    place = join.pass(level, number, place, waiting);
+                    self.see_event(join, &[entry], level, &event, pulled);
+                }
+                // Another entry may have come to this place; it is looked at next unless it was passed already.
+                if place == at {
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// Applies what waited to entries of one list, which are pulled or not by then.
+    fn see_event(
+        &mut self,
+        join: &mut Join,
+        entries: &[Entry],
+        level: usize,
+        event: &Event,
+        pulled: bool,
+    ) {
+        match event {
+            Event::Convert { pulled } => self.convert_entries(join, entries, *pulled),
+            // A row that went while conversions were under way may not have been taken out by them.
+            Event::Row(change) if pulled && change.new.is_some() => {}
+            Event::Row(change) => {
+                let seen = Seen {
+                    level,
+                    key: &change.key,
+                    old: change.old.as_ref(),
+                    new: change.new.as_ref(),
+                };
+                self.see(join, entries, &seen);
+            }
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Maintain: applies the change of a source row to what was computed from it.
+//!
+//! ```text
+//! changed ──► updaters of each reading join ──► fan_out ──► (at once)        see
+//!                                                  └─ queue ──► step ──────► see
+//! see:  a row of the value's source    the output rows change at once (Output::apply), and so on down the joins
+//!       a row of a checked source      a pending entry, applied when the range is read (see settle)
+//!       a row that has yet to be read  nothing: it will be read as it is (see unread)
+//! ```
+//!
+//! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
+//! what its own entries have not seen, so they are right in between.
+
+use crate::base::rows::Value;
+use crate::engine::Engine;
+use crate::evaluate::fill::{is_set_aside, key_matches};
+use crate::join::node::NO_CONTEXT;
+use crate::join::updater::{Change, Entry, Event};
+use crate::join::{Join, JoinId, TableId, pending_bytes};
+use crate::language::grammar::Mode;
+use crate::language::pattern::Binding;
+use crate::operators::output::{Effects, Row, Shown};
+
+/// A change, seen by the source of one level of a join.
+pub(crate) struct Seen<'a> {
+    pub level: usize,
+    pub key: &'a [u8],
+    pub old: Option<&'a Value>,
+    pub new: Option<&'a Value>,
+}
+
+/// What a run of entries has in common. The engine keeps the buffers: a write asks for no memory but its rows'.
+#[derive(Default)]
+pub(crate) struct Common {
+    /// The slots of the source key alone.
+    binding: Binding,
+    /// The output key's end for plain entries whose fills fix this many elements.
+    suffix: Vec<u8>,
+    suffix_elements: Option<u8>,
+    key: Vec<u8>,
+    each: Binding,
+}
+
+impl Engine {
+    /// Tells all joins that read a table that one of its rows changed. The row is in the table already.
+    pub(crate) fn changed(
+        &mut self,
+        table: TableId,
+        key: &[u8],
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
+        if self.tables[table as usize].listeners > 0 {
+            self.hear(table, key, new.is_some());
+        }
+        for at in 0..self.tables[table as usize].readers.len() {
+            let (reader, level) = self.tables[table as usize].readers[at];
+            // A join that is being filled has no node on what its own fill changes upstream.
+            let Some(mut join) = self.joins[reader as usize].take() else {
+                continue;
+            };
+            self.source_changed(&mut join, usize::from(level), key, old, new);
+            self.joins[reader as usize] = Some(join);
+        }
+    }
+
+    fn source_changed(
+        &mut self,
+        join: &mut Join,
+        level: usize,
+        key: &[u8],
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
+        let source = join.source(level);
+        let admitted = |v: &&Value| !source.bounds_values() || source.admits(v.as_bytes());
+        let (old, new) = (old.filter(admitted), new.filter(admitted));
+        let is_value = level == join.last_level();
+        if (old.is_none() && new.is_none()) || (!is_value && old.is_some() == new.is_some()) {
+            return;
+        }
+        let mut lists = std::mem::take(&mut self.scratch_lists);
+        let mut found = std::mem::take(&mut lists);
+        join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| {
+            found.push(list)
+        });
+        for &list in &found {
+            self.fan_out(
+                join,
+                list,
+                &Seen {
+                    level,
+                    key,
+                    old,
+                    new,
+                },
+            );
+        }
+        found.clear();
+        self.scratch_lists = found;
+    }
+
+    fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
+        let is_auto = join.definition.mode == Mode::Auto && seen.level == join.last_level();
+        if is_auto {
+            self.doubtful.push((join.id, number));
+            if !self.count_write(join, number) {
+                return;
+            }
+        }
+        let list = join.updaters[seen.level].lists.get_mut(number);
+        let len = list.entries.len();
+        if list.queue.is_empty() && len <= self.budget {
+            self.budget -= len;
+            // Nothing that follows from a change adds or removes entries of the same join.
+            let entries = std::mem::take(&mut list.entries);
+            self.see(join, &entries, seen);
+            join.updaters[seen.level].lists.get_mut(number).entries = entries;
+            return;
+        }
+        let change = Change {
+            key: seen.key.into(),
+            old: seen.old.cloned(),
+            new: seen.new.cloned(),
+        };
+        self.enqueue(join, seen.level, number, Event::Row(change));
+    }
+
+    /// Applies a change to entries of one list.
+    pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
+        // What follows from the change may be seen by others meanwhile, with buffers of their own.
+        let mut common = self.scratch_common.take().unwrap_or_default();
+        common.binding.clear();
+        common.suffix_elements = None;
+        if key_matches(join, seen.level, seen.key, &mut common.binding) {
+            self.see_alike(join, entries, seen, &mut common);
+        }
+        self.scratch_common = Some(common);
+    }
+
+    fn see_alike(
+        &mut self,
+        join: &mut Join,
+        entries: &[Entry],
+        seen: &Seen<'_>,
+        common: &mut Common,
+    ) {
+        if seen.level < join.last_level() {
+            entries
+                .iter()
+                .for_each(|e| note_pending(join, *e, seen, common));
+            return;
+        }
+        let wanted = self.is_read(join.table);
+        let mut effects = Effects {
+            wanted,
+            ..Effects::default()
+        };
+        if join.definition.copies_rows() && !wanted {
+            copy_to_all(join, entries, seen, common);
+        } else {
+            for entry in entries {
+                apply_to_one(join, *entry, seen, common, &mut effects);
+            }
+        }
+        self.conclude(join, effects);
+    }
+
+    /// Shows the groups that changed, and tells the joins that read this one's output.
+    pub(crate) fn conclude(&mut self, join: &mut Join, mut effects: Effects) {
+        for (fill, group) in std::mem::take(&mut effects.touched) {
+            if is_set_aside(join, Some(fill), &group) {
+                continue;
+            }
+            if join.output.is_drained(&join.definition, &group) {
+                join.unsettle(fill).drained.insert(group);
+            } else {
+                join.output.show(&join.definition, &group, &mut effects);
+            }
+        }
+        for change in effects.changes {
+            self.output_changed(join.table, join.id, &change);
+        }
+    }
+
+    /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, readers hear of it.
+    pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
+        let (mut old, mut new) = (change.old.clone(), change.new.clone());
+        if self.tables[table as usize].makers.len() > 1 {
+            let makers = &self.tables[table as usize].makers;
+            let at = makers
+                .iter()
+                .position(|m| *m == maker)
+                .expect("invariant: the table knows its joins");
+            let holds = |&m: &JoinId| {
+                self.joins[m as usize]
+                    .as_ref()
+                    .is_some_and(|j| j.output.rows.get(&change.key).is_some())
+            };
+            if makers[..at].iter().any(holds) {
+                return;
+            }
+            if let Some(&behind) = makers[at + 1..].iter().find(|m| holds(m)) {
+                let value = self.visible_in(behind, &change.key);
+                old = old.or_else(|| value.clone());
+                new = new.or(value);
+            }
+        }
+        if old.is_some() || new.is_some() {
+            self.changed(table, &change.key, old.as_ref(), new.as_ref());
+        }
+    }
+}
+
+/// Remembers that a row of a checked source came or went. A row that came and went again is forgotten.
+fn note_pending(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+    if join.is_unread(seen.level, entry, seen.key) {
+        return;
+    }
+    let inner = join.inner.get(entry.node());
+    common.each.clear();
+    common
+        .each
+        .unpack(inner.bound, &join.definition.slots, &inner.packed);
+    let fresh = join.source(seen.level).pattern.slots & !inner.bound;
+    if !key_matches(join, seen.level, seen.key, &mut common.each) {
+        return;
+    }
+    common.key.clear();
+    common
+        .each
+        .pack(fresh, &join.definition.slots, &mut common.key);
+    let came = seen.new.is_some();
+    let slot = (entry.node(), Box::from(&*common.key));
+    let bytes = pending_bytes(&slot.1);
+    let pending = &mut join.unsettle(entry.fill).pending;
+    match pending.remove(&slot) {
+        Some(before) => {
+            debug_assert_ne!(before, came, "a row comes and goes in turn");
+            join.held_bytes -= bytes;
+        }
+        None => {
+            pending.insert(slot, came);
+            join.held_bytes += bytes;
+        }
+    }
+}
+
+/// The fast path: copies a row to many outputs, whose keys end alike.
+fn copy_to_all(join: &mut Join, entries: &[Entry], seen: &Seen<'_>, common: &mut Common) {
+    let mut effects = Effects::default();
+    for (number, entry) in entries.iter().enumerate() {
+        prefetch(join, &entries[number..]);
+        if !entry.is_plain() {
+            apply_to_one(join, *entry, seen, common, &mut effects);
+            continue;
+        }
+        let target = join.targets[entry.fill as usize];
+        if common.suffix_elements != Some(target.elements) {
+            write_suffix(join, target.elements, common);
+        }
+        if target.unsettled && join.is_unread(seen.level, *entry, seen.key) {
+            continue;
+        }
+        if let (Some(group), Some(value)) = (target.group, seen.new)
+            && target.holds(&common.suffix)
+            && join
+                .output
+                .rows
+                .put_in(group, &common.suffix, value)
+                .is_some()
+        {
+            continue;
+        }
+        copy_to_one(join, *entry, seen, common);
+    }
+}
+
+/// Asks for what later entries will touch, in the steps in which they depend on one another.
+fn prefetch(join: &Join, entries: &[Entry]) {
+    let group = |ahead: usize| {
+        entries
+            .get(ahead)
+            .and_then(|e| join.targets[e.fill as usize].group)
+    };
+    if let Some(entry) = entries.get(32) {
+        crate::base::rows::prefetch(&join.targets[entry.fill as usize]);
+    }
+    if let Some(group) = group(24) {
+        join.output.rows.prefetch(group);
+    }
+    if let Some(group) = group(16) {
+        join.output.rows.prefetch_leaf(group);
+    }
+    if let Some(group) = group(8) {
+        join.output.rows.prefetch_end(group);
+    }
+}
+
+/// Copies or removes one row where the fast path does not hold.
+fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) {
+    let fill = join.fills.get(entry.fill);
+    common.key.clear();
+    common.key.extend_from_slice(&fill.prefix);
+    common.key.extend_from_slice(&common.suffix);
+    if !fill.contains(&common.key) {
+        return;
+    }
+    match seen.new {
+        None => {
+            join.output.rows.remove(&common.key);
+        }
+        Some(value) => {
+            join.output.rows.put(&common.key, value);
+            join.aim(entry.fill);
+        }
+    }
+}
+
+/// The part of the output key that the source key alone tells.
+fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
+    common.suffix.clear();
+    for element in &join.definition.output.elements[usize::from(elements)..] {
+        match element {
+            crate::language::pattern::Element::Text(text) => common.suffix.extend_from_slice(text),
+            crate::language::pattern::Element::Slot(id) => {
+                common.suffix.extend_from_slice(common.binding.get(*id))
+            }
+        }
+    }
+    common.suffix_elements = Some(elements);
+}
+
+/// Applies a change of the value's row below one leaf.
+fn apply_to_one(
+    join: &mut Join,
+    entry: Entry,
+    seen: &Seen<'_>,
+    common: &mut Common,
+    effects: &mut Effects,
+) {
+    if join.is_unread(seen.level, entry, seen.key) {
+        return;
+    }
+    if entry.is_plain() && join.definition.rank.is_none() {
+        let elements = join.targets[entry.fill as usize].elements;
+        if common.suffix_elements != Some(elements) {
+            write_suffix(join, elements, common);
+        }
+        common.key.clear();
+        common
+            .key
+            .extend_from_slice(&join.fills.get(entry.fill).prefix);
+        common.key.extend_from_slice(&common.suffix);
+    } else if !write_key(join, entry, seen, common) {
+        return;
+    }
+    let fill = join.fills.get(entry.fill);
+    if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
+        return;
+    }
+    let row = Row {
+        key: &common.key,
+        source_key: seen.key,
+        binding: &common.each,
+        fill: entry.fill,
+    };
+    join.output
+        .apply(&join.definition, row, seen.old, seen.new, effects);
+}
+
+/// Writes the output key of a leaf whose slots do not come from the source key alone. `false` if the row does not fit.
+fn write_key(join: &Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) -> bool {
+    let definition = &join.definition;
+    let fill = join.fills.get(entry.fill);
+    common.each.clear();
+    common
+        .each
+        .unpack(fill.fixed, &definition.slots, &fill.packed);
+    let context = join.leaves.get(entry.node()).context;
+    if context != NO_CONTEXT {
+        let context = join.contexts.get(context);
+        common
+            .each
+            .unpack(context.slots, &definition.slots, &context.packed);
+    }
+    if !key_matches(join, seen.level, seen.key, &mut common.each) {
+        return false;
+    }
+    common.key.clear();
+    if definition.rank.is_some() {
+        definition
+            .output
+            .write_prefix(&common.each, &mut common.key);
+    } else {
+        definition.output.write(&common.each, &mut common.key);
+    }
+    true
+}

@@ -1,0 +1,273 @@
+//! Listening: somebody is to be told of every row that changes in a range, of base rows or of what joins make.
+//!
+//! ```text
+//!  listen ──► the range is filled, and its fills are pinned ──► each change of a row ──► heard ──► taken by the host
+//!     ▲                                                              │
+//!     └── refresh: what has yet to be settled, or was forgotten ◄────┘ checked sources change lazily
+//! ```
+//!
+//! 1. Changes of one row are heard in the order in which they happened. What a fill finds is no change.
+//! 2. A fill in a range that is listened to is not evicted.
+//! 3. Copies of other shards' rows are not heard: their owner's are.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use crate::base::hash::ByteMap;
+use crate::base::key_range::{KeyRange, table_name};
+use crate::engine::Engine;
+use crate::error::{Error, text};
+use crate::evaluate::reads::{Limits, Outcome};
+use crate::join::{JoinId, TableId};
+use crate::language::grammar::Mode;
+
+/// A change of a visible row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    pub key: Box<[u8]>,
+    /// It has a value now; else it went.
+    pub is_there: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Listening {
+    listeners: BTreeMap<u64, Listener>,
+    beginnings: Beginnings,
+    next: u64,
+    heard: Vec<Heard>,
+}
+
+/// What the keys begin with that are listened to, each with how often.
+#[derive(Default)]
+struct Beginnings {
+    known: ByteMap<u32>,
+    /// How long they are, and how many are so long.
+    lengths: BTreeMap<usize, u32>,
+}
+
+impl Beginnings {
+    fn add(&mut self, beginning: &[u8]) {
+        *self.known.entry(beginning.into()).or_default() += 1;
+        *self.lengths.entry(beginning.len()).or_default() += 1;
+    }
+
+    fn remove(&mut self, beginning: &[u8]) {
+        if let Some(count) = self.known.get_mut(beginning) {
+            *count -= 1;
+            if *count == 0 {
+                self.known.remove(beginning);
+            }
+        }
+        if let Some(count) = self.lengths.get_mut(&beginning.len()) {
+            *count -= 1;
+            if *count == 0 {
+                self.lengths.remove(&beginning.len());
+            }
+        }
+    }
+
+    fn has_one_of(&self, key: &[u8]) -> bool {
+        let mut fitting = self.lengths.keys().map_while(|&length| key.get(..length));
+        fitting.any(|beginning| self.known.contains_key(beginning))
+    }
+}
+
+struct Listener {
+    table: TableId,
+    range: KeyRange,
+    pins: Vec<Pin>,
+}
+
+/// A fill that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pin {
+    join: JoinId,
+    fill: u32,
+    serial: u32,
+}
+
+impl Engine {
+    /// Begins to listen to one row, or to all whose keys begin with some bytes; the listener's number, or what must be there
+    /// first (see [`Engine::range`]).
+    ///
+    /// # Errors
+    /// The bytes name no table; or nobody tells of its table's changes.
+    pub fn listen(
+        &mut self,
+        beginning: &[u8],
+        is_key: bool,
+        now: u64,
+    ) -> Result<Result<u64, Outcome>, Error> {
+        self.begin(now);
+        let name = table_name(beginning).ok_or_else(|| Error::NoTable {
+            key: beginning.to_vec(),
+        })?;
+        let table = match self.names.get(name) {
+            Some(&table) => table,
+            None => self.make_table(name),
+        };
+        self.refuse_untold(table)?;
+        self.tables[table as usize].listeners += 1;
+        self.listening.beginnings.add(beginning);
+        let listener = Listener {
+            table,
+            range: match is_key {
+                true => KeyRange::point(beginning),
+                false => KeyRange::prefix(beginning),
+            },
+            pins: Vec::new(),
+        };
+        let number = self.listening.next;
+        self.listening.next += 1;
+        self.listening.listeners.insert(number, listener);
+        match self.refresh(number, now) {
+            Ok(Outcome::Done) => Ok(Ok(number)),
+            not_yet => {
+                self.unlisten(number);
+                not_yet.map(Err)
+            }
+        }
+    }
+
+    fn refuse_untold(&self, table: TableId) -> Result<(), Error> {
+        let state = &self.tables[table as usize];
+        let makers = state.makers.iter();
+        let mut makers = makers.filter_map(|&maker| self.joins[maker as usize].as_ref());
+        let why = match makers.find(|join| join.definition.mode != Mode::Push) {
+            Some(join) => format!(
+                "is made by join {}, which does not compute a row when it changes but when it is read; drop pull, snapshot or auto from it, or listen to its sources",
+                join.name
+            ),
+            None if state.supplied.is_some() => {
+                "is kept elsewhere, and is here only where it is read; listen to what a join makes of it".to_owned()
+            }
+            None => return Ok(()),
+        };
+        Err(Error::Untold {
+            table: text(&state.name[..state.name.len() - 1]),
+            why,
+        })
+    }
+
+    /// Settles a range that is listened to, and fills what was forgotten of it.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn refresh(&mut self, number: u64, now: u64) -> Result<Outcome, Error> {
+        let Some(listener) = self.listening.listeners.get(&number) else {
+            return Ok(Outcome::Done);
+        };
+        let (table, range) = (listener.table, listener.range.clone());
+        if self.tables[table as usize].makers.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        let limits = Limits {
+            keys_only: true,
+            ..Limits::default()
+        };
+        let mut stop = |_: &[u8], _: &[u8]| ControlFlow::Break(());
+        // What is filled is pinned before anything goes to make room.
+        let limit = self.limit_bytes.take();
+        let read = self.range(&range.lo, &range.hi, limits, now, &mut stop);
+        if read == Ok(Outcome::Done) {
+            self.pin_range(number, table, &range);
+        }
+        self.limit_bytes = limit;
+        self.make_room();
+        read
+    }
+
+    fn pin_range(&mut self, number: u64, table: TableId, range: &KeyRange) {
+        let mut here = Vec::new();
+        for &maker in &self.tables[table as usize].makers {
+            let Some(join) = &self.joins[maker as usize] else {
+                continue;
+            };
+            for fill in join.status.overlapping(&range.lo, &range.hi) {
+                here.push(Pin {
+                    join: maker,
+                    fill,
+                    serial: join.fills.get(fill).serial,
+                });
+            }
+        }
+        let Some(listener) = self.listening.listeners.get_mut(&number) else {
+            return;
+        };
+        let before = std::mem::replace(&mut listener.pins, here.clone());
+        let new = here.into_iter().filter(|pin| !before.contains(pin));
+        for pin in new {
+            if let Some(join) = &mut self.joins[pin.join as usize] {
+                join.pin(pin.fill, 1);
+            }
+        }
+    }
+
+    /// Listens no more.
+    pub fn unlisten(&mut self, number: u64) {
+        let Some(listener) = self.listening.listeners.remove(&number) else {
+            return;
+        };
+        self.tables[listener.table as usize].listeners -= 1;
+        self.listening.beginnings.remove(&listener.range.lo);
+        for pin in listener.pins {
+            if self.is_there(pin)
+                && let Some(join) = &mut self.joins[pin.join as usize]
+            {
+                join.pin(pin.fill, -1);
+            }
+        }
+    }
+
+    fn is_there(&self, pin: Pin) -> bool {
+        let join = self.joins.get(pin.join as usize).and_then(Option::as_ref);
+        let fill = join.and_then(|join| join.fills.at(pin.fill));
+        fill.is_some_and(|fill| fill.serial == pin.serial && !fill.range.hi.is_empty())
+    }
+
+    /// Those whose ranges are to be refreshed before all that has happened to them is heard.
+    pub fn listeners_behind(&self) -> Vec<u64> {
+        let behind = self.listening.listeners.iter();
+        let behind = behind.filter(|(_, listener)| self.is_behind(listener));
+        behind.map(|(number, _)| *number).collect()
+    }
+
+    fn is_behind(&self, listener: &Listener) -> bool {
+        let makers = &self.tables[listener.table as usize].makers;
+        let is_unsettled = |join: &JoinId| {
+            let join = self.joins[*join as usize].as_ref();
+            join.is_some_and(|join| !join.unsettled.is_empty())
+        };
+        let upstream_is_unsettled = |maker: &JoinId| {
+            let join = self.joins[*maker as usize].as_ref();
+            join.is_some_and(|join| join.upstream.iter().any(is_unsettled))
+        };
+        let pin_is_behind = |pin: &Pin| {
+            let join = self.joins[pin.join as usize].as_ref();
+            !self.is_there(*pin)
+                || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
+        };
+        !makers.is_empty()
+            && (listener.pins.iter().any(pin_is_behind) || makers.iter().any(upstream_is_unsettled))
+    }
+
+    /// A visible row changed.
+    pub(crate) fn hear(&mut self, table: TableId, key: &[u8], is_there: bool) {
+        let is_base = self.tables[table as usize].makers.is_empty();
+        let is_copy = is_base && self.shard.is_some_and(|shard| !shard.owns(key));
+        if is_copy || !self.listening.beginnings.has_one_of(key) {
+            return;
+        }
+        let key = key.into();
+        self.listening.heard.push(Heard { key, is_there });
+    }
+
+    pub fn has_heard(&self) -> bool {
+        !self.listening.heard.is_empty()
+    }
+
+    /// What has been heard since it was last asked, in order.
+    pub fn take_heard(&mut self) -> Vec<Heard> {
+        std::mem::take(&mut self.listening.heard)
+    }
+}

@@ -1,0 +1,272 @@
+//! Guests: base rows that other shards own, copied here because joins read them.
+//!
+//! ```text
+//!  fill ─► evaluate ─► guests_here ─┬─ here: scan own rows and guests together
+//!                                   └─ not here: noted, asked for (see `exchange`), and the read is tried again
+//! ```
+//!
+//! 1. Rows of an owner are here inside the ranges that it supplied, and it tells of every change in them. A change
+//!    outside is not applied: the row comes when its range does.
+//! 2. What fills were computed from stays: their nodes pin it. What goes is unsubscribed from.
+//! 3. Guests are seen by fills alone. Clients' reads of base tables see own rows.
+
+use crate::base::key_range::{Flow, KeyRange, table_name};
+use crate::base::rows::{Rows, Value};
+use crate::engine::{Engine, Written};
+use crate::join::TableId;
+use crate::memory::evict::Victim;
+use crate::shard::owner::{Owner, Shard};
+use crate::shard::supply::Supplied;
+
+/// The guests of one table.
+pub struct Guests {
+    rows: Rows,
+    /// What of each owner's is here.
+    by_owner: Vec<Supplied>,
+}
+
+impl Guests {
+    pub fn memory_bytes(&self) -> usize {
+        let ranges: usize = self.by_owner.iter().map(Supplied::memory_bytes).sum();
+        self.rows.memory_bytes() + ranges
+    }
+
+    pub fn pin(&mut self, shard: Shard, range: &KeyRange, change: i32) {
+        for owner in shard.others(range) {
+            self.by_owner[usize::from(owner)].pin(range, change);
+        }
+    }
+
+    pub fn of_mut(&mut self, owner: u16) -> &mut Supplied {
+        &mut self.by_owner[usize::from(owner)]
+    }
+
+    /// As [`Guests::scan`], from either end. `false`, in reverse, if the range is of several owners.
+    pub fn scan_from(
+        &self,
+        shard: Shard,
+        own: &Rows,
+        range: &KeyRange,
+        reverse: bool,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) -> bool {
+        let rows = match shard.owner_of_range(&range.lo, &range.hi) {
+            _ if !reverse => {
+                let _ = self.scan(shard, own, range, each);
+                return true;
+            }
+            Owner::One(owner) if owner == shard.index => own,
+            Owner::One(_) => &self.rows,
+            Owner::All => return false,
+        };
+        let _ = rows.scan(&range.lo, &range.hi, true, each);
+        true
+    }
+
+    /// Hands out own rows and guests in key order.
+    pub fn scan(
+        &self,
+        shard: Shard,
+        own: &Rows,
+        range: &KeyRange,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) -> Flow {
+        let (lo, hi) = (&*range.lo, &*range.hi);
+        match shard.owner_of_range(lo, hi) {
+            Owner::One(owner) if owner == shard.index => own.scan(lo, hi, false, each),
+            Owner::One(_) => self.rows.scan(lo, hi, false, each),
+            Owner::All if self.rows.is_empty() => own.scan(lo, hi, false, each),
+            Owner::All => {
+                let mut guests = self.rows.cursor(lo, hi, false);
+                let mut next = || {
+                    let key = guests.next().map(|(key, _)| Box::<[u8]>::from(key))?;
+                    Some((key, guests.value()))
+                };
+                let mut guest = next();
+                own.scan(lo, hi, false, &mut |key, value| {
+                    while let Some((other, value)) = guest.take_if(|(other, _)| **other < *key) {
+                        guest = next();
+                        each(&other, &value)?;
+                    }
+                    each(key, value)
+                })?;
+                while let Some((key, value)) = guest.take() {
+                    guest = next();
+                    each(&key, &value)?;
+                }
+                Flow::Continue(())
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Says that this engine is one of several. To be said before there is anything in it.
+    pub fn set_shard(&mut self, shard: Shard) {
+        self.shard = (shard.count > 1).then_some(shard);
+    }
+
+    pub fn shard(&self) -> Option<Shard> {
+        self.shard
+    }
+
+    /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
+    pub(crate) fn guests_here(&mut self, table: TableId, range: &KeyRange) -> bool {
+        let Some(shard) = self.shard else { return true };
+        let state = &mut self.tables[table as usize];
+        if !state.makers.is_empty() || state.supplied.is_some() || range.is_empty() {
+            return true;
+        }
+        let mut is_here = true;
+        for owner in shard.others(range) {
+            let guests = state.guests.get_or_insert_with(|| {
+                Box::new(Guests {
+                    rows: state.rows.like(),
+                    by_owner: (0..shard.count).map(|_| Supplied::default()).collect(),
+                })
+            });
+            for gap in guests.of_mut(owner).read(range) {
+                is_here = false;
+                self.foreign.push((owner, gap));
+            }
+        }
+        is_here
+    }
+
+    /// The ranges of other shards that the last read lacked, by owner.
+    pub fn take_foreign(&mut self) -> Vec<(u16, KeyRange)> {
+        let mut foreign = std::mem::take(&mut self.foreign);
+        foreign.sort();
+        foreign.dedup();
+        foreign
+    }
+
+    /// The ranges of other shards that were forgotten since it was last asked: their owners need tell no more.
+    pub fn take_unsubscribed(&mut self) -> Vec<(u16, KeyRange)> {
+        std::mem::take(&mut self.unsubscribed)
+    }
+
+    /// Takes in all rows of a range that their owner has. Says whether anybody may still want them.
+    pub fn supply_guests(
+        &mut self,
+        owner: u16,
+        range: &KeyRange,
+        rows: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>,
+    ) -> bool {
+        let table = table_name(&range.lo).and_then(|name| self.names.get(name));
+        let Some(&table) = table else { return false };
+        let Some(guests) = &mut self.tables[table as usize].guests else {
+            return false;
+        };
+        let gaps = guests.of_mut(owner).read(range);
+        for gap in &gaps {
+            self.serial = self.serial.wrapping_add(1);
+            let serial = self.serial;
+            let number = guests.of_mut(owner).insert(gap, serial);
+            self.ring.add(Victim::Guests {
+                table,
+                owner,
+                number,
+                serial,
+            });
+        }
+        for (key, value) in rows {
+            if gaps.iter().any(|gap| gap.contains(&key)) {
+                guests.rows.put_bytes(&key, &value);
+            }
+        }
+        true
+    }
+
+    /// Applies a change that the owner of a row tells of.
+    pub fn apply_guest(&mut self, key: &[u8], value: Option<&[u8]>, now: u64) -> Written {
+        self.begin(now);
+        let sequence = self.sequence;
+        let nothing = Written {
+            rows: 0,
+            waits_for: None,
+        };
+        let table = table_name(key).and_then(|name| self.names.get(name));
+        let (Some(shard), Some(&table)) = (self.shard, table) else {
+            return nothing;
+        };
+        let Some(guests) = &mut self.tables[table as usize].guests else {
+            return nothing;
+        };
+        if !guests.of_mut(shard.owner_of(key)).holds(key) {
+            return nothing;
+        }
+        let value = value.map(Value::new);
+        let old = match &value {
+            Some(value) => guests.rows.replace(key, value),
+            None => guests.rows.remove(key),
+        };
+        if old.is_some() || value.is_some() {
+            self.changed(table, key, old.as_ref(), value.as_ref());
+        }
+        self.make_room();
+        self.written(1, sequence)
+    }
+
+    /// How many outputs the last operation reached.
+    pub(crate) fn spent(&self) -> usize {
+        self.step_rows
+            .map_or(0, |rows| rows.saturating_sub(self.budget))
+    }
+
+    /// The last change that outputs were to wait for.
+    pub(crate) fn last_change(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Forgets a range of guests.
+    pub(crate) fn evict_guests(&mut self, table: TableId, owner: u16, number: u32) {
+        let (Some(shard), Some(guests)) = (self.shard, &mut self.tables[table as usize].guests)
+        else {
+            return;
+        };
+        let range = guests.of_mut(owner).forget(number);
+        match shard.owner_of_range(&range.lo, &range.hi) {
+            Owner::One(_) => {
+                guests.rows.remove_range(&range.lo, &range.hi);
+            }
+            Owner::All => {
+                let mut keys: Vec<Box<[u8]>> = Vec::new();
+                let _ = guests
+                    .rows
+                    .read(&range.lo, &range.hi, false, &mut |key, _| {
+                        if shard.owner_of(key) == owner {
+                            keys.push(key.into());
+                        }
+                        Flow::Continue(())
+                    });
+                for key in keys {
+                    guests.rows.remove(&key);
+                }
+            }
+        }
+        self.unsubscribed.push((owner, range));
+    }
+
+    /// Forgets all guests of a table that no join reads any more, or that joins compute from now on.
+    pub(crate) fn release_guests(&mut self, table: TableId) {
+        let is_source = |join: &crate::join::Join| join.tables.contains(&table);
+        let state = &self.tables[table as usize];
+        if state.makers.is_empty() && self.joins.iter().flatten().any(|join| is_source(join)) {
+            return;
+        }
+        let Some(guests) = self.tables[table as usize].guests.take() else {
+            return;
+        };
+        for (owner, supplied) in (0..).zip(guests.by_owner) {
+            let ranges = supplied.ranges().map(|range| (owner, range.clone()));
+            self.unsubscribed.extend(ranges);
+        }
+    }
+
+    /// How many rows of other shards are here.
+    pub fn guest_count(&self) -> u64 {
+        let guests = self.tables.iter().filter_map(|table| table.guests.as_ref());
+        guests.map(|guests| guests.rows.len()).sum()
+    }
+}

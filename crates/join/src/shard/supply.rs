@@ -1,0 +1,224 @@
+//! Tables whose rows come from elsewhere, such as a database. A read that needs a part which is not here says so
+//! (`Outcome::Missing`); the caller supplies it and asks again.
+//!
+//! 1. Rows of such a table are here only inside ranges that were supplied. A change outside is not applied: the row
+//!    comes when its range does.
+//! 2. Of several engines each keeps what it reads itself, and is told of all changes: what one read is computed from is
+//!    of one moment of the database, and no engine waits for another.
+
+use crate::base::key_range::{Flow, KeyRange, table_name};
+use crate::base::slab::{Slab, Vacant};
+use crate::base::status::Status;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::evaluate::reads::Outcome;
+use crate::join::TableId;
+use crate::memory::evict::Victim;
+
+#[derive(Default)]
+pub struct Supplied {
+    status: Status,
+    ranges: Slab<Here>,
+}
+
+/// A range that was supplied.
+pub struct Here {
+    pub range: KeyRange,
+    pub pins: u32,
+    pub visited: bool,
+    pub serial: u32,
+}
+
+impl Vacant for Here {
+    fn vacant() -> Self {
+        Here {
+            range: KeyRange::new(&[], &[]),
+            pins: 0,
+            visited: false,
+            serial: 0,
+        }
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.range.hi.is_empty()
+    }
+}
+
+impl Supplied {
+    pub fn holds(&self, key: &[u8]) -> bool {
+        let mut hi = key.to_vec();
+        hi.push(0);
+        self.status.covering(key, &hi).is_some()
+    }
+
+    /// The parts of a range that are not here.
+    pub fn read(&mut self, range: &KeyRange) -> Vec<KeyRange> {
+        for number in self.status.overlapping(&range.lo, &range.hi) {
+            self.ranges.get_mut(number).visited = true;
+        }
+        self.status.gaps(range)
+    }
+
+    pub fn pin(&mut self, range: &KeyRange, change: i32) {
+        for number in self.status.overlapping(&range.lo, &range.hi) {
+            let pins = &mut self.ranges.get_mut(number).pins;
+            *pins = pins
+                .checked_add_signed(change)
+                .expect("invariant: what is pinned stays");
+        }
+    }
+
+    pub fn at_mut(&mut self, number: u32) -> Option<&mut Here> {
+        self.ranges.at_mut(number)
+    }
+
+    pub fn insert(&mut self, range: &KeyRange, serial: u32) -> u32 {
+        let here = Here {
+            range: range.clone(),
+            pins: 0,
+            visited: true,
+            serial,
+        };
+        let number = self.ranges.insert(here);
+        self.status.insert(range, number);
+        number
+    }
+
+    pub fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
+        self.ranges.iter().map(|(_, here)| &here.range)
+    }
+
+    pub fn forget(&mut self, number: u32) -> KeyRange {
+        let range = self.ranges.remove(number).range;
+        self.status.remove(&range);
+        range
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.status.memory_bytes() + self.ranges.memory_bytes()
+    }
+}
+
+impl Engine {
+    /// Says that a table's rows come from elsewhere. `table` is its name with the separator: `post|`.
+    ///
+    /// # Errors
+    /// The name has no separator, or the table is computed or has rows.
+    pub fn supply_from_elsewhere(&mut self, table: &[u8]) -> Result<(), Error> {
+        if table_name(table) != Some(table) {
+            return Err(Error::NoTable {
+                key: table.to_vec(),
+            });
+        }
+        let number = match self.names.get(table) {
+            Some(&number) => number,
+            None => self.make_table(table),
+        };
+        let state = &mut self.tables[number as usize];
+        if !state.makers.is_empty() || !state.rows.is_empty() {
+            return Err(Error::NoTable {
+                key: table.to_vec(),
+            });
+        }
+        state.supplied.get_or_insert_default();
+        Ok(())
+    }
+
+    /// Supplies all rows of a range. Parts of it that are here already stay as they are: changes kept them fresh.
+    pub fn supply(
+        &mut self,
+        range: &KeyRange,
+        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
+    ) -> Outcome {
+        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+            return Outcome::Done;
+        };
+        let Some(supplied) = &mut self.tables[table as usize].supplied else {
+            return Outcome::Done;
+        };
+        let gaps = supplied.read(range);
+        for gap in &gaps {
+            let serial = self.next_serial();
+            let supplied = self.tables[table as usize]
+                .supplied
+                .as_mut()
+                .expect("seen above");
+            let number = supplied.insert(gap, serial);
+            self.ring.add(Victim::Supplied {
+                table,
+                number,
+                serial,
+            });
+        }
+        for (key, value) in rows {
+            if gaps.iter().any(|g| g.contains(&key)) {
+                self.tables[table as usize].rows.put_bytes(&key, &value);
+            }
+        }
+        Outcome::Done
+    }
+
+    /// Forgets that ranges are here: they changed in ways that were not told. What was computed from them goes too.
+    pub fn forget_supplied(&mut self, range: &KeyRange) {
+        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+            return;
+        };
+        let Some(supplied) = &self.tables[table as usize].supplied else {
+            return;
+        };
+        let numbers = supplied.status.overlapping(&range.lo, &range.hi);
+        if !numbers.is_empty() {
+            self.discard_downstream(table);
+        }
+        for number in numbers {
+            self.evict_supplied(table, number);
+        }
+    }
+
+    pub(crate) fn evict_supplied(&mut self, table: TableId, number: u32) {
+        let state = &mut self.tables[table as usize];
+        let Some(supplied) = &mut state.supplied else {
+            return;
+        };
+        let range = supplied.forget(number);
+        state.rows.remove_range(&range.lo, &range.hi);
+    }
+
+    /// Whether a key's table has its rows from elsewhere.
+    pub fn is_supplied(&self, key: &[u8]) -> bool {
+        let table = table_name(key).and_then(|name| self.names.get(name));
+        table.is_some_and(|&table| self.tables[table as usize].supplied.is_some())
+    }
+
+    /// Whether the row of a key would be here if there were one. A table whose rows do not come from elsewhere has them here.
+    pub fn is_here(&self, key: &[u8]) -> bool {
+        let table = table_name(key).and_then(|name| self.names.get(name));
+        table.is_none_or(|&table| {
+            let supplied = self.tables[table as usize].supplied.as_ref();
+            supplied.is_none_or(|supplied| supplied.holds(key))
+        })
+    }
+
+    /// The ranges that reads missed since this was last asked: supply them, and ask again.
+    pub fn take_wanted(&mut self) -> Vec<KeyRange> {
+        let mut wanted = std::mem::take(&mut self.wanted);
+        wanted.sort();
+        wanted.dedup();
+        wanted
+    }
+
+    /// The rows of a table that are here.
+    pub fn supplied_rows(&self, table: &[u8]) -> u64 {
+        let Some(&table) = self.names.get(table) else {
+            return 0;
+        };
+        let mut rows = 0;
+        let state = &self.tables[table as usize];
+        let all = KeyRange::prefix(&state.name);
+        let _ = state.rows.read(&all.lo, &all.hi, false, &mut |_, _| {
+            rows += 1;
+            Flow::Continue(())
+        });
+        rows
+    }
+}

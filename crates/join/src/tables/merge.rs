@@ -1,0 +1,176 @@
+//! Merge: the rows of several joins of one table, and those computed for a read, in key order and one per key.
+//!
+//! Each stream is in order by itself; the one with the least key is read next. There are few: one for each join of the
+//! table, and one more for what a join had to compute.
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::Flow;
+use crate::base::moment::Then;
+use crate::base::rows::{Cursor, Value};
+use crate::join::JoinId;
+
+/// Rows of one join, in the order of the read.
+pub struct Stream<'v> {
+    /// Which join, or which part of a long read.
+    pub maker: JoinId,
+    rows: Rows<'v>,
+}
+
+enum Rows<'v> {
+    Stored(Box<Cursor<'v>>),
+    Then(Box<Then<'v>>),
+    Gathered {
+        rows: &'v Gathered,
+        /// How many were read.
+        read: usize,
+        reverse: bool,
+    },
+}
+
+impl<'v> Stream<'v> {
+    pub fn stored(maker: JoinId, mut cursor: Cursor<'v>) -> Self {
+        cursor.next();
+        let rows = Rows::Stored(Box::new(cursor));
+        Stream { maker, rows }
+    }
+
+    pub fn then(maker: JoinId, then: Then<'v>) -> Self {
+        let rows = Rows::Then(Box::new(then));
+        Stream { maker, rows }
+    }
+
+    /// Rows from which `read` have been read.
+    pub fn gathered(maker: JoinId, rows: &'v Gathered, read: usize, reverse: bool) -> Self {
+        let rows = Rows::Gathered {
+            rows,
+            read,
+            reverse,
+        };
+        Stream { maker, rows }
+    }
+
+    fn current(&self) -> Option<(&[u8], &[u8])> {
+        match &self.rows {
+            Rows::Stored(cursor) => cursor.current(),
+            Rows::Then(then) => then.current(),
+            Rows::Gathered {
+                rows,
+                read,
+                reverse,
+            } => {
+                let left = rows.len().checked_sub(*read + 1)?;
+                Some(rows.row(if *reverse { left } else { *read }))
+            }
+        }
+    }
+
+    fn is_at(&self, key: &[u8]) -> bool {
+        self.current().is_some_and(|(at, _)| at == key)
+    }
+
+    fn advance(&mut self) {
+        match &mut self.rows {
+            Rows::Stored(cursor) => {
+                cursor.next();
+            }
+            Rows::Then(then) => then.advance(),
+            Rows::Gathered { read, .. } => *read += 1,
+        }
+    }
+
+    /// The value of the current row, to keep.
+    pub fn value(&self) -> Value {
+        match &self.rows {
+            Rows::Stored(cursor) => cursor.value(),
+            Rows::Then(_) | Rows::Gathered { .. } => {
+                Value::new(self.current().expect("a row is current").1)
+            }
+        }
+    }
+}
+
+/// Takes a row's key and value, and the stream that has it.
+pub type EachMerged<'a> = dyn FnMut(&[u8], &[u8], &Stream<'_>) -> Flow + 'a;
+
+/// Hands out the rows of all streams; of rows with one key that of the first stream alone.
+///
+/// The stream with the least key is read on for as long as it stays before all others.
+pub fn merge(streams: &mut [Stream<'_>], reverse: bool, each: &mut EachMerged<'_>) -> Flow {
+    let is_before = |a: &[u8], b: &[u8]| if reverse { a > b } else { a < b };
+    loop {
+        let mut best: Option<(usize, &[u8])> = None;
+        for (at, stream) in streams.iter().enumerate() {
+            if let Some((key, _)) = stream.current()
+                && best.is_none_or(|(_, best)| is_before(key, best))
+            {
+                best = Some((at, key));
+            }
+        }
+        let Some((at, _)) = best else {
+            return Flow::Continue(());
+        };
+        let (before, rest) = streams.split_at_mut(at);
+        let (read, after) = rest.split_first_mut().expect("the best is one of them");
+        let others = before.iter().chain(&*after);
+        let next = others
+            .filter_map(Stream::current)
+            .map(|(key, _)| key)
+            .reduce(|a, b| if is_before(b, a) { b } else { a });
+        while let Some((key, value)) = read.current()
+            && next.is_none_or(|next| is_before(key, next))
+        {
+            each(key, value, read)?;
+            read.advance();
+        }
+        // A key that an earlier stream has too is that stream's.
+        if let Some((key, value)) = read.current()
+            && next == Some(key)
+            && !before.iter().any(|other| other.is_at(key))
+        {
+            each(key, value, read)?;
+            for other in after {
+                if other.is_at(key) {
+                    other.advance();
+                }
+            }
+            read.advance();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_order_and_a_key_that_several_have_is_the_firsts() {
+        let rows = |keys: &[&str]| {
+            let mut gathered = Gathered::default();
+            keys.iter()
+                .for_each(|key| gathered.push(key.as_bytes(), b"v"));
+            gathered.sort();
+            gathered
+        };
+        let all = [
+            rows(&["a", "b", "f", "g"]),
+            rows(&["b", "c", "f"]),
+            rows(&[]),
+            rows(&["c", "d", "f", "z"]),
+        ];
+        let merged = |reverse: bool| {
+            let mut streams: Vec<Stream<'_>> = all
+                .iter()
+                .zip(0..)
+                .map(|(rows, maker)| Stream::gathered(maker, rows, 0, reverse))
+                .collect();
+            let mut seen = Vec::new();
+            let _ = merge(&mut streams, reverse, &mut |key, _, stream| {
+                seen.push(format!("{}{}", String::from_utf8_lossy(key), stream.maker));
+                Flow::Continue(())
+            });
+            seen.join(" ")
+        };
+        assert_eq!(merged(false), "a0 b0 c1 d3 f0 g0 z3");
+        assert_eq!(merged(true), "z3 g0 f0 d3 c1 b0 a0");
+    }
+}
