@@ -18,9 +18,9 @@ use crate::base::moment::Held;
 use crate::base::rows::{Rows, Value};
 use crate::error::{Error, text};
 use crate::evaluate::deferred::PutOff;
+use crate::evaluate::needs::Needs;
 use crate::evaluate::pages::Pages;
 use crate::evaluate::transient_fill::Passing;
-use crate::evaluate::view::View;
 use crate::join::{Join, JoinId, TableId};
 use crate::memory::evict::Ring;
 use crate::propagate::maintain::Common;
@@ -56,8 +56,6 @@ pub struct Engine {
     pub(crate) passing: VecDeque<Passing>,
     /// Joins that were dropped and have yet to be forgotten; to everybody else they are gone.
     pub(crate) dropped: VecDeque<JoinId>,
-    /// What the last read computed for itself, while nothing else was done.
-    pub(crate) computed: Option<View>,
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
     pub(crate) pages_read: u64,
@@ -66,12 +64,10 @@ pub struct Engine {
     pub(crate) now: u64,
     pub(crate) sequence: u64,
     pub(crate) outstanding: BTreeSet<u64>,
-    pub(crate) missing: Vec<KeyRange>,
-    /// What reads missed since it was last asked.
-    pub(crate) wanted: Vec<KeyRange>,
+    /// What the read that is under way lacks.
+    pub(crate) needs: Needs,
     /// Which part is this engine's, if it is one of several.
     pub(crate) shard: Option<Shard>,
-    pub(crate) foreign: Vec<(u16, KeyRange)>,
     pub(crate) unsubscribed: Vec<(u16, KeyRange)>,
     pub(crate) scratch_lists: Vec<u32>,
     pub(crate) scratch_common: Option<Box<Common>>,

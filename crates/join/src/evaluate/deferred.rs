@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use crate::base::key_range::KeyRange;
 use crate::engine::Engine;
+use crate::evaluate::needs::Needs;
 use crate::join::TableId;
 
 #[derive(Debug, Default)]
@@ -22,17 +23,16 @@ pub(crate) struct PutOff {
     /// With whether no more is to be filled than that (see `partial`).
     ranges: VecDeque<(TableId, KeyRange, bool)>,
     ended: u64,
-    /// A read was put off since it was last asked.
-    is_new: bool,
 }
 
 impl PutOff {
-    pub fn add(&mut self, table: TableId, range: KeyRange, is_partial: bool) {
+    /// A read waits for a range; says what it needs.
+    pub fn add(&mut self, table: TableId, range: KeyRange, is_partial: bool) -> Box<Needs> {
         let new = (table, range, is_partial);
         if !self.ranges.contains(&new) {
             self.ranges.push_back(new);
         }
-        self.is_new = true;
+        Needs::steps(self.ended)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -54,12 +54,6 @@ impl Engine {
         self.put_off.ended
     }
 
-    /// If a read was put off since this was last asked: [`Engine::ended_reads`], which is to change before it is asked again.
-    pub fn take_put_off(&mut self) -> Option<u64> {
-        let is_new = std::mem::take(&mut self.put_off.is_new);
-        is_new.then_some(self.put_off.ended)
-    }
-
     /// Whether any range waits for [`Engine::step`].
     pub fn has_put_off(&self) -> bool {
         !self.put_off.is_empty()
@@ -71,11 +65,9 @@ impl Engine {
     }
 
     /// Whether others wait for a range: then this read waits with them.
-    pub(crate) fn waits_too(&mut self, table: TableId, range: &KeyRange) -> bool {
+    pub(crate) fn waits_too(&self, table: TableId, range: &KeyRange) -> bool {
         let is_this = |(t, r, _): &(TableId, KeyRange, bool)| *t == table && r == range;
-        let waits = self.read_rows.is_some() && self.put_off.ranges.iter().any(is_this);
-        self.put_off.is_new |= waits;
-        waits
+        self.read_rows.is_some() && self.put_off.ranges.iter().any(is_this)
     }
 
     /// Works on the ranges that wait, in turn.
@@ -93,20 +85,17 @@ impl Engine {
                 self.put_off.ranges.push_back((table, range, is_partial));
                 continue;
             }
-            self.missing.clear();
-            self.foreign.clear();
+            self.needs.clear();
             self.is_partial = is_partial;
             let is_filled = self.view(table, &range, self.now).is_some();
             self.is_partial = false;
             // Who asks again learns what is missing.
-            let lacks_rows = !self.missing.is_empty() || !self.foreign.is_empty();
-            if is_filled || lacks_rows {
+            if is_filled || self.needs.lacks_rows() {
                 self.put_off.ended += 1;
             } else {
                 self.put_off.ranges.push_back((table, range, is_partial));
             }
-            self.missing.clear();
-            self.foreign.clear();
+            self.needs.clear();
         }
     }
 

@@ -1,11 +1,11 @@
 //! Reading: a long answer is handed out some rows at a time, all of one moment, while others read and write.
 //!
 //! ```text
-//!  range ──► the first rows ──► hold ──► Reading ──► read_more ──► rows ──► read_more ──► … ──► all
-//!                                 └ from here on every part remembers what changes in it (see `moment`)
+//!  begin_range ──► the first rows ──► Reading ──► read_more ──► rows ──► read_more ──► … ──► all
+//!                                        └ from here on every part remembers what changes in it (see `moment`)
 //! ```
 //!
-//! 1. What is held is fresh: it was viewed by the operation just before.
+//! 1. What is held is fresh: it was viewed by the same operation.
 //! 2. A part is the rows of the table itself, those of one of its joins, or those that were computed for this read. Of two rows
 //!    with one key the first part's is seen, as in `view`.
 
@@ -19,7 +19,7 @@ use crate::base::key_range::{EachRow, KeyRange};
 use crate::base::moment::{Moment, Then};
 use crate::engine::Engine;
 use crate::evaluate::reads::Limits;
-use crate::evaluate::view::spell_out;
+use crate::evaluate::view::{View, spell_out};
 use crate::join::{JoinId, TableId};
 use crate::language::grammar::{Mode, Operator};
 use crate::operators::output::is_spelled_out;
@@ -47,15 +47,12 @@ enum PartRows {
 }
 
 impl Engine {
-    /// Holds what [`Engine::range`] has just read, from `lo` up to `hi` or a part of it, to be read on as it is now.
-    /// It must be the engine's last operation, and have ended with `Done`.
-    pub fn hold(&mut self, lo: &[u8], hi: &[u8], limits: Limits) -> Reading {
-        let unread = KeyRange::new(lo, hi);
-        let view = self.computed.take().unwrap_or_default();
+    /// Holds a range that was viewed by this operation, or a part of it, to be read on as it is now.
+    pub(crate) fn hold(&mut self, unread: KeyRange, limits: Limits, view: View) -> Reading {
         let passing = view.passing;
         let mut computed = view.computed;
         let mut parts = Vec::new();
-        if let Ok(Some(table)) = self.one_table(lo, hi) {
+        if let Ok(Some(table)) = self.one_table(&unread.lo, &unread.hi) {
             let state = &mut self.tables[table as usize];
             if state.makers.is_empty() {
                 let moment = state.rows.moment(unread.clone(), &self.held);

@@ -10,29 +10,18 @@
 
 use std::ops::ControlFlow;
 
-use crate::base::key_range::{EachRow, KeyRange, is_successor, table_name};
+use crate::base::key_range::{EachRow, Flow, KeyRange, is_successor, table_name};
 use crate::base::rows::{GroupId, Rows};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::evaluate::needs::ReadOutcome;
+use crate::evaluate::reading::Reading;
 use crate::evaluate::view::View;
 use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::Mode;
 use crate::language::pattern::Binding;
 use crate::operators::output::is_spelled_out;
 use crate::propagate::auto::count_read;
-
-/// What a read came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[must_use]
-pub enum Outcome {
-    Done,
-    /// These ranges must be supplied first (see [`Engine::supply`]), and those that [`Engine::take_foreign`] tells; no
-    /// row was handed out. Ask again then.
-    Missing(Vec<KeyRange>),
-    /// More is to be computed than a read may at a time (see [`Engine::set_read_rows`]), and no row was handed out.
-    /// [`Engine::step`] goes on with it; ask again when it has.
-    PutOff,
-}
 
 /// What of a range is wanted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -59,6 +48,15 @@ impl Limits {
     }
 }
 
+/// What a read tells beside its rows.
+#[derive(Default)]
+struct Notes {
+    /// Why the first row was left out that does not add up.
+    left_out: Option<Error>,
+    /// What was computed for it.
+    view: View,
+}
+
 impl Engine {
     /// The value of a row, base or computed.
     ///
@@ -69,16 +67,16 @@ impl Engine {
         key: &[u8],
         now: u64,
         each: &mut dyn FnMut(&[u8]),
-    ) -> Result<Outcome, Error> {
+    ) -> Result<ReadOutcome, Error> {
         let mut hi = key.to_vec();
         hi.push(0);
-        let (limits, mut left_out) = (Limits::default(), None);
+        let (limits, mut notes) = (Limits::default(), Notes::default());
         let mut give = |_: &[u8], value: &[u8]| {
             each(value);
             ControlFlow::Continue(())
         };
-        let outcome = self.read(key, &hi, limits, now, &mut give, &mut left_out)?;
-        left_out.map_or(Ok(outcome), Err)
+        let outcome = self.read(key, &hi, limits, now, &mut give, &mut notes)?;
+        notes.left_out.map_or(Ok(outcome), Err)
     }
 
     /// What a row that does not exist reads as, if a join says so of its key.
@@ -108,11 +106,63 @@ impl Engine {
         limits: Limits,
         now: u64,
         each: &mut EachRow<'_>,
-    ) -> Result<Outcome, Error> {
-        self.read(lo, hi, limits, now, each, &mut None)
+    ) -> Result<ReadOutcome, Error> {
+        self.read(lo, hi, limits, now, each, &mut Notes::default())
     }
 
-    /// As [`Engine::range`]; notes why the first row was left out.
+    /// As [`Engine::range`], for an answer that is handed out in parts: what comes behind the row at which `each` breaks is held as it
+    /// is now, to be read on ([`Engine::read_more`]). `None`: nothing is left.
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn begin_range(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        now: u64,
+        mut each: impl FnMut(&[u8], &[u8]) -> Flow,
+    ) -> Result<ReadOutcome<Option<Reading>>, Error> {
+        let (mut notes, mut rows, mut last) = (Notes::default(), 0, None);
+        let mut give = |key: &[u8], value: &[u8]| {
+            rows += 1;
+            let flow = each(key, value);
+            if flow.is_break() {
+                last = Some(key.to_vec());
+            }
+            flow
+        };
+        let outcome = self.read(lo, hi, limits, now, &mut give, &mut notes)?;
+        let limit = limits.limit.map(|limit| limit - rows);
+        let hold_rest = |last: Vec<u8>| {
+            let limits = Limits { limit, ..limits };
+            let rest = match limits.reverse {
+                true => KeyRange::new(lo, &last),
+                false => KeyRange::new(&KeyRange::point(&last).hi, hi),
+            };
+            self.hold(rest, limits, notes.view)
+        };
+        let last = last.filter(|_| limit != Some(0));
+        Ok(outcome.map(|()| last.map(hold_rest)))
+    }
+
+    /// Holds a range as it is now, to be read some rows at a time ([`Engine::read_more`]).
+    ///
+    /// # Errors
+    /// As [`Engine::range`].
+    pub fn open_range(
+        &mut self,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+        now: u64,
+    ) -> Result<ReadOutcome<Reading>, Error> {
+        let mut notes = Notes::default();
+        let mut none = |_: &[u8], _: &[u8]| ControlFlow::Break(());
+        let outcome = self.read(lo, hi, limits, now, &mut none, &mut notes)?;
+        Ok(outcome.map(|()| self.hold(KeyRange::new(lo, hi), limits, notes.view)))
+    }
+
     fn read(
         &mut self,
         lo: &[u8],
@@ -120,66 +170,64 @@ impl Engine {
         limits: Limits,
         now: u64,
         each: &mut EachRow<'_>,
-        left_out: &mut Option<Error>,
-    ) -> Result<Outcome, Error> {
+        notes: &mut Notes,
+    ) -> Result<ReadOutcome, Error> {
         self.begin(now);
         let Some(table) = self.one_table(lo, hi)? else {
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         };
         if lo >= hi {
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         }
         if self.has_late_rows() && !self.tables[table as usize].makers.is_empty() {
             if self.read_rows.is_some() {
-                self.put_off.add(table, KeyRange::new(lo, hi), false);
-                return Ok(Outcome::PutOff);
+                let needs = self.put_off.add(table, KeyRange::new(lo, hi), false);
+                return Ok(ReadOutcome::Needs(needs));
             }
             self.expire_all();
         }
         if let Some(found) = self.at_once(table, lo, hi, limits) {
             self.hand_out_at_once(&found, lo, hi, limits, each);
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         }
         let state = &self.tables[table as usize];
         if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
             hand_out_base(&state.rows, lo, hi, limits, each);
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         }
         if self.find_page(table, lo, hi) {
             self.hand_out_page(table, limits, each);
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         }
         let range = KeyRange::new(lo, hi);
-        self.missing.clear();
-        self.foreign.clear();
+        self.needs.clear();
         if self.tables[table as usize].makers.is_empty()
             && !self.expire_in(lo, hi, self.read_rows.unwrap_or(usize::MAX))
         {
-            self.put_off.add(table, range, false);
-            return Ok(Outcome::PutOff);
+            let needs = self.put_off.add(table, range, false);
+            return Ok(ReadOutcome::Needs(needs));
         }
         let whole = range.clone();
         let (view, range) = match self.view_for(table, range, limits) {
             Ok(viewed) => viewed,
             Err(part) => {
-                let missing = self.take_missing();
-                if missing.is_empty() && self.foreign.is_empty() {
+                if !self.needs.lacks_rows() {
                     let is_partial = part != whole;
-                    self.put_off.add(table, part, is_partial);
-                    return Ok(Outcome::PutOff);
+                    let needs = self.put_off.add(table, part, is_partial);
+                    return Ok(ReadOutcome::Needs(needs));
                 }
+                let needs = self.needs.take();
                 self.make_room();
-                self.wanted.extend_from_slice(&missing);
-                return Ok(Outcome::Missing(missing));
+                return Ok(ReadOutcome::Needs(Box::new(needs)));
             }
         };
-        *left_out = self.hand_out(table, &range, &view, limits, each);
+        notes.left_out = self.hand_out(table, &range, &view, limits, each);
         if !view.passing.is_empty() {
             self.pass(&view.passing, &range);
         }
-        self.computed = (!view.computed.is_empty() || !view.passing.is_empty()).then_some(view);
+        notes.view = view;
         self.make_room();
-        Ok(Outcome::Done)
+        Ok(ReadOutcome::Done(()))
     }
 
     /// Views what of a range is to be read; says what that is. Without success, what is to be viewed first.
@@ -223,18 +271,18 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::range`].
-    pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<(u64, Outcome), Error> {
+    pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<ReadOutcome<u64>, Error> {
         self.begin(now);
         if let Some(table) = self.one_table(lo, hi)? {
             let state = &self.tables[table as usize];
             if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
-                return Ok((state.rows.count(lo, hi), Outcome::Done));
+                return Ok(ReadOutcome::Done(state.rows.count(lo, hi)));
             }
             if !self.has_late_rows()
                 && let Some(found) = self.at_once(table, lo, hi, Limits::default())
             {
                 let rows = &found.join_of(self).output.rows;
-                return Ok((rows.count(lo, hi), Outcome::Done));
+                return Ok(ReadOutcome::Done(rows.count(lo, hi)));
             }
         }
         let mut count = 0;
@@ -251,14 +299,7 @@ impl Engine {
                 ControlFlow::Continue(())
             },
         )?;
-        Ok((count, outcome))
-    }
-
-    fn take_missing(&mut self) -> Vec<KeyRange> {
-        let mut missing = std::mem::take(&mut self.missing);
-        missing.sort();
-        missing.dedup();
-        missing
+        Ok(outcome.map(|()| count))
     }
 
     /// The table that a range lies in, if it is known.

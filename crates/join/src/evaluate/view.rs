@@ -50,7 +50,7 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             let gaps = supplied.read(range);
             let is_here = gaps.is_empty();
-            self.missing.extend(gaps);
+            self.needs.elsewhere.extend(gaps);
             return is_here.then_some(view);
         }
         let mut is_here = true;

@@ -17,7 +17,8 @@ use crate::base::hash::ByteMap;
 use crate::base::key_range::{KeyRange, table_name};
 use crate::engine::Engine;
 use crate::error::{Error, text};
-use crate::evaluate::reads::{Limits, Outcome};
+use crate::evaluate::needs::ReadOutcome;
+use crate::evaluate::reads::Limits;
 use crate::join::{JoinId, TableId};
 use crate::language::grammar::Mode;
 
@@ -88,7 +89,7 @@ struct Pin {
 
 impl Engine {
     /// Begins to listen to one row, or to all whose keys begin with some bytes; the listener's number, or what must be there
-    /// first (see [`Engine::range`]).
+    /// first.
     ///
     /// # Errors
     /// The bytes name no table; or nobody tells of its table's changes.
@@ -97,7 +98,7 @@ impl Engine {
         beginning: &[u8],
         is_key: bool,
         now: u64,
-    ) -> Result<Result<u64, Outcome>, Error> {
+    ) -> Result<ReadOutcome<u64>, Error> {
         self.begin(now);
         let name = table_name(beginning).ok_or_else(|| Error::NoTable {
             key: beginning.to_vec(),
@@ -121,10 +122,10 @@ impl Engine {
         self.listening.next += 1;
         self.listening.listeners.insert(number, listener);
         match self.refresh(number, now) {
-            Ok(Outcome::Done) => Ok(Ok(number)),
+            Ok(ReadOutcome::Done(())) => Ok(ReadOutcome::Done(number)),
             not_yet => {
                 self.unlisten(number);
-                not_yet.map(Err)
+                not_yet.map(|needs| needs.map(|()| number))
             }
         }
     }
@@ -153,13 +154,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::range`].
-    pub fn refresh(&mut self, number: u64, now: u64) -> Result<Outcome, Error> {
+    pub fn refresh(&mut self, number: u64, now: u64) -> Result<ReadOutcome, Error> {
         let Some(listener) = self.listening.listeners.get(&number) else {
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         };
         let (table, range) = (listener.table, listener.range.clone());
         if self.tables[table as usize].makers.is_empty() {
-            return Ok(Outcome::Done);
+            return Ok(ReadOutcome::Done(()));
         }
         let limits = Limits {
             keys_only: true,
@@ -169,7 +170,7 @@ impl Engine {
         // What is filled is pinned before anything goes to make room.
         let limit = self.limit_bytes.take();
         let read = self.range(&range.lo, &range.hi, limits, now, &mut stop);
-        if read == Ok(Outcome::Done) {
+        if read == Ok(ReadOutcome::Done(())) {
             self.pin_range(number, table, &range);
         }
         self.limit_bytes = limit;

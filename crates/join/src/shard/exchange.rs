@@ -23,7 +23,8 @@ use std::ops::ControlFlow;
 use crate::base::key_range::KeyRange;
 use crate::base::spans::Spans;
 use crate::engine::Engine;
-use crate::evaluate::reads::{Limits, Outcome};
+use crate::evaluate::needs::ReadOutcome;
+use crate::evaluate::reads::Limits;
 use crate::shard::owner::Shard;
 use crate::tables::log::LogEntry;
 
@@ -115,18 +116,16 @@ impl Exchange {
         self.chunk_rows = rows.max(1);
     }
 
-    /// Asks for what a read lacked; returns what it is to wait for.
-    pub fn ask(&mut self, engine: &mut Engine) -> Vec<(u16, KeyRange)> {
+    /// Asks for what a read needs of other owners (see [`Needs`](crate::Needs)).
+    pub fn ask(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
         self.unsubscribe(engine);
-        let lacking = engine.take_foreign();
-        for (owner, range) in &lacking {
+        for (owner, range) in needed {
             let peer = &mut self.peers[usize::from(*owner)];
             for gap in peer.asked.gaps(range) {
                 peer.asked.insert(&gap);
                 peer.out.push(Message::Ask(gap));
             }
         }
-        lacking
     }
 
     /// Whether any of these ranges is still to come.
@@ -285,7 +284,7 @@ impl Exchange {
         };
         // A table that joins compute by now has no base rows; who asked will learn of the join.
         let outcome = match engine.table_of(&range.lo) {
-            Some(true) => Ok(Outcome::Done),
+            Some(true) => Ok(ReadOutcome::Done(())),
             _ => engine.range(&range.lo, &range.hi, limits, now, &mut |key, value| {
                 rows.push((key.into(), value.into()));
                 bytes += key.len() + value.len();
@@ -297,7 +296,7 @@ impl Exchange {
         };
         let peer = &mut self.peers[to];
         debug_assert!(
-            !matches!(outcome, Ok(Outcome::Missing(_))),
+            !matches!(&outcome, Ok(ReadOutcome::Needs(needs)) if needs.lacks_rows()),
             "an owner has its base rows"
         );
         let is_all = (rows.len() as u64) < self.chunk_rows && bytes < CHUNK_BYTES;

@@ -127,18 +127,10 @@ impl Engine {
             });
             for gap in guests.of_mut(owner).read(range) {
                 is_here = false;
-                self.foreign.push((owner, gap));
+                self.needs.owned.push((owner, gap));
             }
         }
         is_here
-    }
-
-    /// The ranges of other shards that the last read lacked, by owner.
-    pub fn take_foreign(&mut self) -> Vec<(u16, KeyRange)> {
-        let mut foreign = std::mem::take(&mut self.foreign);
-        foreign.sort();
-        foreign.dedup();
-        foreign
     }
 
     /// The ranges of other shards that were forgotten since it was last asked: their owners need tell no more.

@@ -1,5 +1,5 @@
 //! Tables whose rows come from elsewhere, such as a database. A read that needs a part which is not here says so
-//! (`Outcome::Missing`); the caller supplies it and asks again.
+//! ([`Needs::elsewhere`](crate::Needs)); the caller supplies it and asks again.
 //!
 //! 1. Rows of such a table are here only inside ranges that were supplied. A change outside is not applied: the row
 //!    comes when its range does.
@@ -11,7 +11,6 @@ use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::evaluate::reads::Outcome;
 use crate::join::TableId;
 use crate::memory::evict::Victim;
 
@@ -125,16 +124,12 @@ impl Engine {
     }
 
     /// Supplies all rows of a range. Parts of it that are here already stay as they are: changes kept them fresh.
-    pub fn supply(
-        &mut self,
-        range: &KeyRange,
-        rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>,
-    ) -> Outcome {
+    pub fn supply(&mut self, range: &KeyRange, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) {
         let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
-            return Outcome::Done;
+            return;
         };
         let Some(supplied) = &mut self.tables[table as usize].supplied else {
-            return Outcome::Done;
+            return;
         };
         let gaps = supplied.read(range);
         for gap in &gaps {
@@ -155,7 +150,6 @@ impl Engine {
                 self.tables[table as usize].rows.put_bytes(&key, &value);
             }
         }
-        Outcome::Done
     }
 
     /// Forgets that ranges are here: they changed in ways that were not told. What was computed from them goes too.
@@ -197,14 +191,6 @@ impl Engine {
             let supplied = self.tables[table as usize].supplied.as_ref();
             supplied.is_none_or(|supplied| supplied.holds(key))
         })
-    }
-
-    /// The ranges that reads missed since this was last asked: supply them, and ask again.
-    pub fn take_wanted(&mut self) -> Vec<KeyRange> {
-        let mut wanted = std::mem::take(&mut self.wanted);
-        wanted.sort();
-        wanted.dedup();
-        wanted
     }
 
     /// The rows of a table that are here.

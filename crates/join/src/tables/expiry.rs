@@ -45,7 +45,6 @@ impl Engine {
     pub fn begin(&mut self, now: u64) {
         self.ticks += 1;
         self.now = now;
-        self.computed = None;
         self.budget = self.step_rows.unwrap_or(usize::MAX);
         if !self.doubtful.is_empty() {
             self.reconsider_all();

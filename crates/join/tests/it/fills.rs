@@ -3,12 +3,12 @@
 
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, Limits, Outcome};
+use larder_join::{Engine, Limits, ReadOutcome};
 
 /// What a read, or a step, may visit.
 const ROWS: usize = 500;
 
-fn range(engine: &mut Engine, lo: &str, hi: &str) -> (Outcome, Vec<(String, String)>) {
+fn range(engine: &mut Engine, lo: &str, hi: &str) -> (ReadOutcome, Vec<(String, String)>) {
     let mut rows = Vec::new();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let outcome = engine.range(
@@ -54,9 +54,8 @@ fn read_in_steps(
         let ended = engine.ended_reads();
         let (outcome, rows) = bounded(engine, |engine| range(engine, lo, hi));
         match outcome {
-            Outcome::Done => return (steps, rows),
-            Outcome::PutOff => assert!(rows.is_empty()),
-            Outcome::Missing(_) => panic!("nothing is missing"),
+            ReadOutcome::Done(()) => return (steps, rows),
+            needs => assert!(needs.needs_steps() && rows.is_empty()),
         }
         while engine.ended_reads() == ended {
             bounded(engine, |engine| engine.step(ROWS));
@@ -136,11 +135,11 @@ fn a_large_first_fill_is_computed_in_steps_while_its_sources_change() {
                 }
             }
             let (outcome, found) = range(engine, "p|0001|", "p|0001}");
-            assert!(outcome == Outcome::Done && !found.is_empty());
+            assert!(outcome == ReadOutcome::Done(()) && !found.is_empty());
         });
         assert!(calls >= rows / ROWS / 10, "{definition}: {calls} calls");
         let (outcome, expected) = range(&mut model, lo, hi);
-        assert_eq!(outcome, Outcome::Done);
+        assert_eq!(outcome, ReadOutcome::Done(()));
         assert!(rows_now == expected, "{definition} differs");
     }
 }
@@ -156,12 +155,12 @@ fn many_who_wait_for_one_range_have_it_computed_once() {
     let before = engine.rows_read();
     for _ in 0..100 {
         let (outcome, _) = range(&mut engine, "n|", "n}");
-        assert_eq!(outcome, Outcome::PutOff);
+        assert!(outcome.needs_steps());
     }
     while engine.step(ROWS) {}
     for _ in 0..100 {
         let (outcome, rows) = range(&mut engine, "n|", "n}");
-        assert_eq!((outcome, rows.len()), (Outcome::Done, 1));
+        assert_eq!((outcome, rows.len()), (ReadOutcome::Done(()), 1));
     }
     assert_eq!(engine.rows_read() - before, 20_000);
 }
@@ -177,7 +176,7 @@ fn a_fill_that_is_evicted_or_dropped_midway_leaves_nothing_and_begins_anew() {
     let begin = |engine: &mut Engine| {
         let ended = engine.ended_reads();
         let (outcome, _) = range(engine, "t|ann|", "t|ann}");
-        assert_eq!(outcome, Outcome::PutOff);
+        assert!(outcome.needs_steps());
         (0..5).for_each(|_| _ = engine.step(ROWS));
         assert!(engine.info("t").expect("there").rows > 100 && engine.ended_reads() == ended);
         ended
@@ -208,7 +207,7 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
     for user in 0..READERS {
         put(&mut engine, &format!("s|{user:05}|cel"), "");
         let (lo, hi) = (format!("c|{user:05}"), format!("c|{user:05}\0"));
-        assert_eq!(range(&mut engine, &lo, &hi).0, Outcome::Done);
+        assert_eq!(range(&mut engine, &lo, &hi).0, ReadOutcome::Done(()));
     }
     engine.set_step_rows(Some(100));
     engine.set_read_rows(Some(100));
@@ -218,7 +217,7 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
     // The reader alone: nobody else makes steps.
     let rows = loop {
         let (outcome, rows) = range(&mut engine, "c|09999", "c|09999\0");
-        if outcome == Outcome::Done {
+        if outcome == ReadOutcome::Done(()) {
             break rows;
         }
         put_off += 1;
@@ -252,7 +251,7 @@ fn a_group_that_drains_while_it_is_being_filled_is_read_again_at_the_end() {
     }
     engine.set_read_rows(Some(ROWS));
     let mut gone = 0;
-    assert_eq!(range(&mut engine, "m|", "m}").0, Outcome::PutOff);
+    assert!(range(&mut engine, "m|", "m}").0.needs_steps());
     // Reading a group again is not done in steps.
     while engine.step(ROWS) {
         for _ in 0..50 {
@@ -291,7 +290,7 @@ fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
     (0..5_000).for_each(|row| put(&mut engine, &format!("p|cel|{row:07}"), "x"));
     engine.set_read_rows(Some(ROWS));
     let (outcome, _) = range(&mut engine, "a|ann|", "a|ann}");
-    assert_eq!(outcome, Outcome::PutOff);
+    assert!(outcome.needs_steps());
     engine.step(ROWS);
     let copied = engine.info("a").expect("there").rows;
     assert!(0 < copied && copied < 5_000, "{copied}");
@@ -302,7 +301,7 @@ fn an_author_who_is_pulled_while_a_timeline_is_being_filled_is_not_copied() {
     assert_eq!(engine.info("a").expect("there").rows, 0);
     engine.remove(b"p|cel|0004999", 0).expect("remove");
     let (outcome, rows) = range(&mut engine, "a|ann|", "a|ann}");
-    assert_eq!((outcome, rows.len()), (Outcome::Done, 4_999));
+    assert_eq!((outcome, rows.len()), (ReadOutcome::Done(()), 4_999));
 }
 
 #[test]
@@ -326,7 +325,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         let mut found = None;
         let mut each = |value: &[u8]| found = Some(value.to_vec());
         let outcome = engine.get(key.as_bytes(), now, &mut each);
-        assert_eq!(outcome, Ok(Outcome::Done));
+        assert_eq!(outcome, Ok(ReadOutcome::Done(())));
         found
     };
     let before = engine.row_count();
@@ -338,7 +337,10 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
     assert_eq!(engine.remove(b"x|09997", now).unwrap().rows, 0);
     assert_eq!(engine.put_if_absent(b"x|09996", b"2", now).unwrap().rows, 1);
     assert_eq!(engine.increment(b"x|09995", 5, now).unwrap().0, 5);
-    assert_eq!(engine.count(b"x|0900", b"x|0901", now).unwrap().0, 0);
+    assert_eq!(
+        engine.count(b"x|0900", b"x|0901", now),
+        Ok(ReadOutcome::Done(0))
+    );
     // A long range that has too many late rows is put off until they have gone.
     let limits = Limits::default();
     let mut seen = 0;
@@ -347,7 +349,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         ControlFlow::Continue(())
     };
     let outcome = engine.range(b"x|", b"x}", limits, now, &mut each);
-    assert_eq!((outcome, seen), (Ok(Outcome::PutOff), 0));
+    assert!(outcome.is_ok_and(|outcome| outcome.needs_steps()) && seen == 0);
     for steps in 0.. {
         let before = engine.row_count();
         engine.begin(now);
@@ -357,7 +359,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
             break;
         }
     }
-    assert_eq!(engine.count(b"x|", b"x}", now).unwrap().0, 12);
+    assert_eq!(engine.count(b"x|", b"x}", now), Ok(ReadOutcome::Done(12)));
     assert_eq!(get(&mut engine, "n|all"), Some(b"12".to_vec()));
 }
 
@@ -374,7 +376,7 @@ fn an_empty_timeline_is_known_to_be_empty_only_from_where_it_was_read() {
         let shows = |engine: &mut Engine, from: &str, rows: &[&str]| {
             let (outcome, found) = range(engine, &format!("t|ann|{at}{from}"), "t|ann}");
             let keys: Vec<String> = rows.iter().map(|row| format!("t|ann|{at}{row}")).collect();
-            assert_eq!(outcome, Outcome::Done);
+            assert_eq!(outcome, ReadOutcome::Done(()));
             assert!(
                 found.iter().map(|(key, _)| key).eq(&keys),
                 "{at}: {found:?}"
@@ -425,11 +427,11 @@ fn what_is_not_kept_and_too_much_at_once_is_computed_in_steps_and_goes_when_it_w
             let ended = engine.ended_reads();
             let (outcome, rows) =
                 bounded_by(ROWS * 9, &mut engine, |engine| range(engine, lo, &hi));
-            if outcome == Outcome::Done {
+            if outcome == ReadOutcome::Done(()) {
                 found = rows;
                 break;
             }
-            assert!(outcome == Outcome::PutOff && rows.is_empty());
+            assert!(outcome.needs_steps() && rows.is_empty());
             while engine.ended_reads() == ended {
                 calls += 1;
                 bounded_by(ROWS * 9, &mut engine, |engine| engine.step(ROWS));
@@ -513,7 +515,7 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
 fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(String, String)>) {
     for steps in 0.. {
         let ended = engine.ended_reads();
-        if let (Outcome::Done, rows) = range(engine, lo, hi) {
+        if let (ReadOutcome::Done(()), rows) = range(engine, lo, hi) {
             return (steps, rows);
         }
         while engine.ended_reads() == ended {
@@ -588,13 +590,13 @@ fn a_limited_read_fills_what_it_needs_and_the_next_page_fills_on() {
                         rows.push(String::from_utf8(key.to_vec()).expect("text"));
                         ControlFlow::Continue(())
                     });
-                if outcome == Ok(Outcome::PutOff) {
+                if outcome.as_ref().is_ok_and(ReadOutcome::needs_steps) {
                     while engine.ended_reads() == ended {
                         engine.step(ROWS / 4);
                     }
                     continue;
                 }
-                assert_eq!(outcome, Ok(Outcome::Done));
+                assert_eq!(outcome, Ok(ReadOutcome::Done(())));
                 break;
             }
             let read = (engine.rows_read() - before) as usize;

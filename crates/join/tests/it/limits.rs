@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use larder_join::{Engine, Error, Limits, Outcome};
+use larder_join::{Engine, Error, Limits, Reading};
 
 use crate::story::{TIMELINE, Told, told};
 
@@ -159,6 +159,11 @@ fn an_author_of_many_readers_is_converted_in_steps_and_reads_and_writes_in_betwe
     );
 }
 
+fn open(engine: &mut Engine, lo: &[u8]) -> Reading {
+    let opened = engine.open_range(lo, b"b}", Limits::default(), 0);
+    opened.unwrap().done().expect("all rows are here")
+}
+
 /// Two hundred clients ask for a table and read none of it, while all its rows are overwritten again and again.
 #[test]
 fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
@@ -171,13 +176,10 @@ fn what_long_answers_keep_is_bounded_and_no_write_is_refused_for_it() {
     let base = engine.memory_bytes();
     engine.set_memory_limit(Some(base + base / 5));
     engine.set_held_limits(usize::MAX, 300_000);
-    let none = &mut |_: &[u8], _: &[u8]| ControlFlow::Break(());
     let charged = Arc::new(AtomicUsize::new(0));
     let mut readings = Vec::new();
     for _ in 0..200 {
-        let began = engine.range(b"b|", b"b}", Limits::default(), 0, none);
-        assert_eq!(began, Ok(Outcome::Done));
-        let mut reading = engine.hold(b"b|", b"b}", Limits::default());
+        let mut reading = open(&mut engine, b"b|");
         reading.charge(&charged);
         readings.push(reading);
     }
@@ -220,8 +222,8 @@ fn one_long_answer_is_lost_when_it_would_keep_more_than_one_may() {
             .unwrap();
     }
     engine.set_held_limits(50_000, usize::MAX);
-    let slow = engine.hold(b"b|", b"b}", Limits::default());
-    let mut quick = engine.hold(b"b|090", b"b}", Limits::default());
+    let slow = open(&mut engine, b"b|");
+    let mut quick = open(&mut engine, b"b|090");
     engine.remove_range(b"b|", b"b}", u64::MAX, 0).unwrap();
     assert!(slow.is_lost() && !quick.is_lost());
     let mut rows = 0;

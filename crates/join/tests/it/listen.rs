@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use larder_join::{Engine, Outcome, Shard};
+use larder_join::{Engine, ReadOutcome, Shard};
 
 use crate::random::Random;
 use crate::story::{TIMELINE, Told, told};
@@ -20,7 +20,7 @@ impl Mirror {
         let listener = t.0.listen(beginning.as_bytes(), is_key, t.1).unwrap();
         t.0.take_heard();
         let mut mirror = Mirror {
-            listener: listener.unwrap(),
+            listener: listener.done().unwrap(),
             beginning: beginning.to_owned(),
             is_key,
             keys: BTreeSet::new(),
@@ -58,7 +58,7 @@ fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
             break;
         }
         for listener in behind {
-            assert_eq!(t.0.refresh(listener, t.1), Ok(Outcome::Done));
+            assert_eq!(t.0.refresh(listener, t.1), Ok(ReadOutcome::Done(())));
         }
     }
     let all = t.0.take_heard();
@@ -148,7 +148,7 @@ fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
     }
     assert!(t.0.listen(b"none", false, 0).is_err());
     t.put(&[("p|1", "v")]);
-    let listener = t.0.listen(b"c|", false, 0).unwrap().unwrap();
+    let listener = t.0.listen(b"c|", false, 0).unwrap().done().unwrap();
     t.0.drop_join("j2").unwrap();
     t.put(&[("p|2", "v")]);
     assert!(!t.0.has_heard());
@@ -164,7 +164,7 @@ fn copies_of_other_shards_rows_are_not_heard() {
     for index in 0..2 {
         let mut engine = Engine::new();
         engine.set_shard(Shard::new(index, 2));
-        engine.listen(b"p|", false, 0).unwrap().unwrap();
+        engine.listen(b"p|", false, 0).unwrap().done().unwrap();
         engine.put(b"p|1", b"v", 0).unwrap();
         assert_eq!(engine.has_heard(), index == owner);
     }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, Limits, Outcome};
+use larder_join::{Engine, Limits, ReadOutcome};
 
 fn read(engine: &mut Engine, lo: &str, hi: &str) -> Vec<String> {
     let mut rows = Vec::new();
@@ -13,7 +13,7 @@ fn read(engine: &mut Engine, lo: &str, hi: &str) -> Vec<String> {
     };
     let limits = Limits::default();
     let read = engine.range(lo.as_bytes(), hi.as_bytes(), limits, 0, &mut each);
-    assert_eq!(read, Ok(Outcome::Done));
+    assert_eq!(read, Ok(ReadOutcome::Done(())));
     rows
 }
 

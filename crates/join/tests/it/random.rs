@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use larder_join::grammar::Mode;
-use larder_join::{Engine, Error, Limits, Outcome, Reading};
+use larder_join::{Engine, Error, Limits, ReadOutcome, Reading};
 
 pub use crate::definitions::{LOOSE, Random, VALUES, definition};
 
@@ -441,8 +441,8 @@ impl World {
             },
         );
         let ok = match &outcome {
-            Ok(Outcome::PutOff) if got.is_empty() => return false,
-            Ok(Outcome::Done) => true,
+            Ok(needs) if needs.needs_steps() && got.is_empty() => return false,
+            Ok(ReadOutcome::Done(())) => true,
             _ => false,
         };
         if got != wanted || !ok {
@@ -458,8 +458,8 @@ impl World {
             got = Some(value.to_vec());
         });
         let ok = match &outcome {
-            Ok(Outcome::PutOff) if got.is_none() => return false,
-            Ok(Outcome::Done) => wanted.as_ref().is_none_or(Option::is_some),
+            Ok(needs) if needs.needs_steps() && got.is_none() => return false,
+            Ok(ReadOutcome::Done(())) => wanted.as_ref().is_none_or(Option::is_some),
             Err(Error::NotANumber { .. }) => wanted == Some(None),
             _ => false,
         };
@@ -481,31 +481,29 @@ impl World {
     ) -> bool {
         let mut first = None;
         let (from, to) = (lo.as_bytes(), hi.as_bytes());
-        let outcome = self
+        let begun = self
             .engine
-            .range(from, to, limits, self.now, &mut |key, value| {
+            .begin_range(from, to, limits, self.now, |key, value| {
                 first = Some((key.to_vec(), value.to_vec()));
                 ControlFlow::Break(())
             });
-        if matches!(outcome, Ok(Outcome::PutOff)) {
-            assert!(first.is_none());
-            return false;
-        }
+        let rest = match begun {
+            Ok(ReadOutcome::Done(rest)) => rest,
+            other => {
+                let is_put_off = other.as_ref().is_ok_and(ReadOutcome::needs_steps);
+                if !is_put_off || first.is_some() {
+                    let outcome = other.map(|other| other.map(drop));
+                    self.fail(&wanted, &Vec::from_iter(first), &outcome);
+                }
+                return false;
+            }
+        };
         if first.as_ref() != wanted.first() {
-            self.fail(&wanted, &Vec::from_iter(first), &outcome);
+            self.fail(&wanted, &Vec::from_iter(first), &Ok(ReadOutcome::Done(())));
         }
-        let Some((mut last, _)) = first else {
+        let Some(reading) = rest else {
+            assert!(wanted.len() <= 1, "seed {}: {lo} {hi}", self.seed);
             return true;
-        };
-        let limits = Limits {
-            limit: limits.limit.map(|limit| limit - 1),
-            ..limits
-        };
-        let reading = if limits.reverse {
-            self.engine.hold(from, &last, limits)
-        } else {
-            last.push(0);
-            self.engine.hold(&last, to, limits)
         };
         let mut wanted = VecDeque::from(wanted);
         wanted.pop_front();
@@ -545,7 +543,7 @@ impl World {
         if got != wanted || !ok {
             self.log
                 .push(format!("(it began after line {})", held.began));
-            self.fail(&wanted, &got, &Ok(Outcome::Done));
+            self.fail(&wanted, &got, &Ok(ReadOutcome::Done(())));
         }
         for (key, value) in &got {
             let table = String::from_utf8_lossy(&key[..2]).into_owned();
@@ -573,7 +571,7 @@ impl World {
         &self,
         wanted: &[(Vec<u8>, Vec<u8>)],
         got: &[(Vec<u8>, Vec<u8>)],
-        outcome: &Result<Outcome, Error>,
+        outcome: &Result<ReadOutcome, Error>,
     ) -> ! {
         let show = |rows: &[(Vec<u8>, Vec<u8>)]| -> String {
             let line = |(k, v): &(Vec<u8>, Vec<u8>)| {

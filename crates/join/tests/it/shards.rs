@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use larder_join::grammar::Mode;
-use larder_join::{Engine, Error, Exchange, KeyRange, Limits, Message, Outcome, Owner, Shard};
+use larder_join::{Engine, Error, Exchange, KeyRange, Limits, Message, Owner, ReadOutcome, Shard};
 
 use crate::model::{Computed, Model};
 use crate::random::{LOOSE, Random, VALUES, definition};
@@ -49,7 +49,7 @@ fn supply(engine: &mut Engine, model: &Model, missing: &[KeyRange]) {
     for range in missing {
         let rows = model.base.iter().filter(|(key, _)| range.contains(key));
         let rows = rows.map(|(key, value)| (key.clone(), value.clone()));
-        let _ = engine.supply(range, &mut rows.collect::<Vec<_>>().into_iter());
+        engine.supply(range, &mut rows.collect::<Vec<_>>().into_iter());
     }
 }
 
@@ -377,21 +377,17 @@ impl World {
             },
         );
         match outcome {
-            Ok(Outcome::Done) => Some(Ok(rows)),
+            Ok(ReadOutcome::Done(())) => Some(Ok(rows)),
             Err(error) => Some(Err((rows, error))),
-            Ok(Outcome::PutOff) => {
+            Ok(ReadOutcome::Needs(needs)) if needs.steps.is_some() => {
                 self.seen.put_off += 1;
                 None
             }
-            Ok(Outcome::Missing(elsewhere)) => {
-                supply(engine, &self.model, &elsewhere);
-                self.seen.elsewhere += elsewhere.len() as u64;
-                let lacking: Vec<(u16, KeyRange)> = exchange.ask(engine);
-                assert!(
-                    !lacking.is_empty() || !elsewhere.is_empty(),
-                    "seed {}: waits for nothing",
-                    self.seed
-                );
+            Ok(ReadOutcome::Needs(needs)) => {
+                supply(engine, &self.model, &needs.elsewhere);
+                self.seen.elsewhere += needs.elsewhere.len() as u64;
+                exchange.ask(engine, &needs.owned);
+                assert!(!needs.is_empty(), "seed {}: waits for nothing", self.seed);
                 self.seen.waits += 1;
                 None
             }

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, Outcome};
+use larder_join::{Engine, Error, KeyRange, Limits, LogEntry, ReadOutcome};
 
 /// An engine that is told what to do in short lines.
 pub struct Told(pub Engine, pub u64);
@@ -48,7 +48,7 @@ impl Told {
                 ControlFlow::Continue(())
             },
         );
-        assert_eq!(outcome, Ok(Outcome::Done));
+        assert_eq!(outcome, Ok(ReadOutcome::Done(())));
         rows
     }
 
@@ -518,7 +518,7 @@ fn a_sum_over_text_is_left_out_of_ranges_and_says_why_when_it_is_asked_for() {
     assert_eq!(t.read("v|a|", "v|a}"), ["v|a|1 1", "v|a|2 many"]);
     // Its neighbours live.
     assert_eq!(t.read("total|", "total}"), ["total|b 2"]);
-    assert_eq!(t.0.count(b"total|", b"total}", 0).unwrap().0, 1);
+    assert_eq!(t.0.count(b"total|", b"total}", 0), Ok(ReadOutcome::Done(1)));
     assert_eq!(t.0.info("j0").unwrap().left_out, 3);
     t.put(&[("v|a|2", "2.5")])
         .shows("total|", &["total|a 3.5", "total|b 2"]);
@@ -596,11 +596,11 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
                 ControlFlow::Continue(())
             })
             .unwrap();
-        let Outcome::Missing(ranges) = outcome else {
+        let ReadOutcome::Needs(needs) = outcome else {
             break;
         };
-        asked.push(ranges.len());
-        for range in ranges {
+        asked.push(needs.elsewhere.len());
+        for range in needs.elsewhere {
             let all = [
                 ("p|bob|0001", "x"),
                 ("p|cid|0002", "y"),
@@ -608,7 +608,7 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
                 ("s|ann|cid", ""),
             ];
             let rows = all.iter().filter(|(k, _)| range.contains(k.as_bytes()));
-            let _ = t.0.supply(
+            t.0.supply(
                 &range,
                 &mut rows.map(|(k, v)| (k.as_bytes().to_vec(), v.as_bytes().to_vec())),
             );
@@ -628,7 +628,7 @@ fn missing_ranges_are_asked_for_supplied_and_kept_fresh() {
     t.0.forget_supplied(&KeyRange::prefix(b"p|bob|"));
     assert!(matches!(
         t.0.get(b"t|ann|0001|bob", 0, &mut |_| {}),
-        Ok(Outcome::Missing(_))
+        Ok(ReadOutcome::Needs(_))
     ));
 }
 
@@ -720,8 +720,11 @@ fn limits_reverse_reads_and_counts() {
             ControlFlow::Continue(())
         });
     assert_eq!(keys, ["t|ann|0003|bob", "t|ann|0002|bob"]);
-    assert_eq!(t.0.count(b"t|ann|", b"t|ann}", 0).unwrap().0, 3);
-    assert_eq!(t.0.count(b"p|bob|", b"p|bob}", 0).unwrap().0, 3);
-    assert_eq!(t.0.count(b"p|bob|0002", b"p|bob}", 0).unwrap().0, 2);
-    assert_eq!(t.0.count(b"none|", b"none}", 0).unwrap().0, 0);
+    assert_eq!(t.0.count(b"t|ann|", b"t|ann}", 0), Ok(ReadOutcome::Done(3)));
+    assert_eq!(t.0.count(b"p|bob|", b"p|bob}", 0), Ok(ReadOutcome::Done(3)));
+    assert_eq!(
+        t.0.count(b"p|bob|0002", b"p|bob}", 0),
+        Ok(ReadOutcome::Done(2))
+    );
+    assert_eq!(t.0.count(b"none|", b"none}", 0), Ok(ReadOutcome::Done(0)));
 }

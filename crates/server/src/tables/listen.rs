@@ -14,10 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use larder_join::Heard;
-use larder_protocol::errors::Code;
 use tokio::sync::{Notify, mpsc};
 
-use super::{Refusal, Tables, refusal};
+use super::{Refusal, Tables};
 use crate::Shared;
 use crate::resp::matches;
 
@@ -167,8 +166,7 @@ impl Tables {
         let (beginning, is_key) = (&subscription.beginning, subscription.is_key);
         let number = self
             .read_waiting(None, shared.postgres.as_ref(), |engine, now| {
-                let begun = engine.listen(beginning, is_key, now).map_err(refusal)?;
-                begun.map_err(|_| (Code::Io, "the rows are being computed".to_owned()))
+                self.complete(engine.listen(beginning, is_key, now))
             })
             .await?;
         // What was heard until now is not for this one.
@@ -224,10 +222,7 @@ impl Tables {
                 self.resumed(None).await;
                 let postgres = shared.postgres.as_ref();
                 let read = self.read_waiting(None, postgres, |engine, now| {
-                    match engine.refresh(number, now).map_err(refusal)? {
-                        larder_join::Outcome::Done => Ok(()),
-                        _ => Err((Code::Io, "the rows are being computed".to_owned())),
-                    }
+                    self.complete(engine.refresh(number, now))
                 });
                 if let Err((_, why)) = read.await {
                     tracing::warn!(why, "rows that are subscribed to cannot be computed");

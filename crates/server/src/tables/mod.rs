@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use larder_join::{Engine, KeyRange, LogEntry};
+use larder_join::{Engine, KeyRange, LogEntry, Needs, ReadOutcome};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
 use larder_protocol::errors::Code;
 use larder_types::ByteSize;
@@ -93,6 +93,8 @@ pub struct Tables {
     followed: source::Followed,
     /// Reads may be put off.
     in_steps: Cell<bool>,
+    /// What reads need that could not be answered, until it is asked for.
+    needs: RefCell<Needs>,
     watched: watched::Watched,
     listeners: listen::Listeners,
     /// `tables.memory`.
@@ -132,12 +134,36 @@ impl Tables {
         done
     }
 
-    /// What the last read waits for, if it could not be answered for want of rows of other cores or of time.
+    /// The rows of a read, or why there are none. What it needs is noted (see [`Tables::lacking`] and `source::Wanted`).
+    pub fn complete<T>(
+        &self,
+        outcome: Result<ReadOutcome<T>, larder_join::Error>,
+    ) -> Result<T, Refusal> {
+        let needs = match outcome {
+            Ok(ReadOutcome::Done(done)) => return Ok(done),
+            Ok(ReadOutcome::Needs(needs)) => needs,
+            Err(error) => return Err(refusal(error)),
+        };
+        let why = match needs.steps {
+            None => "rows that come from elsewhere are not here yet",
+            Some(_) => "the rows are being computed",
+        };
+        self.needs.borrow_mut().add(*needs);
+        Err((Code::Io, why.to_owned()))
+    }
+
+    /// Before reads are tried: what those before them need is not waited for.
+    pub fn forget_needs(&self) {
+        self.needs.take();
+    }
+
+    /// What reads wait for that could not be answered for want of rows of other cores or of time.
     pub fn lacking(&self) -> Option<Lacking> {
-        if let Some(rows) = self.ask() {
+        let owned = std::mem::take(&mut self.needs.borrow_mut().owned);
+        if let Some(rows) = self.ask(owned) {
             return Some(Lacking::Rows(rows));
         }
-        let ended = self.engine.borrow_mut().take_put_off()?;
+        let ended = self.needs.borrow_mut().steps.take()?;
         self.call();
         Some(Lacking::Time { ended })
     }

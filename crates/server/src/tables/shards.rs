@@ -160,17 +160,17 @@ impl Tables {
         }
     }
 
-    /// Asks for what the last read lacked. Nothing if it lacked nothing that other cores have.
-    pub(super) fn ask(&self) -> Option<Vec<(u16, KeyRange)>> {
+    /// Asks for what reads need that other cores have. Nothing if they need nothing of them.
+    pub(super) fn ask(&self, needed: Vec<(u16, KeyRange)>) -> Option<Vec<(u16, KeyRange)>> {
         let sharing = self.sharing.as_ref()?;
         let mut engine = self.engine.borrow_mut();
-        let lacking = sharing.exchange.borrow_mut().ask(&mut engine);
+        sharing.exchange.borrow_mut().ask(&mut engine, &needed);
         drop(engine);
-        if lacking.is_empty() {
+        if needed.is_empty() {
             return None;
         }
         self.call();
-        Some(lacking)
+        Some(needed)
     }
 
     /// Waits until what was asked for has come.
@@ -199,7 +199,7 @@ impl Tables {
             self.resumed(ticket).await;
         }
         loop {
-            Wanted::forget(self);
+            self.forget_needs();
             let done = match ticket {
                 None => self.in_steps(|| self.read(&mut read)),
                 Some(_) => self.read(&mut read),

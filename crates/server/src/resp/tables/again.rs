@@ -50,7 +50,7 @@ impl AgainJob {
             // All that it misses is loaded together.
             tables.read(|engine, now| {
                 for key in request.args().skip(1) {
-                    let _ = engine.get(key, now, &mut |_| {});
+                    let _ = tables.complete(engine.get(key, now, &mut |_| {}));
                 }
             });
         }
@@ -174,7 +174,7 @@ pub(super) fn before_exec(
 /// Tries the reads of a transaction, for what they miss alone.
 fn try_reads(state: &mut State, snapshot: &Snapshot, requests: &[Queued]) {
     let mark = state.output.mark();
-    Wanted::forget(&state.core.tables);
+    state.core.tables.forget_needs();
     for Queued { command, bytes, .. } in requests {
         let mut decoder = Decoder::new(state.core.limits);
         if command.has_flag("write") || !matches!(decoder.decode(bytes), Ok(Step::Request(_))) {

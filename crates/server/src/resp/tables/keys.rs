@@ -32,7 +32,7 @@ pub(super) fn mset(
     if if_absent {
         let is_there = tables.read(|engine, now| {
             pairs.iter().try_fold(false, |any, &at| {
-                Ok(any || get(engine, request.arg(at), now, |_| {})?)
+                Ok(any || get(&tables, engine, request.arg(at), now, |_| {})?)
             })
         })?;
         if is_there {
@@ -131,8 +131,9 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Ref
     let tables = state.tables();
     let (mut value, mut is_there) = (None, false);
     let at = tables.read(|engine, now| -> Result<Option<u64>, Refusal> {
-        get(engine, from, now, |bytes| value = Some(bytes.to_vec()))?;
-        is_there = !copying.replaces && get(engine, to, now, |_| {})?;
+        let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
+        get(&tables, engine, from, now, keep)?;
+        is_there = !copying.replaces && get(&tables, engine, to, now, |_| {})?;
         Ok(engine.expires_at(from, now))
     })?;
     let Some(value) = value else {

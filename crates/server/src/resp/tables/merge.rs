@@ -12,7 +12,7 @@ use larder_join::{Error, Limits, Reading};
 use tokio::sync::mpsc;
 
 use super::super::clients::Client;
-use super::range::{Asked, complete};
+use super::range::Asked;
 use crate::tables::{Refusal, Tables, TablesHandle, refusal};
 
 const CHUNK_ROWS: u64 = 512;
@@ -33,17 +33,15 @@ enum Piece {
 fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Refusal> {
     tables.read(|engine, now| {
         let (lo, hi) = (&asked.lo, &asked.hi);
-        let (count, outcome) = engine.count(lo, hi, now).map_err(refusal)?;
-        complete(Ok(outcome))?;
+        let count = tables.complete(engine.count(lo, hi, now))?;
         let limits = Limits {
             limit: Some(asked.left),
             reverse: asked.reverse,
             keys_only: asked.keys_only,
             in_all: None,
         };
-        let none = &mut |_: &[u8], _: &[u8]| ControlFlow::Break(());
-        complete(engine.range(lo, hi, limits, now, none))?;
-        Ok((engine.hold(lo, hi, limits), count.min(asked.left)))
+        let reading = tables.complete(engine.open_range(lo, hi, limits, now))?;
+        Ok((reading, count.min(asked.left)))
     })
 }
 

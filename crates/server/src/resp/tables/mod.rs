@@ -34,7 +34,7 @@ use super::reads::show;
 use super::session::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
-use crate::tables::source::{Wanted, take_write};
+use crate::tables::source::take_write;
 
 pub(super) use again::{AgainJob, run_write};
 pub(super) use head::RowCounts;
@@ -189,8 +189,8 @@ fn try_settled(
     whole: bool,
 ) -> Option<Job> {
     let mark = state.output.mark();
-    Wanted::forget(&state.core.tables);
     let tables = state.tables();
+    tables.forget_needs();
     let done = match whole {
         true => at_once(state, snapshot, command, request, true),
         false => tables.in_steps(|| at_once(state, snapshot, command, request, false)),

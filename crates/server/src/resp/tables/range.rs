@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use larder_join::{Engine, Error, Limits, Outcome, Reading};
+use larder_join::{Engine, Error, Limits, Reading};
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
@@ -19,7 +19,7 @@ use super::super::output::LONG_BYTES;
 use super::super::session::State;
 use super::head::Head;
 use super::{number, syntax};
-use crate::tables::{Refusal, refusal};
+use crate::tables::{Refusal, Tables, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
@@ -69,19 +69,6 @@ pub(in crate::resp) struct Removal {
     removed: u64,
     started: Instant,
     args: Vec<Vec<u8>>,
-}
-
-/// A read that is whole, or why it is not.
-pub(super) fn complete(outcome: Result<Outcome, Error>) -> Result<(), Refusal> {
-    match outcome {
-        Ok(Outcome::Done) => Ok(()),
-        Ok(Outcome::Missing(_)) => Err((
-            Code::Io,
-            "rows that come from elsewhere are not here yet".to_owned(),
-        )),
-        Ok(Outcome::PutOff) => Err((Code::Io, "the rows are being computed".to_owned())),
-        Err(error) => Err(refusal(error)),
-    }
 }
 
 pub(in crate::resp) fn one_row(
@@ -145,42 +132,26 @@ impl Asked {
     /// Appends the first rows to `out`, until there are `rows_max` or `bytes_max` is reached; says how many, and holds the rest.
     fn begin(
         &self,
+        tables: &Tables,
         engine: &mut Engine,
         now: u64,
         (out, proto): (&mut Vec<u8>, Proto),
         (rows_max, bytes_max): (u64, usize),
     ) -> Result<(u64, Option<Reading>), Refusal> {
-        let (mut rows, mut last) = (0, None);
+        let mut rows = 0;
         let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
         let (keys_only, may) = (self.keys_only, self.left.min(rows_max));
-        let mut each = |key: &[u8], value: &[u8]| {
+        let each = |key: &[u8], value: &[u8]| {
             one_row(&mut Encoder { out, proto }, keys_only, key, value);
             rows += 1;
             if rows == may || out.len() >= end {
-                last = (rows < self.left).then(|| key.to_vec());
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
         };
-        let limits = Limits {
-            limit: Some(may),
-            ..self.limits()
-        };
-        complete(engine.range(&self.lo, &self.hi, limits, now, &mut each))?;
-        let Some(mut last) = last else {
-            return Ok((rows, None));
-        };
-        let limits = Limits {
-            limit: Some(self.left - rows),
-            ..limits
-        };
-        let rest = if self.reverse {
-            engine.hold(&self.lo, &last, limits)
-        } else {
-            last.push(0);
-            engine.hold(&last, &self.hi, limits)
-        };
-        Ok((rows, Some(rest)))
+        let begun = engine.begin_range(&self.lo, &self.hi, self.limits(), now, each);
+        let rest = tables.complete(begun)?;
+        Ok((rows, rest))
     }
 }
 
@@ -200,7 +171,7 @@ pub(super) fn range(
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
     let read = tables.read(|engine, now| {
-        let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
+        let (rows, rest) = asked.begin(&tables, engine, now, (out, proto), at_once)?;
         if whole && rest.is_some() {
             return Err(limits.too_long());
         }
@@ -265,8 +236,7 @@ fn give(state: &mut State, built: Vec<u8>) {
 pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(request.arg(1), request.arg(2), now));
-    let (count, outcome) = counted.map_err(refusal)?;
-    complete(Ok(outcome))?;
+    let count = tables.complete(counted)?;
     state.encoder().count(count);
     Ok(())
 }
@@ -334,7 +304,9 @@ impl Removal {
         } else {
             let tables = state.tables();
             tables.read(|engine, now| {
-                let ends = |(lo, hi): &mut (Vec<u8>, Vec<u8>)| end_at_last_row(engine, now, lo, hi);
+                let ends = |(lo, hi): &mut (Vec<u8>, Vec<u8>)| {
+                    end_at_last_row(&tables, engine, now, lo, hi)
+                };
                 self.ranges.iter_mut().try_for_each(ends)
             })?;
         }
@@ -372,6 +344,7 @@ impl Removal {
 
 /// Ends a range right behind its last row.
 fn end_at_last_row(
+    tables: &Tables,
     engine: &mut Engine,
     now: u64,
     lo: &[u8],
@@ -384,7 +357,7 @@ fn end_at_last_row(
         in_all: None,
     };
     let mut last = None;
-    complete(engine.range(lo, hi, limits, now, &mut |key, _| {
+    tables.complete(engine.range(lo, hi, limits, now, &mut |key, _| {
         last = Some([key, b"\0"].concat());
         ControlFlow::Break(())
     }))?;
@@ -417,7 +390,7 @@ fn cut_after(
             ControlFlow::Break(())
         })
     });
-    complete(read)?;
+    tables.complete(read)?;
     Ok(cut)
 }
 

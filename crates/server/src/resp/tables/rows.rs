@@ -8,7 +8,7 @@ use larder_protocol::resp::Request;
 use super::super::reads::{range_of, show};
 use super::super::session::State;
 use super::{keys, number, strings, syntax};
-use crate::tables::{Refusal, refusal};
+use crate::tables::{Refusal, Tables, refusal};
 
 pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
     match id {
@@ -79,6 +79,7 @@ pub(super) fn write<T>(
 
 /// Hands `each` the value of a row; says whether there is one.
 pub(super) fn get(
+    tables: &Tables,
     engine: &mut Engine,
     key: &[u8],
     now: u64,
@@ -89,7 +90,7 @@ pub(super) fn get(
         found = true;
         each(value);
     });
-    super::range::complete(outcome)?;
+    tables.complete(outcome)?;
     Ok(found)
 }
 
@@ -104,6 +105,7 @@ enum Found {
 
 /// As [`get`], among other rows: one that does not add up has no value.
 fn get_among(
+    tables: &Tables,
     engine: &mut Engine,
     key: &[u8],
     now: u64,
@@ -116,7 +118,7 @@ fn get_among(
     });
     match outcome {
         Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
-        outcome => super::range::complete(outcome).map(|()| found),
+        outcome => tables.complete(outcome).map(|()| found),
     }
 }
 
@@ -159,8 +161,8 @@ fn read(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> 
                 }
             };
             let found = match id {
-                Id::MGet | Id::Exists | Id::Touch => get_among(engine, key, now, each)?,
-                _ if get(engine, key, now, each)? => Found::Row,
+                Id::MGet | Id::Exists | Id::Touch => get_among(&tables, engine, key, now, each)?,
+                _ if get(&tables, engine, key, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
             if found != Found::Row {
@@ -267,6 +269,7 @@ fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let options = set_options(request)?;
+    let tables = state.tables();
     let (put, before) = write(state, |engine, now| {
         let mut before = None;
         let deadline = match options.expiry {
@@ -275,7 +278,9 @@ fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
             Some(expiry) => Some(deadline(expiry, now, "set")?),
         };
         if options.get || options.if_absent || options.if_present {
-            get(engine, key, now, |value| before = Some(value.to_vec()))?;
+            get(&tables, engine, key, now, |value| {
+                before = Some(value.to_vec())
+            })?;
         }
         if (options.if_absent && before.is_some()) || (options.if_present && before.is_none()) {
             return Ok(((false, before), None));
@@ -420,7 +425,7 @@ fn answer_time(
         if let Some(at) = engine.expires_at(key, now) {
             return Ok(shown(at, now) as i64);
         }
-        Ok(if get(engine, key, now, |_| {})? {
+        Ok(if get(&tables, engine, key, now, |_| {})? {
             -1
         } else {
             -2

@@ -13,10 +13,10 @@ use larder_protocol::resp::{Encoder, Request};
 use super::super::reads::show;
 use super::super::scan::matches;
 use super::super::session::State;
-use super::range::{complete, successor};
+use super::range::successor;
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;
-use crate::tables::Refusal;
+use crate::tables::{Refusal, Tables};
 
 const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
@@ -157,7 +157,12 @@ impl Walk {
     }
 
     /// The next keys that an engine has, one more than are answered if there are as many.
-    pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub fn keys(
+        &self,
+        tables: &Tables,
+        engine: &mut Engine,
+        now: u64,
+    ) -> Result<Vec<Vec<u8>>, Refusal> {
         let names: Vec<Vec<u8>> = match &self.only {
             Some(name) => vec![name.clone()],
             None => {
@@ -188,7 +193,7 @@ impl Walk {
                 keys.push(key.to_vec());
                 ControlFlow::Continue(())
             });
-            complete(outcome)?;
+            tables.complete(outcome)?;
             if keys.len() > self.count {
                 break;
             }
@@ -229,7 +234,7 @@ pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
 pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
     let walk = Walk::of_all(request.arg(1));
-    let keys = tables.read(|engine, now| walk.keys(engine, now))?;
+    let keys = tables.read(|engine, now| walk.keys(&tables, engine, now))?;
     answer_keys(&mut state.encoder(), &walk.all(keys)?);
     Ok(())
 }
@@ -249,7 +254,7 @@ pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Re
 pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
     let walk = Walk::parse(request, &tables.handle().cursors())?;
-    let mut keys = tables.read(|engine, now| walk.keys(engine, now))?;
+    let mut keys = tables.read(|engine, now| walk.keys(&tables, engine, now))?;
     let cursor = walk.next(&mut keys, &mut tables.handle().cursors());
     walk.answer(&mut state.encoder(), cursor, &keys);
     Ok(())

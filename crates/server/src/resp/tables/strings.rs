@@ -89,11 +89,14 @@ fn change<T>(
     key: &[u8],
     decide: impl FnOnce(Option<Vec<u8>>, u64) -> Result<(T, Change), Refusal>,
 ) -> Result<T, Refusal> {
+    let tables = state.tables();
     write(state, |engine, now| {
         // A computed row is refused before it is computed.
         engine.remove_range(key, key, 0, now).map_err(refusal)?;
         let mut before = None;
-        get(engine, key, now, |value| before = Some(value.to_vec()))?;
+        get(&tables, engine, key, now, |value| {
+            before = Some(value.to_vec())
+        })?;
         let is_there = before.is_some();
         let (answer, change) = decide(before, now)?;
         let waits_for = match change {

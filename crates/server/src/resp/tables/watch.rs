@@ -89,7 +89,8 @@ impl Watching {
         let values = tables.read(|engine, now| {
             self.values.iter().all(|(key, before)| {
                 let mut value = None;
-                let read = get(engine, key, now, |bytes| value = Some(bytes.to_vec()));
+                let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
+                let read = get(tables, engine, key, now, keep);
                 read.is_ok() && value == *before
             })
         });
@@ -122,7 +123,9 @@ async fn value(
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let read = |engine: &mut larder_join::Engine, now: u64| {
         let mut value = None;
-        get(engine, key, now, |bytes| value = Some(bytes.to_vec()))?;
+        get(tables, engine, key, now, |bytes| {
+            value = Some(bytes.to_vec())
+        })?;
         Ok(value)
     };
     tables.read_waiting(ticket, postgres, read).await

@@ -1,7 +1,7 @@
 //! Tables whose rows live in PostgreSQL (`[tables.<name>]`): what the server does with `larder-postgres`.
 //!
 //! ```text
-//!  GET, RANGE ─► engine: Missing ─► read (waits) ──► Source::load ──┐
+//!  GET, RANGE ─► engine: Needs ───► read (waits) ──► Source::load ──┐
 //!  SET, DEL   ─────────────────────► write (waits) ─► Source::write ─┤ thread "postgres"
 //!                                                                    │
 //!  engines ◄── follow, apply ◄── Message::Source ◄── spread ◄────────┘

@@ -18,16 +18,11 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// Before a read is tried: what one before it missed is not to be loaded for this one.
-    pub fn forget(tables: &Tables) {
-        if tables.handle.follows {
-            tables.engine.borrow_mut().take_wanted();
-        }
-    }
-
     /// What reads missed since this was last asked; `None` if nothing.
     pub fn take(tables: &Tables) -> Option<Wanted> {
-        let ranges = tables.engine.borrow_mut().take_wanted();
+        let mut ranges = std::mem::take(&mut tables.needs.borrow_mut().elsewhere);
+        ranges.sort();
+        ranges.dedup();
         (!ranges.is_empty()).then_some(Wanted { ranges, rounds: 1 })
     }
 
