@@ -13,6 +13,7 @@ help: ## List the targets.
 
 demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
 	@scripts/setup
+	@test -x target/release/larder || echo 'Compiling larder and the libraries it uses: about 4 minutes on 2 cores, once. The demo takes 5 seconds after that.'
 	cargo run --release --locked --package larder-cli --bin larder -- demo $(ARGS)
 
 bg: ## Build bg, which rates data stores: target/release/bg.
