@@ -12,30 +12,27 @@ use std::rc::Rc;
 
 use larder_types::integer;
 
-use crate::base::hash::ByteMap;
 use crate::base::key_range::{KeyRange, table_name};
 use crate::base::moment::Held;
-use crate::base::rows::{Rows, Value};
+use crate::base::rows::Value;
 use crate::error::{Error, text};
 use crate::evaluate::deferred::PutOff;
 use crate::evaluate::needs::Needs;
-use crate::evaluate::pages::Pages;
 use crate::evaluate::transient_fill::Passing;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::JoinId;
+use crate::join::joins::Joins;
 use crate::memory::evict::Ring;
 use crate::propagate::maintain::Common;
 use crate::propagate::subscription::Listening;
-use crate::shard::guests::Guests;
 use crate::shard::owner::Shard;
-use crate::shard::supply::Supplied;
 use crate::tables::log::LogEntry;
+use crate::tables::table::{TableId, Tables};
 
 /// Tables and joins, owned by one core.
 #[derive(Default)]
 pub struct Engine {
-    pub(crate) tables: Vec<TableState>,
-    pub(crate) names: ByteMap<TableId>,
-    pub(crate) joins: Vec<Option<Box<Join>>>,
+    pub(crate) tables: Tables,
+    pub(crate) joins: Joins,
     pub(crate) ring: Ring,
     pub(crate) limit_bytes: Option<usize>,
     /// What long answers keep.
@@ -54,8 +51,6 @@ pub struct Engine {
     /// No more is filled than is asked for (see `partial`).
     pub(crate) is_partial: bool,
     pub(crate) passing: VecDeque<Passing>,
-    /// Joins that were dropped and have yet to be forgotten; to everybody else they are gone.
-    pub(crate) dropped: VecDeque<JoinId>,
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
     pub(crate) pages_read: u64,
@@ -82,24 +77,6 @@ pub struct Engine {
     pub(crate) listening: Listening,
     pub(crate) records_changes: bool,
     pub(crate) changes: Vec<LogEntry>,
-}
-
-pub(crate) struct TableState {
-    pub name: Box<[u8]>,
-    /// Base rows; a computed table's rows are with its joins.
-    pub rows: Rows,
-    /// The joins that compute it, oldest first: of two rows with one key the older join's is seen.
-    pub makers: Vec<JoinId>,
-    /// How they are read together.
-    pub pages: Pages,
-    /// The joins that read it, with the level of the source.
-    pub readers: Vec<(JoinId, u8)>,
-    /// How many want to be told of its rows' changes.
-    pub listeners: u32,
-    /// The parts that are here, of a table whose rows come from elsewhere.
-    pub supplied: Option<Supplied>,
-    /// Rows of other shards that joins read.
-    pub guests: Option<Box<Guests>>,
 }
 
 /// What a write came to.
@@ -134,7 +111,7 @@ impl Engine {
     pub fn put_if_absent(&mut self, key: &[u8], value: &[u8], now: u64) -> Result<Written, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
-        if self.tables[table as usize].rows.get(key).is_some() {
+        if self.tables[table].rows.get(key).is_some() {
             return Ok(Written {
                 rows: 0,
                 waits_for: None,
@@ -150,7 +127,7 @@ impl Engine {
     pub fn increment(&mut self, key: &[u8], by: i64, now: u64) -> Result<(i64, Written), Error> {
         self.begin(now);
         let table = self.base_table(key)?;
-        let before = match self.tables[table as usize].rows.get(key) {
+        let before = match self.tables[table].rows.get(key) {
             None => Some(0),
             Some(value) => integer(value),
         };
@@ -190,7 +167,7 @@ impl Engine {
         now: u64,
     ) -> Result<Written, Error> {
         self.begin(now);
-        let Some(table) = self.one_table(lo, hi)? else {
+        let Some(table) = self.tables.of_range(lo, hi)? else {
             return Ok(Written {
                 rows: 0,
                 waits_for: None,
@@ -201,15 +178,13 @@ impl Engine {
         // Rows whose time has come are not those that this removes, up to a step's.
         self.expire_in(lo, hi, self.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
-        let _ = self.tables[table as usize]
-            .rows
-            .read(lo, hi, false, &mut |key, _| {
-                if keys.len() as u64 == rows_max {
-                    return ControlFlow::Break(());
-                }
-                keys.push(key.into());
-                ControlFlow::Continue(())
-            });
+        let _ = self.tables[table].rows.read(lo, hi, false, &mut |key, _| {
+            if keys.len() as u64 == rows_max {
+                return ControlFlow::Break(());
+            }
+            keys.push(key.into());
+            ControlFlow::Continue(())
+        });
         for key in &keys {
             self.remove_row(table, key);
         }
@@ -223,13 +198,13 @@ impl Engine {
             self.set_expiry(key, None);
         }
         // What comes from elsewhere is kept there.
-        if self.tables[table as usize].supplied.is_none() {
+        if self.tables[table].supplied.is_none() {
             self.record(|| LogEntry::Put {
                 key: key.to_vec(),
                 value: value.to_vec(),
             });
         }
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         if state.supplied.as_ref().is_some_and(|s| !s.holds(key)) {
             return Ok(Written {
                 rows: 1,
@@ -253,13 +228,13 @@ impl Engine {
     }
 
     pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
-        let Some(old) = self.tables[table as usize].rows.remove(key) else {
+        let Some(old) = self.tables[table].rows.remove(key) else {
             return false;
         };
         if !self.expires_at.is_empty() {
             self.set_expiry(key, None);
         }
-        if self.tables[table as usize].supplied.is_none() {
+        if self.tables[table].supplied.is_none() {
             self.record(|| LogEntry::Remove { key: key.to_vec() });
         }
         self.changed(table, key, Some(&old), None);
@@ -288,38 +263,20 @@ impl Engine {
     pub(crate) fn base_table(&mut self, key: &[u8]) -> Result<TableId, Error> {
         self.expire_if_late(key);
         let name = table_name(key).ok_or_else(|| Error::NoTable { key: key.to_vec() })?;
-        let table = match self.names.get(name) {
-            Some(&table) => table,
-            None => self.make_table(name),
-        };
+        let table = self.tables.named_or_new(name);
         self.refuse_computed(table)?;
         Ok(table)
     }
 
-    pub(crate) fn make_table(&mut self, name: &[u8]) -> TableId {
-        let table = self.tables.len() as TableId;
-        self.tables.push(TableState {
-            name: name.into(),
-            rows: Rows::default(),
-            makers: Vec::new(),
-            pages: Pages::default(),
-            readers: Vec::new(),
-            listeners: 0,
-            supplied: None,
-            guests: None,
-        });
-        self.names.insert(name.into(), table);
-        table
-    }
-
     fn refuse_computed(&self, table: TableId) -> Result<(), Error> {
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         match state.makers.first() {
             None => Ok(()),
             Some(&maker) => Err(Error::ComputedTable {
                 table: text(&state.name[..state.name.len() - 1]),
-                join: self.joins[maker as usize]
-                    .as_ref()
+                join: self
+                    .joins
+                    .get(maker)
                     .map_or(String::new(), |j| j.name.clone()),
             }),
         }
@@ -327,8 +284,7 @@ impl Engine {
 
     /// Whether somebody must hear of its rows' changes.
     pub(crate) fn is_read(&self, table: TableId) -> bool {
-        let state = &self.tables[table as usize];
-        !state.readers.is_empty() || state.listeners > 0
+        self.tables[table].is_read()
     }
 
     pub(crate) fn next_serial(&mut self) -> u32 {
@@ -338,30 +294,13 @@ impl Engine {
 
     /// What all rows and all that keeps them fresh take.
     pub fn memory_bytes(&self) -> usize {
-        let tables: usize = self
-            .tables
-            .iter()
-            .map(|t| t.rows.memory_bytes() + t.supplied_bytes())
-            .sum();
-        let joins: usize = self.joins.iter().flatten().map(|j| j.memory_bytes()).sum();
+        let (tables, joins) = (self.tables.memory_bytes(), self.joins.memory_bytes());
         tables + joins + self.ring.memory_bytes() + self.expiry_bytes
     }
 
     /// How many base and computed rows there are.
     pub fn row_count(&self) -> u64 {
         let base: u64 = self.tables.iter().map(|t| t.rows.len()).sum();
-        base + self
-            .joins
-            .iter()
-            .flatten()
-            .map(|j| j.output.rows.len())
-            .sum::<u64>()
-    }
-}
-
-impl TableState {
-    fn supplied_bytes(&self) -> usize {
-        let guests = self.guests.as_ref().map_or(0, |g| g.memory_bytes());
-        guests + self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
+        base + self.joins.all().map(|j| j.output.rows.len()).sum::<u64>()
     }
 }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use crate::base::key_range::KeyRange;
 use crate::engine::Engine;
 use crate::evaluate::needs::Needs;
-use crate::join::TableId;
+use crate::tables::table::TableId;
 
 #[derive(Debug, Default)]
 pub(crate) struct PutOff {

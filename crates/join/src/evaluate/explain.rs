@@ -17,10 +17,10 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn explain(&self, name: &str, range: Option<(&[u8], &[u8])>) -> Result<String, Error> {
-        let id = self.find(name).ok_or_else(|| Error::UnknownJoin {
+        let join = self.joins.named(name);
+        let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
-        let join = self.joins[id as usize].as_ref().expect("found");
         let mut out = String::new();
         describe(join, &mut out);
         if let Some((lo, hi)) = range {

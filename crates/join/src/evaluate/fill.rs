@@ -15,9 +15,10 @@ use crate::evaluate::transient_fill::Computed;
 use crate::evaluate::tree::{add_child, is_pulled};
 use crate::evaluate::view::View;
 use crate::join::run::{Run, Taken, forget_rank};
-use crate::join::{Fill, Join, NO_NODE, TableId};
+use crate::join::{Fill, Join, NO_NODE};
 use crate::language::pattern::Binding;
 use crate::operators::output::Row;
+use crate::tables::table::TableId;
 
 /// What it costs to look for the rows of a range and to leave a node, in rows.
 pub(crate) const NODE_ROWS: usize = 8;
@@ -66,7 +67,7 @@ impl Engine {
             return Computed::All(true);
         };
         join.fills.get_mut(number).is_kept = is_kept;
-        self.tables[join.table as usize].pages.forget_if_old(join);
+        self.tables[join.table].pages.forget_if_old(join);
         let mut run = Run::of_fill(join, number, false, now);
         let root = match run.leaves_nodes {
             true => self.evaluate(join, &mut run, 0, &mut binding),
@@ -273,7 +274,7 @@ impl Engine {
 
     /// Whether a table's rows are all here and its own.
     pub(crate) fn is_plain(&self, table: TableId) -> bool {
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         state.makers.is_empty() && state.supplied.is_none() && self.shard.is_none()
     }
 }

@@ -19,12 +19,14 @@ use crate::base::key_range::{EachRow, KeyRange, is_successor};
 use crate::base::rows::{GroupId, Sought, Split, split_of};
 use crate::engine::Engine;
 use crate::evaluate::reads::Limits;
+use crate::join::Join;
 use crate::join::JoinId;
-use crate::join::{Join, TableId};
+use crate::join::joins::Joins;
 use crate::language::grammar::Mode;
 use crate::language::pattern::{Binding, Element};
 use crate::operators::output::is_spelled_out;
 use crate::operators::totals::{Totals, always_adds_up};
+use crate::tables::table::TableId;
 
 /// What a page is to one join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,7 +131,7 @@ impl Engine {
 
     /// Finds a page that is filled and fresh, or the first parts of one. `false` does not mean that it is not.
     pub(crate) fn find_page(&mut self, table: TableId, lo: &[u8], hi: &[u8]) -> bool {
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         if state.makers.is_empty() {
             return false;
         }
@@ -144,7 +146,7 @@ impl Engine {
             sought,
             keys,
             ..
-        } = &mut tables[table as usize].pages;
+        } = &mut tables[table].pages;
         if *len != lo.len() {
             return false;
         }
@@ -157,7 +159,7 @@ impl Engine {
             return false;
         }
         let makers = &makers[..count];
-        let join_of = |maker: JoinId| joins[maker as usize].as_deref();
+        let join_of = |maker: JoinId| joins.get(maker);
         let is_idle = |&maker: &JoinId| join_of(maker).is_some_and(Join::is_idle);
         found.clear();
         sought.clear();
@@ -196,7 +198,7 @@ impl Engine {
             }
         }
         for (&maker, &(_, group)) in makers.iter().zip(&*sought) {
-            let Some(join) = joins[maker as usize].as_mut() else {
+            let Some(join) = joins.get_mut(maker) else {
                 return false;
             };
             let fill = match group {
@@ -221,10 +223,10 @@ impl Engine {
     /// Finds out whether the joins of a table are read together, from a page that is read.
     fn learn_pages(&mut self, table: TableId, lo: &[u8]) {
         let Engine { tables, joins, .. } = self;
-        let state = &mut tables[table as usize];
+        let state = &mut tables[table];
         state.pages.makers.clear();
         let mut pages = state.makers.iter().filter_map(|&maker| {
-            let join = joins[maker as usize].as_ref()?;
+            let join = joins.get(maker)?;
             join.page.as_ref()
         });
         match pages.next() {
@@ -233,16 +235,16 @@ impl Engine {
             Some(_) => {
                 let page = KeyRange::prefix(lo);
                 for &maker in &state.makers {
-                    if let Some(join) = &mut joins[maker as usize] {
+                    if let Some(join) = joins.get_mut(maker) {
                         join.split_with(&page);
                     }
                 }
             }
             None => {}
         }
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         let word = |maker: JoinId| {
-            let join = self.joins[maker as usize].as_ref()?;
+            let join = self.joins.get(maker)?;
             join.page.as_ref().map(|page| (page, maker))
         };
         let words: Option<Vec<_>> = state.makers.iter().map(|&maker| word(maker)).collect();
@@ -261,7 +263,7 @@ impl Engine {
 
     /// Hands out the page that was found last.
     pub(crate) fn hand_out_page(&self, table: TableId, limits: Limits, each: &mut EachRow<'_>) {
-        let found = &self.tables[table as usize].pages.found;
+        let found = &self.tables[table].pages.found;
         let mut left = limits.limit.unwrap_or(u64::MAX);
         let mut text = Vec::new();
         for at in 0..found.len() {
@@ -271,7 +273,7 @@ impl Engine {
                 at
             };
             let (maker, group) = found[at];
-            let Some(join) = self.joins[maker as usize].as_ref() else {
+            let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             let Some(mut rows) = group.and_then(|g| join.output.rows.rows_of(g, limits.reverse))
@@ -303,9 +305,9 @@ impl Engine {
 }
 
 /// How many joins, in the order of their words, make all that a page has before `end`. None if that ends inside a join's part.
-fn parts_before(makers: &[JoinId], joins: &[Option<Box<Join>>], end: &[u8]) -> usize {
+fn parts_before(makers: &[JoinId], joins: &Joins, end: &[u8]) -> usize {
     let word = |maker: &JoinId| {
-        let join = joins[*maker as usize].as_deref()?;
+        let join = joins.get(*maker)?;
         join.page.as_ref().map(|page| &*page.word)
     };
     let is_before = |maker: &&JoinId| word(maker).is_some_and(|word| word < end);

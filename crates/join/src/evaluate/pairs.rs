@@ -150,8 +150,8 @@ impl Engine {
             prefix_len,
         } = pairs;
         let level = join.last_level();
-        let outer = &self.tables[join.tables[level - 1] as usize].rows;
-        let inner = &self.tables[join.tables[level] as usize].rows;
+        let outer = &self.tables[join.tables[level - 1]].rows;
+        let inner = &self.tables[join.tables[level]].rows;
         let is_grouped = inner.is_split_after(prefix_len);
         // The same for all rows, if all rows of the prefix lie in one group.
         let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);

@@ -20,8 +20,9 @@ use crate::engine::Engine;
 use crate::evaluate::fill::row_matches;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::view::View;
-use crate::join::{Join, TableId};
+use crate::join::Join;
 use crate::language::pattern::{Binding, Element, SlotBounds};
+use crate::tables::table::TableId;
 
 /// So many source rows are looked at, at the most, where reads are not bounded otherwise.
 const LOOK_ROWS: usize = 65_536;
@@ -68,13 +69,12 @@ impl Engine {
         reverse: bool,
     ) -> Option<KeyRange> {
         let mut part = range.clone();
-        for at in 0..self.tables[table as usize].makers.len() {
-            let maker = self.tables[table as usize].makers[at];
-            let join = self.joins[maker as usize]
-                .take()
-                .expect("invariant: joins form no cycle");
-            let found = self.reach(&join, range, rows, reverse);
-            self.joins[maker as usize] = Some(join);
+        for at in 0..self.tables[table].makers.len() {
+            let maker = self.tables[table].makers[at];
+            let found = self.with_join(maker, |engine, join| {
+                engine.reach(join, range, rows, reverse)
+            });
+            let found = found.expect("invariant: joins form no cycle");
             // The first of them to have enough rows has enough for all.
             match found {
                 Found::Cut(cut) if reverse => part.lo = part.lo.max(cut),
@@ -183,7 +183,7 @@ impl Engine {
             .constrain(range, &definition.slots, binding)?
             .bounds;
         let bounds = bounds.filter(|_| definition.rank.is_none())?;
-        let is_base = |table: &TableId| self.tables[*table as usize].makers.is_empty();
+        let is_base = |table: &TableId| self.tables[*table].makers.is_empty();
         if !join.tables.iter().all(is_base) || wanted == 0 {
             return None;
         }
@@ -312,7 +312,7 @@ impl Engine {
         reverse: bool,
         each: &mut dyn FnMut(&[u8], &crate::base::rows::Value) -> Flow,
     ) -> bool {
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         match (&state.guests, self.shard) {
             (Some(guests), Some(shard)) => {
                 return guests.scan_from(shard, &state.rows, range, reverse, each);

@@ -20,10 +20,11 @@ use crate::base::moment::{Moment, Then};
 use crate::engine::Engine;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::view::{View, spell_out};
-use crate::join::{JoinId, TableId};
+use crate::join::JoinId;
 use crate::language::grammar::{Mode, Operator};
 use crate::operators::output::is_spelled_out;
 use crate::tables::merge::{Stream, merge};
+use crate::tables::table::TableId;
 
 /// What is still to be handed out of a range. It costs memory for what changes meanwhile, until it is dropped.
 pub struct Reading {
@@ -52,8 +53,8 @@ impl Engine {
         let passing = view.passing;
         let mut computed = view.computed;
         let mut parts = Vec::new();
-        if let Ok(Some(table)) = self.one_table(&unread.lo, &unread.hi) {
-            let state = &mut self.tables[table as usize];
+        if let Ok(Some(table)) = self.tables.of_range(&unread.lo, &unread.hi) {
+            let state = &mut self.tables[table];
             if state.makers.is_empty() {
                 let moment = state.rows.moment(unread.clone(), &self.held);
                 parts.push(Part {
@@ -61,8 +62,8 @@ impl Engine {
                     totals: None,
                 });
             }
-            for &maker in &self.tables[table as usize].makers {
-                let Some(join) = self.joins[maker as usize].as_mut() else {
+            for &maker in &self.tables[table].makers {
+                let Some(join) = self.joins.get_mut(maker) else {
                     continue;
                 };
                 let definition = &join.definition;
@@ -139,10 +140,8 @@ impl Engine {
                     streams.push(Stream::gathered(number, rows, read, reverse));
                     continue;
                 }
-                PartRows::Table(table, _) => Some(&self.tables[*table as usize].rows),
-                PartRows::Join(join, _) => self.joins[*join as usize]
-                    .as_ref()
-                    .map(|join| &join.output.rows),
+                PartRows::Table(table, _) => Some(&self.tables[*table].rows),
+                PartRows::Join(join, _) => self.joins.get(*join).map(|join| &join.output.rows),
             };
             let now = rows.map(|rows| rows.cursor(&unread.lo, &unread.hi, reverse));
             let kept = kept.as_ref().expect("rows that are stored have a moment");
@@ -155,7 +154,7 @@ impl Engine {
                 Some((operator, maker)) => {
                     let spelled = spell_out(operator, key, value, &mut give);
                     spelled.unwrap_or_else(|_| {
-                        let join = self.joins[maker as usize].as_ref();
+                        let join = self.joins.get(maker);
                         join.inspect(|join| join.left_out.set(join.left_out.get() + 1));
                         ControlFlow::Continue(())
                     })
@@ -203,10 +202,10 @@ impl Reading {
         };
         let rows = match (&part.rows, &part.totals) {
             (PartRows::Table(table, moment), None) if moment.is_as_it_was() => {
-                &engine.tables[*table as usize].rows
+                &engine.tables[*table].rows
             }
             (PartRows::Join(join, moment), None) if moment.is_as_it_was() => {
-                &engine.joins[*join as usize].as_ref()?.output.rows
+                &engine.joins.get(*join)?.output.rows
             }
             _ => return None,
         };

@@ -10,18 +10,19 @@
 
 use std::ops::ControlFlow;
 
-use crate::base::key_range::{EachRow, Flow, KeyRange, is_successor, table_name};
+use crate::base::key_range::{EachRow, Flow, KeyRange, is_successor};
 use crate::base::rows::{GroupId, Rows};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::evaluate::needs::ReadOutcome;
 use crate::evaluate::reading::Reading;
 use crate::evaluate::view::View;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId};
 use crate::language::grammar::Mode;
 use crate::language::pattern::Binding;
 use crate::operators::output::is_spelled_out;
 use crate::propagate::auto::count_read;
+use crate::tables::table::TableId;
 
 /// What of a range is wanted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,9 +82,9 @@ impl Engine {
 
     /// What a row that does not exist reads as, if a join says so of its key.
     pub fn otherwise(&self, key: &[u8]) -> Option<&[u8]> {
-        let table = *self.names.get(table_name(key)?)?;
-        let makers = self.tables[table as usize].makers.iter();
-        let mut joins = makers.filter_map(|&maker| self.joins[maker as usize].as_deref());
+        let table = self.tables.of_key(key)?;
+        let makers = self.tables[table].makers.iter();
+        let mut joins = makers.filter_map(|&maker| self.joins.get(maker));
         joins.find_map(|join| {
             let definition = &join.definition;
             let otherwise = definition.otherwise.as_deref()?;
@@ -173,13 +174,13 @@ impl Engine {
         notes: &mut Notes,
     ) -> Result<ReadOutcome, Error> {
         self.begin(now);
-        let Some(table) = self.one_table(lo, hi)? else {
+        let Some(table) = self.tables.of_range(lo, hi)? else {
             return Ok(ReadOutcome::Done(()));
         };
         if lo >= hi {
             return Ok(ReadOutcome::Done(()));
         }
-        if self.has_late_rows() && !self.tables[table as usize].makers.is_empty() {
+        if self.has_late_rows() && !self.tables[table].makers.is_empty() {
             if self.read_rows.is_some() {
                 let needs = self.put_off.add(table, KeyRange::new(lo, hi), false);
                 return Ok(ReadOutcome::Needs(needs));
@@ -190,7 +191,7 @@ impl Engine {
             self.hand_out_at_once(&found, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
             hand_out_base(&state.rows, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
@@ -201,7 +202,7 @@ impl Engine {
         }
         let range = KeyRange::new(lo, hi);
         self.needs.clear();
-        if self.tables[table as usize].makers.is_empty()
+        if self.tables[table].makers.is_empty()
             && !self.expire_in(lo, hi, self.read_rows.unwrap_or(usize::MAX))
         {
             let needs = self.put_off.add(table, range, false);
@@ -238,7 +239,7 @@ impl Engine {
         limits: Limits,
     ) -> Result<(View, KeyRange), KeyRange> {
         let mut wanted = limits.in_all.filter(|rows| *rows > 0);
-        wanted = wanted.filter(|_| !self.tables[table as usize].makers.is_empty());
+        wanted = wanted.filter(|_| !self.tables[table].makers.is_empty());
         self.budget = self.read_rows.unwrap_or(usize::MAX);
         loop {
             let part = match wanted {
@@ -273,8 +274,8 @@ impl Engine {
     /// As [`Engine::range`].
     pub fn count(&mut self, lo: &[u8], hi: &[u8], now: u64) -> Result<ReadOutcome<u64>, Error> {
         self.begin(now);
-        if let Some(table) = self.one_table(lo, hi)? {
-            let state = &self.tables[table as usize];
+        if let Some(table) = self.tables.of_range(lo, hi)? {
+            let state = &self.tables[table];
             if state.makers.is_empty() && state.supplied.is_none() && !self.has_late_rows() {
                 return Ok(ReadOutcome::Done(state.rows.count(lo, hi)));
             }
@@ -302,25 +303,13 @@ impl Engine {
         Ok(outcome.map(|()| count))
     }
 
-    /// The table that a range lies in, if it is known.
-    pub(crate) fn one_table(&self, lo: &[u8], hi: &[u8]) -> Result<Option<TableId>, Error> {
-        let name = table_name(lo).ok_or_else(|| Error::NoTable { key: lo.to_vec() })?;
-        if lo < hi && !hi.starts_with(name) && !is_successor(name, hi) {
-            return Err(Error::ManyTables {
-                lo: lo.to_vec(),
-                hi: hi.to_vec(),
-            });
-        }
-        Ok(self.names.get(name).copied())
-    }
-
     /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
     /// that is worth being quick. `None` does not mean that there is none.
     fn at_once(&mut self, table: TableId, lo: &[u8], hi: &[u8], limits: Limits) -> Option<AtOnce> {
-        let &[maker] = &*self.tables[table as usize].makers else {
+        let &[maker] = &*self.tables[table].makers else {
             return None;
         };
-        let join = self.joins[maker as usize].as_mut()?;
+        let join = self.joins.get_mut(maker)?;
         if !is_read_at_once(join) {
             return None;
         }
@@ -429,8 +418,9 @@ struct AtOnce {
 
 impl AtOnce {
     fn join_of<'e>(&self, engine: &'e Engine) -> &'e Join {
-        engine.joins[self.maker as usize]
-            .as_ref()
+        engine
+            .joins
+            .get(self.maker)
             .expect("invariant: it was found in its place")
     }
 }

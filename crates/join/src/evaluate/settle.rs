@@ -150,16 +150,15 @@ impl Engine {
     /// Brings all that others were computed from up to date, in one join, as far as the budget goes. On `false` something is
     /// left, as in [`Engine::settle`].
     pub(crate) fn settle_pinned(&mut self, id: JoinId, now: u64) -> bool {
-        let Some(mut join) = self.joins[id as usize].take() else {
-            return true;
-        };
-        let mut is_settled = self.finish_lists(&mut join);
-        let fills: Vec<u32> = join.unsettled.iter().copied().collect();
-        for fill in fills {
-            is_settled &= self.settle(&mut join, fill, now);
-        }
-        self.joins[id as usize] = Some(join);
-        is_settled
+        let is_settled = self.with_join(id, |engine, join| {
+            let mut is_settled = engine.finish_lists(join);
+            let fills: Vec<u32> = join.unsettled.iter().copied().collect();
+            for fill in fills {
+                is_settled &= engine.settle(join, fill, now);
+            }
+            is_settled
+        });
+        is_settled.unwrap_or(true)
     }
 }
 

@@ -65,15 +65,15 @@ impl Engine {
         }
         let is_told = |join: &Join| join.definition.mode == Mode::Push;
         for &table in &join.tables {
-            let mut makers = self.tables[table as usize].makers.iter();
-            if !makers.all(|&maker| self.joins[maker as usize].as_deref().is_some_and(is_told)) {
+            let mut makers = self.tables[table].makers.iter();
+            if !makers.all(|&maker| self.joins.get(maker).is_some_and(is_told)) {
                 return false;
             }
         }
         if !join.hears {
             join.hears = true;
             for (level, &table) in join.tables.iter().enumerate() {
-                let readers = &mut self.tables[table as usize].readers;
+                let readers = &mut self.tables[table].readers;
                 readers.push((join.id, level as u8));
             }
         }
@@ -93,7 +93,7 @@ impl Engine {
     /// Ranges of pulled joins were handed out.
     pub(crate) fn pass(&mut self, makers: &[JoinId], range: &KeyRange) {
         for &maker in makers {
-            let Some(join) = &self.joins[maker as usize] else {
+            let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             for number in join.status.overlapping(&range.lo, &range.hi) {
@@ -112,21 +112,18 @@ impl Engine {
             let Some((id, number, serial)) = self.passing.pop_front() else {
                 break;
             };
-            let Some(mut join) = self.joins[id as usize].take() else {
-                continue;
-            };
-            let is_held = join.output.rows.is_held();
-            let fill = join.fills.at_mut(number);
-            let is_there =
-                fill.is_some_and(|f| f.serial == serial && !f.range.hi.is_empty() && f.pins == 0);
-            let mut is_gone = !is_there;
-            while !is_gone && !is_held && self.budget > 0 {
-                let before = join.output.rows.len();
-                is_gone = self.discard_some(&mut join, number);
-                self.spend(1 + (before - join.output.rows.len()) as usize);
-            }
-            self.joins[id as usize] = Some(join);
-            if !is_gone {
+            let forgotten = self.with_join(id, |engine, join| {
+                let is_held = join.output.rows.is_held();
+                let is_there = join.fill_is_there(number, serial);
+                let mut is_gone = !is_there || join.fills.get(number).pins > 0;
+                while !is_gone && !is_held && engine.budget > 0 {
+                    let before = join.output.rows.len();
+                    is_gone = engine.discard_some(join, number);
+                    engine.spend(1 + (before - join.output.rows.len()) as usize);
+                }
+                is_gone
+            });
+            if forgotten == Some(false) {
                 self.passing.push_back((id, number, serial));
             }
         }

@@ -9,8 +9,9 @@ use crate::evaluate::view::View;
 use crate::join::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
 use crate::join::run::Run;
 use crate::join::updater::Entry;
-use crate::join::{Join, NO_NODE, TableId, pending_bytes};
+use crate::join::{Join, NO_NODE, pending_bytes};
 use crate::language::pattern::{Binding, Element, ids};
+use crate::tables::table::TableId;
 
 impl Engine {
     /// Leaves a node and its updater for one level of a kept evaluation.
@@ -154,16 +155,16 @@ impl Engine {
 
     /// Counts nodes that were computed from filled or supplied ranges of a table.
     fn pin(&mut self, table: TableId, range: &KeyRange, change: i32) {
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         if let Some(supplied) = &mut state.supplied {
             supplied.pin(range, change);
         }
         if let (Some(guests), Some(shard)) = (&mut state.guests, self.shard) {
             guests.pin(shard, range, change);
         }
-        for at in 0..self.tables[table as usize].makers.len() {
-            let maker = self.tables[table as usize].makers[at];
-            let Some(join) = self.joins[maker as usize].as_mut() else {
+        for at in 0..self.tables[table].makers.len() {
+            let maker = self.tables[table].makers[at];
+            let Some(join) = self.joins.get_mut(maker) else {
                 continue;
             };
             for fill in join.status.overlapping(&range.lo, &range.hi) {

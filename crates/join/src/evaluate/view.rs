@@ -13,13 +13,14 @@ use crate::error::Error;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::transient_fill::Computed;
 use crate::join::run::{Run, Taken};
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId};
 use crate::language::grammar::{Mode, Operator};
 use crate::language::pattern::Binding;
 use crate::operators::output::{is_spelled_out, printed};
 use crate::operators::totals::Totals;
 use crate::propagate::auto::count_read;
 use crate::tables::merge::{Stream, merge};
+use crate::tables::table::TableId;
 
 /// Rows that were computed for one read.
 #[derive(Default)]
@@ -46,7 +47,7 @@ impl Engine {
     /// is spent.
     pub(crate) fn view(&mut self, table: TableId, range: &KeyRange, now: u64) -> Option<View> {
         let mut view = View::default();
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         if let Some(supplied) = &mut state.supplied {
             let gaps = supplied.read(range);
             let is_here = gaps.is_empty();
@@ -54,36 +55,45 @@ impl Engine {
             return is_here.then_some(view);
         }
         let mut is_here = true;
-        for at in 0..self.tables[table as usize].makers.len() {
-            let maker = self.tables[table as usize].makers[at];
+        for at in 0..self.tables[table].makers.len() {
+            let maker = self.tables[table].makers[at];
             if !self.settle_upstream(maker, now) {
                 is_here = false;
                 continue;
             }
-            let mut join = self.joins[maker as usize]
-                .take()
-                .expect("invariant: joins form no cycle");
-            if join.definition.mode == Mode::Pull {
-                is_here &= self.pull(&mut join, range, now, &mut view);
-            } else if !self.ensure(&mut join, range, now) {
-                is_here = false;
-            } else if join.definition.mode == Mode::Auto {
-                let rows = self.pulled_rows(&mut join, range, now);
-                if !rows.is_empty() {
-                    view.computed.push((maker, rows));
-                }
-            }
-            self.joins[maker as usize] = Some(join);
+            let is_its = self.with_join(maker, |engine, join| {
+                engine.view_join(join, range, now, &mut view)
+            });
+            is_here &= is_its.expect("invariant: joins form no cycle");
         }
         is_here.then_some(view)
+    }
+
+    /// Makes sure that a range of one join can be read; what is not stored of it is put into the view.
+    fn view_join(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
+        let mode = join.definition.mode;
+        if mode == Mode::Pull {
+            return self.pull(join, range, now, view);
+        }
+        if !self.ensure(join, range, now) {
+            return false;
+        }
+        if mode == Mode::Auto {
+            let rows = self.pulled_rows(join, range, now);
+            if !rows.is_empty() {
+                view.computed.push((join.id, rows));
+            }
+        }
+        true
     }
 
     /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
     /// On `false` something is left to be done.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
         let upstream = |engine: &Self, at: usize| {
-            engine.joins[maker as usize]
-                .as_ref()
+            engine
+                .joins
+                .get(maker)
                 .and_then(|j| j.upstream.get(at).copied())
         };
         let (mut at, mut is_settled) = (0, true);
@@ -218,7 +228,7 @@ impl Engine {
         view: &View,
         each: &mut dyn FnMut(&[u8], &Value) -> Flow,
     ) {
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         if state.makers.is_empty() {
             let _ = match (&state.guests, self.shard) {
                 (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
@@ -261,7 +271,7 @@ impl Engine {
             left -= 1;
             each(key, if limits.keys_only { &[] } else { value })
         };
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         if state.makers.is_empty() {
             let _ = state.rows.read(lo, hi, reverse, &mut give);
             return None;
@@ -294,18 +304,15 @@ impl Engine {
 
     /// The table's join, if it has one alone and nothing was computed.
     fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
-        match (
-            &*self.tables[table as usize].makers,
-            view.computed.is_empty(),
-        ) {
+        match (&*self.tables[table].makers, view.computed.is_empty()) {
             (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
             _ => None,
         }
     }
 
     fn maker(&self, maker: JoinId) -> &Join {
-        self.joins[maker as usize]
-            .as_ref()
+        self.joins
+            .get(maker)
             .expect("invariant: joins form no cycle")
     }
 
@@ -318,7 +325,7 @@ impl Engine {
         reverse: bool,
     ) -> Vec<Stream<'v>> {
         let mut streams = Vec::new();
-        for &maker in &self.tables[table as usize].makers {
+        for &maker in &self.tables[table].makers {
             let join = self.maker(maker);
             if view.shows_stored(join) {
                 let rows = &join.output.rows;
@@ -333,7 +340,7 @@ impl Engine {
 
     /// A stored row of one join, spelled out.
     pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
-        let join = self.joins[maker as usize].as_ref()?;
+        let join = self.joins.get(maker)?;
         let value = join.output.rows.value(key)?;
         if is_spelled_out(&join.definition) {
             return printed(join.definition.operator, &Totals::decode(value.as_bytes()));

@@ -1,8 +1,9 @@
 //! One join: its definition, the rows it has made, and what keeps them fresh.
 //!
-//! `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a write must know of a fill, and `run`
+//! `joins` has all of an engine, `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a write must know of a fill, and `run`
 //! what one evaluation carries along.
 
+pub(crate) mod joins;
 pub(crate) mod node;
 pub(crate) mod run;
 pub(crate) mod target;
@@ -23,9 +24,9 @@ use crate::join::updater::{Entry, Updaters};
 use crate::language::definition::{Definition, Source};
 use crate::language::pattern::SlotBounds;
 use crate::operators::output::Output;
+use crate::tables::table::TableId;
 
 pub type JoinId = u32;
-pub type TableId = u32;
 
 pub struct Join {
     pub id: JoinId,
@@ -209,6 +210,12 @@ impl Join {
             left_out: Cell::default(),
             hears,
         }
+    }
+
+    /// Whether a number is still that of the fill which had a serial.
+    pub fn fill_is_there(&self, number: u32, serial: u32) -> bool {
+        let fill = self.fills.at(number);
+        fill.is_some_and(|fill| fill.serial == serial && !fill.is_vacant())
     }
 
     pub fn source(&self, level: usize) -> &Source {

@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::join::{JoinId, TableId};
+use crate::join::JoinId;
+use crate::tables::table::TableId;
 
 /// What a page may grow by to take one more row.
 const PAGE_GROWTH_BYTES: usize = 4 << 10;
@@ -138,21 +139,19 @@ impl Engine {
                 number,
                 serial,
             } => {
-                let Some(Some(join)) = self.joins.get_mut(join as usize) else {
+                let join = self.joins.get_mut(join);
+                let Some(join) = join.filter(|join| join.fill_is_there(number, serial)) else {
                     return Verdict::Gone;
                 };
-                let fill = join.fills.at_mut(number);
-                match fill.filter(|f| f.serial == serial && !f.range.hi.is_empty()) {
-                    None => return Verdict::Gone,
-                    Some(fill) => (fill.pins, &mut join.targets[number as usize].visited),
-                }
+                let pins = join.fills.get(number).pins;
+                (pins, &mut join.targets[number as usize].visited)
             }
             Victim::Supplied {
                 table,
                 number,
                 serial,
             } => {
-                let Some(supplied) = &mut self.tables[table as usize].supplied else {
+                let Some(supplied) = &mut self.tables[table].supplied else {
                     return Verdict::Gone;
                 };
                 let here = supplied.at_mut(number);
@@ -168,7 +167,7 @@ impl Engine {
                 number,
                 serial,
             } => {
-                let Some(guests) = &mut self.tables[table as usize].guests else {
+                let Some(guests) = &mut self.tables[table].guests else {
                     return Verdict::Gone;
                 };
                 let here = guests.of_mut(owner).at_mut(number);
@@ -195,17 +194,16 @@ impl Engine {
             Victim::Fill {
                 join: id, number, ..
             } => {
-                let Some(mut join) = self.joins[id as usize].take() else {
-                    return true;
-                };
-                let is_reread = join.targets[number as usize].is_reread;
-                let is_gone = self.discard_some(&mut join, number);
-                if is_gone {
-                    self.ring.gone(!is_reread);
-                    join.evicted += 1;
-                }
-                self.joins[id as usize] = Some(join);
-                return is_gone;
+                let is_gone = self.with_join(id, |engine, join| {
+                    let is_reread = join.targets[number as usize].is_reread;
+                    let is_gone = engine.discard_some(join, number);
+                    if is_gone {
+                        engine.ring.gone(!is_reread);
+                        join.evicted += 1;
+                    }
+                    is_gone
+                });
+                return is_gone.unwrap_or(true);
             }
             Victim::Supplied { table, number, .. } => self.evict_supplied(table, number),
             Victim::Guests {

@@ -15,8 +15,9 @@ use crate::base::key_range::KeyRange;
 use crate::engine::Engine;
 use crate::evaluate::fill::NODE_ROWS;
 use crate::join::run::Run;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId};
 use crate::language::pattern::Binding;
+use crate::tables::table::TableId;
 
 impl Engine {
     /// Forgets a fill: its rows, nodes and updaters.
@@ -54,30 +55,27 @@ impl Engine {
 
     /// Forgets fills of a join while the budget lasts; says whether all are gone.
     fn discard_fills_in_steps(&mut self, id: JoinId) -> bool {
-        let Some(mut join) = self.joins[id as usize].take() else {
-            return true;
-        };
-        while self.budget > 0
-            && let Some(number) = join.status.first()
-        {
-            let before = join.output.rows.len();
-            self.discard_some(&mut join, number);
-            self.spend(NODE_ROWS + (before - join.output.rows.len()) as usize);
-        }
-        let is_empty = join.status.len() == 0;
-        self.joins[id as usize] = Some(join);
-        is_empty
+        let is_empty = self.with_join(id, |engine, join| {
+            while engine.budget > 0
+                && let Some(number) = join.status.first()
+            {
+                let before = join.output.rows.len();
+                engine.discard_some(join, number);
+                engine.spend(NODE_ROWS + (before - join.output.rows.len()) as usize);
+            }
+            join.status.len() == 0
+        });
+        is_empty.unwrap_or(true)
     }
 
     /// Forgets what other joins computed from a join's output, about so many rows of it: it must be gone when the join is dropped.
     /// Says whether all is; then, or if there is no such join, [`Engine::drop_join`] takes little time.
     pub fn prepare_drop(&mut self, name: &str, rows_max: usize) -> bool {
-        let Some(id) = self.find(name) else {
+        let Some(table) = self.joins.named(name).map(|join| join.table) else {
             return true;
         };
-        let table = self.joins[id as usize].as_ref().map(|join| join.table);
         self.budget = rows_max.max(1);
-        let mut downstream = table.map_or(Vec::new(), |table| self.downstream(table));
+        let mut downstream = self.downstream(table);
         downstream.retain(|&id| !self.discard_fills_in_steps(id));
         downstream.is_empty()
     }
@@ -88,7 +86,7 @@ impl Engine {
         let mut tables = vec![table];
         let mut joins: Vec<&Join> = Vec::new();
         while let Some(table) = tables.pop() {
-            for join in self.joins.iter().flatten() {
+            for join in self.joins.all() {
                 if join.tables.contains(&table) && !joins.iter().any(|known| known.id == join.id) {
                     joins.push(join);
                     tables.push(join.table);
@@ -103,20 +101,16 @@ impl Engine {
     pub(crate) fn forget_dropped(&mut self, rows_max: usize) {
         self.budget = rows_max;
         while self.budget > 0
-            && let Some(&id) = self.dropped.front()
+            && let Some(id) = self.joins.first_dropped()
         {
             if !self.discard_fills_in_steps(id) {
                 return;
             }
-            if self.joins[id as usize]
-                .as_ref()
-                .is_some_and(|join| !join.busy.is_empty())
-            {
+            if self.joins.get(id).is_some_and(|join| !join.busy.is_empty()) {
                 // Writers wait until what they changed has been seen by all; nobody is left to see it.
                 return;
             }
-            self.dropped.pop_front();
-            let gone = self.joins[id as usize].take();
+            let gone = self.joins.remove_first_dropped();
             for table in gone.map_or(Vec::new(), |join| join.tables) {
                 self.release_guests(table);
             }

@@ -18,11 +18,12 @@ use crate::base::slab::Vacant;
 use crate::engine::Engine;
 use crate::evaluate::fill::{complete, row_matches};
 use crate::evaluate::view::View;
+use crate::join::Join;
 use crate::join::node::NO_CONTEXT;
 use crate::join::run::{Run, Taken};
 use crate::join::updater::{Entry, Event};
-use crate::join::{Join, TableId};
 use crate::language::pattern::Binding;
+use crate::tables::table::TableId;
 
 /// How many readers are asked for how often they read.
 const SAMPLE: usize = 32;
@@ -43,15 +44,13 @@ impl Engine {
     /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
     pub(crate) fn reconsider_all(&mut self) {
         for (id, number) in std::mem::take(&mut self.doubtful) {
-            let Some(mut join) = self.joins[id as usize].take() else {
-                continue;
-            };
-            let level = join.last_level();
-            let list = join.updaters[level].lists.at_mut(number);
-            if list.is_some_and(|list| !list.is_vacant()) {
-                self.reconsider(&mut join, number);
-            }
-            self.joins[id as usize] = Some(join);
+            self.with_join(id, |engine, join| {
+                let level = join.last_level();
+                let list = join.updaters[level].lists.at_mut(number);
+                if list.is_some_and(|list| !list.is_vacant()) {
+                    engine.reconsider(join, number);
+                }
+            });
         }
     }
 
@@ -107,7 +106,7 @@ impl Engine {
 
     /// How many rows of a table begin with a prefix, and one more.
     pub(crate) fn rows_of(&self, table: TableId, prefix: &[u8]) -> usize {
-        let rows = &self.tables[table as usize].rows;
+        let rows = &self.tables[table].rows;
         rows.count(prefix, &successor(prefix)) as usize + 1
     }
 

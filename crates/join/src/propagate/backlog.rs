@@ -30,7 +30,7 @@ impl Engine {
         self.go_on_with_reads(budget);
         self.forget_dropped(budget);
         let more = self.forget_passing(budget);
-        more || !self.work.is_empty() || !self.put_off.is_empty() || !self.dropped.is_empty()
+        more || !self.work.is_empty() || !self.put_off.is_empty() || self.joins.has_dropped()
     }
 
     fn see_waiting(&mut self, budget: usize) {
@@ -38,25 +38,23 @@ impl Engine {
         while self.budget > 0
             && let Some(&(id, level, number)) = self.work.front()
         {
-            let Some(mut join) = self.joins[id as usize].take() else {
+            let worked = self.with_join(id, |engine, join| engine.work_on(join, level, number));
+            if worked.is_none() {
                 self.work.pop_front();
-                continue;
-            };
-            self.work_on(&mut join, usize::from(level), number);
-            if join.updaters[usize::from(level)]
-                .lists
-                .get(number)
-                .queue
-                .is_empty()
-            {
-                self.rest(&mut join, level, number);
             }
-            self.joins[id as usize] = Some(join);
         }
     }
 
-    /// Lets some entries of a list see its oldest waiting change.
-    fn work_on(&mut self, join: &mut Join, level: usize, number: u32) {
+    /// Lets some entries of a list see its oldest waiting change. A list whose queue is empty then has no backlog any more.
+    fn work_on(&mut self, join: &mut Join, level: u8, number: u32) {
+        self.see_oldest(join, usize::from(level), number);
+        let list = join.updaters[usize::from(level)].lists.get(number);
+        if list.queue.is_empty() {
+            self.rest(join, level, number);
+        }
+    }
+
+    fn see_oldest(&mut self, join: &mut Join, level: usize, number: u32) {
         let mut chunk = self.budget.min(1024);
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
@@ -91,15 +89,7 @@ impl Engine {
             if self.budget == 0 {
                 return false;
             }
-            self.work_on(join, usize::from(level), number);
-            if join.updaters[usize::from(level)]
-                .lists
-                .get(number)
-                .queue
-                .is_empty()
-            {
-                self.rest(join, level, number);
-            }
+            self.work_on(join, level, number);
         }
         true
     }

@@ -16,10 +16,11 @@ use crate::engine::Engine;
 use crate::evaluate::fill::{is_set_aside, key_matches};
 use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
-use crate::join::{Join, JoinId, TableId, pending_bytes};
+use crate::join::{Join, JoinId, pending_bytes};
 use crate::language::grammar::Mode;
 use crate::language::pattern::Binding;
 use crate::operators::output::{Effects, Row, Shown};
+use crate::tables::table::TableId;
 
 /// A change, seen by the source of one level of a join.
 pub(crate) struct Seen<'a> {
@@ -50,17 +51,15 @@ impl Engine {
         old: Option<&Value>,
         new: Option<&Value>,
     ) {
-        if self.tables[table as usize].listeners > 0 {
+        if self.tables[table].listeners > 0 {
             self.hear(table, key, new.is_some());
         }
-        for at in 0..self.tables[table as usize].readers.len() {
-            let (reader, level) = self.tables[table as usize].readers[at];
-            // A join that is being filled has no node on what its own fill changes upstream.
-            let Some(mut join) = self.joins[reader as usize].take() else {
-                continue;
-            };
-            self.source_changed(&mut join, usize::from(level), key, old, new);
-            self.joins[reader as usize] = Some(join);
+        for at in 0..self.tables[table].readers.len() {
+            let (reader, level) = self.tables[table].readers[at];
+            // A join that is being filled, and so is out of its place, has no node on what its own fill changes upstream.
+            self.with_join(reader, |engine, join| {
+                engine.source_changed(join, usize::from(level), key, old, new);
+            });
         }
     }
 
@@ -186,15 +185,15 @@ impl Engine {
     /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, readers hear of it.
     pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
         let (mut old, mut new) = (change.old.clone(), change.new.clone());
-        if self.tables[table as usize].makers.len() > 1 {
-            let makers = &self.tables[table as usize].makers;
+        if self.tables[table].makers.len() > 1 {
+            let makers = &self.tables[table].makers;
             let at = makers
                 .iter()
                 .position(|m| *m == maker)
                 .expect("invariant: the table knows its joins");
             let holds = |&m: &JoinId| {
-                self.joins[m as usize]
-                    .as_ref()
+                self.joins
+                    .get(m)
                     .is_some_and(|j| j.output.rows.get(&change.key).is_some())
             };
             if makers[..at].iter().any(holds) {

@@ -19,8 +19,9 @@ use crate::engine::Engine;
 use crate::error::{Error, text};
 use crate::evaluate::needs::ReadOutcome;
 use crate::evaluate::reads::Limits;
-use crate::join::{JoinId, TableId};
+use crate::join::JoinId;
 use crate::language::grammar::Mode;
+use crate::tables::table::TableId;
 
 /// A change of a visible row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,12 +104,9 @@ impl Engine {
         let name = table_name(beginning).ok_or_else(|| Error::NoTable {
             key: beginning.to_vec(),
         })?;
-        let table = match self.names.get(name) {
-            Some(&table) => table,
-            None => self.make_table(name),
-        };
+        let table = self.tables.named_or_new(name);
         self.refuse_untold(table)?;
-        self.tables[table as usize].listeners += 1;
+        self.tables[table].listeners += 1;
         self.listening.beginnings.add(beginning);
         let listener = Listener {
             table,
@@ -131,9 +129,9 @@ impl Engine {
     }
 
     fn refuse_untold(&self, table: TableId) -> Result<(), Error> {
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         let makers = state.makers.iter();
-        let mut makers = makers.filter_map(|&maker| self.joins[maker as usize].as_ref());
+        let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
         let why = match makers.find(|join| join.definition.mode != Mode::Push) {
             Some(join) => format!(
                 "is made by join {}, which does not compute a row when it changes but when it is read; drop pull, snapshot or auto from it, or listen to its sources",
@@ -159,7 +157,7 @@ impl Engine {
             return Ok(ReadOutcome::Done(()));
         };
         let (table, range) = (listener.table, listener.range.clone());
-        if self.tables[table as usize].makers.is_empty() {
+        if self.tables[table].makers.is_empty() {
             return Ok(ReadOutcome::Done(()));
         }
         let limits = Limits {
@@ -180,8 +178,8 @@ impl Engine {
 
     fn pin_range(&mut self, number: u64, table: TableId, range: &KeyRange) {
         let mut here = Vec::new();
-        for &maker in &self.tables[table as usize].makers {
-            let Some(join) = &self.joins[maker as usize] else {
+        for &maker in &self.tables[table].makers {
+            let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             for fill in join.status.overlapping(&range.lo, &range.hi) {
@@ -198,7 +196,7 @@ impl Engine {
         let before = std::mem::replace(&mut listener.pins, here.clone());
         let new = here.into_iter().filter(|pin| !before.contains(pin));
         for pin in new {
-            if let Some(join) = &mut self.joins[pin.join as usize] {
+            if let Some(join) = self.joins.get_mut(pin.join) {
                 join.pin(pin.fill, 1);
             }
         }
@@ -209,11 +207,11 @@ impl Engine {
         let Some(listener) = self.listening.listeners.remove(&number) else {
             return;
         };
-        self.tables[listener.table as usize].listeners -= 1;
+        self.tables[listener.table].listeners -= 1;
         self.listening.beginnings.remove(&listener.range.lo);
         for pin in listener.pins {
             if self.is_there(pin)
-                && let Some(join) = &mut self.joins[pin.join as usize]
+                && let Some(join) = self.joins.get_mut(pin.join)
             {
                 join.pin(pin.fill, -1);
             }
@@ -221,9 +219,8 @@ impl Engine {
     }
 
     fn is_there(&self, pin: Pin) -> bool {
-        let join = self.joins.get(pin.join as usize).and_then(Option::as_ref);
-        let fill = join.and_then(|join| join.fills.at(pin.fill));
-        fill.is_some_and(|fill| fill.serial == pin.serial && !fill.range.hi.is_empty())
+        let join = self.joins.get(pin.join);
+        join.is_some_and(|join| join.fill_is_there(pin.fill, pin.serial))
     }
 
     /// Those whose ranges are to be refreshed before all that has happened to them is heard.
@@ -234,17 +231,17 @@ impl Engine {
     }
 
     fn is_behind(&self, listener: &Listener) -> bool {
-        let makers = &self.tables[listener.table as usize].makers;
+        let makers = &self.tables[listener.table].makers;
         let is_unsettled = |join: &JoinId| {
-            let join = self.joins[*join as usize].as_ref();
+            let join = self.joins.get(*join);
             join.is_some_and(|join| !join.unsettled.is_empty())
         };
         let upstream_is_unsettled = |maker: &JoinId| {
-            let join = self.joins[*maker as usize].as_ref();
+            let join = self.joins.get(*maker);
             join.is_some_and(|join| join.upstream.iter().any(is_unsettled))
         };
         let pin_is_behind = |pin: &Pin| {
-            let join = self.joins[pin.join as usize].as_ref();
+            let join = self.joins.get(pin.join);
             !self.is_there(*pin)
                 || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
         };
@@ -254,7 +251,7 @@ impl Engine {
 
     /// A visible row changed.
     pub(crate) fn hear(&mut self, table: TableId, key: &[u8], is_there: bool) {
-        let is_base = self.tables[table as usize].makers.is_empty();
+        let is_base = self.tables[table].makers.is_empty();
         let is_copy = is_base && self.shard.is_some_and(|shard| !shard.owns(key));
         if is_copy || !self.listening.beginnings.has_one_of(key) {
             return;

@@ -10,13 +10,13 @@
 //! 2. What fills were computed from stays: their nodes pin it. What goes is unsubscribed from.
 //! 3. Guests are seen by fills alone. Clients' reads of base tables see own rows.
 
-use crate::base::key_range::{Flow, KeyRange, table_name};
+use crate::base::key_range::{Flow, KeyRange};
 use crate::base::rows::{Rows, Value};
 use crate::engine::{Engine, Written};
-use crate::join::TableId;
 use crate::memory::evict::Victim;
 use crate::shard::owner::{Owner, Shard};
 use crate::shard::supply::Supplied;
+use crate::tables::table::TableId;
 
 /// The guests of one table.
 pub struct Guests {
@@ -113,7 +113,7 @@ impl Engine {
     /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
     pub(crate) fn guests_here(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = self.shard else { return true };
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         if !state.makers.is_empty() || state.supplied.is_some() || range.is_empty() {
             return true;
         }
@@ -145,9 +145,10 @@ impl Engine {
         range: &KeyRange,
         rows: impl Iterator<Item = (Box<[u8]>, Box<[u8]>)>,
     ) -> bool {
-        let table = table_name(&range.lo).and_then(|name| self.names.get(name));
-        let Some(&table) = table else { return false };
-        let Some(guests) = &mut self.tables[table as usize].guests else {
+        let Some(table) = self.tables.of_key(&range.lo) else {
+            return false;
+        };
+        let Some(guests) = &mut self.tables[table].guests else {
             return false;
         };
         let gaps = guests.of_mut(owner).read(range);
@@ -178,11 +179,10 @@ impl Engine {
             rows: 0,
             waits_for: None,
         };
-        let table = table_name(key).and_then(|name| self.names.get(name));
-        let (Some(shard), Some(&table)) = (self.shard, table) else {
+        let (Some(shard), Some(table)) = (self.shard, self.tables.of_key(key)) else {
             return nothing;
         };
-        let Some(guests) = &mut self.tables[table as usize].guests else {
+        let Some(guests) = &mut self.tables[table].guests else {
             return nothing;
         };
         if !guests.of_mut(shard.owner_of(key)).holds(key) {
@@ -213,8 +213,7 @@ impl Engine {
 
     /// Forgets a range of guests.
     pub(crate) fn evict_guests(&mut self, table: TableId, owner: u16, number: u32) {
-        let (Some(shard), Some(guests)) = (self.shard, &mut self.tables[table as usize].guests)
-        else {
+        let (Some(shard), Some(guests)) = (self.shard, &mut self.tables[table].guests) else {
             return;
         };
         let range = guests.of_mut(owner).forget(number);
@@ -243,11 +242,11 @@ impl Engine {
     /// Forgets all guests of a table that no join reads any more, or that joins compute from now on.
     pub(crate) fn release_guests(&mut self, table: TableId) {
         let is_source = |join: &crate::join::Join| join.tables.contains(&table);
-        let state = &self.tables[table as usize];
-        if state.makers.is_empty() && self.joins.iter().flatten().any(|join| is_source(join)) {
+        let state = &self.tables[table];
+        if state.makers.is_empty() && self.joins.all().any(is_source) {
             return;
         }
-        let Some(guests) = self.tables[table as usize].guests.take() else {
+        let Some(guests) = self.tables[table].guests.take() else {
             return;
         };
         for (owner, supplied) in (0..).zip(guests.by_owner) {

@@ -11,8 +11,8 @@ use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::join::TableId;
 use crate::memory::evict::Victim;
+use crate::tables::table::TableId;
 
 #[derive(Default)]
 pub struct Supplied {
@@ -109,11 +109,8 @@ impl Engine {
                 key: table.to_vec(),
             });
         }
-        let number = match self.names.get(table) {
-            Some(&number) => number,
-            None => self.make_table(table),
-        };
-        let state = &mut self.tables[number as usize];
+        let number = self.tables.named_or_new(table);
+        let state = &mut self.tables[number];
         if !state.makers.is_empty() || !state.rows.is_empty() {
             return Err(Error::NoTable {
                 key: table.to_vec(),
@@ -125,19 +122,16 @@ impl Engine {
 
     /// Supplies all rows of a range. Parts of it that are here already stay as they are: changes kept them fresh.
     pub fn supply(&mut self, range: &KeyRange, rows: &mut dyn Iterator<Item = (Vec<u8>, Vec<u8>)>) {
-        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+        let Some(table) = self.tables.of_key(&range.lo) else {
             return;
         };
-        let Some(supplied) = &mut self.tables[table as usize].supplied else {
+        let Some(supplied) = &mut self.tables[table].supplied else {
             return;
         };
         let gaps = supplied.read(range);
         for gap in &gaps {
             let serial = self.next_serial();
-            let supplied = self.tables[table as usize]
-                .supplied
-                .as_mut()
-                .expect("seen above");
+            let supplied = self.tables[table].supplied.as_mut().expect("seen above");
             let number = supplied.insert(gap, serial);
             self.ring.add(Victim::Supplied {
                 table,
@@ -147,17 +141,17 @@ impl Engine {
         }
         for (key, value) in rows {
             if gaps.iter().any(|g| g.contains(&key)) {
-                self.tables[table as usize].rows.put_bytes(&key, &value);
+                self.tables[table].rows.put_bytes(&key, &value);
             }
         }
     }
 
     /// Forgets that ranges are here: they changed in ways that were not told. What was computed from them goes too.
     pub fn forget_supplied(&mut self, range: &KeyRange) {
-        let Some(&table) = table_name(&range.lo).and_then(|name| self.names.get(name)) else {
+        let Some(table) = self.tables.of_key(&range.lo) else {
             return;
         };
-        let Some(supplied) = &self.tables[table as usize].supplied else {
+        let Some(supplied) = &self.tables[table].supplied else {
             return;
         };
         let numbers = supplied.status.overlapping(&range.lo, &range.hi);
@@ -170,7 +164,7 @@ impl Engine {
     }
 
     pub(crate) fn evict_supplied(&mut self, table: TableId, number: u32) {
-        let state = &mut self.tables[table as usize];
+        let state = &mut self.tables[table];
         let Some(supplied) = &mut state.supplied else {
             return;
         };
@@ -180,26 +174,26 @@ impl Engine {
 
     /// Whether a key's table has its rows from elsewhere.
     pub fn is_supplied(&self, key: &[u8]) -> bool {
-        let table = table_name(key).and_then(|name| self.names.get(name));
-        table.is_some_and(|&table| self.tables[table as usize].supplied.is_some())
+        let table = self.tables.of_key(key);
+        table.is_some_and(|table| self.tables[table].supplied.is_some())
     }
 
     /// Whether the row of a key would be here if there were one. A table whose rows do not come from elsewhere has them here.
     pub fn is_here(&self, key: &[u8]) -> bool {
-        let table = table_name(key).and_then(|name| self.names.get(name));
-        table.is_none_or(|&table| {
-            let supplied = self.tables[table as usize].supplied.as_ref();
+        let table = self.tables.of_key(key);
+        table.is_none_or(|table| {
+            let supplied = self.tables[table].supplied.as_ref();
             supplied.is_none_or(|supplied| supplied.holds(key))
         })
     }
 
     /// The rows of a table that are here.
     pub fn supplied_rows(&self, table: &[u8]) -> u64 {
-        let Some(&table) = self.names.get(table) else {
+        let Some(table) = self.tables.named(table) else {
             return 0;
         };
         let mut rows = 0;
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         let all = KeyRange::prefix(&state.name);
         let _ = state.rows.read(&all.lo, &all.hi, false, &mut |_, _| {
             rows += 1;

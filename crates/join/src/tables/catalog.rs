@@ -5,12 +5,13 @@ use crate::base::rows::split_of;
 use crate::engine::Engine;
 use crate::error::{DefinitionError, Error, text};
 use crate::evaluate::pages::Pages;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId};
 use crate::language::definition::Definition;
 use crate::language::grammar::Mode;
 use crate::language::pattern::{Element, Pattern};
 use crate::language::plan;
 use crate::tables::log::LogEntry;
+use crate::tables::table::TableId;
 
 /// A join, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,7 @@ impl Engine {
     ) -> Result<JoinId, DefinitionError> {
         self.begin(now);
         let definition = Definition::parse(definition)?;
-        if self.find(name).is_some() {
+        if self.joins.named(name).is_some() {
             return Err(DefinitionError::new(
                 1,
                 format!("a join named {name:?} is there already: drop it first"),
@@ -59,26 +60,20 @@ impl Engine {
             .map(|&s| self.table_for(&definition.sources[s].pattern.clone(), &definition))
             .collect();
         self.discard_downstream(table);
-        let id = self.joins.len() as JoinId;
+        let id = self.joins.next_id();
         self.record(|| LogEntry::Create {
             name: name.to_string(),
             definition: definition.text.clone(),
         });
         let is_maintained = definition.is_maintained();
-        self.joins.push(Some(Box::new(Join::new(
-            id,
-            name,
-            definition,
-            order,
-            table,
-            tables.clone(),
-        ))));
-        self.tables[table as usize].makers.push(id);
-        self.tables[table as usize].pages = Pages::default();
+        let join = Join::new(id, name, definition, order, table, tables.clone());
+        self.joins.add(join);
+        self.tables[table].makers.push(id);
+        self.tables[table].pages = Pages::default();
         self.release_guests(table);
         if is_maintained {
             for (level, &source) in tables.iter().enumerate() {
-                self.tables[source as usize].readers.push((id, level as u8));
+                self.tables[source].readers.push((id, level as u8));
             }
         }
         self.order_upstream();
@@ -91,24 +86,22 @@ impl Engine {
     /// # Errors
     /// No join has this name.
     pub fn drop_join(&mut self, name: &str) -> Result<(), Error> {
-        let id = self.find(name).ok_or_else(|| Error::UnknownJoin {
+        let join = self.joins.named(name);
+        let join = join.ok_or_else(|| Error::UnknownJoin {
             name: name.to_string(),
         })?;
-        let join = self.joins[id as usize].as_ref().expect("found");
-        let (table, sources) = (join.table, join.tables.clone());
+        let (id, table, sources) = (join.id, join.table, join.tables.clone());
         self.discard_downstream(table);
         if self.step_rows.is_none() {
             self.discard_fills(id);
         }
-        self.tables[table as usize].makers.retain(|&m| m != id);
-        self.tables[table as usize].pages = Pages::default();
+        self.tables[table].makers.retain(|&m| m != id);
+        self.tables[table].pages = Pages::default();
         for source in sources {
-            self.tables[source as usize]
-                .readers
-                .retain(|(r, _)| *r != id);
+            self.tables[source].readers.retain(|(r, _)| *r != id);
         }
         self.give_up_reads();
-        self.dropped.push_back(id);
+        self.joins.drop_join(id);
         if self.step_rows.is_none() {
             self.forget_dropped(usize::MAX);
         }
@@ -121,22 +114,12 @@ impl Engine {
 
     /// Whether [`Engine::step`] has something to forget: what dropped joins made, or what was computed for one read.
     pub fn has_leftovers(&self) -> bool {
-        !self.dropped.is_empty() || !self.passing.is_empty()
-    }
-
-    /// The joins that have not been dropped, oldest first.
-    pub(crate) fn live_joins(&self) -> impl Iterator<Item = &Join> {
-        let joins = self.joins.iter().flatten().map(|join| &**join);
-        joins.filter(|join| !self.dropped.contains(&join.id))
-    }
-
-    pub(crate) fn find(&self, name: &str) -> Option<JoinId> {
-        self.live_joins().find(|j| j.name == name).map(|j| j.id)
+        self.joins.has_dropped() || !self.passing.is_empty()
     }
 
     /// All joins, oldest first.
     pub fn list(&self) -> Vec<JoinInfo> {
-        let infos = self.live_joins().map(|join| JoinInfo {
+        let infos = self.joins.live().map(|join| JoinInfo {
             name: join.name.clone(),
             definition: join.definition.text.clone(),
             ranges: join.status.len(),
@@ -163,10 +146,10 @@ impl Engine {
 
     /// An output cannot share a table with base rows.
     fn refuse_occupied(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let Some(&table) = self.names.get(table_of(&definition.output)) else {
+        let Some(table) = self.tables.named(table_of(&definition.output)) else {
             return Ok(());
         };
-        let state = &self.tables[table as usize];
+        let state = &self.tables[table];
         if state.makers.is_empty() && (!state.rows.is_empty() || state.supplied.is_some()) {
             let name = text(&state.name[..state.name.len() - 1]);
             return Err(DefinitionError::new(
@@ -204,13 +187,13 @@ impl Engine {
         if table == output {
             return true;
         }
-        if let Some(&number) = self.names.get(table) {
-            for &maker in &self.tables[number as usize].makers {
-                let Some(join) = &self.joins[maker as usize] else {
+        if let Some(number) = self.tables.named(table) {
+            for &maker in &self.tables[number].makers {
+                let Some(join) = self.joins.get(maker) else {
                     continue;
                 };
                 for &source in &join.tables {
-                    if self.leads_to(&self.tables[source as usize].name.clone(), output, path) {
+                    if self.leads_to(&self.tables[source].name.clone(), output, path) {
                         return true;
                     }
                 }
@@ -224,13 +207,13 @@ impl Engine {
     fn refuse_unheard(&self, definition: &Definition) -> Result<(), DefinitionError> {
         if definition.is_maintained() {
             for source in &definition.sources {
-                let Some(&table) = self.names.get(table_of(&source.pattern)) else {
+                let Some(table) = self.tables.named(table_of(&source.pattern)) else {
                     continue;
                 };
-                let makers = self.tables[table as usize]
+                let makers = self.tables[table]
                     .makers
                     .iter()
-                    .filter_map(|&m| self.joins[m as usize].as_ref());
+                    .filter_map(|&m| self.joins.get(m));
                 if let Some(join) = makers.into_iter().find(|j| j.definition.mode != Mode::Push) {
                     return Err(DefinitionError::new(
                         source.column,
@@ -245,10 +228,10 @@ impl Engine {
             }
         }
         if definition.mode != Mode::Push
-            && let Some(&table) = self.names.get(table_of(&definition.output))
-            && let readers = self.tables[table as usize].readers.iter()
+            && let Some(table) = self.tables.named(table_of(&definition.output))
+            && let readers = self.tables[table].readers.iter()
             && let Some(join) = readers
-                .filter_map(|(reader, _)| self.joins[*reader as usize].as_ref())
+                .filter_map(|(reader, _)| self.joins.get(*reader))
                 .find(|join| join.definition.is_maintained())
         {
             return Err(DefinitionError::new(
@@ -265,12 +248,8 @@ impl Engine {
 
     /// The table of a pattern, made and split as the pattern suggests if it has no rows yet.
     fn table_for(&mut self, pattern: &Pattern, definition: &Definition) -> TableId {
-        let name = table_of(pattern);
-        let table = match self.names.get(name) {
-            Some(&table) => table,
-            None => self.make_table(name),
-        };
-        let state = &mut self.tables[table as usize];
+        let table = self.tables.named_or_new(table_of(pattern));
+        let state = &mut self.tables[table];
         if state.rows.is_empty() && state.readers.is_empty() {
             state.rows.split_anew(split_of(pattern, &definition.slots));
         }
@@ -285,39 +264,37 @@ impl Engine {
     }
 
     fn discard_fills(&mut self, id: JoinId) {
-        let Some(mut join) = self.joins[id as usize].take() else {
-            return;
-        };
         self.budget = usize::MAX;
-        self.finish_lists(&mut join);
-        let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();
-        for fill in fills {
-            self.discard(&mut join, fill);
-        }
-        self.joins[id as usize] = Some(join);
+        self.with_join(id, |engine, join| {
+            engine.finish_lists(join);
+            let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();
+            for fill in fills {
+                engine.discard(join, fill);
+            }
+        });
     }
 
     /// Finds for each join those that it reads from, in the order in which they depend on one another.
     fn order_upstream(&mut self) {
-        for id in 0..self.joins.len() {
+        for id in 0..self.joins.next_id() {
             let mut upstream = Vec::new();
-            if let Some(join) = &self.joins[id] {
+            if let Some(join) = self.joins.get(id) {
                 for &table in &join.tables {
                     self.add_upstream(table, &mut upstream);
                 }
             }
-            if let Some(join) = &mut self.joins[id] {
+            if let Some(join) = self.joins.get_mut(id) {
                 join.upstream = upstream;
             }
         }
     }
 
     fn add_upstream(&self, table: TableId, upstream: &mut Vec<JoinId>) {
-        for &maker in &self.tables[table as usize].makers {
+        for &maker in &self.tables[table].makers {
             if upstream.contains(&maker) {
                 continue;
             }
-            let Some(join) = &self.joins[maker as usize] else {
+            let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             for &source in &join.tables {

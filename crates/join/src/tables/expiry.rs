@@ -8,7 +8,6 @@
 
 use std::ops::Bound;
 
-use crate::base::key_range::table_name;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::tables::log::LogEntry;
@@ -21,7 +20,7 @@ impl Engine {
     pub fn expire(&mut self, key: &[u8], at: Option<u64>, now: u64) -> Result<bool, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
-        if self.tables[table as usize].rows.get(key).is_none() {
+        if self.tables[table].rows.get(key).is_none() {
             return Ok(false);
         }
         self.set_expiry(key, at);
@@ -104,8 +103,7 @@ impl Engine {
     }
 
     fn expire_row(&mut self, key: &[u8]) {
-        let table = table_name(key).and_then(|name| self.names.get(name).copied());
-        if let Some(table) = table {
+        if let Some(table) = self.tables.of_key(key) {
             self.remove_row(table, key);
         }
         self.set_expiry(key, None);

@@ -1,6 +1,5 @@
 //! What there is to say about tables, for those who show or save them.
 
-use crate::base::key_range::table_name;
 use crate::engine::Engine;
 
 /// A table, for people and snapshots.
@@ -36,7 +35,7 @@ impl Engine {
 
     /// Whether a key's table has rows, or joins, or rows elsewhere; and whether joins compute it.
     pub fn table_of(&self, key: &[u8]) -> Option<bool> {
-        let table = &self.tables[*self.names.get(table_name(key)?)? as usize];
+        let table = &self.tables[self.tables.of_key(key)?];
         let computed = !table.makers.is_empty();
         let is_known = computed
             || table.supplied.is_some()

@@ -76,7 +76,7 @@ impl Engine {
                 at: Some(*at),
             });
         }
-        for join in self.live_joins() {
+        for join in self.joins.live() {
             each(LogEntry::Create {
                 name: join.name.clone(),
                 definition: join.definition.text.clone(),
