@@ -15,9 +15,11 @@ use larder_types::integer;
 use crate::base::key_range::{KeyRange, table_name};
 use crate::base::moment::Held;
 use crate::base::rows::Value;
+use crate::budget::{Budget, Pace};
 use crate::error::{Error, text};
-use crate::evaluate::deferred::PutOff;
+use crate::evaluate::deferred::DeferredReads;
 use crate::evaluate::needs::Needs;
+use crate::evaluate::partial::Extent;
 use crate::evaluate::transient_fill::Passing;
 use crate::join::JoinId;
 use crate::join::joins::Joins;
@@ -37,19 +39,13 @@ pub struct Engine {
     pub(crate) limit_bytes: Option<usize>,
     /// What long answers keep.
     pub(crate) held: Rc<Held>,
-    /// How many updater entries and source rows the current operation may still visit.
-    pub(crate) budget: usize,
-    /// What a write may visit before the rest waits for [`Engine::step`].
-    pub(crate) step_rows: Option<usize>,
+    /// What the operation that is under way may still visit.
+    pub(crate) budget: Budget,
+    pub(crate) pace: Pace,
     pub(crate) work: VecDeque<(JoinId, u8, u32)>,
-    /// What a read may visit before the rest waits for [`Engine::step`].
-    pub(crate) read_rows: Option<usize>,
     /// Ranges that reads wait for.
-    pub(crate) put_off: PutOff,
-    /// Something is computed that may visit so many rows and no more (see `transient_fill`).
-    pub(crate) is_at_once: bool,
-    /// No more is filled than is asked for (see `partial`).
-    pub(crate) is_partial: bool,
+    pub(crate) put_off: DeferredReads,
+    pub(crate) extent: Extent,
     pub(crate) passing: VecDeque<Passing>,
     /// How many source rows fills have read so far.
     pub(crate) rows_read: u64,
@@ -176,7 +172,7 @@ impl Engine {
         self.refuse_computed(table)?;
         let sequence = self.sequence;
         // Rows whose time has come are not those that this removes, up to a step's.
-        self.expire_in(lo, hi, self.step_rows.unwrap_or(usize::MAX));
+        self.expire_in(lo, hi, self.pace.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         let _ = self.tables[table].rows.read(lo, hi, false, &mut |key, _| {
             if keys.len() as u64 == rows_max {
@@ -256,7 +252,7 @@ impl Engine {
 
     /// How many outputs a write may reach before the rest waits for [`Engine::step`]; `None`, as at first, for all.
     pub fn set_step_rows(&mut self, rows: Option<usize>) {
-        self.step_rows = rows;
+        self.pace.step_rows = rows;
     }
 
     /// The table of a base row's key, made if it is not there.

@@ -22,11 +22,12 @@
 //! | `language` | the text of a join, checked and planned |
 //! | `base` | ranges, rows, numbers |
 //!
-//! `engine` owns them all: begin there.
+//! `engine` owns them all: begin there. `budget` bounds what one operation visits.
 //!
 //! The crate does no I/O: time comes in as an argument, and what must be logged or fetched goes out as a value.
 
 mod base;
+mod budget;
 mod engine;
 mod error;
 mod evaluate;

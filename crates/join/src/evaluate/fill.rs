@@ -10,6 +10,7 @@
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::rows::Value;
 use crate::base::slab::Vacant;
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::transient_fill::Computed;
 use crate::evaluate::tree::{add_child, is_pulled};
@@ -75,9 +76,9 @@ impl Engine {
             false if is_bounded => {
                 self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
             }
-            false => {
-                self.in_one_go_whole(|engine| engine.evaluate(join, &mut run, 0, &mut binding))
-            }
+            false => self.with_budget(Budget::atomic(), |engine| {
+                engine.evaluate(join, &mut run, 0, &mut binding)
+            }),
         };
         let is_whole = !run.missing && !run.is_too_much;
         let Some(root) = root.filter(|_| run.leaves_nodes || is_whole) else {
@@ -113,10 +114,10 @@ impl Engine {
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
             run.missing = true;
-            run.is_too_much |= !run.leaves_nodes && self.budget == 0;
+            run.is_too_much |= !run.leaves_nodes && self.budget.is_spent();
             return None;
         };
-        self.spend(NODE_ROWS);
+        self.budget.spend(NODE_ROWS);
         let node = if run.leaves_nodes {
             self.leave_node(join, run, level, binding, &range)
         } else {
@@ -127,8 +128,8 @@ impl Engine {
             && let Some(pairs) = self.pairs(join, run, level, binding)
         {
             let rows = self.take_pairs(join, run, binding, &range, pairs);
-            self.spend(rows);
-            run.is_too_much |= self.budget == 0;
+            self.budget.spend(rows);
+            run.is_too_much |= self.budget.is_spent();
             return Some(node);
         }
         if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
@@ -177,7 +178,7 @@ impl Engine {
     ) -> Option<Box<[u8]>> {
         let is_value = join.order[level] == join.definition.value;
         let table = join.tables[level];
-        let (rows_max, mut rows, mut unread) = (self.budget, 0, None);
+        let (rows_max, mut rows, mut unread) = (self.budget.left(), 0, None);
         self.scan(table, range, view, &mut |key, value| {
             if rows == rows_max {
                 unread = Some(key.into());
@@ -196,7 +197,7 @@ impl Engine {
             binding.reset(mark);
             Flow::Continue(())
         });
-        self.spend(rows);
+        self.budget.spend(rows);
         self.rows_read += rows as u64;
         unread
     }
@@ -219,7 +220,7 @@ impl Engine {
         let mut ends: Vec<u32> = Vec::new();
         let mut values: Vec<(Box<[u8]>, Value)> = Vec::new();
         // Those for which the budget will do, if little is found below them.
-        let rows_max = self.budget.div_ceil(NODE_ROWS + 1);
+        let rows_max = self.budget.left().div_ceil(NODE_ROWS + 1);
         let (mut rows, mut unread) = (0, None);
         self.scan(join.tables[level], range, view, &mut |key, value| {
             if rows == rows_max {
@@ -238,7 +239,7 @@ impl Engine {
             binding.reset(mark);
             Flow::Continue(())
         });
-        self.spend(rows);
+        self.budget.spend(rows);
         self.rows_read += rows as u64;
         if run.leaves_nodes {
             join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
@@ -252,13 +253,13 @@ impl Engine {
             if is_value {
                 run.value = Some(values[number].clone());
             }
-            if self.budget == 0 && !run.leaves_nodes {
+            if self.budget.is_spent() && !run.leaves_nodes {
                 run.is_too_much = true;
                 break;
             }
-            let child = match self.budget {
-                0 => None,
-                _ => self.evaluate(join, run, level + 1, binding),
+            let child = match self.budget.is_spent() {
+                true => None,
+                false => self.evaluate(join, run, level + 1, binding),
             };
             match (run.fill, child) {
                 (Some(_), Some(child)) if run.leaves_nodes => add_child(join, node, packed, child),

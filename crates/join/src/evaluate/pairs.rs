@@ -157,7 +157,7 @@ impl Engine {
         let suffix_hi: Option<Box<[u8]>> = hi.strip_prefix(&lo[..prefix_len]).map(Box::from);
         let mut cursor = outer.cursor(&range.lo, &range.hi, false);
         let mut taken = 0;
-        while taken < self.budget
+        while taken < self.budget.left()
             && let Some((key, _)) = cursor.next()
         {
             taken += 1;
@@ -192,7 +192,7 @@ impl Engine {
                 binding.bind(*slot, &key[*at..at + len]);
             }
             if let Some(rows) = rows {
-                taken += take_inner(join, run, binding, rows, self.budget - taken);
+                taken += take_inner(join, run, binding, rows, self.budget.left() - taken);
             }
             binding.reset(mark);
         }

@@ -24,6 +24,26 @@ use crate::join::Join;
 use crate::language::pattern::{Binding, Element, SlotBounds};
 use crate::tables::table::TableId;
 
+/// How much is filled for a read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Extent {
+    /// What the next read most likely asks for, too (see `view::fillable`).
+    #[default]
+    Widened,
+    /// No more than is asked for.
+    Exact,
+}
+
+impl Extent {
+    /// Of a part of what a read asks for, or all of it.
+    pub fn of_part(part: &KeyRange, whole: &KeyRange) -> Extent {
+        match part == whole {
+            true => Extent::Widened,
+            false => Extent::Exact,
+        }
+    }
+}
+
 /// So many source rows are looked at, at the most, where reads are not bounded otherwise.
 const LOOK_ROWS: usize = 65_536;
 
@@ -197,7 +217,7 @@ impl Engine {
         let mut prefix = Vec::new();
         definition.output.write_prefix(binding, &mut prefix);
         let width = definition.slots[bounds.slot as usize].width?;
-        let rows = self.read_rows.map_or(LOOK_ROWS, |rows| rows * 8);
+        let rows = self.pace.read_rows.map_or(LOOK_ROWS, |rows| rows * 8);
         Some(Look {
             range,
             prefix_len: prefix.len() + width,

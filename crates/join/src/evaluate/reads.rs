@@ -12,9 +12,11 @@ use std::ops::ControlFlow;
 
 use crate::base::key_range::{EachRow, Flow, KeyRange, is_successor};
 use crate::base::rows::{GroupId, Rows};
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::evaluate::needs::ReadOutcome;
+use crate::evaluate::partial::Extent;
 use crate::evaluate::reading::Reading;
 use crate::evaluate::view::View;
 use crate::join::{Join, JoinId};
@@ -181,8 +183,9 @@ impl Engine {
             return Ok(ReadOutcome::Done(()));
         }
         if self.has_late_rows() && !self.tables[table].makers.is_empty() {
-            if self.read_rows.is_some() {
-                let needs = self.put_off.add(table, KeyRange::new(lo, hi), false);
+            if self.pace.read_rows.is_some() {
+                let range = KeyRange::new(lo, hi);
+                let needs = self.put_off.add(table, range, Extent::Widened);
                 return Ok(ReadOutcome::Needs(needs));
             }
             self.expire_all();
@@ -203,9 +206,9 @@ impl Engine {
         let range = KeyRange::new(lo, hi);
         self.needs.clear();
         if self.tables[table].makers.is_empty()
-            && !self.expire_in(lo, hi, self.read_rows.unwrap_or(usize::MAX))
+            && !self.expire_in(lo, hi, self.pace.read_rows.unwrap_or(usize::MAX))
         {
-            let needs = self.put_off.add(table, range, false);
+            let needs = self.put_off.add(table, range, Extent::Widened);
             return Ok(ReadOutcome::Needs(needs));
         }
         let whole = range.clone();
@@ -213,8 +216,8 @@ impl Engine {
             Ok(viewed) => viewed,
             Err(part) => {
                 if !self.needs.lacks_rows() {
-                    let is_partial = part != whole;
-                    let needs = self.put_off.add(table, part, is_partial);
+                    let extent = Extent::of_part(&part, &whole);
+                    let needs = self.put_off.add(table, part, extent);
                     return Ok(ReadOutcome::Needs(needs));
                 }
                 let needs = self.needs.take();
@@ -240,7 +243,7 @@ impl Engine {
     ) -> Result<(View, KeyRange), KeyRange> {
         let mut wanted = limits.in_all.filter(|rows| *rows > 0);
         wanted = wanted.filter(|_| !self.tables[table].makers.is_empty());
-        self.budget = self.read_rows.unwrap_or(usize::MAX);
+        self.budget = Budget::of(self.pace.read_rows);
         loop {
             let part = match wanted {
                 None => range.clone(),
@@ -249,16 +252,15 @@ impl Engine {
                     Some(part) => part,
                 },
             };
-            if self.waits_too(table, &part) {
+            // This read waits with those that wait for it already.
+            if self.pace.read_rows.is_some() && self.put_off.has(table, &part) {
                 return Err(part);
             }
-            let is_whole = part == range;
-            self.is_partial = !is_whole;
-            let view = self.view(table, &part, self.now);
-            self.is_partial = false;
-            let Some(view) = view else {
+            let extent = Extent::of_part(&part, &range);
+            let Some(view) = self.view_extent(table, &part, extent) else {
                 return Err(part);
             };
+            let is_whole = extent == Extent::Widened;
             let is_enough = |rows: u64| self.shows(table, &part, &view, rows);
             if is_whole || limits.in_all.is_some_and(is_enough) {
                 self.partial_reads += u64::from(!is_whole);

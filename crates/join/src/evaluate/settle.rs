@@ -37,7 +37,7 @@ impl Engine {
         let mut run = Run::of_fill(join, fill, wanted, now);
         loop {
             self.apply_all_pending(join, &mut run, fill);
-            if self.budget == 0 || !self.read_on(join, &mut run, fill) {
+            if self.budget.is_spent() || !self.read_on(join, &mut run, fill) {
                 break;
             }
         }
@@ -62,7 +62,7 @@ impl Engine {
 
     fn apply_all_pending(&mut self, join: &mut Join, run: &mut Run, fill: u32) {
         let mut kept = None;
-        while self.budget > 0
+        while !self.budget.is_spent()
             && let Some(((node, packed), came)) = next_pending(join, fill, kept.as_ref())
         {
             if !self.apply_pending(join, run, node, &packed, came) {
@@ -97,7 +97,7 @@ impl Engine {
             add_child(join, node, packed, child);
         } else if let Some((child, freed)) = join.inner.get_mut(node).children.remove(packed) {
             join.held_bytes -= freed;
-            self.spend(NODE_ROWS);
+            self.budget.spend(NODE_ROWS);
             self.drop_node(join, run, level + 1, child, &mut binding, true);
         }
         true
@@ -125,7 +125,10 @@ impl Engine {
         if join.fills.get(fill).pins == 0 {
             self.within_bounds(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
         } else {
-            self.in_one_go(|engine| engine.evaluate(join, &mut run, 0, &mut binding));
+            let budget = self.budget.lifted();
+            self.with_budget(budget, |engine| {
+                engine.evaluate(join, &mut run, 0, &mut binding)
+            });
         }
         if run.is_too_much {
             return false;

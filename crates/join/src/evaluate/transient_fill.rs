@@ -13,12 +13,10 @@
 //!    is filled and what is forgotten never chase one another.
 
 use crate::base::key_range::KeyRange;
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::Mode;
-
-/// What is computed without being kept may visit so many times the rows that a read may.
-const AT_ONCE: usize = 8;
 
 /// What became of computing something that nothing keeps fresh.
 pub(crate) enum Computed<T> {
@@ -32,35 +30,10 @@ pub(crate) enum Computed<T> {
 pub(crate) type Passing = (JoinId, u32, u32);
 
 impl Engine {
-    /// Computes something that cannot be left half done, unless it is too much: then less than all was done, and the budget is spent.
-    pub(crate) fn within_bounds<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
-        let Some(rows) = self.read_rows.filter(|_| !self.is_at_once) else {
-            // Inside another one its bounds hold.
-            return match self.is_at_once {
-                true => run(self),
-                false => self.in_one_go(run),
-            };
-        };
-        let budget = std::mem::replace(&mut self.budget, rows * AT_ONCE);
-        self.is_at_once = true;
-        let done = run(self);
-        self.is_at_once = false;
-        self.budget = budget;
-        done
-    }
-
-    /// Computes something however much it is, with all that is pulled for it.
-    pub(crate) fn in_one_go_whole<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
-        let was_at_once = std::mem::replace(&mut self.is_at_once, true);
-        let done = self.in_one_go(run);
-        self.is_at_once = was_at_once;
-        done
-    }
-
     /// Lets a join hear of changes that has not, so that it can be filled in steps. `false` if nobody tells it of them.
     pub(crate) fn keep_fresh(&mut self, join: &mut Join) -> bool {
         // What is kept fresh has the value's source last.
-        if self.is_at_once || join.order[join.last_level()] != join.definition.value {
+        if !self.budget.is_resumable() || join.order[join.last_level()] != join.definition.value {
             return false;
         }
         let is_told = |join: &Join| join.definition.mode == Mode::Push;
@@ -107,7 +80,7 @@ impl Engine {
 
     /// Forgets ranges that were handed out, about so many rows of them; says whether more can be forgotten now.
     pub(crate) fn forget_passing(&mut self, rows_max: usize) -> bool {
-        self.budget = rows_max;
+        self.budget = Budget::of(Some(rows_max));
         for _ in 0..self.passing.len() {
             let Some((id, number, serial)) = self.passing.pop_front() else {
                 break;
@@ -116,10 +89,12 @@ impl Engine {
                 let is_held = join.output.rows.is_held();
                 let is_there = join.fill_is_there(number, serial);
                 let mut is_gone = !is_there || join.fills.get(number).pins > 0;
-                while !is_gone && !is_held && engine.budget > 0 {
+                while !is_gone && !is_held && !engine.budget.is_spent() {
                     let before = join.output.rows.len();
                     is_gone = engine.discard_some(join, number);
-                    engine.spend(1 + (before - join.output.rows.len()) as usize);
+                    engine
+                        .budget
+                        .spend(1 + (before - join.output.rows.len()) as usize);
                 }
                 is_gone
             });
@@ -127,6 +102,6 @@ impl Engine {
                 self.passing.push_back((id, number, serial));
             }
         }
-        self.budget == 0 && !self.passing.is_empty()
+        self.budget.is_spent() && !self.passing.is_empty()
     }
 }

@@ -8,8 +8,10 @@ use std::ops::ControlFlow;
 use crate::base::gathered::Gathered;
 use crate::base::key_range::{EachRow, Flow, KeyRange, successor};
 use crate::base::rows::{Rows, Value};
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::evaluate::partial::Extent;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::transient_fill::Computed;
 use crate::join::run::{Run, Taken};
@@ -87,6 +89,19 @@ impl Engine {
         true
     }
 
+    /// As [`Engine::view`], filling no more or more than is asked for.
+    pub(crate) fn view_extent(
+        &mut self,
+        table: TableId,
+        range: &KeyRange,
+        extent: Extent,
+    ) -> Option<View> {
+        let before = std::mem::replace(&mut self.extent, extent);
+        let view = self.view(table, range, self.now);
+        self.extent = before;
+        view
+    }
+
     /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
     /// On `false` something is left to be done.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
@@ -112,7 +127,7 @@ impl Engine {
             return self.touch(join, number, now);
         }
         let range = match fillable(join, range) {
-            Some(_) if self.is_partial => widened_to_groups(join, range),
+            Some(_) if self.extent == Extent::Exact => widened_to_groups(join, range),
             Some(range) => range,
             // A part of a group of `top` is never filled by itself, even if no row can be there.
             None if self.is_read(join.table) => widened_to_groups(join, range),
@@ -167,13 +182,15 @@ impl Engine {
             return self.ensure(join, range, now);
         }
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
-        if matches!(computed, Computed::TooMuch) && self.read_rows.is_some() && !self.is_at_once {
+        let is_bounded = self.pace.read_rows.is_some() && self.budget.is_resumable();
+        if matches!(computed, Computed::TooMuch) && is_bounded {
             if self.keep_fresh(join) {
                 self.keep_passing(join, range);
                 view.passing.push(join.id);
                 return self.ensure(join, range, now);
             }
-            computed = self.in_one_go_whole(|engine| engine.compute(join, range, now));
+            computed =
+                self.with_budget(Budget::atomic(), |engine| engine.compute(join, range, now));
         }
         match computed {
             Computed::All(rows) if rows.is_empty() => {}
@@ -181,7 +198,7 @@ impl Engine {
             Computed::Lacking => return false,
             Computed::TooMuch => {
                 // So it is too much for what reads it.
-                self.budget = 0;
+                self.budget.exhaust();
                 return false;
             }
         }

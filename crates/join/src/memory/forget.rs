@@ -12,6 +12,7 @@
 //!    their pins on what they were computed from are taken back before that goes.
 
 use crate::base::key_range::KeyRange;
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::fill::NODE_ROWS;
 use crate::join::run::Run;
@@ -42,9 +43,9 @@ impl Engine {
     /// Forgets a fill or, of one with more rows than a step has, a step's from its end; says whether it is gone.
     pub(crate) fn discard_some(&mut self, join: &mut Join, number: u32) -> bool {
         if join.fills.get(number).unsettled.is_some() {
-            self.give_up_reads();
+            self.put_off.give_up();
         }
-        let rows_max = self.step_rows.map(|rows| rows.max(1));
+        let rows_max = self.pace.step_rows.map(|rows| rows.max(1));
         let Some(cut) = rows_max.and_then(|rows| join.place_to_cut(number, rows)) else {
             self.discard(join, number);
             return true;
@@ -56,12 +57,14 @@ impl Engine {
     /// Forgets fills of a join while the budget lasts; says whether all are gone.
     fn discard_fills_in_steps(&mut self, id: JoinId) -> bool {
         let is_empty = self.with_join(id, |engine, join| {
-            while engine.budget > 0
+            while !engine.budget.is_spent()
                 && let Some(number) = join.status.first()
             {
                 let before = join.output.rows.len();
                 engine.discard_some(join, number);
-                engine.spend(NODE_ROWS + (before - join.output.rows.len()) as usize);
+                engine
+                    .budget
+                    .spend(NODE_ROWS + (before - join.output.rows.len()) as usize);
             }
             join.status.len() == 0
         });
@@ -74,7 +77,7 @@ impl Engine {
         let Some(table) = self.joins.named(name).map(|join| join.table) else {
             return true;
         };
-        self.budget = rows_max.max(1);
+        self.budget = Budget::of(Some(rows_max.max(1)));
         let mut downstream = self.downstream(table);
         downstream.retain(|&id| !self.discard_fills_in_steps(id));
         downstream.is_empty()
@@ -99,8 +102,8 @@ impl Engine {
 
     /// Forgets what joins have left that were dropped, about so many rows of it.
     pub(crate) fn forget_dropped(&mut self, rows_max: usize) {
-        self.budget = rows_max;
-        while self.budget > 0
+        self.budget = Budget::of(Some(rows_max));
+        while !self.budget.is_spent()
             && let Some(id) = self.joins.first_dropped()
         {
             if !self.discard_fills_in_steps(id) {

@@ -94,11 +94,11 @@ impl Engine {
         join.converted += 1;
         let list = join.updaters[level].lists.get_mut(number);
         let rows = self.rows_of(join.tables[level], &list.prefix);
-        let is_small = list.entries.len().saturating_mul(rows) <= self.budget;
+        let is_small = list.entries.len().saturating_mul(rows) <= self.budget.left();
         if !is_small || !list.queue.is_empty() {
             return self.enqueue(join, level, number, Event::Convert { pulled });
         }
-        self.budget -= list.entries.len() * rows;
+        self.budget.spend(list.entries.len() * rows);
         list.pulled = pulled;
         let entries = list.entries.clone();
         self.convert_entries(join, &entries, pulled);

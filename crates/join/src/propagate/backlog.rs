@@ -5,6 +5,7 @@
 
 use std::rc::Rc;
 
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::join::Join;
 use crate::join::updater::{Entry, Event};
@@ -23,19 +24,19 @@ impl Engine {
         list.enqueue(Rc::new(event), self.sequence);
     }
 
-    /// Works on waiting changes until `budget` entries have seen one, as long on ranges that reads wait for, and as long on what
+    /// Works on waiting changes until `rows_max` entries have seen one, as long on ranges that reads wait for, and as long on what
     /// dropped joins have left and what was handed out and is not kept; says whether any work is left.
-    pub fn step(&mut self, budget: usize) -> bool {
-        self.see_waiting(budget);
-        self.go_on_with_reads(budget);
-        self.forget_dropped(budget);
-        let more = self.forget_passing(budget);
+    pub fn step(&mut self, rows_max: usize) -> bool {
+        self.see_waiting(rows_max);
+        self.go_on_with_reads(rows_max);
+        self.forget_dropped(rows_max);
+        let more = self.forget_passing(rows_max);
         more || !self.work.is_empty() || !self.put_off.is_empty() || self.joins.has_dropped()
     }
 
-    fn see_waiting(&mut self, budget: usize) {
-        self.budget = budget;
-        while self.budget > 0
+    fn see_waiting(&mut self, rows_max: usize) {
+        self.budget = Budget::of(Some(rows_max));
+        while !self.budget.is_spent()
             && let Some(&(id, level, number)) = self.work.front()
         {
             let worked = self.with_join(id, |engine, join| engine.work_on(join, level, number));
@@ -55,13 +56,13 @@ impl Engine {
     }
 
     fn see_oldest(&mut self, join: &mut Join, level: usize, number: u32) {
-        let mut chunk = self.budget.min(1024);
+        let mut chunk = self.budget.left().min(1024);
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(Event::Convert { .. }) = list.queue.front().map(|waiting| &*waiting.event) {
             chunk = (chunk / self.rows_of(join.tables[level], &list.prefix)).max(1);
         }
         if let Some((event, range)) = list.advance(chunk) {
-            self.budget -= range.len().max(1).min(self.budget);
+            self.budget.spend(range.len().max(1));
             let entries = list.entries[range].to_vec();
             // All have seen what came before.
             let pulled = list.pulled;
@@ -86,7 +87,7 @@ impl Engine {
     /// Works on the waiting changes of a join's lists; says whether it ended them all.
     pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
         while let Some(&(level, number)) = join.busy.first() {
-            if self.budget == 0 {
+            if self.budget.is_spent() {
                 return false;
             }
             self.work_on(join, level, number);

@@ -109,8 +109,8 @@ impl Engine {
         }
         let list = join.updaters[seen.level].lists.get_mut(number);
         let len = list.entries.len();
-        if list.queue.is_empty() && len <= self.budget {
-            self.budget -= len;
+        if list.queue.is_empty() && len <= self.budget.left() {
+            self.budget.spend(len);
             // Nothing that follows from a change adds or removes entries of the same join.
             let entries = std::mem::take(&mut list.entries);
             self.see(join, &entries, seen);

@@ -202,8 +202,8 @@ impl Engine {
 
     /// How many outputs the last operation reached.
     pub(crate) fn spent(&self) -> usize {
-        self.step_rows
-            .map_or(0, |rows| rows.saturating_sub(self.budget))
+        let rows = self.pace.step_rows;
+        rows.map_or(0, |rows| rows.saturating_sub(self.budget.left()))
     }
 
     /// The last change that outputs were to wait for.

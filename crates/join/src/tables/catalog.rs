@@ -2,6 +2,7 @@
 
 use crate::base::key_range::table_name;
 use crate::base::rows::split_of;
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::{DefinitionError, Error, text};
 use crate::evaluate::pages::Pages;
@@ -92,7 +93,7 @@ impl Engine {
         })?;
         let (id, table, sources) = (join.id, join.table, join.tables.clone());
         self.discard_downstream(table);
-        if self.step_rows.is_none() {
+        if self.pace.step_rows.is_none() {
             self.discard_fills(id);
         }
         self.tables[table].makers.retain(|&m| m != id);
@@ -100,9 +101,9 @@ impl Engine {
         for source in sources {
             self.tables[source].readers.retain(|(r, _)| *r != id);
         }
-        self.give_up_reads();
+        self.put_off.give_up();
         self.joins.drop_join(id);
-        if self.step_rows.is_none() {
+        if self.pace.step_rows.is_none() {
             self.forget_dropped(usize::MAX);
         }
         self.order_upstream();
@@ -264,7 +265,7 @@ impl Engine {
     }
 
     fn discard_fills(&mut self, id: JoinId) {
-        self.budget = usize::MAX;
+        self.budget = Budget::unlimited();
         self.with_join(id, |engine, join| {
             engine.finish_lists(join);
             let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();

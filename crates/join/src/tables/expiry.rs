@@ -8,6 +8,7 @@
 
 use std::ops::Bound;
 
+use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::tables::log::LogEntry;
@@ -44,10 +45,10 @@ impl Engine {
     pub fn begin(&mut self, now: u64) {
         self.ticks += 1;
         self.now = now;
-        self.budget = self.step_rows.unwrap_or(usize::MAX);
+        self.budget = Budget::of(self.pace.step_rows);
         if !self.doubtful.is_empty() {
             self.reconsider_all();
-            self.budget = self.step_rows.unwrap_or(usize::MAX);
+            self.budget = Budget::of(self.pace.step_rows);
         }
         if self.next_expiry().is_some_and(|at| at <= now) {
             self.expire_some();
@@ -66,9 +67,9 @@ impl Engine {
             && *at <= self.now
         {
             let key = key.clone();
-            self.spend(1);
+            self.budget.spend(1);
             self.expire_row(&key);
-            if self.budget == 0 {
+            if self.budget.is_spent() {
                 break;
             }
         }

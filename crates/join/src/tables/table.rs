@@ -111,12 +111,6 @@ impl IndexMut<TableId> for Tables {
 }
 
 impl TableState {
-    /// Whether joins compute its rows.
-    #[inline]
-    pub fn is_computed(&self) -> bool {
-        !self.makers.is_empty()
-    }
-
     /// Whether somebody must hear of its rows' changes.
     #[inline]
     pub fn is_read(&self) -> bool {
