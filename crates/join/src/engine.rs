@@ -1,33 +1,27 @@
 //! The tables and joins of one core, and what can be done with them.
 //!
-//! A write goes `engine → maintain → updater`; a read goes `reads → view → status → (fill | settle) → rows`.
+//! A write goes `engine → propagate::maintain → join::updater`; a read goes `evaluate::reads → view → (fill | settle) → rows`.
 //!
 //! 1. A filled range always equals the join recomputed from its sources, once it is settled; every read settles first.
 //! 2. Time comes in as an argument, in milliseconds, and never goes back.
-//! 3. A join is taken out of its place while something is done to it; joins form no cycle, so nobody asks for it then.
+//! 3. What belongs together is one field, of a type that keeps its invariants; a function that needs one of them alone is given that.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
-use std::rc::Rc;
 
 use larder_types::integer;
 
-use crate::base::key_range::{KeyRange, table_name};
-use crate::base::moment::Held;
+use crate::base::key_range::table_name;
 use crate::base::rows::Value;
 use crate::budget::{Budget, Pace};
 use crate::error::{Error, text};
-use crate::evaluate::deferred::DeferredReads;
-use crate::evaluate::needs::Needs;
-use crate::evaluate::partial::Extent;
-use crate::evaluate::transient_fill::Passing;
-use crate::join::JoinId;
+use crate::evaluate::Reads;
 use crate::join::joins::Joins;
-use crate::memory::evict::Ring;
-use crate::propagate::maintain::Common;
-use crate::propagate::subscription::Listening;
-use crate::shard::owner::Shard;
-use crate::tables::log::LogEntry;
+use crate::memory::Memory;
+use crate::propagate::Writes;
+use crate::propagate::subscription::Subscriptions;
+use crate::shard::Sharding;
+use crate::tables::expiry::Expiry;
+use crate::tables::log::{ChangeLog, LogEntry};
 use crate::tables::table::{TableId, Tables};
 
 /// Tables and joins, owned by one core.
@@ -35,44 +29,25 @@ use crate::tables::table::{TableId, Tables};
 pub struct Engine {
     pub(crate) tables: Tables,
     pub(crate) joins: Joins,
-    pub(crate) ring: Ring,
-    pub(crate) limit_bytes: Option<usize>,
-    /// What long answers keep.
-    pub(crate) held: Rc<Held>,
+    pub(crate) time: Time,
     /// What the operation that is under way may still visit.
     pub(crate) budget: Budget,
     pub(crate) pace: Pace,
-    pub(crate) work: VecDeque<(JoinId, u8, u32)>,
-    /// Ranges that reads wait for.
-    pub(crate) put_off: DeferredReads,
-    pub(crate) extent: Extent,
-    pub(crate) passing: VecDeque<Passing>,
-    /// How many source rows fills have read so far.
-    pub(crate) rows_read: u64,
-    pub(crate) pages_read: u64,
-    pub(crate) partial_reads: u64,
-    /// The time of the last operation.
-    pub(crate) now: u64,
-    pub(crate) sequence: u64,
-    pub(crate) outstanding: BTreeSet<u64>,
-    /// What the read that is under way lacks.
-    pub(crate) needs: Needs,
-    /// Which part is this engine's, if it is one of several.
-    pub(crate) shard: Option<Shard>,
-    pub(crate) unsubscribed: Vec<(u16, KeyRange)>,
-    pub(crate) scratch_lists: Vec<u32>,
-    pub(crate) scratch_common: Option<Box<Common>>,
-    /// Lists of auto joins that were written.
-    pub(crate) doubtful: Vec<(JoinId, u32)>,
-    pub(crate) serial: u32,
+    pub(crate) writes: Writes,
+    pub(crate) reads: Reads,
+    pub(crate) subscriptions: Subscriptions,
+    pub(crate) memory: Memory,
+    pub(crate) expiry: Expiry,
+    pub(crate) log: ChangeLog,
+    pub(crate) sharding: Sharding,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Time {
+    /// Of the last operation, in milliseconds.
+    pub now: u64,
     /// Operations so far.
-    pub(crate) ticks: u64,
-    pub(crate) expiries: BTreeSet<(u64, Box<[u8]>)>,
-    pub(crate) expires_at: BTreeMap<Box<[u8]>, u64>,
-    pub(crate) expiry_bytes: usize,
-    pub(crate) listening: Listening,
-    pub(crate) records_changes: bool,
-    pub(crate) changes: Vec<LogEntry>,
+    pub ticks: u64,
 }
 
 /// What a write came to.
@@ -130,7 +105,7 @@ impl Engine {
         let before = before.ok_or_else(|| Error::NotAnInteger { key: key.to_vec() })?;
         let sum = before.checked_add(by);
         let sum = sum.ok_or_else(|| Error::Overflow { key: key.to_vec() })?;
-        let expiry = self.expires_at.get(key).copied();
+        let expiry = self.expiry.of(key);
         let written = self.put_row(table, key, sum.to_string().as_bytes())?;
         if let Some(at) = expiry {
             self.set_expiry(key, Some(at));
@@ -145,10 +120,10 @@ impl Engine {
     pub fn remove(&mut self, key: &[u8], now: u64) -> Result<Written, Error> {
         self.begin(now);
         let table = self.base_table(key)?;
-        let sequence = self.sequence;
+        let before = self.writes.backlog.last_change();
         let removed = self.remove_row(table, key);
         self.make_room();
-        Ok(self.written(u64::from(removed), sequence))
+        Ok(self.written(u64::from(removed), before))
     }
 
     /// Removes the base rows of a range, at most `rows_max` of them; call it again while it removes that many.
@@ -170,7 +145,7 @@ impl Engine {
             });
         };
         self.refuse_computed(table)?;
-        let sequence = self.sequence;
+        let before = self.writes.backlog.last_change();
         // Rows whose time has come are not those that this removes, up to a step's.
         self.expire_in(lo, hi, self.pace.step_rows.unwrap_or(usize::MAX));
         let mut keys: Vec<Box<[u8]>> = Vec::new();
@@ -185,17 +160,17 @@ impl Engine {
             self.remove_row(table, key);
         }
         self.make_room();
-        Ok(self.written(keys.len() as u64, sequence))
+        Ok(self.written(keys.len() as u64, before))
     }
 
     fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
         self.refuse_beyond_limit(key, value)?;
-        if !self.expires_at.is_empty() {
+        if !self.expiry.is_empty() {
             self.set_expiry(key, None);
         }
         // What comes from elsewhere is kept there.
         if self.tables[table].supplied.is_none() {
-            self.record(|| LogEntry::Put {
+            self.log.record(|| LogEntry::Put {
                 key: key.to_vec(),
                 value: value.to_vec(),
             });
@@ -215,39 +190,41 @@ impl Engine {
                 waits_for: None,
             });
         }
-        let sequence = self.sequence;
+        let before = self.writes.backlog.last_change();
         let value = Value::new(value);
         let old = state.rows.replace(key, &value);
         self.changed(table, key, old.as_ref(), Some(&value));
         self.make_room();
-        Ok(self.written(1, sequence))
+        Ok(self.written(1, before))
     }
 
     pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
         let Some(old) = self.tables[table].rows.remove(key) else {
             return false;
         };
-        if !self.expires_at.is_empty() {
+        if !self.expiry.is_empty() {
             self.set_expiry(key, None);
         }
         if self.tables[table].supplied.is_none() {
-            self.record(|| LogEntry::Remove { key: key.to_vec() });
+            self.log.record(|| LogEntry::Remove { key: key.to_vec() });
         }
         self.changed(table, key, Some(&old), None);
         true
     }
 
-    pub(crate) fn written(&self, rows: u64, sequence_before: u64) -> Written {
-        let waits = self.sequence > sequence_before && !self.is_done(self.sequence);
+    /// What a write came to before which this was the last change that had to wait.
+    pub(crate) fn written(&self, rows: u64, before: u64) -> Written {
+        let last = self.writes.backlog.last_change();
+        let waits = last > before && !self.is_done(last);
         Written {
             rows,
-            waits_for: waits.then_some(self.sequence),
+            waits_for: waits.then_some(last),
         }
     }
 
     /// Whether all outputs reflect a change and those before it.
     pub fn is_done(&self, change: u64) -> bool {
-        self.outstanding.first().is_none_or(|first| *first > change)
+        self.writes.backlog.is_done(change)
     }
 
     /// How many outputs a write may reach before the rest waits for [`Engine::step`]; `None`, as at first, for all.
@@ -283,15 +260,10 @@ impl Engine {
         self.tables[table].is_read()
     }
 
-    pub(crate) fn next_serial(&mut self) -> u32 {
-        self.serial = self.serial.wrapping_add(1);
-        self.serial
-    }
-
     /// What all rows and all that keeps them fresh take.
     pub fn memory_bytes(&self) -> usize {
         let (tables, joins) = (self.tables.memory_bytes(), self.joins.memory_bytes());
-        tables + joins + self.ring.memory_bytes() + self.expiry_bytes
+        tables + joins + self.memory.clock.memory_bytes() + self.expiry.memory_bytes()
     }
 
     /// How many base and computed rows there are.

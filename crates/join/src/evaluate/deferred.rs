@@ -76,38 +76,38 @@ impl Engine {
 
     /// How many reads that were deferred have ended so far: those who wait may ask again when it changes.
     pub fn ended_reads(&self) -> u64 {
-        self.put_off.ended
+        self.reads.deferred.ended
     }
 
     /// How many source rows were read so far to compute what was asked for.
     pub fn rows_read(&self) -> u64 {
-        self.rows_read
+        self.reads.rows_read
     }
 
     /// Works on the ranges that wait, in turn.
     pub(crate) fn go_on_with_reads(&mut self, rows_max: usize) {
         self.budget = Budget::of(Some(rows_max));
-        for _ in 0..self.put_off.ranges.len() {
+        for _ in 0..self.reads.deferred.ranges.len() {
             if self.budget.is_spent() {
                 break;
             }
-            let Some(read) = self.put_off.ranges.pop_front() else {
+            let Some(read) = self.reads.deferred.ranges.pop_front() else {
                 break;
             };
             // Late rows go first.
             if self.has_late_rows() {
-                self.put_off.ranges.push_back(read);
+                self.reads.deferred.ranges.push_back(read);
                 continue;
             }
-            self.needs.clear();
+            self.reads.needs.clear();
             let view = self.view_extent(read.table, &read.range, read.extent);
             // Who asks again learns what is missing.
-            if view.is_some() || self.needs.lacks_rows() {
-                self.put_off.ended += 1;
+            if view.is_some() || self.reads.needs.lacks_rows() {
+                self.reads.deferred.ended += 1;
             } else {
-                self.put_off.ranges.push_back(read);
+                self.reads.deferred.ranges.push_back(read);
             }
-            self.needs.clear();
+            self.reads.needs.clear();
         }
     }
 }

@@ -58,8 +58,8 @@ impl Engine {
         is_bounded: bool,
     ) -> Computed<bool> {
         let mut binding = Binding::default();
-        let serial = self.next_serial();
-        let Some(number) = open(join, gap, &mut binding, serial, now, self.ticks) else {
+        let serial = self.memory.next_serial();
+        let Some(number) = open(join, gap, &mut binding, serial, now, self.time.ticks) else {
             if self.is_read(join.table) {
                 // No row can be there, but others may be about to pin the range: it must not be filled otherwise later.
                 let number = open_empty(join, gap, serial);
@@ -198,7 +198,7 @@ impl Engine {
             Flow::Continue(())
         });
         self.budget.spend(rows);
-        self.rows_read += rows as u64;
+        self.reads.rows_read += rows as u64;
         unread
     }
 
@@ -240,7 +240,7 @@ impl Engine {
             Flow::Continue(())
         });
         self.budget.spend(rows);
-        self.rows_read += rows as u64;
+        self.reads.rows_read += rows as u64;
         if run.leaves_nodes {
             join.held_bytes += join.inner.get_mut(node).children.reserve(ends.len());
         }
@@ -276,7 +276,7 @@ impl Engine {
     /// Whether a table's rows are all here and its own.
     pub(crate) fn is_plain(&self, table: TableId) -> bool {
         let state = &self.tables[table];
-        state.makers.is_empty() && state.supplied.is_none() && self.shard.is_none()
+        state.makers.is_empty() && state.supplied.is_none() && self.sharding.own.is_none()
     }
 }
 

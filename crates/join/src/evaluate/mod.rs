@@ -28,3 +28,29 @@ pub(crate) mod transient_fill;
 pub(crate) mod tree;
 pub(crate) mod unread;
 pub(crate) mod view;
+
+use std::rc::Rc;
+
+use deferred::DeferredReads;
+use needs::Needs;
+use partial::Extent;
+use transient_fill::TransientFills;
+
+use crate::base::moment::Held;
+
+/// What reads leave for later, and what they have come to so far.
+#[derive(Default)]
+pub struct Reads {
+    /// What the read that is under way lacks.
+    pub needs: Needs,
+    /// How much it has filled.
+    pub(crate) extent: Extent,
+    pub(crate) deferred: DeferredReads,
+    pub(crate) transient: TransientFills,
+    /// What long answers keep.
+    pub held: Rc<Held>,
+    /// How many source rows fills have read so far.
+    pub rows_read: u64,
+    pub pages_read: u64,
+    pub partial_reads: u64,
+}

@@ -126,7 +126,7 @@ impl Join {
 impl Engine {
     /// How many pages were read by the groups of their joins.
     pub fn pages_read(&self) -> u64 {
-        self.pages_read
+        self.reads.pages_read
     }
 
     /// Finds a page that is filled and fresh, or the first parts of one. `false` does not mean that it is not.
@@ -216,7 +216,7 @@ impl Engine {
             target.visit();
             found.push((maker, group));
         }
-        self.pages_read += 1;
+        self.reads.pages_read += 1;
         true
     }
 

@@ -76,7 +76,7 @@ struct Look<'a> {
 impl Engine {
     /// How many reads were answered from a part of their range, the rest of which may not be filled.
     pub fn partial_reads(&self) -> u64 {
-        self.partial_reads
+        self.reads.partial_reads
     }
 
     /// The part of a range of outputs that is to be viewed for so many rows from one end; the whole if that is not known. Nothing
@@ -244,7 +244,7 @@ impl Engine {
             .pattern
             .range(binding, Some(&look.bounds));
         let is_here = self.guests_here(table, &range);
-        let view = self.view(table, &range, self.now).filter(|_| is_here);
+        let view = self.view(table, &range, self.time.now).filter(|_| is_here);
         let Some(view) = view else {
             look.lacks = true;
             return false;
@@ -320,7 +320,7 @@ impl Engine {
                 flow
             },
         );
-        self.rows_read += (before - look.left) as u64;
+        self.reads.rows_read += (before - look.left) as u64;
         is_all && scanned
     }
 
@@ -333,7 +333,7 @@ impl Engine {
         each: &mut dyn FnMut(&[u8], &crate::base::rows::Value) -> Flow,
     ) -> bool {
         let state = &self.tables[table];
-        match (&state.guests, self.shard) {
+        match (&state.guests, self.sharding.own) {
             (Some(guests), Some(shard)) => {
                 return guests.scan_from(shard, &state.rows, range, reverse, each);
             }

@@ -50,13 +50,13 @@ enum PartRows {
 impl Engine {
     /// Holds a range that was viewed by this operation, or a part of it, to be read on as it is now.
     pub(crate) fn hold(&mut self, unread: KeyRange, limits: Limits, view: View) -> Reading {
-        let passing = view.passing;
+        let transient = view.transient;
         let mut computed = view.computed;
         let mut parts = Vec::new();
         if let Ok(Some(table)) = self.tables.of_range(&unread.lo, &unread.hi) {
             let state = &mut self.tables[table];
             if state.makers.is_empty() {
-                let moment = state.rows.moment(unread.clone(), &self.held);
+                let moment = state.rows.moment(unread.clone(), &self.reads.held);
                 parts.push(Part {
                     rows: PartRows::Table(table, moment),
                     totals: None,
@@ -68,8 +68,8 @@ impl Engine {
                 };
                 let definition = &join.definition;
                 let totals = is_spelled_out(definition).then_some((definition.operator, maker));
-                if definition.mode != Mode::Pull || passing.contains(&maker) {
-                    let moment = join.output.rows.moment(unread.clone(), &self.held);
+                if definition.mode != Mode::Pull || transient.contains(&maker) {
+                    let moment = join.output.rows.moment(unread.clone(), &self.reads.held);
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),
                         totals,
@@ -93,14 +93,14 @@ impl Engine {
 
     /// What long answers keep of rows that changed meanwhile.
     pub fn held_bytes(&self) -> usize {
-        self.held.bytes()
+        self.reads.held.bytes()
     }
 
     /// Sets how many bytes one long answer may keep of rows that change meanwhile, and how many all together: beyond that it
     /// cannot be read to its end. At first: any.
     pub fn set_held_limits(&mut self, each_max: usize, all_max: usize) {
-        self.held.set_limits(each_max, all_max);
-        self.held.make_room();
+        self.reads.held.set_limits(each_max, all_max);
+        self.reads.held.make_room();
     }
 
     /// Hands out what comes next, at most `rows_max` rows and until `each` breaks: the row that it breaks at is handed out. Says

@@ -185,7 +185,7 @@ impl Engine {
         if self.has_late_rows() && !self.tables[table].makers.is_empty() {
             if self.pace.read_rows.is_some() {
                 let range = KeyRange::new(lo, hi);
-                let needs = self.put_off.add(table, range, Extent::Widened);
+                let needs = self.reads.deferred.add(table, range, Extent::Widened);
                 return Ok(ReadOutcome::Needs(needs));
             }
             self.expire_all();
@@ -204,30 +204,30 @@ impl Engine {
             return Ok(ReadOutcome::Done(()));
         }
         let range = KeyRange::new(lo, hi);
-        self.needs.clear();
+        self.reads.needs.clear();
         if self.tables[table].makers.is_empty()
             && !self.expire_in(lo, hi, self.pace.read_rows.unwrap_or(usize::MAX))
         {
-            let needs = self.put_off.add(table, range, Extent::Widened);
+            let needs = self.reads.deferred.add(table, range, Extent::Widened);
             return Ok(ReadOutcome::Needs(needs));
         }
         let whole = range.clone();
         let (view, range) = match self.view_for(table, range, limits) {
             Ok(viewed) => viewed,
             Err(part) => {
-                if !self.needs.lacks_rows() {
+                if !self.reads.needs.lacks_rows() {
                     let extent = Extent::of_part(&part, &whole);
-                    let needs = self.put_off.add(table, part, extent);
+                    let needs = self.reads.deferred.add(table, part, extent);
                     return Ok(ReadOutcome::Needs(needs));
                 }
-                let needs = self.needs.take();
+                let needs = self.reads.needs.take();
                 self.make_room();
                 return Ok(ReadOutcome::Needs(Box::new(needs)));
             }
         };
         notes.left_out = self.hand_out(table, &range, &view, limits, each);
-        if !view.passing.is_empty() {
-            self.pass(&view.passing, &range);
+        if !view.transient.is_empty() {
+            self.let_transient_go(&view.transient, &range);
         }
         notes.view = view;
         self.make_room();
@@ -253,7 +253,7 @@ impl Engine {
                 },
             };
             // This read waits with those that wait for it already.
-            if self.pace.read_rows.is_some() && self.put_off.has(table, &part) {
+            if self.pace.read_rows.is_some() && self.reads.deferred.has(table, &part) {
                 return Err(part);
             }
             let extent = Extent::of_part(&part, &range);
@@ -263,7 +263,7 @@ impl Engine {
             let is_whole = extent == Extent::Widened;
             let is_enough = |rows: u64| self.shows(table, &part, &view, rows);
             if is_whole || limits.in_all.is_some_and(is_enough) {
-                self.partial_reads += u64::from(!is_whole);
+                self.reads.partial_reads += u64::from(!is_whole);
                 return Ok((view, part));
             }
             wanted = wanted.map(|rows| rows.saturating_mul(2));
@@ -348,7 +348,7 @@ impl Engine {
             if !fill.pulled.is_empty() {
                 return None;
             }
-            count_read(&mut fill.reads, &mut fill.opened, self.ticks);
+            count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         }
         target.visit();
         Some(AtOnce {

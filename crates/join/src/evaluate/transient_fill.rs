@@ -12,6 +12,8 @@
 //! 3. What is forgotten has been handed out, and no long read holds it. Who reads it again before it is gone keeps what is left: what
 //!    is filled and what is forgotten never chase one another.
 
+use std::collections::VecDeque;
+
 use crate::base::key_range::KeyRange;
 use crate::budget::Budget;
 use crate::engine::Engine;
@@ -26,8 +28,22 @@ pub(crate) enum Computed<T> {
     TooMuch,
 }
 
-/// A range that was handed out: join, fill and its serial.
-pub(crate) type Passing = (JoinId, u32, u32);
+/// Ranges that were handed out, and go.
+#[derive(Default)]
+pub(crate) struct TransientFills(VecDeque<TransientFill>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TransientFill {
+    join: JoinId,
+    number: u32,
+    serial: u32,
+}
+
+impl TransientFills {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 impl Engine {
     /// Lets a join hear of changes that has not, so that it can be filled in steps. `false` if nobody tells it of them.
@@ -54,54 +70,58 @@ impl Engine {
     }
 
     /// A range is read again: what is left of it goes when it was handed out once more.
-    pub(crate) fn keep_passing(&mut self, join: &Join, range: &KeyRange) {
-        if self.passing.is_empty() {
+    pub(crate) fn keep_transient(&mut self, join: &Join, range: &KeyRange) {
+        if self.reads.transient.is_empty() {
             return;
         }
         let wanted = join.status.overlapping(&range.lo, &range.hi);
-        self.passing
-            .retain(|(id, number, _)| *id != join.id || !wanted.contains(number));
+        let fills = &mut self.reads.transient.0;
+        fills.retain(|fill| fill.join != join.id || !wanted.contains(&fill.number));
     }
 
     /// Ranges of pulled joins were handed out.
-    pub(crate) fn pass(&mut self, makers: &[JoinId], range: &KeyRange) {
+    pub(crate) fn let_transient_go(&mut self, makers: &[JoinId], range: &KeyRange) {
         for &maker in makers {
             let Some(join) = self.joins.get(maker) else {
                 continue;
             };
             for number in join.status.overlapping(&range.lo, &range.hi) {
-                let passing = (maker, number, join.fills.get(number).serial);
-                if !self.passing.contains(&passing) {
-                    self.passing.push_back(passing);
+                let fill = TransientFill {
+                    join: maker,
+                    number,
+                    serial: join.fills.get(number).serial,
+                };
+                if !self.reads.transient.0.contains(&fill) {
+                    self.reads.transient.0.push_back(fill);
                 }
             }
         }
     }
 
     /// Forgets ranges that were handed out, about so many rows of them; says whether more can be forgotten now.
-    pub(crate) fn forget_passing(&mut self, rows_max: usize) -> bool {
+    pub(crate) fn forget_transient(&mut self, rows_max: usize) -> bool {
         self.budget = Budget::of(Some(rows_max));
-        for _ in 0..self.passing.len() {
-            let Some((id, number, serial)) = self.passing.pop_front() else {
+        for _ in 0..self.reads.transient.0.len() {
+            let Some(fill) = self.reads.transient.0.pop_front() else {
                 break;
             };
-            let forgotten = self.with_join(id, |engine, join| {
+            let TransientFill { number, serial, .. } = fill;
+            let is_gone = self.with_join(fill.join, |engine, join| {
                 let is_held = join.output.rows.is_held();
                 let is_there = join.fill_is_there(number, serial);
                 let mut is_gone = !is_there || join.fills.get(number).pins > 0;
                 while !is_gone && !is_held && !engine.budget.is_spent() {
                     let before = join.output.rows.len();
                     is_gone = engine.discard_some(join, number);
-                    engine
-                        .budget
-                        .spend(1 + (before - join.output.rows.len()) as usize);
+                    let visited = 1 + (before - join.output.rows.len()) as usize;
+                    engine.budget.spend(visited);
                 }
                 is_gone
             });
-            if forgotten == Some(false) {
-                self.passing.push_back((id, number, serial));
+            if is_gone == Some(false) {
+                self.reads.transient.0.push_back(fill);
             }
         }
-        self.budget.is_spent() && !self.passing.is_empty()
+        self.budget.is_spent() && !self.reads.transient.is_empty()
     }
 }

@@ -79,7 +79,7 @@ impl Engine {
             &prefix,
             elements,
             Entry::new(fill, node, is_plain),
-            self.ticks,
+            self.time.ticks,
         );
         if is_last {
             join.leaves.get_mut(node).list = list;
@@ -159,7 +159,7 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             supplied.pin(range, change);
         }
-        if let (Some(guests), Some(shard)) = (&mut state.guests, self.shard) {
+        if let (Some(guests), Some(shard)) = (&mut state.guests, self.sharding.own) {
             guests.pin(shard, range, change);
         }
         for at in 0..self.tables[table].makers.len() {

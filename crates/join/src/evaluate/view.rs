@@ -29,13 +29,13 @@ use crate::tables::table::TableId;
 pub struct View {
     pub computed: Vec<(JoinId, Gathered)>,
     /// Pulled joins whose rows were kept for once (see `transient_fill`).
-    pub passing: Vec<JoinId>,
+    pub transient: Vec<JoinId>,
 }
 
 impl View {
     /// Whether what a join has stored is to be read.
     pub fn shows_stored(&self, join: &Join) -> bool {
-        join.definition.mode != Mode::Pull || self.passing.contains(&join.id)
+        join.definition.mode != Mode::Pull || self.transient.contains(&join.id)
     }
 }
 
@@ -53,7 +53,7 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             let gaps = supplied.read(range);
             let is_here = gaps.is_empty();
-            self.needs.elsewhere.extend(gaps);
+            self.reads.needs.elsewhere.extend(gaps);
             return is_here.then_some(view);
         }
         let mut is_here = true;
@@ -96,9 +96,9 @@ impl Engine {
         range: &KeyRange,
         extent: Extent,
     ) -> Option<View> {
-        let before = std::mem::replace(&mut self.extent, extent);
-        let view = self.view(table, range, self.now);
-        self.extent = before;
+        let before = std::mem::replace(&mut self.reads.extent, extent);
+        let view = self.view(table, range, self.time.now);
+        self.reads.extent = before;
         view
     }
 
@@ -127,7 +127,7 @@ impl Engine {
             return self.touch(join, number, now);
         }
         let range = match fillable(join, range) {
-            Some(_) if self.extent == Extent::Exact => widened_to_groups(join, range),
+            Some(_) if self.reads.extent == Extent::Exact => widened_to_groups(join, range),
             Some(range) => range,
             // A part of a group of `top` is never filled by itself, even if no row can be there.
             None if self.is_read(join.table) => widened_to_groups(join, range),
@@ -163,7 +163,7 @@ impl Engine {
     fn touch(&mut self, join: &mut Join, number: u32, now: u64) -> bool {
         join.targets[number as usize].visit();
         let fill = join.fills.get_mut(number);
-        count_read(&mut fill.reads, &mut fill.opened, self.ticks);
+        count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         if fill.unsettled.is_none() && join.busy.is_empty() {
             // The first row of its group may have come.
             if join.targets[number as usize].group.is_none() {
@@ -177,16 +177,16 @@ impl Engine {
     /// Has the rows of a pulled join be read.
     fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
         if join.hears && is_under_way(join, range) {
-            self.keep_passing(join, range);
-            view.passing.push(join.id);
+            self.keep_transient(join, range);
+            view.transient.push(join.id);
             return self.ensure(join, range, now);
         }
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
         let is_bounded = self.pace.read_rows.is_some() && self.budget.is_resumable();
         if matches!(computed, Computed::TooMuch) && is_bounded {
             if self.keep_fresh(join) {
-                self.keep_passing(join, range);
-                view.passing.push(join.id);
+                self.keep_transient(join, range);
+                view.transient.push(join.id);
                 return self.ensure(join, range, now);
             }
             computed =
@@ -247,7 +247,7 @@ impl Engine {
     ) {
         let state = &self.tables[table];
         if state.makers.is_empty() {
-            let _ = match (&state.guests, self.shard) {
+            let _ = match (&state.guests, self.sharding.own) {
                 (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
                 _ => state.rows.scan(&range.lo, &range.hi, false, each),
             };

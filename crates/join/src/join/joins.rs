@@ -13,25 +13,51 @@ use crate::join::{Join, JoinId};
 
 #[derive(Default)]
 pub struct Joins {
-    places: Vec<Option<Box<Join>>>,
+    places: Vec<Place>,
     /// Those that were dropped and have yet to be forgotten.
     dropped: VecDeque<JoinId>,
+}
+
+enum Place {
+    There(Box<Join>),
+    /// Something is done to it.
+    Out,
+    /// It was dropped, and all that it made is forgotten.
+    Gone,
+}
+
+impl Place {
+    #[inline]
+    fn join(&self) -> Option<&Join> {
+        match self {
+            Place::There(join) => Some(join),
+            Place::Out | Place::Gone => None,
+        }
+    }
 }
 
 impl Joins {
     #[inline]
     pub fn get(&self, id: JoinId) -> Option<&Join> {
-        self.places[id as usize].as_deref()
+        self.places[id as usize].join()
     }
 
     #[inline]
     pub fn get_mut(&mut self, id: JoinId) -> Option<&mut Join> {
-        self.places[id as usize].as_deref_mut()
+        match &mut self.places[id as usize] {
+            Place::There(join) => Some(join),
+            Place::Out | Place::Gone => None,
+        }
+    }
+
+    /// Whether a join is out of its place, and will be back.
+    pub fn is_out(&self, id: JoinId) -> bool {
+        matches!(self.places[id as usize], Place::Out)
     }
 
     /// All that are in their places, also those that were dropped.
     pub fn all(&self) -> impl Iterator<Item = &Join> {
-        self.places.iter().flatten().map(|join| &**join)
+        self.places.iter().filter_map(Place::join)
     }
 
     /// Those that have not been dropped, oldest first.
@@ -50,7 +76,7 @@ impl Joins {
 
     pub fn add(&mut self, join: Join) {
         debug_assert_eq!(join.id, self.next_id(), "a join knows its place");
-        self.places.push(Some(Box::new(join)));
+        self.places.push(Place::There(Box::new(join)));
     }
 
     /// A join is seen by nobody any more.
@@ -70,7 +96,10 @@ impl Joins {
     /// The first of those that were dropped is forgotten.
     pub fn remove_first_dropped(&mut self) -> Option<Box<Join>> {
         let id = self.dropped.pop_front()?;
-        self.places[id as usize].take()
+        match std::mem::replace(&mut self.places[id as usize], Place::Gone) {
+            Place::There(join) => Some(join),
+            Place::Out | Place::Gone => None,
+        }
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -86,9 +115,13 @@ impl Engine {
         id: JoinId,
         run: impl FnOnce(&mut Engine, &mut Join) -> T,
     ) -> Option<T> {
-        let mut join = self.joins.places[id as usize].take()?;
+        let place = &mut self.joins.places[id as usize];
+        place.join()?;
+        let Place::There(mut join) = std::mem::replace(place, Place::Out) else {
+            return None;
+        };
         let done = run(self, &mut join);
-        self.joins.places[id as usize] = Some(join);
+        self.joins.places[id as usize] = Place::There(join);
         Some(done)
     }
 }

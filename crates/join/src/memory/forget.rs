@@ -43,7 +43,7 @@ impl Engine {
     /// Forgets a fill or, of one with more rows than a step has, a step's from its end; says whether it is gone.
     pub(crate) fn discard_some(&mut self, join: &mut Join, number: u32) -> bool {
         if join.fills.get(number).unsettled.is_some() {
-            self.put_off.give_up();
+            self.reads.deferred.give_up();
         }
         let rows_max = self.pace.step_rows.map(|rows| rows.max(1));
         let Some(cut) = rows_max.and_then(|rows| join.place_to_cut(number, rows)) else {

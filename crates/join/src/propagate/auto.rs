@@ -43,7 +43,7 @@ impl Engine {
 
     /// Reconsiders the lists that were written by the last operation: nothing else is under way now.
     pub(crate) fn reconsider_all(&mut self) {
-        for (id, number) in std::mem::take(&mut self.doubtful) {
+        for (id, number) in std::mem::take(&mut self.writes.to_review) {
             self.with_join(id, |engine, join| {
                 let level = join.last_level();
                 let list = join.updaters[level].lists.at_mut(number);
@@ -63,10 +63,10 @@ impl Engine {
         if !is_due || list.entries.is_empty() {
             return;
         }
-        let written = rate(list.writes.into(), list.since, self.ticks);
+        let written = rate(list.writes.into(), list.since, self.time.ticks);
         if u64::from(list.writes) >= REMEMBERED {
             list.writes /= 2;
-            list.since += (self.ticks - list.since) / 2;
+            list.since += (self.time.ticks - list.since) / 2;
         }
         let step = list.entries.len().div_ceil(SAMPLE);
         let sample = join.updaters[level]
@@ -77,7 +77,7 @@ impl Engine {
             .step_by(step);
         let rates: Vec<f64> = sample
             .map(|e| join.fills.get(e.fill))
-            .map(|fill| rate(fill.reads, fill.opened, self.ticks))
+            .map(|fill| rate(fill.reads, fill.opened, self.time.ticks))
             .collect();
         let read = rates.iter().sum::<f64>() / rates.len() as f64;
         if !pulled && written > read * CLEARLY {
@@ -173,7 +173,9 @@ impl Engine {
                     .pulled
                     .iter()
                     .map(|leaf| join.leaves.get(*leaf).list);
-                self.doubtful.extend(lists.map(|list| (join.id, list)));
+                self.writes
+                    .to_review
+                    .extend(lists.map(|list| (join.id, list)));
             }
             let filled = &join.fills.get(fill).range;
             let part = KeyRange::new((&range.lo).max(&filled.lo), (&range.hi).min(&filled.hi));

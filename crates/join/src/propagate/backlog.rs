@@ -3,25 +3,59 @@
 //! 1. Entries see what waits in a list in the order in which it came.
 //! 2. A fill's own entries see all of it before the fill is read, or goes on being filled.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use crate::budget::Budget;
 use crate::engine::Engine;
-use crate::join::Join;
 use crate::join::updater::{Entry, Event};
+use crate::join::{Join, JoinId};
 use crate::propagate::maintain::Seen;
+
+/// The lists in which changes wait, and the changes that not all have seen.
+#[derive(Default)]
+pub struct Backlog {
+    /// Join, level of the source, number of the list.
+    lists: VecDeque<(JoinId, u8, u32)>,
+    /// The last change that had to wait.
+    last: u64,
+    outstanding: BTreeSet<u64>,
+}
+
+impl Backlog {
+    fn begin_change(&mut self) -> u64 {
+        self.last += 1;
+        self.outstanding.insert(self.last);
+        self.last
+    }
+
+    fn end_change(&mut self, change: u64) {
+        self.outstanding.remove(&change);
+    }
+
+    /// The last change that had to wait.
+    #[inline]
+    pub fn last_change(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether all outputs reflect a change and those before it.
+    pub fn is_done(&self, change: u64) -> bool {
+        self.outstanding.first().is_none_or(|first| *first > change)
+    }
+}
 
 impl Engine {
     /// Has the entries of a list see something in steps.
     pub(crate) fn enqueue(&mut self, join: &mut Join, level: usize, number: u32, event: Event) {
-        self.sequence += 1;
-        self.outstanding.insert(self.sequence);
+        let backlog = &mut self.writes.backlog;
+        let sequence = backlog.begin_change();
         let list = join.updaters[level].lists.get_mut(number);
         if list.queue.is_empty() {
             join.busy.push((level as u8, number));
-            self.work.push_back((join.id, level as u8, number));
+            backlog.lists.push_back((join.id, level as u8, number));
         }
-        list.enqueue(Rc::new(event), self.sequence);
+        list.enqueue(Rc::new(event), sequence);
     }
 
     /// Works on waiting changes until `rows_max` entries have seen one, as long on ranges that reads wait for, and as long on what
@@ -30,18 +64,20 @@ impl Engine {
         self.see_waiting(rows_max);
         self.go_on_with_reads(rows_max);
         self.forget_dropped(rows_max);
-        let more = self.forget_passing(rows_max);
-        more || !self.work.is_empty() || !self.put_off.is_empty() || self.joins.has_dropped()
+        let more = self.forget_transient(rows_max);
+        more || !self.writes.backlog.lists.is_empty()
+            || !self.reads.deferred.is_empty()
+            || self.joins.has_dropped()
     }
 
     fn see_waiting(&mut self, rows_max: usize) {
         self.budget = Budget::of(Some(rows_max));
         while !self.budget.is_spent()
-            && let Some(&(id, level, number)) = self.work.front()
+            && let Some(&(id, level, number)) = self.writes.backlog.lists.front()
         {
             let worked = self.with_join(id, |engine, join| engine.work_on(join, level, number));
             if worked.is_none() {
-                self.work.pop_front();
+                self.writes.backlog.lists.pop_front();
             }
         }
     }
@@ -70,14 +106,15 @@ impl Engine {
         }
         let list = join.updaters[level].lists.get_mut(number);
         if let Some(sequence) = list.retire() {
-            self.outstanding.remove(&sequence);
+            self.writes.backlog.end_change(sequence);
         }
     }
 
     /// A list whose queue is empty is no longer busy.
     fn rest(&mut self, join: &mut Join, level: u8, number: u32) {
         join.busy.retain(|b| *b != (level, number));
-        self.work.retain(|w| *w != (join.id, level, number));
+        let lists = &mut self.writes.backlog.lists;
+        lists.retain(|list| *list != (join.id, level, number));
         let updaters = &mut join.updaters[usize::from(level)];
         if updaters.lists.get(number).entries.is_empty() {
             updaters.forget(number);

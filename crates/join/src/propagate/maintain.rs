@@ -30,9 +30,16 @@ pub(crate) struct Seen<'a> {
     pub new: Option<&'a Value>,
 }
 
-/// What a run of entries has in common. The engine keeps the buffers: a write asks for no memory but its rows'.
+/// Buffers that are used again: a write asks for no memory but its rows'.
 #[derive(Default)]
-pub(crate) struct Common {
+pub(crate) struct Scratch {
+    lists: Vec<u32>,
+    common: Option<Box<Common>>,
+}
+
+/// What a run of entries has in common.
+#[derive(Default)]
+struct Common {
     /// The slots of the source key alone.
     binding: Binding,
     /// The output key's end for plain entries whose fills fix this many elements.
@@ -78,8 +85,7 @@ impl Engine {
         if (old.is_none() && new.is_none()) || (!is_value && old.is_some() == new.is_some()) {
             return;
         }
-        let mut lists = std::mem::take(&mut self.scratch_lists);
-        let mut found = std::mem::take(&mut lists);
+        let mut found = std::mem::take(&mut self.writes.scratch.lists);
         join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| {
             found.push(list)
         });
@@ -96,13 +102,13 @@ impl Engine {
             );
         }
         found.clear();
-        self.scratch_lists = found;
+        self.writes.scratch.lists = found;
     }
 
     fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
         let is_auto = join.definition.mode == Mode::Auto && seen.level == join.last_level();
         if is_auto {
-            self.doubtful.push((join.id, number));
+            self.writes.to_review.push((join.id, number));
             if !self.count_write(join, number) {
                 return;
             }
@@ -128,13 +134,13 @@ impl Engine {
     /// Applies a change to entries of one list.
     pub(crate) fn see(&mut self, join: &mut Join, entries: &[Entry], seen: &Seen<'_>) {
         // What follows from the change may be seen by others meanwhile, with buffers of their own.
-        let mut common = self.scratch_common.take().unwrap_or_default();
+        let mut common = self.writes.scratch.common.take().unwrap_or_default();
         common.binding.clear();
         common.suffix_elements = None;
         if key_matches(join, seen.level, seen.key, &mut common.binding) {
             self.see_alike(join, entries, seen, &mut common);
         }
-        self.scratch_common = Some(common);
+        self.writes.scratch.common = Some(common);
     }
 
     fn see_alike(

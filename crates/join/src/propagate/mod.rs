@@ -7,3 +7,17 @@ pub(crate) mod auto;
 pub(crate) mod backlog;
 pub(crate) mod maintain;
 pub(crate) mod subscription;
+
+use backlog::Backlog;
+use maintain::Scratch;
+
+use crate::join::JoinId;
+
+/// What writes leave for later, and keep for the next one.
+#[derive(Default)]
+pub struct Writes {
+    pub backlog: Backlog,
+    /// Lists of auto joins that were written or read, by join and number: how they are kept is reviewed before the next operation.
+    pub to_review: Vec<(JoinId, u32)>,
+    scratch: Scratch,
+}

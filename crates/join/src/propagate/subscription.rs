@@ -32,7 +32,7 @@ pub struct Heard {
 }
 
 #[derive(Default)]
-pub(crate) struct Listening {
+pub(crate) struct Subscriptions {
     listeners: BTreeMap<u64, Listener>,
     beginnings: Beginnings,
     next: u64,
@@ -107,7 +107,7 @@ impl Engine {
         let table = self.tables.named_or_new(name);
         self.refuse_untold(table)?;
         self.tables[table].listeners += 1;
-        self.listening.beginnings.add(beginning);
+        self.subscriptions.beginnings.add(beginning);
         let listener = Listener {
             table,
             range: match is_key {
@@ -116,9 +116,9 @@ impl Engine {
             },
             pins: Vec::new(),
         };
-        let number = self.listening.next;
-        self.listening.next += 1;
-        self.listening.listeners.insert(number, listener);
+        let number = self.subscriptions.next;
+        self.subscriptions.next += 1;
+        self.subscriptions.listeners.insert(number, listener);
         match self.refresh(number, now) {
             Ok(ReadOutcome::Done(())) => Ok(ReadOutcome::Done(number)),
             not_yet => {
@@ -153,7 +153,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::range`].
     pub fn refresh(&mut self, number: u64, now: u64) -> Result<ReadOutcome, Error> {
-        let Some(listener) = self.listening.listeners.get(&number) else {
+        let Some(listener) = self.subscriptions.listeners.get(&number) else {
             return Ok(ReadOutcome::Done(()));
         };
         let (table, range) = (listener.table, listener.range.clone());
@@ -166,12 +166,12 @@ impl Engine {
         };
         let mut stop = |_: &[u8], _: &[u8]| ControlFlow::Break(());
         // What is filled is pinned before anything goes to make room.
-        let limit = self.limit_bytes.take();
+        let limit = self.memory.limit_bytes.take();
         let read = self.range(&range.lo, &range.hi, limits, now, &mut stop);
         if read == Ok(ReadOutcome::Done(())) {
             self.pin_range(number, table, &range);
         }
-        self.limit_bytes = limit;
+        self.memory.limit_bytes = limit;
         self.make_room();
         read
     }
@@ -190,7 +190,7 @@ impl Engine {
                 });
             }
         }
-        let Some(listener) = self.listening.listeners.get_mut(&number) else {
+        let Some(listener) = self.subscriptions.listeners.get_mut(&number) else {
             return;
         };
         let before = std::mem::replace(&mut listener.pins, here.clone());
@@ -204,11 +204,11 @@ impl Engine {
 
     /// Listens no more.
     pub fn unlisten(&mut self, number: u64) {
-        let Some(listener) = self.listening.listeners.remove(&number) else {
+        let Some(listener) = self.subscriptions.listeners.remove(&number) else {
             return;
         };
         self.tables[listener.table].listeners -= 1;
-        self.listening.beginnings.remove(&listener.range.lo);
+        self.subscriptions.beginnings.remove(&listener.range.lo);
         for pin in listener.pins {
             if self.is_there(pin)
                 && let Some(join) = self.joins.get_mut(pin.join)
@@ -225,7 +225,7 @@ impl Engine {
 
     /// Those whose ranges are to be refreshed before all that has happened to them is heard.
     pub fn listeners_behind(&self) -> Vec<u64> {
-        let behind = self.listening.listeners.iter();
+        let behind = self.subscriptions.listeners.iter();
         let behind = behind.filter(|(_, listener)| self.is_behind(listener));
         behind.map(|(number, _)| *number).collect()
     }
@@ -252,20 +252,20 @@ impl Engine {
     /// A visible row changed.
     pub(crate) fn hear(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();
-        let is_copy = is_base && self.shard.is_some_and(|shard| !shard.owns(key));
-        if is_copy || !self.listening.beginnings.has_one_of(key) {
+        let is_copy = is_base && self.sharding.own.is_some_and(|shard| !shard.owns(key));
+        if is_copy || !self.subscriptions.beginnings.has_one_of(key) {
             return;
         }
         let key = key.into();
-        self.listening.heard.push(Heard { key, is_there });
+        self.subscriptions.heard.push(Heard { key, is_there });
     }
 
     pub fn has_heard(&self) -> bool {
-        !self.listening.heard.is_empty()
+        !self.subscriptions.heard.is_empty()
     }
 
     /// What has been heard since it was last asked, in order.
     pub fn take_heard(&mut self) -> Vec<Heard> {
-        std::mem::take(&mut self.listening.heard)
+        std::mem::take(&mut self.subscriptions.heard)
     }
 }

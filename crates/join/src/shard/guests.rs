@@ -13,7 +13,7 @@
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::rows::{Rows, Value};
 use crate::engine::{Engine, Written};
-use crate::memory::evict::Victim;
+use crate::memory::evict::{Holder, Victim};
 use crate::shard::owner::{Owner, Shard};
 use crate::shard::supply::Supplied;
 use crate::tables::table::TableId;
@@ -103,16 +103,18 @@ impl Guests {
 impl Engine {
     /// Says that this engine is one of several. To be said before there is anything in it.
     pub fn set_shard(&mut self, shard: Shard) {
-        self.shard = (shard.count > 1).then_some(shard);
+        self.sharding.own = (shard.count > 1).then_some(shard);
     }
 
     pub fn shard(&self) -> Option<Shard> {
-        self.shard
+        self.sharding.own
     }
 
     /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
     pub(crate) fn guests_here(&mut self, table: TableId, range: &KeyRange) -> bool {
-        let Some(shard) = self.shard else { return true };
+        let Some(shard) = self.sharding.own else {
+            return true;
+        };
         let state = &mut self.tables[table];
         if !state.makers.is_empty() || state.supplied.is_some() || range.is_empty() {
             return true;
@@ -127,7 +129,7 @@ impl Engine {
             });
             for gap in guests.of_mut(owner).read(range) {
                 is_here = false;
-                self.needs.owned.push((owner, gap));
+                self.reads.needs.owned.push((owner, gap));
             }
         }
         is_here
@@ -135,7 +137,7 @@ impl Engine {
 
     /// The ranges of other shards that were forgotten since it was last asked: their owners need tell no more.
     pub fn take_unsubscribed(&mut self) -> Vec<(u16, KeyRange)> {
-        std::mem::take(&mut self.unsubscribed)
+        std::mem::take(&mut self.sharding.unsubscribed)
     }
 
     /// Takes in all rows of a range that their owner has. Says whether anybody may still want them.
@@ -153,15 +155,10 @@ impl Engine {
         };
         let gaps = guests.of_mut(owner).read(range);
         for gap in &gaps {
-            self.serial = self.serial.wrapping_add(1);
-            let serial = self.serial;
+            let serial = self.memory.next_serial();
             let number = guests.of_mut(owner).insert(gap, serial);
-            self.ring.add(Victim::Guests {
-                table,
-                owner,
-                number,
-                serial,
-            });
+            let of = Holder::Guests { table, owner };
+            self.memory.clock.add(Victim { number, serial, of });
         }
         for (key, value) in rows {
             if gaps.iter().any(|gap| gap.contains(&key)) {
@@ -174,12 +171,12 @@ impl Engine {
     /// Applies a change that the owner of a row tells of.
     pub fn apply_guest(&mut self, key: &[u8], value: Option<&[u8]>, now: u64) -> Written {
         self.begin(now);
-        let sequence = self.sequence;
+        let before = self.writes.backlog.last_change();
         let nothing = Written {
             rows: 0,
             waits_for: None,
         };
-        let (Some(shard), Some(table)) = (self.shard, self.tables.of_key(key)) else {
+        let (Some(shard), Some(table)) = (self.sharding.own, self.tables.of_key(key)) else {
             return nothing;
         };
         let Some(guests) = &mut self.tables[table].guests else {
@@ -197,7 +194,7 @@ impl Engine {
             self.changed(table, key, old.as_ref(), value.as_ref());
         }
         self.make_room();
-        self.written(1, sequence)
+        self.written(1, before)
     }
 
     /// How many outputs the last operation reached.
@@ -208,12 +205,13 @@ impl Engine {
 
     /// The last change that outputs were to wait for.
     pub(crate) fn last_change(&self) -> u64 {
-        self.sequence
+        self.writes.backlog.last_change()
     }
 
     /// Forgets a range of guests.
     pub(crate) fn evict_guests(&mut self, table: TableId, owner: u16, number: u32) {
-        let (Some(shard), Some(guests)) = (self.shard, &mut self.tables[table].guests) else {
+        let (Some(shard), Some(guests)) = (self.sharding.own, &mut self.tables[table].guests)
+        else {
             return;
         };
         let range = guests.of_mut(owner).forget(number);
@@ -236,7 +234,7 @@ impl Engine {
                 }
             }
         }
-        self.unsubscribed.push((owner, range));
+        self.sharding.unsubscribed.push((owner, range));
     }
 
     /// Forgets all guests of a table that no join reads any more, or that joins compute from now on.
@@ -251,7 +249,7 @@ impl Engine {
         };
         for (owner, supplied) in (0..).zip(guests.by_owner) {
             let ranges = supplied.ranges().map(|range| (owner, range.clone()));
-            self.unsubscribed.extend(ranges);
+            self.sharding.unsubscribed.extend(ranges);
         }
     }
 

@@ -7,3 +7,16 @@ pub(crate) mod exchange;
 pub(crate) mod guests;
 pub(crate) mod owner;
 pub(crate) mod supply;
+
+use owner::Shard;
+
+use crate::base::key_range::KeyRange;
+
+/// Which part is this engine's.
+#[derive(Default)]
+pub struct Sharding {
+    /// `None`: it is the only one.
+    pub own: Option<Shard>,
+    /// Ranges of other shards that were forgotten, by owner, which need not tell of them any more.
+    pub unsubscribed: Vec<(u16, KeyRange)>,
+}

@@ -11,7 +11,7 @@ use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::memory::evict::Victim;
+use crate::memory::evict::{Holder, Victim};
 use crate::tables::table::TableId;
 
 #[derive(Default)]
@@ -67,8 +67,11 @@ impl Supplied {
         }
     }
 
-    pub fn at_mut(&mut self, number: u32) -> Option<&mut Here> {
-        self.ranges.at_mut(number)
+    /// How often a range is pinned, and its mark for the evictor. Nothing if another has its number by now.
+    pub fn marks(&mut self, number: u32, serial: u32) -> Option<(u32, &mut bool)> {
+        let here = self.ranges.at_mut(number)?;
+        let is_there = here.serial == serial && !here.is_vacant();
+        is_there.then_some((here.pins, &mut here.visited))
     }
 
     pub fn insert(&mut self, range: &KeyRange, serial: u32) -> u32 {
@@ -130,14 +133,11 @@ impl Engine {
         };
         let gaps = supplied.read(range);
         for gap in &gaps {
-            let serial = self.next_serial();
+            let serial = self.memory.next_serial();
             let supplied = self.tables[table].supplied.as_mut().expect("seen above");
             let number = supplied.insert(gap, serial);
-            self.ring.add(Victim::Supplied {
-                table,
-                number,
-                serial,
-            });
+            let of = Holder::Supplied(table);
+            self.memory.clock.add(Victim { number, serial, of });
         }
         for (key, value) in rows {
             if gaps.iter().any(|g| g.contains(&key)) {

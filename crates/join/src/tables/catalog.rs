@@ -62,7 +62,7 @@ impl Engine {
             .collect();
         self.discard_downstream(table);
         let id = self.joins.next_id();
-        self.record(|| LogEntry::Create {
+        self.log.record(|| LogEntry::Create {
             name: name.to_string(),
             definition: definition.text.clone(),
         });
@@ -101,13 +101,13 @@ impl Engine {
         for source in sources {
             self.tables[source].readers.retain(|(r, _)| *r != id);
         }
-        self.put_off.give_up();
+        self.reads.deferred.give_up();
         self.joins.drop_join(id);
         if self.pace.step_rows.is_none() {
             self.forget_dropped(usize::MAX);
         }
         self.order_upstream();
-        self.record(|| LogEntry::Drop {
+        self.log.record(|| LogEntry::Drop {
             name: name.to_string(),
         });
         Ok(())
@@ -115,7 +115,7 @@ impl Engine {
 
     /// Whether [`Engine::step`] has something to forget: what dropped joins made, or what was computed for one read.
     pub fn has_leftovers(&self) -> bool {
-        self.joins.has_dropped() || !self.passing.is_empty()
+        self.joins.has_dropped() || !self.reads.transient.is_empty()
     }
 
     /// All joins, oldest first.

@@ -6,12 +6,79 @@
 //! 1. No operation on a base row, and no read of base rows, sees one whose time has come: those it would see go first.
 //! 2. What is computed from a late row changes when the row goes: a read of outputs waits until none is late.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::tables::log::LogEntry;
+
+/// When rows go. The two hold the same rows.
+#[derive(Default)]
+pub struct Expiry {
+    by_time: BTreeSet<(u64, Box<[u8]>)>,
+    by_key: BTreeMap<Box<[u8]>, u64>,
+    bytes: usize,
+}
+
+impl Expiry {
+    pub fn is_empty(&self) -> bool {
+        self.by_key.is_empty()
+    }
+
+    /// When a row goes.
+    pub fn of(&self, key: &[u8]) -> Option<u64> {
+        self.by_key.get(key).copied()
+    }
+
+    /// When the next row goes.
+    pub fn first(&self) -> Option<u64> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// The next row, if its time has come.
+    fn next_late(&self, now: u64) -> Option<&[u8]> {
+        let (at, key) = self.by_time.first()?;
+        (*at <= now).then_some(&**key)
+    }
+
+    /// The rows of a range whose time has come, at most so many.
+    fn late_in(&self, lo: &[u8], hi: &[u8], now: u64, rows_max: usize) -> Vec<Box<[u8]>> {
+        let range = (Bound::Included(lo), Bound::Excluded(hi));
+        let here = self.by_key.range::<[u8], _>(range);
+        let late = here.filter(|(_, at)| **at <= now);
+        late.map(|(key, _)| key.clone()).take(rows_max).collect()
+    }
+
+    /// Lets a row go at a time, or stay; says whether that is new.
+    fn set(&mut self, key: &[u8], at: Option<u64>) -> bool {
+        let before = self.by_key.remove(key);
+        if let Some(before) = before {
+            self.by_time.remove(&(before, key.into()));
+            self.bytes -= entry_bytes(key);
+        }
+        if let Some(at) = at {
+            self.by_key.insert(key.into(), at);
+            self.by_time.insert((at, key.into()));
+            self.bytes += entry_bytes(key);
+        }
+        before.is_some() || at.is_some()
+    }
+
+    /// All rows that go, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        self.by_key.iter().map(|(key, at)| (&**key, *at))
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+fn entry_bytes(key: &[u8]) -> usize {
+    2 * key.len() + 64
+}
 
 impl Engine {
     /// Lets a base row go at a time, in milliseconds; `None` lets it stay. Says whether there is such a row.
@@ -33,20 +100,20 @@ impl Engine {
     pub fn expires_at(&mut self, key: &[u8], now: u64) -> Option<u64> {
         self.begin(now);
         self.expire_if_late(key);
-        self.expires_at.get(key).copied()
+        self.expiry.of(key)
     }
 
     /// When the next row goes, in milliseconds.
     pub fn next_expiry(&self) -> Option<u64> {
-        self.expiries.first().map(|(at, _)| *at)
+        self.expiry.first()
     }
 
     /// Lets rows go whose time has come; every operation does so first.
     pub fn begin(&mut self, now: u64) {
-        self.ticks += 1;
-        self.now = now;
+        self.time.ticks += 1;
+        self.time.now = now;
         self.budget = Budget::of(self.pace.step_rows);
-        if !self.doubtful.is_empty() {
+        if !self.writes.to_review.is_empty() {
             self.reconsider_all();
             self.budget = Budget::of(self.pace.step_rows);
         }
@@ -57,16 +124,14 @@ impl Engine {
 
     /// Whether rows are still here whose time has come.
     pub fn has_late_rows(&self) -> bool {
-        self.next_expiry().is_some_and(|at| at <= self.now)
+        self.next_expiry().is_some_and(|at| at <= self.time.now)
     }
 
     /// Lets late rows go, as many as the budget allows and one at the least; then the budget is whole again.
     pub(crate) fn expire_some(&mut self) {
         let budget = self.budget;
-        while let Some((at, key)) = self.expiries.first()
-            && *at <= self.now
-        {
-            let key = key.clone();
+        while let Some(key) = self.expiry.next_late(self.time.now) {
+            let key = Box::<[u8]>::from(key);
             self.budget.spend(1);
             self.expire_row(&key);
             if self.budget.is_spent() {
@@ -88,17 +153,15 @@ impl Engine {
         if !self.has_late_rows() {
             return true;
         }
-        let range = (Bound::Included(lo), Bound::Excluded(hi));
-        let here = self.expires_at.range::<[u8], _>(range);
-        let late = here.filter(|(_, at)| **at <= self.now);
-        let keys: Vec<_> = late.map(|(key, _)| key.clone()).take(rows_max).collect();
+        let keys = self.expiry.late_in(lo, hi, self.time.now, rows_max);
         keys.iter().for_each(|key| self.expire_row(key));
         keys.len() < rows_max
     }
 
     /// Lets a base row go if its time has come.
     pub(crate) fn expire_if_late(&mut self, key: &[u8]) {
-        if self.has_late_rows() && self.expires_at.get(key).is_some_and(|at| *at <= self.now) {
+        let is_late = |at: u64| at <= self.time.now;
+        if self.has_late_rows() && self.expiry.of(key).is_some_and(is_late) {
             self.expire_row(key);
         }
     }
@@ -111,18 +174,8 @@ impl Engine {
     }
 
     pub(crate) fn set_expiry(&mut self, key: &[u8], at: Option<u64>) {
-        let before = self.expires_at.remove(key);
-        if let Some(before) = before {
-            self.expiries.remove(&(before, key.into()));
-            self.expiry_bytes -= 2 * key.len() + 64;
-        }
-        if let Some(at) = at {
-            self.expires_at.insert(key.into(), at);
-            self.expiries.insert((at, key.into()));
-            self.expiry_bytes += 2 * key.len() + 64;
-        }
-        if before.is_some() || at.is_some() {
-            self.record(|| LogEntry::Expire {
+        if self.expiry.set(key, at) {
+            self.log.record(|| LogEntry::Expire {
                 key: key.to_vec(),
                 at,
             });

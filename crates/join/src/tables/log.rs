@@ -33,21 +33,32 @@ pub enum LogEntry {
     },
 }
 
+/// What changed since it was last asked.
+#[derive(Default)]
+pub struct ChangeLog {
+    is_on: bool,
+    changes: Vec<LogEntry>,
+}
+
+impl ChangeLog {
+    /// Notes a change, which is spelled out only if somebody asks for changes.
+    #[inline]
+    pub fn record(&mut self, entry: impl FnOnce() -> LogEntry) {
+        if self.is_on {
+            self.changes.push(entry());
+        }
+    }
+}
+
 impl Engine {
     /// Whether [`Engine::take_changes`] has anything to tell; off at first.
     pub fn record_changes(&mut self, on: bool) {
-        self.records_changes = on;
-    }
-
-    pub(crate) fn record(&mut self, entry: impl FnOnce() -> LogEntry) {
-        if self.records_changes {
-            self.changes.push(entry());
-        }
+        self.log.is_on = on;
     }
 
     /// What happened since it was last asked and must be logged, in order.
     pub fn take_changes(&mut self) -> Vec<LogEntry> {
-        std::mem::take(&mut self.changes)
+        std::mem::take(&mut self.log.changes)
     }
 
     /// All base rows and definitions, as entries of a log that makes them again.
@@ -70,10 +81,10 @@ impl Engine {
                 },
             );
         }
-        for (key, at) in &self.expires_at {
+        for (key, at) in self.expiry.iter() {
             each(LogEntry::Expire {
                 key: key.to_vec(),
-                at: Some(*at),
+                at: Some(at),
             });
         }
         for join in self.joins.live() {
