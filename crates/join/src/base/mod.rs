@@ -1,6 +1,6 @@
-//! What everything else stands on: ranges of keys, rows in memory, numbers. Nothing here knows of joins.
+//! What everything else stands on: ranges of keys, how keys are made of slots, rows in memory, numbers. Nothing here knows of joins.
 //!
-//! Read `key_range`, then `rows`, the one place that spells out `larder_table`. `status` and `spans` are sets of ranges, with and
+//! Read `key_range`, `pattern`, then `rows`, the one place that spells out `larder_table`. `status` and `spans` are sets of ranges, with and
 //! without numbers; `gathered` holds the rows of one read; `moment` keeps rows as they were for a read that takes long. `hash`, `slab`
 //! and `number` are what their names say.
 
@@ -9,6 +9,7 @@ pub(crate) mod hash;
 pub(crate) mod key_range;
 pub(crate) mod moment;
 pub(crate) mod number;
+pub(crate) mod pattern;
 pub(crate) mod rows;
 pub(crate) mod slab;
 pub(crate) mod spans;

@@ -50,6 +50,21 @@ pub fn print(value: Billionths, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// Writes a count.
+pub fn print_count(count: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let (mut at, mut left) = (digits.len(), count);
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
 /// The mean of `count` values, rounded half away from zero to six decimals.
 pub fn mean(sum: Billionths, count: u64) -> Billionths {
     let divisor = i128::from(count) * 1000;

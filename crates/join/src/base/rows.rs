@@ -323,33 +323,3 @@ fn keep(readers: &[Rc<Moment>], key: &[u8], value: Option<&[u8]>) {
     drop(value);
     held.make_room();
 }
-
-/// How to split a table whose keys are mostly read by one leading slot.
-pub fn split_of(
-    pattern: &crate::language::pattern::Pattern,
-    slots: &[crate::language::pattern::Slot],
-) -> Split {
-    use crate::language::pattern::Element;
-    let mut len = 0;
-    for (at, element) in pattern.elements.iter().enumerate() {
-        match element {
-            Element::Text(text) => len += text.len(),
-            Element::Slot(id) => {
-                let last = at + 1 == pattern.elements.len();
-                let Some(width) = slots[*id as usize].width else {
-                    return if last { Split::None } else { Split::Columns(1) };
-                };
-                let text = match pattern.elements.get(at + 1) {
-                    Some(Element::Text(text)) => text.len(),
-                    _ => 0,
-                };
-                return if last {
-                    Split::None
-                } else {
-                    Split::Bytes(len + width + text)
-                };
-            }
-        }
-    }
-    Split::None
-}

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use crate::base::key_range::KeyRange;
+use crate::base::pattern::Binding;
 use crate::engine::Engine;
 use crate::error::{Error, text};
 use crate::evaluate::view::fillable;
 use crate::join::Join;
 use crate::language::grammar::Mode;
-use crate::language::pattern::Binding;
 use crate::tables::catalog::mode_name;
 
 impl Engine {
@@ -33,9 +33,11 @@ impl Engine {
         let _ = writeln!(out, "range {} to {}", text(&range.lo), text(&range.hi));
         let definition = &join.definition;
         let mut binding = Binding::default();
-        let Some(constraint) = definition
-            .output
-            .constrain(range, &definition.slots, &mut binding)
+        let Some(constraint) =
+            definition
+                .shape
+                .output
+                .constrain(range, &definition.slots, &mut binding)
         else {
             out.push_str("  no row of this join can be there\n");
             return;
@@ -105,11 +107,9 @@ fn describe(join: &Join, out: &mut String) {
             source.pattern.text
         );
     }
-    let rows = if definition.copies_rows() {
+    let rows = if definition.shape.copies_rows() {
         "one for each combination of source rows; values are shared"
-    } else if definition.one_to_one
-        || definition.operator != crate::language::grammar::Operator::Copy
-    {
+    } else if definition.shape.one_to_one || !definition.shape.operator.is_copy() {
         "one for each group of source rows; gone when the group is empty"
     } else {
         "one for several source rows: the last source key's value"

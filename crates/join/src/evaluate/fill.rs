@@ -8,6 +8,7 @@
 //!    kept fresh for a while (see `transient_fill`).
 
 use crate::base::key_range::{Flow, KeyRange};
+use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::base::slab::Vacant;
 use crate::budget::Budget;
@@ -17,8 +18,7 @@ use crate::evaluate::tree::{add_child, is_pulled};
 use crate::evaluate::view::View;
 use crate::join::run::{Run, Taken, forget_rank};
 use crate::join::{Fill, Join, NO_NODE};
-use crate::language::pattern::Binding;
-use crate::operators::output::Row;
+use crate::operators::Combination;
 use crate::tables::table::TableId;
 
 /// What it costs to look for the rows of a range and to leave a node, in rows.
@@ -291,11 +291,12 @@ fn open(
 ) -> Option<u32> {
     let definition = &join.definition;
     let constraint = definition
+        .shape
         .output
         .constrain(gap, &definition.slots, binding)?;
     forget_rank(join, binding);
     let mut prefix = Vec::new();
-    let elements = definition.output.write_prefix(binding, &mut prefix);
+    let elements = definition.shape.output.write_prefix(binding, &mut prefix);
     let is_prefix = *gap == KeyRange::prefix(&prefix);
     join.split_for(gap, &prefix, elements);
     let definition = &join.definition;
@@ -370,7 +371,7 @@ pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut B
 
 /// Whether output rows of the binding can be in the range.
 pub(crate) fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
-    let output = &join.definition.output;
+    let output = &join.definition.shape.output;
     let elements = output.elements_bound(binding.bound);
     if elements <= run.elements && (run.is_prefix || elements < output.elements.len()) {
         return true;
@@ -401,26 +402,33 @@ pub(crate) fn complete(
     } else {
         (value, None)
     };
-    let row = Row {
+    let combination = Combination {
         key: &run.key,
         source_key,
         binding,
         fill: run.fill.unwrap_or(u32::MAX),
     };
     if run.fill.is_some() {
-        if !is_set_aside(join, run.fill, row.key) {
-            join.output
-                .apply(&join.definition, row, old, new, &mut run.effects);
+        if !is_set_aside(join, run.fill, combination.key) {
+            join.output.apply(
+                &join.definition.shape,
+                combination,
+                old,
+                new,
+                &mut run.effects,
+            );
         }
         return;
     }
     match &mut run.taken {
         Taken::Copies(rows) => {
             if let Some(value) = new {
-                rows.push(row.key, value.as_bytes());
+                rows.push(combination.key, value.as_bytes());
             }
         }
-        Taken::Output(output) => output.apply(definition, row, old, new, &mut run.effects),
+        Taken::Output(output) => {
+            output.apply(&definition.shape, combination, old, new, &mut run.effects)
+        }
     }
 }
 

@@ -16,16 +16,14 @@
 //! What lies in memory elsewhere is asked for by all joins together, one step after the other, so that they wait for it once.
 
 use crate::base::key_range::{EachRow, KeyRange, is_successor};
-use crate::base::rows::{GroupId, Sought, Split, split_of};
+use crate::base::pattern::{Binding, Element};
+use crate::base::rows::{GroupId, Sought, Split};
 use crate::engine::Engine;
 use crate::evaluate::reads::Limits;
 use crate::join::Join;
 use crate::join::JoinId;
 use crate::join::joins::Joins;
 use crate::language::grammar::Mode;
-use crate::language::pattern::{Binding, Element};
-use crate::operators::output::is_spelled_out;
-use crate::operators::totals::{Totals, always_adds_up};
 use crate::tables::table::TableId;
 
 /// What a page is to one join.
@@ -75,9 +73,11 @@ impl Join {
         let word = prefix.strip_prefix(&*gap.lo).filter(|word| {
             !word.is_empty()
                 && is_successor(&gap.lo, &gap.hi)
-                && definition.rank.is_none()
+                && definition.shape.rank.is_none()
                 && elements > 1
-                && definition.output.elements[..elements].iter().all(has_width)
+                && definition.shape.output.elements[..elements]
+                    .iter()
+                    .all(has_width)
         });
         let page = word.map(|word| Page {
             len: gap.lo.len(),
@@ -86,7 +86,7 @@ impl Join {
         if page != self.page {
             self.output.rows.split_anew(match page {
                 Some(_) => Split::Bytes(prefix.len()),
-                None => split_of(&definition.output, &definition.slots),
+                None => definition.shape.output.split(&definition.slots),
             });
             self.page = page;
         }
@@ -100,11 +100,12 @@ impl Join {
         let mut binding = Binding::default();
         let definition = &self.definition;
         let found = definition
+            .shape
             .output
             .constrain(page, &definition.slots, &mut binding);
         if found.is_some() {
             let mut prefix = Vec::new();
-            let elements = definition.output.write_prefix(&binding, &mut prefix);
+            let elements = definition.shape.output.write_prefix(&binding, &mut prefix);
             self.split_for(page, &prefix, elements);
         }
     }
@@ -114,7 +115,7 @@ impl Join {
         let definition = &self.definition;
         definition.mode == Mode::Push
             && self.busy.is_empty()
-            && (!is_spelled_out(definition) || always_adds_up(definition.operator))
+            && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
     }
 
     /// Whether others that were computed from this one's output have nothing to hear from it.
@@ -280,19 +281,18 @@ impl Engine {
             else {
                 continue;
             };
-            let operator = join.definition.operator;
-            let is_spelled_out = is_spelled_out(&join.definition);
+            let state = join.definition.shape.row_state();
             while left > 0
                 && let Some((key, value)) = rows.next()
             {
                 left -= 1;
-                let value = match is_spelled_out {
+                let value = match state {
                     _ if limits.keys_only => &[],
-                    false => value,
-                    true => {
+                    None => value,
+                    Some(state) => {
                         text.clear();
-                        // It always adds up.
-                        let _ = Totals::decode(value).print(operator, &mut text);
+                        // It can always be printed.
+                        let _ = state.print(value, &mut text);
                         &text[..]
                     }
                 };

@@ -5,12 +5,12 @@
 //! most ranges turn out to have no rows by one look at the record of the group that they lie in.
 
 use crate::base::key_range::KeyRange;
+use crate::base::pattern::{Binding, Element};
 use crate::base::rows::Cursor;
 use crate::engine::Engine;
 use crate::evaluate::fill::{complete, is_possible, key_matches};
 use crate::join::Join;
 use crate::join::run::{Run, Taken};
-use crate::language::pattern::{Binding, Element};
 
 /// Which bytes of a row go where.
 pub struct Pairs {
@@ -79,7 +79,7 @@ impl Engine {
         for (slot, _, len) in &fresh {
             all.bind(*slot, &vec![0; *len]);
         }
-        if join.definition.output.elements_bound(all.bound) > run.elements
+        if join.definition.shape.output.elements_bound(all.bound) > run.elements
             || !is_possible(join, run, &all)
         {
             return None;

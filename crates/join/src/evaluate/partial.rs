@@ -16,12 +16,12 @@
 use std::collections::BTreeSet;
 
 use crate::base::key_range::{Flow, KeyRange, successor};
+use crate::base::pattern::{Binding, Element, SlotBounds};
 use crate::engine::Engine;
 use crate::evaluate::fill::row_matches;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::view::View;
 use crate::join::Join;
-use crate::language::pattern::{Binding, Element, SlotBounds};
 use crate::tables::table::TableId;
 
 /// How much is filled for a read.
@@ -199,10 +199,11 @@ impl Engine {
     ) -> Option<Look<'a>> {
         let (definition, last) = (&join.definition, join.last_level());
         let bounds = definition
+            .shape
             .output
             .constrain(range, &definition.slots, binding)?
             .bounds;
-        let bounds = bounds.filter(|_| definition.rank.is_none())?;
+        let bounds = bounds.filter(|_| definition.shape.rank.is_none())?;
         let is_base = |table: &TableId| self.tables[*table].makers.is_empty();
         if !join.tables.iter().all(is_base) || wanted == 0 {
             return None;
@@ -215,7 +216,7 @@ impl Engine {
             return None;
         }
         let mut prefix = Vec::new();
-        definition.output.write_prefix(binding, &mut prefix);
+        definition.shape.output.write_prefix(binding, &mut prefix);
         let width = definition.slots[bounds.slot as usize].width?;
         let rows = self.pace.read_rows.map_or(LOOK_ROWS, |rows| rows * 8);
         Some(Look {
@@ -295,7 +296,7 @@ impl Engine {
         range: &KeyRange,
     ) -> bool {
         let before = look.left;
-        let output = &join.definition.output;
+        let output = &join.definition.shape.output;
         let (mut is_all, mut text) = (true, Vec::new());
         let scanned = self.scan_base(
             join.tables[level],

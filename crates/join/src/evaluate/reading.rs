@@ -21,8 +21,8 @@ use crate::engine::Engine;
 use crate::evaluate::reads::Limits;
 use crate::evaluate::view::{View, spell_out};
 use crate::join::JoinId;
-use crate::language::grammar::{Mode, Operator};
-use crate::operators::output::is_spelled_out;
+use crate::language::grammar::Mode;
+use crate::operators::RowState;
 use crate::tables::merge::{Stream, merge};
 use crate::tables::table::TableId;
 
@@ -37,8 +37,8 @@ pub struct Reading {
 
 struct Part {
     rows: PartRows,
-    /// How its totals are printed, and the join that they are of.
-    totals: Option<(Operator, JoinId)>,
+    /// How its rows are spelled out, if they are, and the join that they are of.
+    state: Option<(&'static dyn RowState, JoinId)>,
 }
 
 enum PartRows {
@@ -59,7 +59,7 @@ impl Engine {
                 let moment = state.rows.moment(unread.clone(), &self.reads.held);
                 parts.push(Part {
                     rows: PartRows::Table(table, moment),
-                    totals: None,
+                    state: None,
                 });
             }
             for &maker in &self.tables[table].makers {
@@ -67,19 +67,19 @@ impl Engine {
                     continue;
                 };
                 let definition = &join.definition;
-                let totals = is_spelled_out(definition).then_some((definition.operator, maker));
+                let state = definition.shape.row_state().map(|state| (state, maker));
                 if definition.mode != Mode::Pull || transient.contains(&maker) {
                     let moment = join.output.rows.moment(unread.clone(), &self.reads.held);
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),
-                        totals,
+                        state,
                     });
                 }
                 let (of_maker, others) = computed.into_iter().partition(|(m, _)| *m == maker);
                 computed = others;
                 parts.extend(of_maker.into_iter().map(|(_, rows)| Part {
                     rows: PartRows::Computed(rows),
-                    totals,
+                    state,
                 }));
             }
         }
@@ -150,9 +150,9 @@ impl Engine {
         let _ = merge(
             &mut streams,
             reverse,
-            &mut |key, value, stream| match reading.parts[stream.maker as usize].totals {
-                Some((operator, maker)) => {
-                    let spelled = spell_out(operator, key, value, &mut give);
+            &mut |key, value, stream| match reading.parts[stream.maker as usize].state {
+                Some((state, maker)) => {
+                    let spelled = spell_out(state, key, value, &mut give);
                     spelled.unwrap_or_else(|_| {
                         let join = self.joins.get(maker);
                         join.inspect(|join| join.left_out.set(join.left_out.get() + 1));
@@ -195,12 +195,12 @@ impl Reading {
         })
     }
 
-    /// How many rows are left, if all that is read is stored in one place, and none holds totals: they may not add up.
+    /// How many rows are left, if all that is read is stored in one place, and no row is spelled out: it may be left out then.
     pub fn rows(&self, engine: &Engine) -> Option<u64> {
         let [part] = &*self.parts else {
             return None;
         };
-        let rows = match (&part.rows, &part.totals) {
+        let rows = match (&part.rows, &part.state) {
             (PartRows::Table(table, moment), None) if moment.is_as_it_was() => {
                 &engine.tables[*table].rows
             }

@@ -11,6 +11,7 @@
 use std::ops::ControlFlow;
 
 use crate::base::key_range::{EachRow, Flow, KeyRange, is_successor};
+use crate::base::pattern::Binding;
 use crate::base::rows::{GroupId, Rows};
 use crate::budget::Budget;
 use crate::engine::Engine;
@@ -21,8 +22,6 @@ use crate::evaluate::reading::Reading;
 use crate::evaluate::view::View;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::Mode;
-use crate::language::pattern::Binding;
-use crate::operators::output::is_spelled_out;
 use crate::propagate::auto::count_read;
 use crate::tables::table::TableId;
 
@@ -90,9 +89,11 @@ impl Engine {
         joins.find_map(|join| {
             let definition = &join.definition;
             let otherwise = definition.otherwise.as_deref()?;
-            let fits = definition
-                .output
-                .matches(key, &definition.slots, &mut Binding::default());
+            let fits =
+                definition
+                    .shape
+                    .output
+                    .matches(key, &definition.slots, &mut Binding::default());
             fits.then_some(otherwise)
         })
     }
@@ -432,5 +433,5 @@ fn is_read_at_once(join: &Join) -> bool {
     matches!(join.definition.mode, Mode::Push | Mode::Auto)
         && join.upstream.is_empty()
         && join.busy.is_empty()
-        && !is_spelled_out(&join.definition)
+        && join.definition.shape.row_state().is_none()
 }

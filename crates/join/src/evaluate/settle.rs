@@ -12,12 +12,12 @@
 use std::ops::Bound;
 
 use crate::base::key_range::KeyRange;
+use crate::base::pattern::Binding;
 use crate::engine::Engine;
 use crate::evaluate::fill::{NODE_ROWS, is_possible};
 use crate::evaluate::tree::add_child;
 use crate::join::run::{Run, Taken};
 use crate::join::{Join, JoinId, pending_bytes};
-use crate::language::pattern::Binding;
 use crate::operators::output::Output;
 
 /// A node, and the slots that a row of its source binds.
@@ -112,7 +112,7 @@ impl Engine {
         wanted: bool,
         now: u64,
     ) -> bool {
-        let range = if join.definition.rank.is_some() {
+        let range = if join.definition.shape.rank.is_some() {
             KeyRange::prefix(group)
         } else {
             KeyRange::point(group)
@@ -139,13 +139,14 @@ impl Engine {
         let Taken::Output(mut taken) = run.taken else {
             unreachable!("invariant: it was set above")
         };
-        join.output.replace(group, taken.groups.remove(group));
+        join.output.take_group(group, &mut taken);
         join.unsettle(fill).drained.remove(group);
         let mut effects = crate::operators::output::Effects {
             wanted,
             ..Default::default()
         };
-        join.output.show(&join.definition, group, &mut effects);
+        join.output
+            .show(&join.definition.shape, group, &mut effects);
         self.conclude(join, effects);
         true
     }

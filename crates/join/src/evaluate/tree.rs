@@ -3,6 +3,7 @@
 //! 1. A node, its entry in an updater list, its parent's child and its pin on the source range come and go together.
 
 use crate::base::key_range::{Flow, KeyRange};
+use crate::base::pattern::{Binding, Element, ids};
 use crate::engine::Engine;
 use crate::evaluate::fill::{complete, row_matches};
 use crate::evaluate::view::View;
@@ -10,7 +11,6 @@ use crate::join::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
 use crate::join::run::Run;
 use crate::join::updater::Entry;
 use crate::join::{Join, NO_NODE, pending_bytes};
-use crate::language::pattern::{Binding, Element, ids};
 use crate::tables::table::TableId;
 
 impl Engine {
@@ -32,7 +32,7 @@ impl Engine {
         let (node, is_plain) = if is_last {
             let fixed = join.fills.get(fill).fixed;
             let told = prefix_slots(join, level, elements);
-            let needed = definition.output.slots | source.pattern.slots;
+            let needed = definition.shape.output.slots | source.pattern.slots;
             let context = binding.bound & needed & !fixed & !told;
             let rest = output_slots_from(join, run.elements);
             let is_plain = context == 0
@@ -198,9 +198,10 @@ fn prefix_slots(join: &Join, level: usize, elements: usize) -> u32 {
 fn output_slots_from(join: &Join, elements: usize) -> u32 {
     let end = join
         .definition
+        .shape
         .rank
-        .map_or(join.definition.output.elements.len(), |r| r.element);
-    slots_of(&join.definition.output.elements[elements.min(end)..end])
+        .map_or(join.definition.shape.output.elements.len(), |r| r.element);
+    slots_of(&join.definition.shape.output.elements[elements.min(end)..end])
 }
 
 fn slots_of(elements: &[Element]) -> u32 {

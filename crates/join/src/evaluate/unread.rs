@@ -10,12 +10,12 @@
 //!    no change that made it so comes later.
 //! 3. A node and what it has yet to read go together.
 
+use crate::base::pattern::Binding;
 use crate::engine::Engine;
 use crate::evaluate::view::View;
 use crate::join::run::Run;
 use crate::join::updater::Entry;
 use crate::join::{Join, Unsettled, pending_bytes};
-use crate::language::pattern::Binding;
 use crate::propagate::auto::bind_leaf;
 
 impl Join {

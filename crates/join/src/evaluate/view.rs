@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::{EachRow, Flow, KeyRange, successor};
+use crate::base::pattern::Binding;
 use crate::base::rows::{Rows, Value};
 use crate::budget::Budget;
 use crate::engine::Engine;
@@ -16,10 +17,9 @@ use crate::evaluate::reads::Limits;
 use crate::evaluate::transient_fill::Computed;
 use crate::join::run::{Run, Taken};
 use crate::join::{Join, JoinId};
-use crate::language::grammar::{Mode, Operator};
-use crate::language::pattern::Binding;
-use crate::operators::output::{is_spelled_out, printed};
-use crate::operators::totals::Totals;
+use crate::language::grammar::Mode;
+use crate::operators::RowState;
+use crate::operators::output::printed;
 use crate::propagate::auto::count_read;
 use crate::tables::merge::{Stream, merge};
 use crate::tables::table::TableId;
@@ -226,7 +226,7 @@ impl Engine {
             }
             Taken::Output(mut output) => {
                 for (_, group) in std::mem::take(&mut run.effects.touched) {
-                    output.show(&join.definition, &group, &mut run.effects);
+                    output.show(&join.definition.shape, &group, &mut run.effects);
                 }
                 all_rows(&output.rows, range)
             }
@@ -254,17 +254,16 @@ impl Engine {
             return;
         }
         if let Some(join) = self.only_maker(table, view)
-            && !is_spelled_out(&join.definition)
+            && join.definition.shape.row_state().is_none()
         {
             let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
             return;
         }
         let mut streams = self.streams(table, range, view, false);
         let _ = merge(&mut streams, false, &mut |key, value, stream| {
-            let definition = &self.maker(stream.maker).definition;
-            let value = match is_spelled_out(definition) {
-                false => Some(stream.value()),
-                true => printed(definition.operator, &Totals::decode(value)),
+            let value = match self.maker(stream.maker).definition.shape.row_state() {
+                None => Some(stream.value()),
+                Some(state) => printed(state, value),
             };
             value.map_or(Flow::Continue(()), |value| each(key, &value))
         });
@@ -296,10 +295,10 @@ impl Engine {
         let mut left_out = None;
         if let Some(join) = self.only_maker(table, view) {
             let rows = &join.output.rows;
-            let _ = match is_spelled_out(&join.definition) {
-                false => rows.read(lo, hi, reverse, &mut give),
-                true => rows.read(lo, hi, reverse, &mut |key, value| {
-                    let spelled = join.spell_out(key, value, &mut give);
+            let _ = match join.definition.shape.row_state() {
+                None => rows.read(lo, hi, reverse, &mut give),
+                Some(state) => rows.read(lo, hi, reverse, &mut |key, value| {
+                    let spelled = join.spell_out(state, key, value, &mut give);
                     spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
                 }),
             };
@@ -307,12 +306,12 @@ impl Engine {
             let mut streams = self.streams(table, range, view, reverse);
             let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
                 let join = self.maker(stream.maker);
-                match is_spelled_out(&join.definition) {
-                    true => {
-                        let spelled = join.spell_out(key, value, &mut give);
+                match join.definition.shape.row_state() {
+                    Some(state) => {
+                        let spelled = join.spell_out(state, key, value, &mut give);
                         spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
                     }
-                    false => give(key, value),
+                    None => give(key, value),
                 }
             });
         }
@@ -359,17 +358,23 @@ impl Engine {
     pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
         let join = self.joins.get(maker)?;
         let value = join.output.rows.value(key)?;
-        if is_spelled_out(&join.definition) {
-            return printed(join.definition.operator, &Totals::decode(value.as_bytes()));
+        match join.definition.shape.row_state() {
+            Some(state) => printed(state, value.as_bytes()),
+            None => Some(value),
         }
-        Some(value)
     }
 }
 
 impl Join {
-    /// Hands out a row that holds totals as people read them.
-    fn spell_out(&self, key: &[u8], value: &[u8], give: &mut EachRow<'_>) -> Result<Flow, Error> {
-        let spelled = spell_out(self.definition.operator, key, value, give);
+    /// Hands out a row that holds a state, as people read it.
+    fn spell_out(
+        &self,
+        state: &dyn RowState,
+        key: &[u8],
+        value: &[u8],
+        give: &mut EachRow<'_>,
+    ) -> Result<Flow, Error> {
+        let spelled = spell_out(state, key, value, give);
         spelled.map_err(|values| Error::NotANumber {
             key: key.to_vec(),
             join: self.name.clone(),
@@ -384,18 +389,18 @@ impl Join {
     }
 }
 
-/// Hands out a row that holds totals as people read them.
+/// Hands out a row that holds a state, as people read it.
 ///
 /// # Errors
-/// It does not add up: so many of its values are no numbers.
+/// It does not add up: so many of its values do not fit.
 pub(crate) fn spell_out(
-    operator: Operator,
+    state: &dyn RowState,
     key: &[u8],
     value: &[u8],
     give: &mut EachRow<'_>,
 ) -> Result<Flow, u64> {
     let mut text = Vec::with_capacity(24);
-    Totals::decode(value).print(operator, &mut text)?;
+    state.print(value, &mut text)?;
     Ok(give(key, &text))
 }
 
@@ -430,9 +435,10 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
     let definition = &join.definition;
     let mut binding = Binding::default();
     let constraint = definition
+        .shape
         .output
         .constrain(range, &definition.slots, &mut binding)?;
-    if definition.rank.is_some() {
+    if definition.shape.rank.is_some() {
         return Some(widened_to_groups(join, range));
     }
     let is_many = |whole: &KeyRange| {
@@ -445,7 +451,7 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         return Some(whole.filter(is_many).unwrap_or_else(|| range.clone()));
     }
     let mut prefix = Vec::new();
-    definition.output.write_prefix(&binding, &mut prefix);
+    definition.shape.output.write_prefix(&binding, &mut prefix);
     let whole = KeyRange {
         lo: prefix.clone().into(),
         hi: successor(&prefix).into(),
@@ -464,7 +470,7 @@ pub(crate) fn fillable(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         let head = join.output.rows.head(&range.lo).unwrap_or(&range.lo);
         let group = Some(KeyRange::prefix(head)).filter(|group| {
             let mut wider = Binding::default();
-            let output = &definition.output;
+            let output = &definition.shape.output;
             let found = output.constrain(group, &definition.slots, &mut wider);
             has_all && range.hi <= group.hi && found.is_some() && wider.bound == binding.bound
         });
@@ -500,7 +506,7 @@ fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
         return None;
     }
     let (definition, mut binding) = (&join.definition, Binding::default());
-    let output = &definition.output;
+    let output = &definition.shape.output;
     let found = output.constrain(range, &definition.slots, &mut binding)?;
     let source = &join.source(0).pattern;
     Some(source.range(&binding, found.bounds.as_ref()))
@@ -509,11 +515,12 @@ fn scanned(join: &Join, range: &KeyRange) -> Option<KeyRange> {
 /// Moves the ends of a range out of the groups of `top`: its rows are counted from a group's start.
 fn widened_to_groups(join: &Join, range: &KeyRange) -> KeyRange {
     let definition = &join.definition;
-    let Some(rank) = definition.rank else {
+    let Some(rank) = definition.shape.rank else {
         return range.clone();
     };
     let group_len = |key: &[u8]| {
         definition
+            .shape
             .output
             .prefix_len(key, rank.element, &definition.slots)
     };

@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::base::hash::ByteMap;
 use crate::base::key_range::{KeyRange, is_successor};
-use crate::base::rows::{GroupId, Rows, prefetch, split_of};
+use crate::base::pattern::SlotBounds;
+use crate::base::rows::{GroupId, Rows, prefetch};
 use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
 use crate::evaluate::pages::Page;
@@ -22,7 +23,6 @@ use crate::join::node::{Context, Inner, Leaf};
 use crate::join::target::Target;
 use crate::join::updater::{Entry, Updaters};
 use crate::language::definition::{Definition, Source};
-use crate::language::pattern::SlotBounds;
 use crate::operators::output::Output;
 use crate::tables::table::TableId;
 
@@ -177,7 +177,7 @@ impl Join {
     ) -> Self {
         let hears = definition.is_maintained();
         let updaters = order.iter().map(|_| Updaters::default()).collect();
-        let rows = Rows::new(split_of(&definition.output, &definition.slots));
+        let rows = Rows::new(definition.shape.output.split(&definition.slots));
         Join {
             id,
             name: name.to_string(),
@@ -186,10 +186,7 @@ impl Join {
             tables,
             table,
             upstream: Vec::new(),
-            output: Output {
-                rows,
-                ..Output::default()
-            },
+            output: Output::new(rows),
             page: None,
             status: Status::default(),
             wholes: ByteMap::default(),

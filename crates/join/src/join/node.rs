@@ -12,8 +12,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::pattern::{Slot, ids};
 use crate::base::slab::Vacant;
-use crate::language::pattern::{Slot, ids};
 
 /// A node on a checked source.
 #[derive(Debug)]

@@ -2,9 +2,9 @@
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::KeyRange;
-use crate::base::rows::{Rows, Value};
+use crate::base::pattern::{Binding, SlotBounds};
+use crate::base::rows::Value;
 use crate::join::Join;
-use crate::language::pattern::{Binding, SlotBounds};
 use crate::operators::output::{Effects, Output};
 
 /// One evaluation of a join over a range of its output.
@@ -39,13 +39,10 @@ pub enum Taken {
 
 impl Taken {
     pub fn new(join: &Join) -> Self {
-        if join.definition.copies_rows() {
+        if join.definition.shape.copies_rows() {
             Taken::Copies(Gathered::default())
         } else {
-            Taken::Output(Output {
-                rows: Rows::default(),
-                ..Output::default()
-            })
+            Taken::Output(Output::default())
         }
     }
 }
@@ -77,11 +74,12 @@ impl Run {
     pub fn taking(join: &Join, range: &KeyRange, binding: &mut Binding, now: u64) -> Option<Self> {
         let definition = &join.definition;
         let constraint = definition
+            .shape
             .output
             .constrain(range, &definition.slots, binding)?;
         forget_rank(join, binding);
         let mut prefix = Vec::new();
-        let elements = definition.output.write_prefix(binding, &mut prefix);
+        let elements = definition.shape.output.write_prefix(binding, &mut prefix);
         Some(Run {
             is_prefix: *range == KeyRange::prefix(&prefix),
             range: range.clone(),
@@ -103,10 +101,10 @@ impl Run {
     pub fn write_key(&mut self, join: &Join, binding: &Binding) -> bool {
         let definition = &join.definition;
         self.key.clear();
-        match definition.rank {
-            None => definition.output.write(binding, &mut self.key),
+        match definition.shape.rank {
+            None => definition.shape.output.write(binding, &mut self.key),
             Some(_) => {
-                definition.output.write_prefix(binding, &mut self.key);
+                definition.shape.output.write_prefix(binding, &mut self.key);
             }
         }
         if self.is_prefix {
@@ -128,7 +126,7 @@ impl Run {
 
 /// A rank is counted, never read from a source.
 pub(crate) fn forget_rank(join: &Join, binding: &mut Binding) {
-    if let Some(rank) = join.definition.rank {
+    if let Some(rank) = join.definition.shape.rank {
         binding.bound &= !(1 << rank.slot);
     }
 }

@@ -14,9 +14,9 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::base::hash::ByteMap;
+use crate::base::pattern::{Pattern, Slot};
 use crate::base::rows::Value;
 use crate::base::slab::{Slab, Vacant};
-use crate::language::pattern::{Pattern, Slot};
 
 /// What entries of a list must see.
 #[derive(Debug)]

@@ -5,9 +5,10 @@ use std::hash::BuildHasherDefault;
 
 use crate::base::hash::Folded;
 use crate::base::number;
+use crate::base::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
 use crate::error::DefinitionError;
-use crate::language::grammar::{self, Condition, Mode, Operator, Part, PatternText, Syntax, Test};
-use crate::language::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
+use crate::language::grammar::{self, Condition, Mode, Part, PatternText, Syntax, Test};
+use crate::operators::{self, Kind, Operator, Rank, Shape};
 
 type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
 
@@ -15,18 +16,13 @@ type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
 pub struct Definition {
     /// As it was written.
     pub text: String,
-    pub output: Pattern,
+    pub shape: Shape,
     pub mode: Mode,
     pub slots: Vec<Slot>,
     /// In the order of the text.
     pub sources: Vec<Source>,
     /// The source that says what the value is.
     pub value: usize,
-    pub operator: Operator,
-    /// Each output row comes from one combination of source rows: the output names every slot.
-    pub one_to_one: bool,
-    /// Of `top`: where the output counts its rows.
-    pub rank: Option<Rank>,
     pub output_column: usize,
     /// What a row that does not exist reads as.
     pub otherwise: Option<Vec<u8>>,
@@ -39,14 +35,6 @@ pub struct Source {
     /// All must hold for a row to count.
     pub conditions: Vec<Bound>,
     pub column: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct Rank {
-    pub slot: SlotId,
-    pub width: usize,
-    /// How many elements of the output come before it: they are the group.
-    pub element: usize,
 }
 
 /// A condition, ready to be tested.
@@ -112,7 +100,7 @@ impl Definition {
         let operator = syntax.clauses[value].operator;
         let rank = rank(&syntax, operator, &output, &names, &slots)?;
         undefined_slots(&syntax, &names, &sources, rank)?;
-        if syntax.mode == Mode::Auto && operator != Operator::Copy {
+        if syntax.mode == Mode::Auto && !operator.is_copy() {
             return Err(DefinitionError::new(
                 syntax.clauses[value].column,
                 format!(
@@ -122,12 +110,13 @@ impl Definition {
             ));
         }
         if let Some((_, column)) = syntax.otherwise
-            && matches!(operator, Operator::Copy | Operator::Top { .. })
+            && !operator.may_have_else()
         {
             return Err(DefinitionError::new(
                 column,
                 format!(
-                    "else says what a count, sum, avg, min, max or distinct of nothing reads as; {} has no such row",
+                    "else says what a {} of nothing reads as; {} has no such row",
+                    operators::names(|row| row.may_have_else, " or "),
                     operator.name()
                 ),
             ));
@@ -141,22 +130,19 @@ impl Definition {
         }
         Ok(Definition {
             text: text.to_string(),
-            one_to_one: all & !output.slots == 0,
+            shape: Shape {
+                operator,
+                one_to_one: all & !output.slots == 0,
+                rank,
+                output,
+            },
             output_column: syntax.output.column,
             mode: syntax.mode,
-            output,
             slots,
             sources,
             value,
-            operator,
-            rank,
             otherwise: syntax.otherwise.map(|(text, _)| text),
         })
-    }
-
-    /// The rows of the output are values of the source, shared, one for one.
-    pub fn copies_rows(&self) -> bool {
-        self.operator == Operator::Copy && self.one_to_one
     }
 
     /// Whether writes keep the output fresh.
@@ -322,11 +308,14 @@ fn value_source(syntax: &Syntax) -> Result<usize, DefinitionError> {
         .clauses
         .iter()
         .enumerate()
-        .filter(|(_, c)| c.operator != Operator::Check);
+        .filter(|(_, c)| !c.operator.is_check());
     let Some((value, first)) = values.next() else {
         return Err(DefinitionError::new(
             syntax.clauses[0].column,
-            "nothing says what the value is: one source is copied or aggregated (copy, count, sum, avg, min, max, distinct, top)",
+            format!(
+                "nothing says what the value is: one source is copied or aggregated ({})",
+                operators::names(|row| !matches!(row.kind, Kind::Check), ", ")
+            ),
         ));
     };
     if let Some((_, second)) = values.next() {
@@ -349,9 +338,10 @@ fn rank(
     names: &Names,
     slots: &[Slot],
 ) -> Result<Option<Rank>, DefinitionError> {
-    let Operator::Top { k, .. } = operator else {
+    if !operator.has_ranks() {
         return Ok(None);
-    };
+    }
+    let (name, k) = (operator.name(), operator.count());
     let slot = names
         .get("rank")
         .copied()
@@ -359,7 +349,9 @@ fn rank(
     let Some(slot) = slot else {
         return Err(DefinitionError::new(
             syntax.output.column,
-            "the output of top counts its rows in a slot <rank:width>, such as best|<game>|<rank:2>|<player>",
+            format!(
+                "the output of {name} counts its rows in a slot <rank:width>, such as best|<game>|<rank:2>|<player>"
+            ),
         ));
     };
     let digits = k.to_string().len();
@@ -369,7 +361,7 @@ fn rank(
         .ok_or_else(|| {
             DefinitionError::new(
                 syntax.output.column,
-                format!("top {k} needs a <rank:{digits}> of {digits} to 20 digits"),
+                format!("{name} {k} needs a <rank:{digits}> of {digits} to 20 digits"),
             )
         })?;
     for clause in &syntax.clauses {
@@ -379,7 +371,7 @@ fn rank(
             {
                 return Err(DefinitionError::new(
                     *column,
-                    "<rank> is counted by top; a source cannot hold it",
+                    format!("<rank> is counted by {name}; a source cannot hold it"),
                 ));
             }
         }
@@ -495,7 +487,7 @@ mod tests {
             Definition::parse("t|<user:3>|<time:2> = check s|<user>|<who> copy p|<who>|<time>")
                 .unwrap();
         assert_eq!(join.sources[0].pattern.key_len, None);
-        assert_eq!(join.output.key_len, Some(8));
-        assert!(!join.one_to_one);
+        assert_eq!(join.shape.output.key_len, Some(8));
+        assert!(!join.shape.one_to_one);
     }
 }

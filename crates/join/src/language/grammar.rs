@@ -33,6 +33,8 @@
 
 use crate::error::DefinitionError;
 use crate::language::words::Words;
+pub use crate::operators::Operator;
+use crate::operators::{self, Argument, OperatorRow};
 
 /// A definition as it was written.
 #[derive(Debug, Clone)]
@@ -64,35 +66,6 @@ pub struct Clause {
     pub conditions: Vec<Condition>,
     /// Column of the operator.
     pub column: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operator {
-    Check,
-    Copy,
-    Count,
-    Sum,
-    Avg,
-    Min,
-    Max,
-    Distinct,
-    Top { k: usize, descending: bool },
-}
-
-impl Operator {
-    pub fn name(self) -> &'static str {
-        match self {
-            Operator::Check => "check",
-            Operator::Copy => "copy",
-            Operator::Count => "count",
-            Operator::Sum => "sum",
-            Operator::Avg => "avg",
-            Operator::Min => "min",
-            Operator::Max => "max",
-            Operator::Distinct => "distinct",
-            Operator::Top { .. } => "top",
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -218,30 +191,21 @@ fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
 fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
     let column = words.column();
     let word = words.take("an operator")?;
-    let operator = match word.as_str() {
-        "check" => Operator::Check,
-        "copy" => Operator::Copy,
-        "count" => Operator::Count,
-        "sum" => Operator::Sum,
-        "avg" => Operator::Avg,
-        "min" => Operator::Min,
-        "max" => Operator::Max,
-        "distinct" => Operator::Distinct,
-        "top" => top(words)?,
-        "push" | "pull" | "auto" | "snapshot" => {
-            return Err(DefinitionError::new(
-                column,
-                format!("the mode {word} stands once, right after ="),
-            ));
-        }
-        _ => {
-            return Err(DefinitionError::new(
-                column,
-                format!(
-                    "{word:?} is no operator: before each source stands one of check, copy, count, sum, avg, min, max, distinct or top"
-                ),
-            ));
-        }
+    let Some(row) = operators::find(&word) else {
+        let message = match &*word {
+            "push" | "pull" | "auto" | "snapshot" => {
+                format!("the mode {word} stands once, right after =")
+            }
+            _ => format!(
+                "{word:?} is no operator: before each source stands one of {}",
+                operators::names(|_| true, " or ")
+            ),
+        };
+        return Err(DefinitionError::new(column, message));
+    };
+    let operator = match row.argument {
+        Argument::None => Operator::new(row),
+        Argument::CountAndOrder => counted(row, words)?,
     };
     let source = words.pattern("a source's pattern, such as post|<author>|<time>")?;
     let mut conditions = Vec::new();
@@ -261,27 +225,23 @@ fn clause(words: &mut Words) -> Result<Clause, DefinitionError> {
     })
 }
 
-fn top(words: &mut Words) -> Result<Operator, DefinitionError> {
-    let column = words.column();
-    let count = words.take("how many rows to keep of each group, such as top 10")?;
-    let k = count
-        .parse::<usize>()
-        .ok()
-        .filter(|k| (1..=10_000).contains(k))
-        .ok_or_else(|| {
-            DefinitionError::new(
-                column,
-                format!(
-                    "{count:?} is not a number of rows from 1 to 10000: write, for example, top 10"
-                ),
-            )
-        })?;
+fn counted(row: &'static OperatorRow, words: &mut Words) -> Result<Operator, DefinitionError> {
+    let (name, column) = (row.name, words.column());
+    let expected = format!("how many rows to keep of each group, such as {name} 10");
+    let count = words.take(&expected)?;
+    let number = count.parse::<usize>().ok();
+    let number = number.filter(|k| (1..=10_000).contains(k)).ok_or_else(|| {
+        let message = format!(
+            "{count:?} is not a number of rows from 1 to 10000: write, for example, {name} 10"
+        );
+        DefinitionError::new(column, message)
+    })?;
     let descending = match words.peek() {
         Some("asc") => words.skip(false),
         Some("desc") => words.skip(true),
         _ => true,
     };
-    Ok(Operator::Top { k, descending })
+    Ok(Operator::with_count(row, number, descending))
 }
 
 fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {

@@ -1,10 +1,9 @@
 //! How a join is written, and what was meant: text in, a checked definition and its plan out. Nothing here has seen a row.
 //!
-//! Read `grammar` for what can be said (`words` cuts the text), `definition` for what it means, `pattern` for how keys are taken apart
-//! and put together, and `plan` for the order in which sources are read.
+//! Read `grammar` for what can be said (`words` cuts the text), `definition` for what it means, and `plan` for the order in
+//! which sources are read.
 
 pub(crate) mod definition;
 pub mod grammar;
-pub(crate) mod pattern;
 pub(crate) mod plan;
 pub(crate) mod words;

@@ -5,9 +5,9 @@
 //! the next is the one that has most of its leading columns known by then, and in doubt the one written first.
 //! A pulled join with a check written after its value source wants it as a filter: it reads in the order written.
 
+use crate::base::pattern::Element;
 use crate::language::definition::Definition;
 use crate::language::grammar::Mode;
-use crate::language::pattern::Element;
 
 /// The order: numbers of the definition's sources.
 pub fn order(definition: &Definition) -> Vec<usize> {
@@ -37,10 +37,15 @@ pub fn order(definition: &Definition) -> Vec<usize> {
 
 /// A read of an output most often fixes its first slot.
 fn first_slot(definition: &Definition) -> u32 {
-    let first = definition.output.elements.iter().find_map(|e| match e {
-        Element::Slot(id) => Some(1 << id),
-        Element::Text(_) => None,
-    });
+    let first = definition
+        .shape
+        .output
+        .elements
+        .iter()
+        .find_map(|e| match e {
+            Element::Slot(id) => Some(1 << id),
+            Element::Text(_) => None,
+        });
     first.unwrap_or(0)
 }
 

@@ -12,12 +12,12 @@
 //!    their pins on what they were computed from are taken back before that goes.
 
 use crate::base::key_range::KeyRange;
+use crate::base::pattern::Binding;
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::fill::NODE_ROWS;
 use crate::join::run::Run;
 use crate::join::{Join, JoinId};
-use crate::language::pattern::Binding;
 use crate::tables::table::TableId;
 
 impl Engine {
@@ -131,8 +131,8 @@ impl Join {
         }
         let (key, _) = cursor.current()?;
         // The rows of a group of `top` are counted from its start.
-        let len = self.definition.rank.map_or(Some(key.len()), |rank| {
-            let output = &self.definition.output;
+        let len = self.definition.shape.rank.map_or(Some(key.len()), |rank| {
+            let output = &self.definition.shape.output;
             output.prefix_len(key, rank.element, &self.definition.slots)
         })?;
         (key[..len] > *range.lo).then(|| key[..len].into())

@@ -1,7 +1,332 @@
-//! What the operators make of source rows: how a combination of them is applied to the output, and how its rows are shown.
+//! The operators: what becomes of source rows that are combined. One row of [`OPERATORS`] and one file say all of an operator: how it
+//! is written, what it keeps, how a combination of rows is applied, and how its output is shown.
 //!
-//! Read `output`, then `totals` (count, sum, avg) and `ranked` (min, max, top, a copy of several rows to one).
+//! | kind | of | its output rows |
+//! |---|---|---|
+//! | [`Kind::Check`] | `check` | none: it says that a row must be there |
+//! | [`Kind::Copied`] | `copy` | the source's values, shared; where several make one row, as `InGroup` |
+//! | [`Kind::InRow`] | `count sum avg` | hold a state of fixed length, which is spelled out when it is read |
+//! | [`Kind::InGroup`] | `min max distinct top` | show a state that is kept beside them, group by group |
+//!
+//! Read this file, `output`, which applies combinations and keeps the rows; then `totals`, `copy`, `extremes`, `top` and `distinct`, one
+//! family each, with `ranked`, the best few rows of a group. `docs/design/extending-joins.md` shows how one is
+//! added.
 
+pub(crate) mod copy;
+pub(crate) mod distinct;
+#[cfg(test)]
+mod example;
+pub(crate) mod extremes;
 pub(crate) mod output;
 pub(crate) mod ranked;
+pub(crate) mod top;
 pub(crate) mod totals;
+
+use std::fmt::Debug;
+
+use crate::base::pattern::{Binding, Pattern, SlotId};
+use crate::base::rows::Value;
+
+/// All operators, in the order in which they are told to people.
+pub static OPERATORS: &[OperatorRow] = &[
+    copy::CHECK,
+    copy::COPY,
+    totals::COUNT,
+    totals::SUM,
+    totals::AVG,
+    extremes::MIN,
+    extremes::MAX,
+    distinct::DISTINCT,
+    top::TOP,
+    #[cfg(test)]
+    example::SPREAD,
+];
+
+/// What there is to say about an operator.
+#[derive(Debug)]
+pub struct OperatorRow {
+    /// As it is written.
+    pub name: &'static str,
+    pub argument: Argument,
+    pub kind: Kind,
+    /// A row that does not exist may be said to read as something (`else`).
+    pub may_have_else: bool,
+}
+
+/// What is written between the operator and its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Argument {
+    None,
+    /// `10`, `10 asc`, `10 desc`: how many rows of a group, which the output counts in a slot `<rank>`, and in which order.
+    CountAndOrder,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Kind {
+    Check,
+    /// Says how several source rows make one.
+    Copied(NewGroup),
+    InRow(&'static dyn RowState),
+    InGroup(NewGroup),
+}
+
+/// Makes the state of a group without rows.
+pub type NewGroup = fn(Operator) -> Box<dyn GroupState>;
+
+/// How long the state in a row is at most.
+pub const STATE_BYTES: usize = 32;
+
+/// A state in the output row itself.
+pub trait RowState: Debug + Sync {
+    /// Writes the state after a combination appeared (`new`), changed or went (`old`), and says how long it is: always as long as before,
+    /// or nothing if no source rows are left. `before` is `None` where there is no row.
+    fn follow(
+        &self,
+        before: Option<&[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+        after: &mut [u8; STATE_BYTES],
+    ) -> usize;
+
+    /// Whether it is the same whatever the values are.
+    fn ignores_values(&self) -> bool {
+        false
+    }
+
+    /// Spells a state out, as people read it.
+    ///
+    /// # Errors
+    /// How many of the values do not fit, so that it has no meaning.
+    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64>;
+
+    /// Whether it can be spelled out whatever the values were.
+    fn always_prints(&self) -> bool {
+        false
+    }
+}
+
+/// A state beside the output rows, of one group of source rows.
+pub trait GroupState: Debug {
+    /// A combination appeared (`new`), changed or went (`old`).
+    fn apply(
+        &mut self,
+        shape: &Shape,
+        combination: Combination<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    );
+
+    /// Whether it does not know any more what it shows: all of its source rows must be applied to a new state.
+    fn is_drained(&self) -> bool {
+        false
+    }
+
+    /// Whether no source rows are left.
+    fn is_empty(&self) -> bool;
+
+    /// The rows that show it, in the order of their keys. `group` is what their keys begin with, or the key.
+    fn rows(&self, shape: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)>;
+
+    /// What it takes, with itself. It is asked before and after each application.
+    fn memory_bytes(&self) -> usize;
+}
+
+/// One combination of source rows.
+#[derive(Clone, Copy)]
+pub struct Combination<'a> {
+    /// The output key; where the output has ranks, the group's prefix of it.
+    pub key: &'a [u8],
+    pub source_key: &'a [u8],
+    pub binding: &'a Binding,
+    pub fill: u32,
+}
+
+/// An operator as a definition uses it.
+#[derive(Debug, Clone, Copy)]
+pub struct Operator {
+    row: &'static OperatorRow,
+    /// Of those that have [`Argument::CountAndOrder`].
+    count: usize,
+    descending: bool,
+}
+
+/// What operators know of the join that they are in.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    pub operator: Operator,
+    pub output: Pattern,
+    /// Each output row comes from one combination of source rows: the output names every slot.
+    pub one_to_one: bool,
+    /// Where the output counts its rows.
+    pub rank: Option<Rank>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Rank {
+    pub slot: SlotId,
+    pub width: usize,
+    /// How many elements of the output come before it: they are the group.
+    pub element: usize,
+}
+
+impl Operator {
+    pub fn new(row: &'static OperatorRow) -> Operator {
+        Operator {
+            row,
+            count: 1,
+            descending: true,
+        }
+    }
+
+    pub fn with_count(row: &'static OperatorRow, count: usize, descending: bool) -> Operator {
+        Operator {
+            row,
+            count,
+            descending,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row.name
+    }
+
+    pub fn is_check(self) -> bool {
+        matches!(self.row.kind, Kind::Check)
+    }
+
+    pub fn is_copy(self) -> bool {
+        matches!(self.row.kind, Kind::Copied(_))
+    }
+
+    /// Whether the output counts its rows.
+    pub fn has_ranks(self) -> bool {
+        self.row.argument == Argument::CountAndOrder
+    }
+
+    /// How many rows of a group are shown.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    pub fn descending(self) -> bool {
+        self.descending
+    }
+
+    pub fn may_have_else(self) -> bool {
+        self.row.may_have_else
+    }
+
+    fn new_group(self) -> Option<Box<dyn GroupState>> {
+        match self.row.kind {
+            Kind::Copied(new) | Kind::InGroup(new) => Some(new(self)),
+            Kind::Check | Kind::InRow(_) => None,
+        }
+    }
+}
+
+impl Shape {
+    /// The rows of the output are values of the source, shared, one for one.
+    #[inline]
+    pub fn copies_rows(&self) -> bool {
+        self.one_to_one && self.operator.is_copy()
+    }
+
+    /// How rows are spelled out when they are read, if they are.
+    #[inline]
+    pub fn row_state(&self) -> Option<&'static dyn RowState> {
+        match self.operator.row.kind {
+            Kind::InRow(state) => Some(state),
+            _ => None,
+        }
+    }
+}
+
+/// The row of a word.
+pub fn find(word: &str) -> Option<&'static OperatorRow> {
+    OPERATORS.iter().find(|row| row.name == word)
+}
+
+/// The names of some operators, with `last` before the last one: `min, max or top`.
+pub fn names(which: impl Fn(&OperatorRow) -> bool, last: &str) -> String {
+    let names: Vec<&str> = OPERATORS
+        .iter()
+        .filter(|row| which(row))
+        .map(|row| row.name)
+        .collect();
+    match names.split_last() {
+        Some((end, rest)) if !rest.is_empty() => format!("{}{last}{end}", rest.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, Limits};
+
+    #[test]
+    fn no_two_operators_are_written_alike() {
+        for row in OPERATORS {
+            let found = find(row.name).expect("it is in the table");
+            assert!(std::ptr::eq(found, row), "{}", row.name);
+        }
+    }
+
+    /// The fences of a page, one after the other.
+    fn fences(page: &str) -> Vec<&str> {
+        let fenced = page.split("```").skip(1).step_by(2);
+        fenced
+            .map(|fence| fence.strip_prefix("rust\n").expect("Rust"))
+            .collect()
+    }
+
+    #[test]
+    fn the_page_that_shows_how_to_extend_joins_is_true() {
+        let page = include_str!("../../../../docs/design/extending-joins.md");
+        let [file, row, claim] = fences(page)[..] else {
+            panic!("three fences");
+        };
+        assert_eq!(file, include_str!("example.rs"));
+        assert!(include_str!("mod.rs").contains(row));
+        let plain = |text: &str| text.split_whitespace().collect::<String>();
+        assert!(plain(include_str!("../memory/clock.rs")).contains(&plain(claim)));
+    }
+
+    #[test]
+    fn an_operator_of_one_file_and_one_row_is_kept_fresh_and_feeds_others() {
+        let mut engine = Engine::new();
+        engine
+            .create("spread", "far|<who> = spread at|<who>|<time> else none", 0)
+            .expect("its word is in the table");
+        engine
+            .create("all", "farthest|all = max far|<who>", 0)
+            .expect("others may read it");
+        let shown = |engine: &mut Engine| {
+            let mut rows = Vec::new();
+            for (lo, hi) in [("far|", "far}"), ("farthest|", "farthest}")] {
+                let mut each = |_: &[u8], value: &[u8]| {
+                    rows.push(String::from_utf8_lossy(value).into_owned());
+                    std::ops::ControlFlow::Continue(())
+                };
+                let limits = Limits::default();
+                let read = engine.range(lo.as_bytes(), hi.as_bytes(), limits, 0, &mut each);
+                assert!(read.is_ok_and(|read| read.done().is_some()));
+            }
+            rows.join(" ")
+        };
+        for (key, value) in [("at|ann|1", "3"), ("at|ann|2", "10.5"), ("at|bob|1", "-1")] {
+            engine
+                .put(key.as_bytes(), value.as_bytes(), 0)
+                .expect("put");
+        }
+        assert_eq!(shown(&mut engine), "7.5 0 7.5");
+        engine.put(b"at|bob|2", b"99", 0).expect("put");
+        assert_eq!(shown(&mut engine), "7.5 100 100");
+        engine.remove(b"at|ann|2", 0).expect("removed");
+        engine.put(b"at|bob|1", b"text", 0).expect("put");
+        assert_eq!(shown(&mut engine), "0 0 0");
+        engine.remove(b"at|bob|2", 0).expect("removed");
+        assert_eq!(shown(&mut engine), "0 0");
+        assert_eq!(engine.otherwise(b"far|bob"), Some(&b"none"[..]));
+    }
+}

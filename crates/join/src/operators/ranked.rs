@@ -1,10 +1,12 @@
 //! The best source rows of a group, in bounded memory: for `min`, `max`, `top`, and a `copy` of several rows to one.
+//! [`Best`] shows one of them, which is all that most operators need.
 //!
 //! 1. Rows are kept best first. Where not all of the group's rows are kept, those kept are the best ones.
 //! 2. When removals have left fewer than are shown and others may exist, the group is *drained*: it must be read again.
 
 use std::cmp::Ordering;
 
+use super::{Combination, GroupState, Shape};
 use crate::base::number;
 use crate::base::rows::Value;
 
@@ -28,7 +30,10 @@ pub struct Candidate {
 
 #[derive(Debug)]
 pub struct Ranked {
-    pub best: Vec<Candidate>,
+    better: Better,
+    /// How many are shown.
+    shown: usize,
+    best: Vec<Candidate>,
     complete: bool,
 }
 
@@ -60,23 +65,38 @@ impl Better {
     }
 }
 
-impl Default for Ranked {
-    fn default() -> Self {
+impl Ranked {
+    pub fn new(better: Better, shown: usize) -> Ranked {
         Ranked {
+            better,
+            shown,
             best: Vec::new(),
             complete: true,
         }
     }
-}
 
-impl Ranked {
-    /// How many rows to keep where `shown` are shown: enough that removals rarely drain the group.
-    pub fn room(shown: usize) -> usize {
-        shown * 2 + 8
+    /// Best first.
+    pub fn best(&self) -> &[Candidate] {
+        &self.best
     }
 
-    pub fn insert(&mut self, better: Better, room: usize, value: &Value, id: &[u8]) {
-        match self.find(better, value, id) {
+    /// A row appeared, changed or went.
+    pub fn apply(&mut self, old: Option<&Value>, new: Option<&Value>, id: &[u8]) {
+        if let Some(value) = old {
+            self.remove(value, id);
+        }
+        if let Some(value) = new {
+            self.insert(value, id);
+        }
+    }
+
+    /// How many rows are kept: enough that removals rarely drain the group.
+    fn room(&self) -> usize {
+        self.shown * 2 + 8
+    }
+
+    fn insert(&mut self, value: &Value, id: &[u8]) {
+        match self.find(value, id) {
             Ok(at) => self.best[at].times += 1,
             Err(at) if at < self.best.len() || self.complete => {
                 self.best.insert(
@@ -87,7 +107,7 @@ impl Ranked {
                         times: 1,
                     },
                 );
-                if self.best.len() > room {
+                if self.best.len() > self.room() {
                     self.best.pop();
                     self.complete = false;
                 }
@@ -96,8 +116,8 @@ impl Ranked {
         }
     }
 
-    pub fn remove(&mut self, better: Better, value: &Value, id: &[u8]) {
-        if let Ok(at) = self.find(better, value, id) {
+    fn remove(&mut self, value: &Value, id: &[u8]) {
+        if let Ok(at) = self.find(value, id) {
             self.best[at].times -= 1;
             if self.best[at].times == 0 {
                 self.best.remove(at);
@@ -110,22 +130,58 @@ impl Ranked {
         }
     }
 
-    fn find(&self, better: Better, value: &Value, id: &[u8]) -> Result<usize, usize> {
-        self.best
-            .binary_search_by(|c| better.compare((&c.value, &c.id), (value, id)))
+    fn find(&self, value: &Value, id: &[u8]) -> Result<usize, usize> {
+        let compare = |c: &Candidate| self.better.compare((&c.value, &c.id), (value, id));
+        self.best.binary_search_by(compare)
     }
 
     /// Invariant 2.
-    pub fn is_drained(&self, shown: usize) -> bool {
-        !self.complete && self.best.len() < shown
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.best.is_empty()
+    pub fn is_drained(&self) -> bool {
+        !self.complete && self.best.len() < self.shown
     }
 
     pub fn memory_bytes(&self) -> usize {
         self.best.capacity() * size_of::<Candidate>()
             + self.best.iter().map(|c| c.id.len() + 16).sum::<usize>()
+    }
+}
+
+/// Shows the best row's value.
+#[derive(Debug)]
+pub struct Best(Ranked);
+
+impl Best {
+    pub fn new(better: Better) -> Best {
+        Best(Ranked::new(better, 1))
+    }
+}
+
+impl GroupState for Best {
+    fn apply(
+        &mut self,
+        _: &Shape,
+        combination: Combination<'_>,
+        old: Option<&Value>,
+        new: Option<&Value>,
+    ) {
+        self.0.apply(old, new, &id(combination.source_key, &[]));
+    }
+
+    fn is_drained(&self) -> bool {
+        self.0.is_drained()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.best.is_empty()
+    }
+
+    fn rows(&self, _: &Shape, group: &[u8]) -> Vec<(Box<[u8]>, Value)> {
+        let best = self.0.best.first();
+        let row = best.map(|best| (Box::from(group), best.value.clone()));
+        row.into_iter().collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.0.memory_bytes()
     }
 }

@@ -1,119 +1,183 @@
-//! Counts, sums and averages: their state is the output row itself, written as fixed fields and spelled out when read.
+//! `count`, `sum` and `avg`: their state is the output row itself, written as fixed fields and spelled out when read.
 //!
 //! A row holds how many source rows there are, how many of them have no value and how many no number, and the sum of the
 //! others. A count holds the first alone. A row whose count falls to zero is removed.
 //!
 //! An empty value is none, as NULL is in SQL: what is added up passes over it, and what has nothing else to add up is empty.
+//!
+//! ```text
+//!  count   rows: 8
+//!  others  rows: 8 │ empties and texts: 8 │ sum: 16, in billionths          little-endian
+//! ```
 
+use super::{Argument, Kind, OperatorRow, RowState, STATE_BYTES};
 use crate::base::number::{self, Billionths};
-use crate::language::grammar::Operator;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    pub rows: u64,
-    pub empties: u32,
-    pub texts: u32,
-    pub sum: Billionths,
+pub const COUNT: OperatorRow = in_row("count", &Count);
+pub const SUM: OperatorRow = in_row("sum", &Sum);
+pub const AVG: OperatorRow = in_row("avg", &Avg);
+
+const fn in_row(name: &'static str, state: &'static dyn RowState) -> OperatorRow {
+    OperatorRow {
+        name,
+        argument: Argument::None,
+        kind: Kind::InRow(state),
+        may_have_else: true,
+    }
 }
 
-impl Totals {
-    pub fn decode(bytes: &[u8]) -> Self {
-        let word =
-            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        if bytes.len() == 8 {
-            return Totals {
-                rows: word(0),
-                ..Totals::default()
-            };
-        }
-        let sum = i128::from_le_bytes(bytes[16..32].try_into().expect("sixteen bytes"));
-        let others = word(8);
-        Totals {
-            rows: word(0),
-            empties: (others >> 32) as u32,
-            texts: others as u32,
-            sum,
-        }
+#[derive(Debug)]
+struct Count;
+
+#[derive(Debug)]
+struct Sum;
+
+#[derive(Debug)]
+struct Avg;
+
+impl RowState for Count {
+    fn follow(
+        &self,
+        before: Option<&[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+        after: &mut [u8; STATE_BYTES],
+    ) -> usize {
+        let rows = before.map_or(0, |state| word(state, 0));
+        let rows = rows + u64::from(new.is_some()) - u64::from(old.is_some());
+        after[..8].copy_from_slice(&rows.to_le_bytes());
+        if rows == 0 { 0 } else { 8 }
     }
 
-    pub fn encode(&self, operator: Operator, out: &mut [u8; 32]) -> usize {
-        out[..8].copy_from_slice(&self.rows.to_le_bytes());
-        if !is_added(operator) {
-            return 8;
-        }
-        let others = u64::from(self.empties) << 32 | u64::from(self.texts);
-        out[8..16].copy_from_slice(&others.to_le_bytes());
-        out[16..].copy_from_slice(&self.sum.to_le_bytes());
-        32
+    fn ignores_values(&self) -> bool {
+        true
     }
 
-    pub fn add(&mut self, operator: Operator, value: &[u8]) {
-        self.rows += 1;
-        if is_added(operator) {
-            match number::parse(value) {
-                Some(number) => self.sum += number,
-                None if value.is_empty() => self.empties += 1,
-                None => self.texts += 1,
-            }
-        }
+    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
+        number::print_count(word(state, 0), out);
+        Ok(())
     }
 
-    pub fn subtract(&mut self, operator: Operator, value: &[u8]) {
-        self.rows -= 1;
-        if is_added(operator) {
-            match number::parse(value) {
-                Some(number) => self.sum -= number,
-                None if value.is_empty() => self.empties -= 1,
-                None => self.texts -= 1,
-            }
-        }
+    fn always_prints(&self) -> bool {
+        true
+    }
+}
+
+impl RowState for Sum {
+    fn follow(
+        &self,
+        before: Option<&[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+        after: &mut [u8; STATE_BYTES],
+    ) -> usize {
+        Totals::follow(before, old, new, after)
     }
 
-    /// Spells the row out.
-    ///
-    /// # Errors
-    /// How many of the values do not add up.
-    pub fn print(&self, operator: Operator, out: &mut Vec<u8>) -> Result<(), u64> {
-        if self.texts > 0 {
-            return Err(u64::from(self.texts));
-        }
-        let values = self.rows - u64::from(self.empties);
-        match operator {
-            Operator::Sum | Operator::Avg if values == 0 => {}
-            Operator::Sum => number::print(self.sum, out),
-            Operator::Avg => number::print(number::mean(self.sum, values), out),
-            _ => {
-                let mut digits = [0; 20];
-                let mut at = digits.len();
-                let mut left = self.rows;
-                loop {
-                    at -= 1;
-                    digits[at] = b'0' + (left % 10) as u8;
-                    left /= 10;
-                    if left == 0 {
-                        break;
-                    }
-                }
-                out.extend_from_slice(&digits[at..]);
-            }
+    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
+        let totals = Totals::decode(state);
+        if totals.values()? > 0 {
+            number::print(totals.sum, out);
         }
         Ok(())
     }
 }
 
-fn is_added(operator: Operator) -> bool {
-    matches!(operator, Operator::Sum | Operator::Avg)
+impl RowState for Avg {
+    fn follow(
+        &self,
+        before: Option<&[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+        after: &mut [u8; STATE_BYTES],
+    ) -> usize {
+        Totals::follow(before, old, new, after)
+    }
+
+    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
+        let totals = Totals::decode(state);
+        let values = totals.values()?;
+        if values > 0 {
+            number::print(number::mean(totals.sum, values), out);
+        }
+        Ok(())
+    }
 }
 
-/// Whether totals can be spelled out whatever was added up: they count.
-pub fn always_adds_up(operator: Operator) -> bool {
-    is_totals(operator) && !is_added(operator)
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    rows: u64,
+    empties: u32,
+    texts: u32,
+    sum: Billionths,
 }
 
-/// Whether the rows of the output are totals.
-pub fn is_totals(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::Count | Operator::Sum | Operator::Avg | Operator::Distinct
-    )
+impl Totals {
+    fn follow(
+        before: Option<&[u8]>,
+        old: Option<&[u8]>,
+        new: Option<&[u8]>,
+        after: &mut [u8; STATE_BYTES],
+    ) -> usize {
+        let mut totals = before.map_or(Totals::default(), Totals::decode);
+        if let Some(value) = new {
+            totals.add(value);
+        }
+        if let Some(value) = old {
+            totals.subtract(value);
+        }
+        totals.encode(after);
+        if totals.rows == 0 { 0 } else { STATE_BYTES }
+    }
+
+    fn decode(state: &[u8]) -> Totals {
+        let others = word(state, 8);
+        let sum = state[16..].try_into().expect("sixteen bytes");
+        Totals {
+            rows: word(state, 0),
+            empties: (others >> 32) as u32,
+            texts: others as u32,
+            sum: i128::from_le_bytes(sum),
+        }
+    }
+
+    fn encode(&self, state: &mut [u8; STATE_BYTES]) {
+        let others = u64::from(self.empties) << 32 | u64::from(self.texts);
+        state[..8].copy_from_slice(&self.rows.to_le_bytes());
+        state[8..16].copy_from_slice(&others.to_le_bytes());
+        state[16..].copy_from_slice(&self.sum.to_le_bytes());
+    }
+
+    fn add(&mut self, value: &[u8]) {
+        self.rows += 1;
+        match number::parse(value) {
+            Some(number) => self.sum += number,
+            None if value.is_empty() => self.empties += 1,
+            None => self.texts += 1,
+        }
+    }
+
+    fn subtract(&mut self, value: &[u8]) {
+        self.rows -= 1;
+        match number::parse(value) {
+            Some(number) => self.sum -= number,
+            None if value.is_empty() => self.empties -= 1,
+            None => self.texts -= 1,
+        }
+    }
+
+    /// How many values are added up.
+    ///
+    /// # Errors
+    /// How many others do not add up.
+    fn values(&self) -> Result<u64, u64> {
+        match self.texts {
+            0 => Ok(self.rows - u64::from(self.empties)),
+            texts => Err(texts.into()),
+        }
+    }
+}
+
+fn word(state: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(state[at..at + 8].try_into().expect("eight bytes"))
 }

@@ -14,6 +14,7 @@
 
 use crate::base::gathered::Gathered;
 use crate::base::key_range::{Flow, KeyRange, successor};
+use crate::base::pattern::Binding;
 use crate::base::slab::Vacant;
 use crate::engine::Engine;
 use crate::evaluate::fill::{complete, row_matches};
@@ -22,7 +23,6 @@ use crate::join::Join;
 use crate::join::node::NO_CONTEXT;
 use crate::join::run::{Run, Taken};
 use crate::join::updater::{Entry, Event};
-use crate::language::pattern::Binding;
 use crate::tables::table::TableId;
 
 /// How many readers are asked for how often they read.

@@ -11,6 +11,7 @@
 //! A change that more entries must see than the budget allows waits in its list's queue. Reads of a fill catch up with
 //! what its own entries have not seen, so they are right in between.
 
+use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::engine::Engine;
 use crate::evaluate::fill::{is_set_aside, key_matches};
@@ -18,8 +19,8 @@ use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::language::grammar::Mode;
-use crate::language::pattern::Binding;
-use crate::operators::output::{Effects, Row, Shown};
+use crate::operators::Combination;
+use crate::operators::output::{Effects, Shown};
 use crate::tables::table::TableId;
 
 /// A change, seen by the source of one level of a join.
@@ -161,7 +162,7 @@ impl Engine {
             wanted,
             ..Effects::default()
         };
-        if join.definition.copies_rows() && !wanted {
+        if join.definition.shape.copies_rows() && !wanted {
             copy_to_all(join, entries, seen, common);
         } else {
             for entry in entries {
@@ -177,10 +178,11 @@ impl Engine {
             if is_set_aside(join, Some(fill), &group) {
                 continue;
             }
-            if join.output.is_drained(&join.definition, &group) {
+            if join.output.is_drained(&group) {
                 join.unsettle(fill).drained.insert(group);
             } else {
-                join.output.show(&join.definition, &group, &mut effects);
+                join.output
+                    .show(&join.definition.shape, &group, &mut effects);
             }
         }
         for change in effects.changes {
@@ -325,10 +327,10 @@ fn copy_to_one(join: &mut Join, entry: Entry, seen: &Seen<'_>, common: &mut Comm
 /// The part of the output key that the source key alone tells.
 fn write_suffix(join: &Join, elements: u8, common: &mut Common) {
     common.suffix.clear();
-    for element in &join.definition.output.elements[usize::from(elements)..] {
+    for element in &join.definition.shape.output.elements[usize::from(elements)..] {
         match element {
-            crate::language::pattern::Element::Text(text) => common.suffix.extend_from_slice(text),
-            crate::language::pattern::Element::Slot(id) => {
+            crate::base::pattern::Element::Text(text) => common.suffix.extend_from_slice(text),
+            crate::base::pattern::Element::Slot(id) => {
                 common.suffix.extend_from_slice(common.binding.get(*id))
             }
         }
@@ -347,7 +349,7 @@ fn apply_to_one(
     if join.is_unread(seen.level, entry, seen.key) {
         return;
     }
-    if entry.is_plain() && join.definition.rank.is_none() {
+    if entry.is_plain() && join.definition.shape.rank.is_none() {
         let elements = join.targets[entry.fill as usize].elements;
         if common.suffix_elements != Some(elements) {
             write_suffix(join, elements, common);
@@ -364,14 +366,19 @@ fn apply_to_one(
     if !fill.contains(&common.key) || is_set_aside(join, Some(entry.fill), &common.key) {
         return;
     }
-    let row = Row {
+    let combination = Combination {
         key: &common.key,
         source_key: seen.key,
         binding: &common.each,
         fill: entry.fill,
     };
-    join.output
-        .apply(&join.definition, row, seen.old, seen.new, effects);
+    join.output.apply(
+        &join.definition.shape,
+        combination,
+        seen.old,
+        seen.new,
+        effects,
+    );
 }
 
 /// Writes the output key of a leaf whose slots do not come from the source key alone. `false` if the row does not fit.
@@ -393,12 +400,13 @@ fn write_key(join: &Join, entry: Entry, seen: &Seen<'_>, common: &mut Common) ->
         return false;
     }
     common.key.clear();
-    if definition.rank.is_some() {
+    if definition.shape.rank.is_some() {
         definition
+            .shape
             .output
             .write_prefix(&common.each, &mut common.key);
     } else {
-        definition.output.write(&common.each, &mut common.key);
+        definition.shape.output.write(&common.each, &mut common.key);
     }
     true
 }

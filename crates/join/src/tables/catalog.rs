@@ -1,7 +1,7 @@
 //! The catalog: creates and drops joins, and refuses those that cannot work together.
 
 use crate::base::key_range::table_name;
-use crate::base::rows::split_of;
+use crate::base::pattern::{Element, Pattern};
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::{DefinitionError, Error, text};
@@ -9,7 +9,6 @@ use crate::evaluate::pages::Pages;
 use crate::join::{Join, JoinId};
 use crate::language::definition::Definition;
 use crate::language::grammar::Mode;
-use crate::language::pattern::{Element, Pattern};
 use crate::language::plan;
 use crate::tables::log::LogEntry;
 use crate::tables::table::TableId;
@@ -54,7 +53,7 @@ impl Engine {
         self.refuse_occupied(&definition)?;
         self.refuse_cycle(&definition)?;
         self.refuse_unheard(&definition)?;
-        let table = self.table_for(&definition.output, &definition);
+        let table = self.table_for(&definition.shape.output, &definition);
         let order = plan::order(&definition);
         let tables: Vec<TableId> = order
             .iter()
@@ -147,7 +146,7 @@ impl Engine {
 
     /// An output cannot share a table with base rows.
     fn refuse_occupied(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let Some(table) = self.tables.named(table_of(&definition.output)) else {
+        let Some(table) = self.tables.named(table_of(&definition.shape.output)) else {
             return Ok(());
         };
         let state = &self.tables[table];
@@ -165,7 +164,7 @@ impl Engine {
 
     /// A join that reads, directly or through others, what it makes would never end.
     fn refuse_cycle(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let output = table_of(&definition.output);
+        let output = table_of(&definition.shape.output);
         for source in &definition.sources {
             let mut path = vec![text(&output[..output.len() - 1])];
             if self.leads_to(table_of(&source.pattern), output, &mut path) {
@@ -229,7 +228,7 @@ impl Engine {
             }
         }
         if definition.mode != Mode::Push
-            && let Some(table) = self.tables.named(table_of(&definition.output))
+            && let Some(table) = self.tables.named(table_of(&definition.shape.output))
             && let readers = self.tables[table].readers.iter()
             && let Some(join) = readers
                 .filter_map(|(reader, _)| self.joins.get(*reader))
@@ -252,7 +251,7 @@ impl Engine {
         let table = self.tables.named_or_new(table_of(pattern));
         let state = &mut self.tables[table];
         if state.rows.is_empty() && state.readers.is_empty() {
-            state.rows.split_anew(split_of(pattern, &definition.slots));
+            state.rows.split_anew(pattern.split(&definition.slots));
         }
         table
     }

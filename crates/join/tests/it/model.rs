@@ -81,7 +81,7 @@ impl Model {
                     if !holds {
                         continue;
                     }
-                    let is_value = clause.operator != Operator::Check;
+                    let is_value = clause.operator.name() != "check";
                     next.push(Combination {
                         slots,
                         source_key: if is_value {
@@ -103,7 +103,7 @@ impl Model {
             .clauses
             .iter()
             .map(|c| c.operator)
-            .find(|o| *o != Operator::Check)
+            .find(|o| o.name() != "check")
             .unwrap();
         let mut groups: BTreeMap<Vec<u8>, Vec<Combination>> = BTreeMap::new();
         for combination in found {
@@ -135,35 +135,34 @@ fn aggregate(
         .collect();
     let numbers: Option<Vec<i128>> = values.iter().map(|value| decimal(value)).collect();
     let or_none = |value: Option<&&Vec<u8>>| value.map_or(Vec::new(), |value| value.to_vec());
-    let value = match operator {
-        Operator::Check => unreachable!(),
-        Operator::Copy => Some(
+    let value = match operator.name() {
+        "copy" => Some(
             of.iter()
                 .max_by_key(|c| &c.source_key)
                 .unwrap()
                 .value
                 .clone(),
         ),
-        Operator::Count => Some(of.len().to_string().into_bytes()),
-        Operator::Sum | Operator::Avg if values.is_empty() => Some(Vec::new()),
-        Operator::Sum => numbers.map(|n| spell(n.iter().sum())),
-        Operator::Avg => numbers.map(|n| {
+        "count" => Some(of.len().to_string().into_bytes()),
+        "sum" | "avg" if values.is_empty() => Some(Vec::new()),
+        "sum" => numbers.map(|n| spell(n.iter().sum())),
+        "avg" => numbers.map(|n| {
             let sum: i128 = n.iter().sum();
             let divisor = n.len() as i128 * 1000;
             let rounded = (sum.abs() * 2 + divisor) / (2 * divisor) * 1000;
             spell(if sum < 0 { -rounded } else { rounded })
         }),
-        Operator::Min => Some(or_none(values.iter().min_by(|a, b| order(a, b)))),
-        Operator::Max => Some(or_none(values.iter().max_by(|a, b| order(a, b)))),
-        Operator::Distinct => {
+        "min" => Some(or_none(values.iter().min_by(|a, b| order(a, b)))),
+        "max" => Some(or_none(values.iter().max_by(|a, b| order(a, b)))),
+        "distinct" => {
             let distinct: BTreeSet<_> = values.into_iter().collect();
             Some(distinct.len().to_string().into_bytes())
         }
-        Operator::Top { k, descending } => {
+        "top" => {
             of.retain(|c| !c.value.is_empty());
             of.sort_by(|a, b| {
                 let by_value = order(&a.value, &b.value);
-                let by_value = if descending {
+                let by_value = if operator.descending() {
                     by_value.reverse()
                 } else {
                     by_value
@@ -176,7 +175,7 @@ fn aggregate(
                             .cmp(&put_together(&join.output.parts, &b.slots, Some(1)).0)
                     })
             });
-            for (rank, c) in of.iter().take(k).enumerate() {
+            for (rank, c) in of.iter().take(operator.count()).enumerate() {
                 rows.insert(
                     put_together(&join.output.parts, &c.slots, Some(rank + 1)).0,
                     Some(c.value.clone()),
@@ -184,6 +183,7 @@ fn aggregate(
             }
             return;
         }
+        other => panic!("the model does not know {other}"),
     };
     rows.insert(group, value);
 }

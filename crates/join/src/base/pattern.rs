@@ -5,6 +5,7 @@
 //! 2. A pattern begins with literal text that names its table.
 
 use crate::base::key_range::{KeyRange, common_prefix, step_up};
+use crate::base::rows::Split;
 
 /// A slot's number within its join.
 pub type SlotId = u8;
@@ -252,6 +253,32 @@ impl Pattern {
             };
         }
         (at <= key.len()).then_some(at)
+    }
+
+    /// How to split a table whose keys are mostly read by one leading slot.
+    pub fn split(&self, slots: &[Slot]) -> Split {
+        let mut len = 0;
+        for (at, element) in self.elements.iter().enumerate() {
+            match element {
+                Element::Text(text) => len += text.len(),
+                Element::Slot(id) => {
+                    let last = at + 1 == self.elements.len();
+                    let Some(width) = slots[*id as usize].width else {
+                        return if last { Split::None } else { Split::Columns(1) };
+                    };
+                    let text = match self.elements.get(at + 1) {
+                        Some(Element::Text(text)) => text.len(),
+                        _ => 0,
+                    };
+                    return if last {
+                        Split::None
+                    } else {
+                        Split::Bytes(len + width + text)
+                    };
+                }
+            }
+        }
+        Split::None
     }
 
     /// The keys that `binding` leaves possible, given bounds on one of the other slots.
