@@ -12,6 +12,9 @@
 
 use crate::engine::Engine;
 
+/// What it costs to look for the rows of a range and to leave a node, in rows.
+pub const NODE_ROWS: usize = 8;
+
 /// What a computation in one go may visit, in reads' budgets.
 const BOUNDED_READS: usize = 8;
 

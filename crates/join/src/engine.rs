@@ -15,6 +15,7 @@ use crate::base::rows::Value;
 use crate::budget::{Budget, Pace};
 use crate::error::{Error, text};
 use crate::evaluate::Reads;
+use crate::join::TableId;
 use crate::join::joins::Joins;
 use crate::memory::Memory;
 use crate::propagate::Writes;
@@ -22,7 +23,7 @@ use crate::propagate::subscription::Subscriptions;
 use crate::shard::Sharding;
 use crate::tables::expiry::Expiry;
 use crate::tables::log::{ChangeLog, LogEntry};
-use crate::tables::table::{TableId, Tables};
+use crate::tables::table::Tables;
 
 /// Tables and joins, owned by one core.
 #[derive(Default)]

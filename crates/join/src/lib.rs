@@ -12,15 +12,15 @@
 //!
 //! | room | holds |
 //! |---|---|
-//! | `shard` | rows that other engines or a database keep |
+//! | `shard` | rows that other engines or a database keep: how they come and go |
+//! | `evaluate` | a read: filling, settling, handing out; who listens |
 //! | `memory` | what goes when memory is short, and how |
-//! | `evaluate` | a read: filling, settling, handing out |
 //! | `propagate` | a write: what follows from it, at once or later |
-//! | `tables` | tables and joins: what there is, expiry, the log |
+//! | `tables` | tables and joins: what there is, their rows, expiry, the log |
 //! | `join` | one join's rows and all that keeps them fresh |
-//! | `operators` | what count, max, top and the others make of rows |
 //! | `language` | the text of a join, checked and planned |
-//! | `base` | ranges, rows, numbers |
+//! | `operators` | what count, max, top and the others make of rows |
+//! | `base` | ranges, patterns, rows, numbers |
 //!
 //! `engine` owns them all: begin there. `budget` bounds what one operation visits.
 //!
@@ -40,16 +40,16 @@ mod shard;
 mod tables;
 
 pub use base::key_range::{EachRow, KeyRange};
+pub use base::owner::{Owner, Shard};
 pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
 pub use evaluate::needs::{Needs, ReadOutcome};
 pub use evaluate::reading::Reading;
-pub use evaluate::reads::Limits;
 pub use join::JoinId;
 pub use language::grammar;
 pub use propagate::subscription::Heard;
 pub use shard::exchange::{Exchange, Message, Progress};
-pub use shard::owner::{Owner, Shard};
 pub use tables::catalog::JoinInfo;
 pub use tables::info::TableInfo;
 pub use tables::log::LogEntry;
+pub use tables::scan::Limits;

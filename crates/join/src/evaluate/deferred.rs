@@ -18,7 +18,7 @@ use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::needs::Needs;
 use crate::evaluate::partial::Extent;
-use crate::tables::table::TableId;
+use crate::join::TableId;
 
 #[derive(Debug, Default)]
 pub(crate) struct DeferredReads {
@@ -58,7 +58,7 @@ impl DeferredReads {
     }
 
     /// What was worked on is gone: those who wait may ask again.
-    pub fn give_up(&mut self) {
+    pub fn retry_all(&mut self) {
         if !self.ranges.is_empty() {
             self.ranges.clear();
             self.ended += 1;

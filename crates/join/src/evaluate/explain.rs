@@ -1,4 +1,4 @@
-//! What a join will do, in words: the plan, and what a read of a range would fill.
+//! What a read of a range would fill, in words, behind the join's plan.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use crate::engine::Engine;
 use crate::error::{Error, text};
 use crate::evaluate::view::fillable;
 use crate::join::Join;
+use crate::language::describe::describe;
 use crate::language::grammar::Mode;
-use crate::tables::catalog::mode_name;
 
 impl Engine {
     /// The plan of a join, and for a range of its output, which parts a read would fill and what it would scan first.
@@ -22,7 +22,7 @@ impl Engine {
             name: name.to_string(),
         })?;
         let mut out = String::new();
-        describe(join, &mut out);
+        describe(&join.name, &join.definition, &join.order, &mut out);
         if let Some((lo, hi)) = range {
             self.describe_range(join, &KeyRange::new(lo, hi), &mut out);
         }
@@ -80,39 +80,4 @@ impl Engine {
             let _ = writeln!(out, "  would fill {} to {}", text(&gap.lo), text(&gap.hi));
         }
     }
-}
-
-fn describe(join: &Join, out: &mut String) {
-    let definition = &join.definition;
-    let _ = writeln!(out, "join {}: {}", join.name, definition.text);
-    let keeps = match definition.mode {
-        Mode::Push => "filled on demand, then kept fresh by every write".to_string(),
-        Mode::Pull => "computed at each read; nothing is kept".to_string(),
-        Mode::Snapshot { millis } => format!("filled on demand, read for {} s as it was", millis as f64 / 1000.0),
-        Mode::Auto => "filled on demand; each source range is copied when written or when read, whichever costs less".to_string(),
-    };
-    let _ = writeln!(out, "mode {}: {keeps}", mode_name(definition.mode));
-    for (level, &source) in join.order.iter().enumerate() {
-        let source = &definition.sources[source];
-        let when = match (definition.is_maintained(), level == join.last_level()) {
-            (false, _) => "",
-            (true, true) => "; its changes are applied at once",
-            (true, false) => "; its changes are applied when the range is read",
-        };
-        let _ = writeln!(
-            out,
-            "{}. {} {}{when}",
-            level + 1,
-            source.operator.name(),
-            source.pattern.text
-        );
-    }
-    let rows = if definition.shape.copies_rows() {
-        "one for each combination of source rows; values are shared"
-    } else if definition.shape.one_to_one || !definition.shape.operator.is_copy() {
-        "one for each group of source rows; gone when the group is empty"
-    } else {
-        "one for several source rows: the last source key's value"
-    };
-    let _ = writeln!(out, "rows: {rows}");
 }

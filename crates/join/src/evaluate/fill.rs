@@ -11,30 +11,26 @@ use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::base::slab::Vacant;
-use crate::budget::Budget;
+use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
 use crate::evaluate::transient_fill::Computed;
 use crate::evaluate::tree::{add_child, is_pulled};
-use crate::evaluate::view::View;
-use crate::join::run::{Run, Taken, forget_rank};
-use crate::join::{Fill, Join, NO_NODE};
-use crate::operators::Combination;
-use crate::tables::table::TableId;
-
-/// What it costs to look for the rows of a range and to leave a node, in rows.
-pub(crate) const NODE_ROWS: usize = 8;
+use crate::join::combine::{complete, is_possible, row_matches};
+use crate::join::run::{Run, forget_rank};
+use crate::join::{Fill, Join, NO_NODE, TableId};
+use crate::tables::scan::View;
 
 impl Engine {
     /// Fills one gap, as far as the budget goes. On `false` something is left: a source range is missing or being filled, or
     /// the budget is spent.
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
-        let is_kept = join.definition.is_maintained();
-        match self.try_fill(join, gap, now, is_kept, true) {
+        let is_maintained = join.definition.is_maintained();
+        match self.try_fill(join, gap, now, is_maintained, true) {
             Computed::All(is_settled) => is_settled,
             Computed::Lacking => false,
             Computed::TooMuch => {
-                let is_kept = self.keep_fresh(join);
-                let filled = self.try_fill(join, gap, now, is_kept, false);
+                let is_maintained = self.subscribe_to_sources(join);
+                let filled = self.try_fill(join, gap, now, is_maintained, false);
                 matches!(filled, Computed::All(true))
             }
         }
@@ -54,7 +50,7 @@ impl Engine {
         join: &mut Join,
         gap: &KeyRange,
         now: u64,
-        is_kept: bool,
+        is_maintained: bool,
         is_bounded: bool,
     ) -> Computed<bool> {
         let mut binding = Binding::default();
@@ -67,7 +63,7 @@ impl Engine {
             }
             return Computed::All(true);
         };
-        join.fills.get_mut(number).is_kept = is_kept;
+        join.fills.get_mut(number).is_maintained = is_maintained;
         self.tables[join.table].pages.forget_if_old(join);
         let mut run = Run::of_fill(join, number, false, now);
         let root = match run.leaves_nodes {
@@ -318,7 +314,7 @@ fn open(
         reads: 0,
         opened,
         pulled: Vec::new(),
-        is_kept: false,
+        is_maintained: false,
     };
     join.held_bytes += fill.held_bytes();
     let number = join.fills.insert(fill);
@@ -338,106 +334,4 @@ fn open_empty(join: &mut Join, gap: &KeyRange, serial: u32) -> u32 {
     join.cover(number);
     join.aim(number);
     number
-}
-
-/// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
-pub(crate) fn row_matches(
-    join: &Join,
-    level: usize,
-    key: &[u8],
-    value: &Value,
-    binding: &mut Binding,
-) -> bool {
-    let source = join.source(level);
-    key_matches(join, level, key, binding)
-        && (source.conditions.is_empty() || source.admits(value.as_bytes()))
-}
-
-pub(crate) fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding) -> bool {
-    let source = join.source(level);
-    let mark = binding.mark();
-    if !source.pattern.matches(key, &join.definition.slots, binding) {
-        return false;
-    }
-    let inside = source
-        .conditions
-        .iter()
-        .all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
-    if !inside {
-        binding.reset(mark);
-    }
-    inside
-}
-
-/// Whether output rows of the binding can be in the range.
-pub(crate) fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
-    let output = &join.definition.shape.output;
-    let elements = output.elements_bound(binding.bound);
-    if elements <= run.elements && (run.is_prefix || elements < output.elements.len()) {
-        return true;
-    }
-    let mut prefix = Vec::with_capacity(32);
-    output.write_prefix(binding, &mut prefix);
-    if elements == output.elements.len() {
-        return run.range.contains(&prefix);
-    }
-    *prefix < *run.range.hi && crate::base::key_range::successor(&prefix) > run.range.lo.to_vec()
-}
-
-/// One combination is complete: applies it, once or (`sign` below zero) once less.
-pub(crate) fn complete(
-    join: &mut Join,
-    run: &mut Run,
-    binding: &Binding,
-    source_key: &[u8],
-    value: Option<&Value>,
-    sign: i32,
-) {
-    let definition = &join.definition;
-    if !run.write_key(join, binding) {
-        return;
-    }
-    let (old, new) = if sign > 0 {
-        (None, value)
-    } else {
-        (value, None)
-    };
-    let combination = Combination {
-        key: &run.key,
-        source_key,
-        binding,
-        fill: run.fill.unwrap_or(u32::MAX),
-    };
-    if run.fill.is_some() {
-        if !is_set_aside(join, run.fill, combination.key) {
-            join.output.apply(
-                &join.definition.shape,
-                combination,
-                old,
-                new,
-                &mut run.effects,
-            );
-        }
-        return;
-    }
-    match &mut run.taken {
-        Taken::Copies(rows) => {
-            if let Some(value) = new {
-                rows.push(combination.key, value.as_bytes());
-            }
-        }
-        Taken::Output(output) => {
-            output.apply(&definition.shape, combination, old, new, &mut run.effects)
-        }
-    }
-}
-
-/// Whether a group waits to be read again: what happens to it meanwhile will be found then.
-pub(crate) fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
-    let Some(fill) = fill else { return false };
-    join.fills
-        .get(fill)
-        .unsettled
-        .as_ref()
-        .is_some_and(|u| u.drained.contains(group))
 }

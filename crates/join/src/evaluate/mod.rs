@@ -17,6 +17,7 @@
 pub(crate) mod deferred;
 pub(crate) mod explain;
 pub(crate) mod fill;
+pub(crate) mod listen;
 pub(crate) mod needs;
 pub(crate) mod pages;
 pub(crate) mod pairs;

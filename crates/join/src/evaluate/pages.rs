@@ -16,113 +16,11 @@
 //! What lies in memory elsewhere is asked for by all joins together, one step after the other, so that they wait for it once.
 
 use crate::base::key_range::{EachRow, KeyRange, is_successor};
-use crate::base::pattern::{Binding, Element};
-use crate::base::rows::{GroupId, Sought, Split};
 use crate::engine::Engine;
-use crate::evaluate::reads::Limits;
-use crate::join::Join;
-use crate::join::JoinId;
 use crate::join::joins::Joins;
-use crate::language::grammar::Mode;
-use crate::tables::table::TableId;
-
-/// What a page is to one join.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// What all its keys begin with has this length.
-    len: usize,
-    /// What the join's rows go on with.
-    word: Box<[u8]>,
-}
-
-/// How the joins of a table are read together.
-#[derive(Debug, Default)]
-pub struct Pages {
-    /// In the order of their words; none if they cannot be.
-    makers: Vec<JoinId>,
-    len: usize,
-    is_known: bool,
-    /// What was found of the last page: which join has which group.
-    found: Vec<(JoinId, Option<GroupId>)>,
-    sought: Vec<(Sought, Option<GroupId>)>,
-    /// The page's groups, one behind the other.
-    keys: Vec<u8>,
-}
-
-impl Pages {
-    /// Forgets how joins are read together if one of them has changed.
-    pub fn forget_if_old(&mut self, join: &Join) {
-        let len = join.page.as_ref().map(|page| page.len);
-        if self.is_known && len != (!self.makers.is_empty()).then_some(self.len) {
-            self.is_known = false;
-        }
-    }
-}
-
-impl Join {
-    /// Has the rows of a join that has none split as its first fill suggests.
-    pub fn split_for(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
-        if self.fills.len() > 0 || !self.output.rows.is_empty() {
-            return;
-        }
-        let definition = &self.definition;
-        let has_width = |element: &Element| match element {
-            Element::Text(_) => true,
-            Element::Slot(id) => definition.slots[*id as usize].width.is_some(),
-        };
-        let word = prefix.strip_prefix(&*gap.lo).filter(|word| {
-            !word.is_empty()
-                && is_successor(&gap.lo, &gap.hi)
-                && definition.shape.rank.is_none()
-                && elements > 1
-                && definition.shape.output.elements[..elements]
-                    .iter()
-                    .all(has_width)
-        });
-        let page = word.map(|word| Page {
-            len: gap.lo.len(),
-            word: word.into(),
-        });
-        if page != self.page {
-            self.output.rows.split_anew(match page {
-                Some(_) => Split::Bytes(prefix.len()),
-                None => definition.shape.output.split(&definition.slots),
-            });
-            self.page = page;
-        }
-    }
-
-    /// Has the rows of a join that was never read split as its part of a page that others fill suggests.
-    fn split_with(&mut self, page: &KeyRange) {
-        if self.page.is_some() {
-            return;
-        }
-        let mut binding = Binding::default();
-        let definition = &self.definition;
-        let found = definition
-            .shape
-            .output
-            .constrain(page, &definition.slots, &mut binding);
-        if found.is_some() {
-            let mut prefix = Vec::new();
-            let elements = definition.shape.output.write_prefix(&binding, &mut prefix);
-            self.split_for(page, &prefix, elements);
-        }
-    }
-
-    /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
-    fn is_read_as_stored(&self) -> bool {
-        let definition = &self.definition;
-        definition.mode == Mode::Push
-            && self.busy.is_empty()
-            && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
-    }
-
-    /// Whether others that were computed from this one's output have nothing to hear from it.
-    fn is_idle(&self) -> bool {
-        self.busy.is_empty() && self.unsettled.is_empty()
-    }
-}
+use crate::join::{Join, JoinId, TableId};
+use crate::tables::pages::Pages;
+use crate::tables::scan::Limits;
 
 impl Engine {
     /// How many pages were read by the groups of their joins.

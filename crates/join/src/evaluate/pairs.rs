@@ -8,8 +8,8 @@ use crate::base::key_range::KeyRange;
 use crate::base::pattern::{Binding, Element};
 use crate::base::rows::Cursor;
 use crate::engine::Engine;
-use crate::evaluate::fill::{complete, is_possible, key_matches};
 use crate::join::Join;
+use crate::join::combine::{complete, is_possible, key_matches};
 use crate::join::run::{Run, Taken};
 
 /// Which bytes of a row go where.

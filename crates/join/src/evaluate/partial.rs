@@ -18,11 +18,10 @@ use std::collections::BTreeSet;
 use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::{Binding, Element, SlotBounds};
 use crate::engine::Engine;
-use crate::evaluate::fill::row_matches;
-use crate::evaluate::reads::Limits;
-use crate::evaluate::view::View;
-use crate::join::Join;
-use crate::tables::table::TableId;
+use crate::join::combine::row_matches;
+use crate::join::{Join, TableId};
+use crate::tables::scan::Limits;
+use crate::tables::scan::View;
 
 /// How much is filled for a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

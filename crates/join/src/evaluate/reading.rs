@@ -18,13 +18,12 @@ use crate::base::gathered::Gathered;
 use crate::base::key_range::{EachRow, KeyRange};
 use crate::base::moment::{Moment, Then};
 use crate::engine::Engine;
-use crate::evaluate::reads::Limits;
-use crate::evaluate::view::{View, spell_out};
-use crate::join::JoinId;
+use crate::join::{JoinId, TableId};
 use crate::language::grammar::Mode;
 use crate::operators::RowState;
 use crate::tables::merge::{Stream, merge};
-use crate::tables::table::TableId;
+use crate::tables::scan::Limits;
+use crate::tables::scan::{View, spell_out};
 
 /// What is still to be handed out of a range. It costs memory for what changes meanwhile, until it is dropped.
 pub struct Reading {

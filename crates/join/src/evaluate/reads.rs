@@ -1,7 +1,7 @@
 //! Reads: a row, the rows of a range, how many there are.
 //!
 //! ```text
-//!  range ──► at_once: one filled and fresh range, found by its group ──► rows
+//!  range ──► find_group: one filled and fresh range, found by its group ──► rows
 //!     ├────► base rows that are all here ───────────────────────────────► rows
 //!     ├────► find_page: one of several joins (see `pages`) ─────────────► rows
 //!     └────► view (fill, settle, compute) ──► hand_out ──► rows
@@ -19,36 +19,10 @@ use crate::error::Error;
 use crate::evaluate::needs::ReadOutcome;
 use crate::evaluate::partial::Extent;
 use crate::evaluate::reading::Reading;
-use crate::evaluate::view::View;
-use crate::join::{Join, JoinId};
+use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::Mode;
 use crate::propagate::auto::count_read;
-use crate::tables::table::TableId;
-
-/// What of a range is wanted.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Limits {
-    /// At most so many rows.
-    pub limit: Option<u64>,
-    /// So many rows, at most, will be read of the range in all, with what is read on of it (see `reading`): then no more is filled
-    /// than these need. `None`: all of it.
-    pub in_all: Option<u64>,
-    /// From the greatest key down.
-    pub reverse: bool,
-    /// Values are handed out empty.
-    pub keys_only: bool,
-}
-
-impl Limits {
-    /// The first rows of a range, and no more.
-    pub fn first(rows: u64) -> Limits {
-        Limits {
-            limit: Some(rows),
-            in_all: Some(rows),
-            ..Limits::default()
-        }
-    }
-}
+use crate::tables::scan::{Limits, View};
 
 /// What a read tells beside its rows.
 #[derive(Default)]
@@ -191,8 +165,8 @@ impl Engine {
             }
             self.expire_all();
         }
-        if let Some(found) = self.at_once(table, lo, hi, limits) {
-            self.hand_out_at_once(&found, lo, hi, limits, each);
+        if let Some(found) = self.find_group(table, lo, hi, limits) {
+            self.hand_out_group(&found, lo, hi, limits, each);
             return Ok(ReadOutcome::Done(()));
         }
         let state = &self.tables[table];
@@ -283,7 +257,7 @@ impl Engine {
                 return Ok(ReadOutcome::Done(state.rows.count(lo, hi)));
             }
             if !self.has_late_rows()
-                && let Some(found) = self.at_once(table, lo, hi, Limits::default())
+                && let Some(found) = self.find_group(table, lo, hi, Limits::default())
             {
                 let rows = &found.join_of(self).output.rows;
                 return Ok(ReadOutcome::Done(rows.count(lo, hi)));
@@ -308,12 +282,12 @@ impl Engine {
 
     /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
     /// that is worth being quick. `None` does not mean that there is none.
-    fn at_once(&mut self, table: TableId, lo: &[u8], hi: &[u8], limits: Limits) -> Option<AtOnce> {
+    fn find_group(&mut self, table: TableId, lo: &[u8], hi: &[u8], limits: Limits) -> Option<FoundGroup> {
         let &[maker] = &*self.tables[table].makers else {
             return None;
         };
         let join = self.joins.get_mut(maker)?;
-        if !is_read_at_once(join) {
+        if !is_read_by_group(join) {
             return None;
         }
         let head = join.output.rows.head(lo)?;
@@ -352,7 +326,7 @@ impl Engine {
             count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
         }
         target.visit();
-        Some(AtOnce {
+        Some(FoundGroup {
             maker,
             group,
             prefix_len: prefix.len(),
@@ -360,9 +334,9 @@ impl Engine {
         })
     }
 
-    fn hand_out_at_once(
+    fn hand_out_group(
         &self,
-        found: &AtOnce,
+        found: &FoundGroup,
         lo: &[u8],
         hi: &[u8],
         limits: Limits,
@@ -410,7 +384,7 @@ fn hand_out_base(rows: &Rows, lo: &[u8], hi: &[u8], limits: Limits, each: &mut E
 }
 
 /// A range inside the rest of one group, and the join that made it.
-struct AtOnce {
+struct FoundGroup {
     maker: JoinId,
     /// `None`: it has no rows.
     group: Option<GroupId>,
@@ -419,7 +393,7 @@ struct AtOnce {
     start: Option<u32>,
 }
 
-impl AtOnce {
+impl FoundGroup {
     fn join_of<'e>(&self, engine: &'e Engine) -> &'e Join {
         engine
             .joins
@@ -429,9 +403,9 @@ impl AtOnce {
 }
 
 /// Whether what a join has stored can be read as it is, once it is filled and settled.
-fn is_read_at_once(join: &Join) -> bool {
+fn is_read_by_group(join: &Join) -> bool {
     matches!(join.definition.mode, Mode::Push | Mode::Auto)
         && join.upstream.is_empty()
-        && join.busy.is_empty()
+        && join.lists_with_backlog.is_empty()
         && join.definition.shape.row_state().is_none()
 }

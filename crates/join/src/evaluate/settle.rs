@@ -13,9 +13,10 @@ use std::ops::Bound;
 
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
+use crate::budget::NODE_ROWS;
 use crate::engine::Engine;
-use crate::evaluate::fill::{NODE_ROWS, is_possible};
 use crate::evaluate::tree::add_child;
+use crate::join::combine::is_possible;
 use crate::join::run::{Run, Taken};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::operators::output::Output;
@@ -27,7 +28,7 @@ impl Engine {
     /// Brings one fill up to date, as far as the budget goes. On `false` something is left: a source range is missing or being
     /// filled, or the budget is spent.
     pub(crate) fn settle(&mut self, join: &mut Join, fill: u32, now: u64) -> bool {
-        if !join.busy.is_empty() {
+        if !join.lists_with_backlog.is_empty() {
             self.catch_up(join, fill);
         }
         if join.fills.get(fill).unsettled.is_none() {

@@ -1,4 +1,4 @@
-//! Passing ranges: what a `pull` or `snapshot` join has too much of to compute at once is filled in steps, as a join's that is kept
+//! Transient fills: what a `pull` or `snapshot` join has too much of to compute at once is filled in steps, as a join's that is kept
 //! fresh, and goes when it was handed out.
 //!
 //! ```text
@@ -47,7 +47,7 @@ impl TransientFills {
 
 impl Engine {
     /// Lets a join hear of changes that has not, so that it can be filled in steps. `false` if nobody tells it of them.
-    pub(crate) fn keep_fresh(&mut self, join: &mut Join) -> bool {
+    pub(crate) fn subscribe_to_sources(&mut self, join: &mut Join) -> bool {
         // What is kept fresh has the value's source last.
         if !self.budget.is_resumable() || join.order[join.last_level()] != join.definition.value {
             return false;
@@ -59,8 +59,8 @@ impl Engine {
                 return false;
             }
         }
-        if !join.hears {
-            join.hears = true;
+        if !join.is_subscribed {
+            join.is_subscribed = true;
             for (level, &table) in join.tables.iter().enumerate() {
                 let readers = &mut self.tables[table].readers;
                 readers.push((join.id, level as u8));

@@ -5,13 +5,12 @@
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::pattern::{Binding, Element, ids};
 use crate::engine::Engine;
-use crate::evaluate::fill::{complete, row_matches};
-use crate::evaluate::view::View;
+use crate::join::combine::{complete, row_matches};
 use crate::join::node::{Children, Context, Inner, Leaf, NO_CONTEXT};
 use crate::join::run::Run;
 use crate::join::updater::Entry;
-use crate::join::{Join, NO_NODE, pending_bytes};
-use crate::tables::table::TableId;
+use crate::join::{Join, NO_NODE, TableId, pending_bytes};
+use crate::tables::scan::View;
 
 impl Engine {
     /// Leaves a node and its updater for one level of a kept evaluation.

@@ -12,11 +12,11 @@
 
 use crate::base::pattern::Binding;
 use crate::engine::Engine;
-use crate::evaluate::view::View;
 use crate::join::run::Run;
 use crate::join::updater::Entry;
 use crate::join::{Join, Unsettled, pending_bytes};
 use crate::propagate::auto::bind_leaf;
+use crate::tables::scan::View;
 
 impl Join {
     /// Whether a row has yet to be read by the node of an entry.

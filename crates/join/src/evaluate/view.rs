@@ -1,43 +1,19 @@
-//! View: makes sure that a range can be read, and reads it.
-//!
-//! What is not stored (rows of pulled joins) is computed first and read together with what is: rows of all joins of the
-//! table in key order; of two rows with one key the older join's is seen.
-
-use std::ops::ControlFlow;
+//! View: makes sure that a range can be read: what is not filled is filled, what is filled is settled, and what is not stored (rows of
+//! pulled joins) is computed for this read. `tables::scan` hands the rows out then.
 
 use crate::base::gathered::Gathered;
-use crate::base::key_range::{EachRow, Flow, KeyRange, successor};
+use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::Binding;
-use crate::base::rows::{Rows, Value};
+use crate::base::rows::Rows;
 use crate::budget::Budget;
 use crate::engine::Engine;
-use crate::error::Error;
 use crate::evaluate::partial::Extent;
-use crate::evaluate::reads::Limits;
 use crate::evaluate::transient_fill::Computed;
 use crate::join::run::{Run, Taken};
-use crate::join::{Join, JoinId};
+use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::Mode;
-use crate::operators::RowState;
-use crate::operators::output::printed;
 use crate::propagate::auto::count_read;
-use crate::tables::merge::{Stream, merge};
-use crate::tables::table::TableId;
-
-/// Rows that were computed for one read.
-#[derive(Default)]
-pub struct View {
-    pub computed: Vec<(JoinId, Gathered)>,
-    /// Pulled joins whose rows were kept for once (see `transient_fill`).
-    pub transient: Vec<JoinId>,
-}
-
-impl View {
-    /// Whether what a join has stored is to be read.
-    pub fn shows_stored(&self, join: &Join) -> bool {
-        join.definition.mode != Mode::Pull || self.transient.contains(&join.id)
-    }
-}
+use crate::tables::scan::View;
 
 /// How many status ranges one group may fall into before it is filled whole.
 const RANGES_MAX: usize = 4;
@@ -164,7 +140,7 @@ impl Engine {
         join.targets[number as usize].visit();
         let fill = join.fills.get_mut(number);
         count_read(&mut fill.reads, &mut fill.opened, self.time.ticks);
-        if fill.unsettled.is_none() && join.busy.is_empty() {
+        if fill.unsettled.is_none() && join.lists_with_backlog.is_empty() {
             // The first row of its group may have come.
             if join.targets[number as usize].group.is_none() {
                 join.aim(number);
@@ -176,7 +152,7 @@ impl Engine {
 
     /// Has the rows of a pulled join be read.
     fn pull(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
-        if join.hears && is_under_way(join, range) {
+        if join.is_subscribed && is_under_way(join, range) {
             self.keep_transient(join, range);
             view.transient.push(join.id);
             return self.ensure(join, range, now);
@@ -184,7 +160,7 @@ impl Engine {
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
         let is_bounded = self.pace.read_rows.is_some() && self.budget.is_resumable();
         if matches!(computed, Computed::TooMuch) && is_bounded {
-            if self.keep_fresh(join) {
+            if self.subscribe_to_sources(join) {
                 self.keep_transient(join, range);
                 view.transient.push(join.id);
                 return self.ensure(join, range, now);
@@ -236,172 +212,6 @@ impl Engine {
         }
         Computed::All(rows)
     }
-
-    /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
-    pub(crate) fn scan(
-        &self,
-        table: TableId,
-        range: &KeyRange,
-        view: &View,
-        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
-    ) {
-        let state = &self.tables[table];
-        if state.makers.is_empty() {
-            let _ = match (&state.guests, self.sharding.own) {
-                (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
-                _ => state.rows.scan(&range.lo, &range.hi, false, each),
-            };
-            return;
-        }
-        if let Some(join) = self.only_maker(table, view)
-            && join.definition.shape.row_state().is_none()
-        {
-            let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
-            return;
-        }
-        let mut streams = self.streams(table, range, view, false);
-        let _ = merge(&mut streams, false, &mut |key, value, stream| {
-            let value = match self.maker(stream.maker).definition.shape.row_state() {
-                None => Some(stream.value()),
-                Some(state) => printed(state, value),
-            };
-            value.map_or(Flow::Continue(()), |value| each(key, &value))
-        });
-    }
-
-    /// Answers a client's read. Rows that do not add up are left out; tells of the first.
-    pub(crate) fn hand_out(
-        &self,
-        table: TableId,
-        range: &KeyRange,
-        view: &View,
-        limits: Limits,
-        each: &mut EachRow<'_>,
-    ) -> Option<Error> {
-        let (lo, hi, reverse) = (&range.lo, &range.hi, limits.reverse);
-        let mut left = limits.limit.unwrap_or(u64::MAX);
-        let mut give = |key: &[u8], value: &[u8]| {
-            if left == 0 {
-                return ControlFlow::Break(());
-            }
-            left -= 1;
-            each(key, if limits.keys_only { &[] } else { value })
-        };
-        let state = &self.tables[table];
-        if state.makers.is_empty() {
-            let _ = state.rows.read(lo, hi, reverse, &mut give);
-            return None;
-        }
-        let mut left_out = None;
-        if let Some(join) = self.only_maker(table, view) {
-            let rows = &join.output.rows;
-            let _ = match join.definition.shape.row_state() {
-                None => rows.read(lo, hi, reverse, &mut give),
-                Some(state) => rows.read(lo, hi, reverse, &mut |key, value| {
-                    let spelled = join.spell_out(state, key, value, &mut give);
-                    spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
-                }),
-            };
-        } else {
-            let mut streams = self.streams(table, range, view, reverse);
-            let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
-                let join = self.maker(stream.maker);
-                match join.definition.shape.row_state() {
-                    Some(state) => {
-                        let spelled = join.spell_out(state, key, value, &mut give);
-                        spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
-                    }
-                    None => give(key, value),
-                }
-            });
-        }
-        left_out
-    }
-
-    /// The table's join, if it has one alone and nothing was computed.
-    fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
-        match (&*self.tables[table].makers, view.computed.is_empty()) {
-            (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
-            _ => None,
-        }
-    }
-
-    fn maker(&self, maker: JoinId) -> &Join {
-        self.joins
-            .get(maker)
-            .expect("invariant: joins form no cycle")
-    }
-
-    /// The rows of all joins of a table as they are stored, the oldest join's first.
-    fn streams<'v>(
-        &'v self,
-        table: TableId,
-        range: &'v KeyRange,
-        view: &'v View,
-        reverse: bool,
-    ) -> Vec<Stream<'v>> {
-        let mut streams = Vec::new();
-        for &maker in &self.tables[table].makers {
-            let join = self.maker(maker);
-            if view.shows_stored(join) {
-                let rows = &join.output.rows;
-                let cursor = rows.cursor_near(&range.lo, &range.hi, reverse);
-                streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
-            }
-            let computed = view.computed.iter().filter(|(m, _)| *m == maker);
-            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, 0, reverse)));
-        }
-        streams
-    }
-
-    /// A stored row of one join, spelled out.
-    pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
-        let join = self.joins.get(maker)?;
-        let value = join.output.rows.value(key)?;
-        match join.definition.shape.row_state() {
-            Some(state) => printed(state, value.as_bytes()),
-            None => Some(value),
-        }
-    }
-}
-
-impl Join {
-    /// Hands out a row that holds a state, as people read it.
-    fn spell_out(
-        &self,
-        state: &dyn RowState,
-        key: &[u8],
-        value: &[u8],
-        give: &mut EachRow<'_>,
-    ) -> Result<Flow, Error> {
-        let spelled = spell_out(state, key, value, give);
-        spelled.map_err(|values| Error::NotANumber {
-            key: key.to_vec(),
-            join: self.name.clone(),
-            values,
-        })
-    }
-
-    fn leave_out(&self, error: Error, first: &mut Option<Error>) -> Flow {
-        self.left_out.set(self.left_out.get() + 1);
-        first.get_or_insert(error);
-        Flow::Continue(())
-    }
-}
-
-/// Hands out a row that holds a state, as people read it.
-///
-/// # Errors
-/// It does not add up: so many of its values do not fit.
-pub(crate) fn spell_out(
-    state: &dyn RowState,
-    key: &[u8],
-    value: &[u8],
-    give: &mut EachRow<'_>,
-) -> Result<Flow, u64> {
-    let mut text = Vec::with_capacity(24);
-    state.print(value, &mut text)?;
-    Ok(give(key, &text))
 }
 
 /// Whether a range of a pulled join is filled, or is being filled: then nothing of it is computed once more.
@@ -420,7 +230,7 @@ fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
     match join.definition.mode {
         Mode::Snapshot { millis } => {
             let fill = join.fills.get(fill);
-            !fill.is_kept && now.saturating_sub(fill.filled_at) > millis
+            !fill.is_maintained && now.saturating_sub(fill.filled_at) > millis
         }
         _ => false,
     }

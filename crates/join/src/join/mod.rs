@@ -1,10 +1,13 @@
 //! One join: its definition, the rows it has made, and what keeps them fresh.
 //!
-//! `joins` has all of an engine, `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a write must know of a fill, and `run`
-//! what one evaluation carries along.
+//! `joins` has all of an engine. Of one, `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a
+//! write must know of a fill, and `page` how its rows are split. `run` is what one evaluation carries along, and `combine` says what
+//! becomes of the rows that it finds.
 
+pub(crate) mod combine;
 pub(crate) mod joins;
 pub(crate) mod node;
+pub(crate) mod page;
 pub(crate) mod run;
 pub(crate) mod target;
 pub(crate) mod updater;
@@ -18,15 +21,15 @@ use crate::base::pattern::SlotBounds;
 use crate::base::rows::{GroupId, Rows, prefetch};
 use crate::base::slab::{Slab, Vacant};
 use crate::base::status::Status;
-use crate::evaluate::pages::Page;
 use crate::join::node::{Context, Inner, Leaf};
+use crate::join::page::Page;
 use crate::join::target::Target;
 use crate::join::updater::{Entry, Updaters};
 use crate::language::definition::{Definition, Source};
 use crate::operators::output::Output;
-use crate::tables::table::TableId;
 
 pub type JoinId = u32;
+pub type TableId = u32;
 
 pub struct Join {
     pub id: JoinId,
@@ -58,7 +61,7 @@ pub struct Join {
     /// By level.
     pub updaters: Vec<Updaters>,
     /// Lists with changes that not all entries have seen.
-    pub busy: Vec<(u8, u32)>,
+    pub lists_with_backlog: Vec<(u8, u32)>,
     /// Fills that others were computed from, with pending entries or drained groups.
     pub unsettled: BTreeSet<u32>,
     /// What fills and inner nodes hold beside their records.
@@ -70,7 +73,7 @@ pub struct Join {
     /// Rows that ranges left out, since they do not add up.
     pub left_out: Cell<u64>,
     /// The tables that it reads tell it of changes.
-    pub hears: bool,
+    pub is_subscribed: bool,
 }
 
 /// A filled range of the output.
@@ -101,7 +104,7 @@ pub struct Fill {
     /// Leaves that are copied at reads only (see `auto`).
     pub pulled: Vec<u32>,
     /// Changes of its sources are heard, whatever the join's mode (see `transient_fill`).
-    pub is_kept: bool,
+    pub is_maintained: bool,
 }
 
 /// What a fill must catch up with before it is read.
@@ -140,7 +143,7 @@ impl Vacant for Fill {
             reads: 0,
             opened: 0,
             pulled: Vec::new(),
-            is_kept: false,
+            is_maintained: false,
         }
     }
 
@@ -175,7 +178,7 @@ impl Join {
         table: TableId,
         tables: Vec<TableId>,
     ) -> Self {
-        let hears = definition.is_maintained();
+        let is_subscribed = definition.is_maintained();
         let updaters = order.iter().map(|_| Updaters::default()).collect();
         let rows = Rows::new(definition.shape.output.split(&definition.slots));
         Join {
@@ -198,14 +201,14 @@ impl Join {
             leaves: Slab::default(),
             contexts: Slab::default(),
             updaters,
-            busy: Vec::new(),
+            lists_with_backlog: Vec::new(),
             unsettled: BTreeSet::new(),
             held_bytes: 0,
             filled: 0,
             evicted: 0,
             converted: 0,
             left_out: Cell::default(),
-            hears,
+            is_subscribed,
         }
     }
 

@@ -56,7 +56,7 @@ impl Run {
             elements: usize::from(from.elements),
             is_prefix: from.is_prefix,
             fill: Some(fill),
-            leaves_nodes: from.is_kept,
+            leaves_nodes: from.is_maintained,
             taken: Taken::Copies(Gathered::default()),
             effects: Effects {
                 wanted,

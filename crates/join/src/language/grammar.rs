@@ -59,6 +59,17 @@ pub enum Mode {
     Auto,
 }
 
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Push => "push",
+            Mode::Pull => "pull",
+            Mode::Snapshot { .. } => "snapshot",
+            Mode::Auto => "auto",
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct Clause {
     pub operator: Operator,

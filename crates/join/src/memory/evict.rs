@@ -6,10 +6,10 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::join::JoinId;
 use crate::join::joins::Joins;
+use crate::join::{JoinId, TableId};
 use crate::memory::clock::{Fate, Found};
-use crate::tables::table::{TableId, Tables};
+use crate::tables::table::Tables;
 
 /// What a page may grow by to take one more row.
 const PAGE_GROWTH_BYTES: usize = 4 << 10;

@@ -13,12 +13,10 @@
 
 use crate::base::key_range::KeyRange;
 use crate::base::pattern::Binding;
-use crate::budget::Budget;
+use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
-use crate::evaluate::fill::NODE_ROWS;
 use crate::join::run::Run;
-use crate::join::{Join, JoinId};
-use crate::tables::table::TableId;
+use crate::join::{Join, JoinId, TableId};
 
 impl Engine {
     /// Forgets a fill: its rows, nodes and updaters.
@@ -43,7 +41,7 @@ impl Engine {
     /// Forgets a fill or, of one with more rows than a step has, a step's from its end; says whether it is gone.
     pub(crate) fn discard_some(&mut self, join: &mut Join, number: u32) -> bool {
         if join.fills.get(number).unsettled.is_some() {
-            self.reads.deferred.give_up();
+            self.reads.deferred.retry_all();
         }
         let rows_max = self.pace.step_rows.map(|rows| rows.max(1));
         let Some(cut) = rows_max.and_then(|rows| join.place_to_cut(number, rows)) else {
@@ -109,7 +107,11 @@ impl Engine {
             if !self.discard_fills_in_steps(id) {
                 return;
             }
-            if self.joins.get(id).is_some_and(|join| !join.busy.is_empty()) {
+            if self
+                .joins
+                .get(id)
+                .is_some_and(|join| !join.lists_with_backlog.is_empty())
+            {
                 // Writers wait until what they changed has been seen by all; nobody is left to see it.
                 return;
             }

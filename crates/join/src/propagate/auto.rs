@@ -17,13 +17,12 @@ use crate::base::key_range::{Flow, KeyRange, successor};
 use crate::base::pattern::Binding;
 use crate::base::slab::Vacant;
 use crate::engine::Engine;
-use crate::evaluate::fill::{complete, row_matches};
-use crate::evaluate::view::View;
-use crate::join::Join;
+use crate::join::combine::{complete, row_matches};
 use crate::join::node::NO_CONTEXT;
 use crate::join::run::{Run, Taken};
 use crate::join::updater::{Entry, Event};
-use crate::tables::table::TableId;
+use crate::join::{Join, TableId};
+use crate::tables::scan::View;
 
 /// How many readers are asked for how often they read.
 const SAMPLE: usize = 32;

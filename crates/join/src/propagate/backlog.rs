@@ -52,7 +52,7 @@ impl Engine {
         let sequence = backlog.begin_change();
         let list = join.updaters[level].lists.get_mut(number);
         if list.queue.is_empty() {
-            join.busy.push((level as u8, number));
+            join.lists_with_backlog.push((level as u8, number));
             backlog.lists.push_back((join.id, level as u8, number));
         }
         list.enqueue(Rc::new(event), sequence);
@@ -87,7 +87,7 @@ impl Engine {
         self.see_oldest(join, usize::from(level), number);
         let list = join.updaters[usize::from(level)].lists.get(number);
         if list.queue.is_empty() {
-            self.rest(join, level, number);
+            self.leave_backlog(join, level, number);
         }
     }
 
@@ -110,9 +110,9 @@ impl Engine {
         }
     }
 
-    /// A list whose queue is empty is no longer busy.
-    fn rest(&mut self, join: &mut Join, level: u8, number: u32) {
-        join.busy.retain(|b| *b != (level, number));
+    /// A list whose queue is empty has no backlog any more.
+    fn leave_backlog(&mut self, join: &mut Join, level: u8, number: u32) {
+        join.lists_with_backlog.retain(|b| *b != (level, number));
         let lists = &mut self.writes.backlog.lists;
         lists.retain(|list| *list != (join.id, level, number));
         let updaters = &mut join.updaters[usize::from(level)];
@@ -123,7 +123,7 @@ impl Engine {
 
     /// Works on the waiting changes of a join's lists; says whether it ended them all.
     pub(crate) fn finish_lists(&mut self, join: &mut Join) -> bool {
-        while let Some(&(level, number)) = join.busy.first() {
+        while let Some(&(level, number)) = join.lists_with_backlog.first() {
             if self.budget.is_spent() {
                 return false;
             }
@@ -134,7 +134,7 @@ impl Engine {
 
     /// Lets a fill's own entries see all waiting changes.
     pub(crate) fn catch_up(&mut self, join: &mut Join, fill: u32) {
-        for (level, number) in join.busy.clone() {
+        for (level, number) in join.lists_with_backlog.clone() {
             let level = usize::from(level);
             let mut at = join.updaters[level].lists.get(number).behind();
             while at < join.updaters[level].lists.get(number).entries.len() {

@@ -14,14 +14,13 @@
 use crate::base::pattern::Binding;
 use crate::base::rows::Value;
 use crate::engine::Engine;
-use crate::evaluate::fill::{is_set_aside, key_matches};
+use crate::join::combine::{is_set_aside, key_matches};
 use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
-use crate::join::{Join, JoinId, pending_bytes};
+use crate::join::{Join, JoinId, TableId, pending_bytes};
 use crate::language::grammar::Mode;
 use crate::operators::Combination;
 use crate::operators::output::{Effects, Shown};
-use crate::tables::table::TableId;
 
 /// A change, seen by the source of one level of a join.
 pub(crate) struct Seen<'a> {

@@ -1,4 +1,4 @@
-//! Listening: somebody is to be told of every row that changes in a range, of base rows or of what joins make.
+//! Subscriptions: somebody is to be told of every row that changes in a range, of base rows or of what joins make.
 //!
 //! ```text
 //!  listen ──► the range is filled, and its fills are pinned ──► each change of a row ──► heard ──► taken by the host
@@ -11,17 +11,11 @@
 //! 3. Copies of other shards' rows are not heard: their owner's are.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 use crate::base::hash::ByteMap;
-use crate::base::key_range::{KeyRange, table_name};
+use crate::base::key_range::KeyRange;
 use crate::engine::Engine;
-use crate::error::{Error, text};
-use crate::evaluate::needs::ReadOutcome;
-use crate::evaluate::reads::Limits;
-use crate::join::JoinId;
-use crate::language::grammar::Mode;
-use crate::tables::table::TableId;
+use crate::join::{JoinId, TableId};
 
 /// A change of a visible row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +27,7 @@ pub struct Heard {
 
 #[derive(Default)]
 pub(crate) struct Subscriptions {
-    listeners: BTreeMap<u64, Listener>,
+    pub listeners: BTreeMap<u64, Listener>,
     beginnings: Beginnings,
     next: u64,
     heard: Vec<Heard>,
@@ -74,181 +68,38 @@ impl Beginnings {
     }
 }
 
-struct Listener {
-    table: TableId,
-    range: KeyRange,
-    pins: Vec<Pin>,
+pub(crate) struct Listener {
+    pub table: TableId,
+    pub range: KeyRange,
+    pub pins: Vec<Pin>,
 }
 
 /// A fill that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pin {
-    join: JoinId,
-    fill: u32,
-    serial: u32,
+pub(crate) struct Pin {
+    pub join: JoinId,
+    pub fill: u32,
+    pub serial: u32,
+}
+
+impl Subscriptions {
+    /// Adds a listener; returns its number.
+    pub fn add(&mut self, listener: Listener) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.beginnings.add(&listener.range.lo);
+        self.listeners.insert(number, listener);
+        number
+    }
+
+    pub fn remove(&mut self, number: u64) -> Option<Listener> {
+        let listener = self.listeners.remove(&number)?;
+        self.beginnings.remove(&listener.range.lo);
+        Some(listener)
+    }
 }
 
 impl Engine {
-    /// Begins to listen to one row, or to all whose keys begin with some bytes; the listener's number, or what must be there
-    /// first.
-    ///
-    /// # Errors
-    /// The bytes name no table; or nobody tells of its table's changes.
-    pub fn listen(
-        &mut self,
-        beginning: &[u8],
-        is_key: bool,
-        now: u64,
-    ) -> Result<ReadOutcome<u64>, Error> {
-        self.begin(now);
-        let name = table_name(beginning).ok_or_else(|| Error::NoTable {
-            key: beginning.to_vec(),
-        })?;
-        let table = self.tables.named_or_new(name);
-        self.refuse_untold(table)?;
-        self.tables[table].listeners += 1;
-        self.subscriptions.beginnings.add(beginning);
-        let listener = Listener {
-            table,
-            range: match is_key {
-                true => KeyRange::point(beginning),
-                false => KeyRange::prefix(beginning),
-            },
-            pins: Vec::new(),
-        };
-        let number = self.subscriptions.next;
-        self.subscriptions.next += 1;
-        self.subscriptions.listeners.insert(number, listener);
-        match self.refresh(number, now) {
-            Ok(ReadOutcome::Done(())) => Ok(ReadOutcome::Done(number)),
-            not_yet => {
-                self.unlisten(number);
-                not_yet.map(|needs| needs.map(|()| number))
-            }
-        }
-    }
-
-    fn refuse_untold(&self, table: TableId) -> Result<(), Error> {
-        let state = &self.tables[table];
-        let makers = state.makers.iter();
-        let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
-        let why = match makers.find(|join| join.definition.mode != Mode::Push) {
-            Some(join) => format!(
-                "is made by join {}, which does not compute a row when it changes but when it is read; drop pull, snapshot or auto from it, or listen to its sources",
-                join.name
-            ),
-            None if state.supplied.is_some() => {
-                "is kept elsewhere, and is here only where it is read; listen to what a join makes of it".to_owned()
-            }
-            None => return Ok(()),
-        };
-        Err(Error::Untold {
-            table: text(&state.name[..state.name.len() - 1]),
-            why,
-        })
-    }
-
-    /// Settles a range that is listened to, and fills what was forgotten of it.
-    ///
-    /// # Errors
-    /// As [`Engine::range`].
-    pub fn refresh(&mut self, number: u64, now: u64) -> Result<ReadOutcome, Error> {
-        let Some(listener) = self.subscriptions.listeners.get(&number) else {
-            return Ok(ReadOutcome::Done(()));
-        };
-        let (table, range) = (listener.table, listener.range.clone());
-        if self.tables[table].makers.is_empty() {
-            return Ok(ReadOutcome::Done(()));
-        }
-        let limits = Limits {
-            keys_only: true,
-            ..Limits::default()
-        };
-        let mut stop = |_: &[u8], _: &[u8]| ControlFlow::Break(());
-        // What is filled is pinned before anything goes to make room.
-        let limit = self.memory.limit_bytes.take();
-        let read = self.range(&range.lo, &range.hi, limits, now, &mut stop);
-        if read == Ok(ReadOutcome::Done(())) {
-            self.pin_range(number, table, &range);
-        }
-        self.memory.limit_bytes = limit;
-        self.make_room();
-        read
-    }
-
-    fn pin_range(&mut self, number: u64, table: TableId, range: &KeyRange) {
-        let mut here = Vec::new();
-        for &maker in &self.tables[table].makers {
-            let Some(join) = self.joins.get(maker) else {
-                continue;
-            };
-            for fill in join.status.overlapping(&range.lo, &range.hi) {
-                here.push(Pin {
-                    join: maker,
-                    fill,
-                    serial: join.fills.get(fill).serial,
-                });
-            }
-        }
-        let Some(listener) = self.subscriptions.listeners.get_mut(&number) else {
-            return;
-        };
-        let before = std::mem::replace(&mut listener.pins, here.clone());
-        let new = here.into_iter().filter(|pin| !before.contains(pin));
-        for pin in new {
-            if let Some(join) = self.joins.get_mut(pin.join) {
-                join.pin(pin.fill, 1);
-            }
-        }
-    }
-
-    /// Listens no more.
-    pub fn unlisten(&mut self, number: u64) {
-        let Some(listener) = self.subscriptions.listeners.remove(&number) else {
-            return;
-        };
-        self.tables[listener.table].listeners -= 1;
-        self.subscriptions.beginnings.remove(&listener.range.lo);
-        for pin in listener.pins {
-            if self.is_there(pin)
-                && let Some(join) = self.joins.get_mut(pin.join)
-            {
-                join.pin(pin.fill, -1);
-            }
-        }
-    }
-
-    fn is_there(&self, pin: Pin) -> bool {
-        let join = self.joins.get(pin.join);
-        join.is_some_and(|join| join.fill_is_there(pin.fill, pin.serial))
-    }
-
-    /// Those whose ranges are to be refreshed before all that has happened to them is heard.
-    pub fn listeners_behind(&self) -> Vec<u64> {
-        let behind = self.subscriptions.listeners.iter();
-        let behind = behind.filter(|(_, listener)| self.is_behind(listener));
-        behind.map(|(number, _)| *number).collect()
-    }
-
-    fn is_behind(&self, listener: &Listener) -> bool {
-        let makers = &self.tables[listener.table].makers;
-        let is_unsettled = |join: &JoinId| {
-            let join = self.joins.get(*join);
-            join.is_some_and(|join| !join.unsettled.is_empty())
-        };
-        let upstream_is_unsettled = |maker: &JoinId| {
-            let join = self.joins.get(*maker);
-            join.is_some_and(|join| join.upstream.iter().any(is_unsettled))
-        };
-        let pin_is_behind = |pin: &Pin| {
-            let join = self.joins.get(pin.join);
-            !self.is_there(*pin)
-                || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
-        };
-        !makers.is_empty()
-            && (listener.pins.iter().any(pin_is_behind) || makers.iter().any(upstream_is_unsettled))
-    }
-
     /// A visible row changed.
     pub(crate) fn hear(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();

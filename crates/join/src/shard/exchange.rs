@@ -21,12 +21,12 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use crate::base::key_range::KeyRange;
+use crate::base::owner::Shard;
 use crate::base::spans::Spans;
 use crate::engine::Engine;
 use crate::evaluate::needs::ReadOutcome;
-use crate::evaluate::reads::Limits;
-use crate::shard::owner::Shard;
 use crate::tables::log::LogEntry;
+use crate::tables::scan::Limits;
 
 /// Rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;

@@ -11,94 +11,13 @@
 //! 3. Guests are seen by fills alone. Clients' reads of base tables see own rows.
 
 use crate::base::key_range::{Flow, KeyRange};
-use crate::base::rows::{Rows, Value};
+use crate::base::owner::{Owner, Shard};
+use crate::base::rows::Value;
 use crate::engine::{Engine, Written};
+use crate::join::TableId;
 use crate::memory::evict::{Holder, Victim};
-use crate::shard::owner::{Owner, Shard};
-use crate::shard::supply::Supplied;
-use crate::tables::table::TableId;
-
-/// The guests of one table.
-pub struct Guests {
-    rows: Rows,
-    /// What of each owner's is here.
-    by_owner: Vec<Supplied>,
-}
-
-impl Guests {
-    pub fn memory_bytes(&self) -> usize {
-        let ranges: usize = self.by_owner.iter().map(Supplied::memory_bytes).sum();
-        self.rows.memory_bytes() + ranges
-    }
-
-    pub fn pin(&mut self, shard: Shard, range: &KeyRange, change: i32) {
-        for owner in shard.others(range) {
-            self.by_owner[usize::from(owner)].pin(range, change);
-        }
-    }
-
-    pub fn of_mut(&mut self, owner: u16) -> &mut Supplied {
-        &mut self.by_owner[usize::from(owner)]
-    }
-
-    /// As [`Guests::scan`], from either end. `false`, in reverse, if the range is of several owners.
-    pub fn scan_from(
-        &self,
-        shard: Shard,
-        own: &Rows,
-        range: &KeyRange,
-        reverse: bool,
-        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
-    ) -> bool {
-        let rows = match shard.owner_of_range(&range.lo, &range.hi) {
-            _ if !reverse => {
-                let _ = self.scan(shard, own, range, each);
-                return true;
-            }
-            Owner::One(owner) if owner == shard.index => own,
-            Owner::One(_) => &self.rows,
-            Owner::All => return false,
-        };
-        let _ = rows.scan(&range.lo, &range.hi, true, each);
-        true
-    }
-
-    /// Hands out own rows and guests in key order.
-    pub fn scan(
-        &self,
-        shard: Shard,
-        own: &Rows,
-        range: &KeyRange,
-        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
-    ) -> Flow {
-        let (lo, hi) = (&*range.lo, &*range.hi);
-        match shard.owner_of_range(lo, hi) {
-            Owner::One(owner) if owner == shard.index => own.scan(lo, hi, false, each),
-            Owner::One(_) => self.rows.scan(lo, hi, false, each),
-            Owner::All if self.rows.is_empty() => own.scan(lo, hi, false, each),
-            Owner::All => {
-                let mut guests = self.rows.cursor(lo, hi, false);
-                let mut next = || {
-                    let key = guests.next().map(|(key, _)| Box::<[u8]>::from(key))?;
-                    Some((key, guests.value()))
-                };
-                let mut guest = next();
-                own.scan(lo, hi, false, &mut |key, value| {
-                    while let Some((other, value)) = guest.take_if(|(other, _)| **other < *key) {
-                        guest = next();
-                        each(&other, &value)?;
-                    }
-                    each(key, value)
-                })?;
-                while let Some((key, value)) = guest.take() {
-                    guest = next();
-                    each(&key, &value)?;
-                }
-                Flow::Continue(())
-            }
-        }
-    }
-}
+use crate::tables::guests::Guests;
+use crate::tables::supplied::Supplied;
 
 impl Engine {
     /// Says that this engine is one of several. To be said before there is anything in it.

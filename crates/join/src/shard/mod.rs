@@ -1,16 +1,14 @@
 //! Rows that are kept elsewhere: by another engine of this server, or in a database.
 //!
-//! Read `owner` for who has a key, `exchange` for what engines say to one another, `guests` for copies of other engines' rows, and
-//! `supply` for tables whose rows a database keeps.
+//! Read `exchange` for what engines say to one another, `guests` for copies of other engines' rows, and `supply` for tables whose
+//! rows a database keeps. Who has a key is said in `base::owner`.
 
 pub(crate) mod exchange;
 pub(crate) mod guests;
-pub(crate) mod owner;
 pub(crate) mod supply;
 
-use owner::Shard;
-
 use crate::base::key_range::KeyRange;
+use crate::base::owner::Shard;
 
 /// Which part is this engine's.
 #[derive(Default)]

@@ -5,13 +5,12 @@ use crate::base::pattern::{Element, Pattern};
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::error::{DefinitionError, Error, text};
-use crate::evaluate::pages::Pages;
-use crate::join::{Join, JoinId};
+use crate::join::{Join, JoinId, TableId};
 use crate::language::definition::Definition;
 use crate::language::grammar::Mode;
 use crate::language::plan;
 use crate::tables::log::LogEntry;
-use crate::tables::table::TableId;
+use crate::tables::pages::Pages;
 
 /// A join, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +99,7 @@ impl Engine {
         for source in sources {
             self.tables[source].readers.retain(|(r, _)| *r != id);
         }
-        self.reads.deferred.give_up();
+        self.reads.deferred.retry_all();
         self.joins.drop_join(id);
         if self.pace.step_rows.is_none() {
             self.forget_dropped(usize::MAX);
@@ -221,7 +220,7 @@ impl Engine {
                             "{} is made by join {}, which is {} and cannot tell when its rows change: make it push, or this join pull or snapshot",
                             source.pattern.text,
                             join.name,
-                            mode_name(join.definition.mode)
+                            join.definition.mode.name()
                         ),
                     ));
                 }
@@ -239,7 +238,7 @@ impl Engine {
                 format!(
                     "join {} reads this output and must hear of changes, which a {} join cannot tell: make this join push",
                     join.name,
-                    mode_name(definition.mode)
+                    definition.mode.name()
                 ),
             ));
         }
@@ -302,15 +301,6 @@ impl Engine {
             }
             upstream.push(maker);
         }
-    }
-}
-
-pub(crate) fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Push => "push",
-        Mode::Pull => "pull",
-        Mode::Snapshot { .. } => "snapshot",
-        Mode::Auto => "auto",
     }
 }
 

@@ -1,10 +1,16 @@
 //! The tables and joins of an engine: what there is, what may be beside what, which rows go at a time, and what a log must keep.
 //!
-//! Read `table`, `catalog` for joins, `info` for people, `expiry` and `log`; `merge` reads the rows of several joins in one order.
+//! Read `table`, `catalog` for joins, `info` for people, `expiry` and `log`. `scan` hands out the rows of a range, with `merge`
+//! those of several joins in one order, and `pages` knows which can be handed out one behind the other. `supplied` and `guests` hold what
+//! is here of rows that are kept elsewhere.
 
 pub(crate) mod catalog;
 pub(crate) mod expiry;
 pub(crate) mod info;
 pub(crate) mod log;
+pub(crate) mod guests;
 pub(crate) mod merge;
+pub(crate) mod pages;
+pub(crate) mod scan;
+pub(crate) mod supplied;
 pub(crate) mod table;

@@ -9,12 +9,10 @@ use crate::base::hash::ByteMap;
 use crate::base::key_range::{is_successor, table_name};
 use crate::base::rows::Rows;
 use crate::error::Error;
-use crate::evaluate::pages::Pages;
-use crate::join::JoinId;
-use crate::shard::guests::Guests;
-use crate::shard::supply::Supplied;
-
-pub type TableId = u32;
+use crate::join::{JoinId, TableId};
+use crate::tables::guests::Guests;
+use crate::tables::pages::Pages;
+use crate::tables::supplied::Supplied;
 
 #[derive(Default)]
 pub struct Tables {

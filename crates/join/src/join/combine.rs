@@ -1,0 +1,110 @@
+//! Combining: whether a row of a source counts, whether what it leads to can be in a range, and what becomes of a combination of source
+//! rows that is complete.
+
+use crate::base::key_range::successor;
+use crate::base::pattern::Binding;
+use crate::base::rows::Value;
+use crate::join::Join;
+use crate::join::run::{Run, Taken};
+use crate::operators::Combination;
+
+/// Whether a row of a source counts: it fits the pattern and what is bound, and is inside all bounds. Binds its slots.
+pub fn row_matches(
+    join: &Join,
+    level: usize,
+    key: &[u8],
+    value: &Value,
+    binding: &mut Binding,
+) -> bool {
+    let source = join.source(level);
+    key_matches(join, level, key, binding)
+        && (source.conditions.is_empty() || source.admits(value.as_bytes()))
+}
+
+pub fn key_matches(join: &Join, level: usize, key: &[u8], binding: &mut Binding) -> bool {
+    let source = join.source(level);
+    let mark = binding.mark();
+    if !source.pattern.matches(key, &join.definition.slots, binding) {
+        return false;
+    }
+    let inside = source
+        .conditions
+        .iter()
+        .all(|c| c.slot.is_none_or(|slot| c.holds(binding.get(slot))));
+    if !inside {
+        binding.reset(mark);
+    }
+    inside
+}
+
+/// Whether output rows of the binding can be in the range.
+pub fn is_possible(join: &Join, run: &Run, binding: &Binding) -> bool {
+    let output = &join.definition.shape.output;
+    let elements = output.elements_bound(binding.bound);
+    if elements <= run.elements && (run.is_prefix || elements < output.elements.len()) {
+        return true;
+    }
+    let mut prefix = Vec::with_capacity(32);
+    output.write_prefix(binding, &mut prefix);
+    if elements == output.elements.len() {
+        return run.range.contains(&prefix);
+    }
+    *prefix < *run.range.hi && successor(&prefix) > run.range.lo.to_vec()
+}
+
+/// One combination is complete: applies it, once or (`sign` below zero) once less.
+pub fn complete(
+    join: &mut Join,
+    run: &mut Run,
+    binding: &Binding,
+    source_key: &[u8],
+    value: Option<&Value>,
+    sign: i32,
+) {
+    let definition = &join.definition;
+    if !run.write_key(join, binding) {
+        return;
+    }
+    let (old, new) = if sign > 0 {
+        (None, value)
+    } else {
+        (value, None)
+    };
+    let combination = Combination {
+        key: &run.key,
+        source_key,
+        binding,
+        fill: run.fill.unwrap_or(u32::MAX),
+    };
+    if run.fill.is_some() {
+        if !is_set_aside(join, run.fill, combination.key) {
+            join.output
+                .apply(&join.definition.shape, combination, old, new, &mut run.effects);
+        }
+        return;
+    }
+    match &mut run.taken {
+        Taken::Copies(rows) => {
+            if let Some(value) = new {
+                rows.push(combination.key, value.as_bytes());
+            }
+        }
+        Taken::Output(output) => output.apply(
+            &definition.shape,
+            combination,
+            old,
+            new,
+            &mut run.effects,
+        ),
+    }
+}
+
+/// Whether a group waits to be read again: what happens to it meanwhile will be found then.
+pub fn is_set_aside(join: &Join, fill: Option<u32>, group: &[u8]) -> bool {
+    let Some(fill) = fill else { return false };
+    join.fills
+        .get(fill)
+        .unsettled
+        .as_ref()
+        .is_some_and(|u| u.drained.contains(group))
+}

@@ -1,0 +1,79 @@
+//! A join's part of a page: how its rows are split so that they are found by page and word (see `tables::pages`).
+
+use crate::base::key_range::{KeyRange, is_successor};
+use crate::base::pattern::{Binding, Element};
+use crate::base::rows::Split;
+use crate::join::Join;
+use crate::language::grammar::Mode;
+
+/// What a page is to one join.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// What all its keys begin with has this length.
+    pub len: usize,
+    /// What the join's rows go on with.
+    pub word: Box<[u8]>,
+}
+
+impl Join {
+    /// Has the rows of a join that has none split as its first fill suggests.
+    pub fn split_for(&mut self, gap: &KeyRange, prefix: &[u8], elements: usize) {
+        if self.fills.len() > 0 || !self.output.rows.is_empty() {
+            return;
+        }
+        let definition = &self.definition;
+        let has_width = |element: &Element| match element {
+            Element::Text(_) => true,
+            Element::Slot(id) => definition.slots[*id as usize].width.is_some(),
+        };
+        let word = prefix.strip_prefix(&*gap.lo).filter(|word| {
+            !word.is_empty()
+                && is_successor(&gap.lo, &gap.hi)
+                && definition.shape.rank.is_none()
+                && elements > 1
+                && definition.shape.output.elements[..elements].iter().all(has_width)
+        });
+        let page = word.map(|word| Page {
+            len: gap.lo.len(),
+            word: word.into(),
+        });
+        if page != self.page {
+            self.output.rows.split_anew(match page {
+                Some(_) => Split::Bytes(prefix.len()),
+                None => definition.shape.output.split(&definition.slots),
+            });
+            self.page = page;
+        }
+    }
+
+    /// Has the rows of a join that was never read split as its part of a page that others fill suggests.
+    pub fn split_with(&mut self, page: &KeyRange) {
+        if self.page.is_some() {
+            return;
+        }
+        let mut binding = Binding::default();
+        let definition = &self.definition;
+        let found = definition
+            .shape
+            .output
+            .constrain(page, &definition.slots, &mut binding);
+        if found.is_some() {
+            let mut prefix = Vec::new();
+            let elements = definition.shape.output.write_prefix(&binding, &mut prefix);
+            self.split_for(page, &prefix, elements);
+        }
+    }
+
+    /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
+    pub fn is_read_as_stored(&self) -> bool {
+        let definition = &self.definition;
+        definition.mode == Mode::Push
+            && self.lists_with_backlog.is_empty()
+            && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
+    }
+
+    /// Whether others that were computed from this one's output have nothing to hear from it.
+    pub fn is_idle(&self) -> bool {
+        self.lists_with_backlog.is_empty() && self.unsettled.is_empty()
+    }
+}

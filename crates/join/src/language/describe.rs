@@ -1,0 +1,41 @@
+//! A definition and its plan in words, for people.
+
+use std::fmt::Write;
+
+use crate::language::definition::Definition;
+use crate::language::grammar::Mode;
+
+/// Says what a join will do: its mode, the order in which its sources are read, and what its rows are.
+pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut String) {
+    let _ = writeln!(out, "join {name}: {}", definition.text);
+    let keeps = match definition.mode {
+        Mode::Push => "filled on demand, then kept fresh by every write".to_string(),
+        Mode::Pull => "computed at each read; nothing is kept".to_string(),
+        Mode::Snapshot { millis } => format!("filled on demand, read for {} s as it was", millis as f64 / 1000.0),
+        Mode::Auto => "filled on demand; each source range is copied when written or when read, whichever costs less".to_string(),
+    };
+    let _ = writeln!(out, "mode {}: {keeps}", definition.mode.name());
+    for (level, &source) in order.iter().enumerate() {
+        let source = &definition.sources[source];
+        let when = match (definition.is_maintained(), level + 1 == order.len()) {
+            (false, _) => "",
+            (true, true) => "; its changes are applied at once",
+            (true, false) => "; its changes are applied when the range is read",
+        };
+        let _ = writeln!(
+            out,
+            "{}. {} {}{when}",
+            level + 1,
+            source.operator.name(),
+            source.pattern.text
+        );
+    }
+    let rows = if definition.shape.copies_rows() {
+        "one for each combination of source rows; values are shared"
+    } else if definition.shape.one_to_one || !definition.shape.operator.is_copy() {
+        "one for each group of source rows; gone when the group is empty"
+    } else {
+        "one for several source rows: the last source key's value"
+    };
+    let _ = writeln!(out, "rows: {rows}");
+}

@@ -1,0 +1,229 @@
+//! Scan: hands out the visible rows of a range: base rows, those that joins have stored, and those that were computed for one read.
+//!
+//! Rows of all joins of a table come in key order; of two rows with one key the older join's is seen. Rows that hold a state are spelled
+//! out, and left out where it has no meaning.
+//!
+//! What is stored is handed out as it is: who reads outputs makes sure first that they are filled and settled (see `evaluate::view`).
+
+use std::ops::ControlFlow;
+
+use crate::base::gathered::Gathered;
+use crate::base::key_range::{EachRow, Flow, KeyRange};
+use crate::base::rows::Value;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::join::{Join, JoinId, TableId};
+use crate::language::grammar::Mode;
+use crate::operators::RowState;
+use crate::operators::output::printed;
+use crate::tables::merge::{Stream, merge};
+
+/// What of a range is wanted.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Limits {
+    /// At most so many rows.
+    pub limit: Option<u64>,
+    /// So many rows, at most, will be read of the range in all, with what is read on of it (see [`Engine::begin_range`]): then no more is filled
+    /// than these need. `None`: all of it.
+    pub in_all: Option<u64>,
+    /// From the greatest key down.
+    pub reverse: bool,
+    /// Values are handed out empty.
+    pub keys_only: bool,
+}
+
+impl Limits {
+    /// The first rows of a range, and no more.
+    pub fn first(rows: u64) -> Limits {
+        Limits {
+            limit: Some(rows),
+            in_all: Some(rows),
+            ..Limits::default()
+        }
+    }
+}
+
+/// Rows that were computed for one read.
+#[derive(Default)]
+pub struct View {
+    pub computed: Vec<(JoinId, Gathered)>,
+    /// Pulled joins whose rows were kept for once (see `transient_fill`).
+    pub transient: Vec<JoinId>,
+}
+
+impl View {
+    /// Whether what a join has stored is to be read.
+    pub fn shows_stored(&self, join: &Join) -> bool {
+        join.definition.mode != Mode::Pull || self.transient.contains(&join.id)
+    }
+}
+
+impl Engine {
+    /// All visible rows of a range that has been viewed, spelled out. Rows that do not add up are left out.
+    pub(crate) fn scan(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        each: &mut dyn FnMut(&[u8], &Value) -> Flow,
+    ) {
+        let state = &self.tables[table];
+        if state.makers.is_empty() {
+            let _ = match (&state.guests, self.sharding.own) {
+                (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
+                _ => state.rows.scan(&range.lo, &range.hi, false, each),
+            };
+            return;
+        }
+        if let Some(join) = self.only_maker(table, view)
+            && join.definition.shape.row_state().is_none()
+        {
+            let _ = join.output.rows.scan(&range.lo, &range.hi, false, each);
+            return;
+        }
+        let mut streams = self.streams(table, range, view, false);
+        let _ = merge(&mut streams, false, &mut |key, value, stream| {
+            let value = match self.maker(stream.maker).definition.shape.row_state() {
+                None => Some(stream.value()),
+                Some(state) => printed(state, value),
+            };
+            value.map_or(Flow::Continue(()), |value| each(key, &value))
+        });
+    }
+
+    /// Answers a client's read. Rows that do not add up are left out; tells of the first.
+    pub(crate) fn hand_out(
+        &self,
+        table: TableId,
+        range: &KeyRange,
+        view: &View,
+        limits: Limits,
+        each: &mut EachRow<'_>,
+    ) -> Option<Error> {
+        let (lo, hi, reverse) = (&range.lo, &range.hi, limits.reverse);
+        let mut left = limits.limit.unwrap_or(u64::MAX);
+        let mut give = |key: &[u8], value: &[u8]| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            each(key, if limits.keys_only { &[] } else { value })
+        };
+        let state = &self.tables[table];
+        if state.makers.is_empty() {
+            let _ = state.rows.read(lo, hi, reverse, &mut give);
+            return None;
+        }
+        let mut left_out = None;
+        if let Some(join) = self.only_maker(table, view) {
+            let rows = &join.output.rows;
+            let _ = match join.definition.shape.row_state() {
+                None => rows.read(lo, hi, reverse, &mut give),
+                Some(state) => rows.read(lo, hi, reverse, &mut |key, value| {
+                    let spelled = join.spell_out(state, key, value, &mut give);
+                    spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                }),
+            };
+        } else {
+            let mut streams = self.streams(table, range, view, reverse);
+            let _ = merge(&mut streams, reverse, &mut |key, value, stream| {
+                let join = self.maker(stream.maker);
+                match join.definition.shape.row_state() {
+                    Some(state) => {
+                        let spelled = join.spell_out(state, key, value, &mut give);
+                        spelled.unwrap_or_else(|error| join.leave_out(error, &mut left_out))
+                    }
+                    None => give(key, value),
+                }
+            });
+        }
+        left_out
+    }
+
+    /// The table's join, if it has one alone and nothing was computed.
+    fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
+        match (
+            &*self.tables[table].makers,
+            view.computed.is_empty(),
+        ) {
+            (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
+            _ => None,
+        }
+    }
+
+    fn maker(&self, maker: JoinId) -> &Join {
+        self.joins.get(maker)
+            .expect("invariant: joins form no cycle")
+    }
+
+    /// The rows of all joins of a table as they are stored, the oldest join's first.
+    fn streams<'v>(
+        &'v self,
+        table: TableId,
+        range: &'v KeyRange,
+        view: &'v View,
+        reverse: bool,
+    ) -> Vec<Stream<'v>> {
+        let mut streams = Vec::new();
+        for &maker in &self.tables[table].makers {
+            let join = self.maker(maker);
+            if view.shows_stored(join) {
+                let rows = &join.output.rows;
+                let cursor = rows.cursor_near(&range.lo, &range.hi, reverse);
+                streams.extend(cursor.map(|cursor| Stream::stored(maker, cursor)));
+            }
+            let computed = view.computed.iter().filter(|(m, _)| *m == maker);
+            streams.extend(computed.map(|(_, rows)| Stream::gathered(maker, rows, 0, reverse)));
+        }
+        streams
+    }
+
+    /// A stored row of one join, spelled out.
+    pub(crate) fn visible_in(&self, maker: JoinId, key: &[u8]) -> Option<Value> {
+        let join = self.joins.get(maker)?;
+        let value = join.output.rows.value(key)?;
+        match join.definition.shape.row_state() {
+            Some(state) => printed(state, value.as_bytes()),
+            None => Some(value),
+        }
+    }
+}
+
+impl Join {
+    /// Hands out a row that holds a state, as people read it.
+    fn spell_out(
+        &self,
+        state: &dyn RowState,
+        key: &[u8],
+        value: &[u8],
+        give: &mut EachRow<'_>,
+    ) -> Result<Flow, Error> {
+        let spelled = spell_out(state, key, value, give);
+        spelled.map_err(|values| Error::NotANumber {
+            key: key.to_vec(),
+            join: self.name.clone(),
+            values,
+        })
+    }
+
+    fn leave_out(&self, error: Error, first: &mut Option<Error>) -> Flow {
+        self.left_out.set(self.left_out.get() + 1);
+        first.get_or_insert(error);
+        Flow::Continue(())
+    }
+}
+
+/// Hands out a row that holds a state, as people read it.
+///
+/// # Errors
+/// It does not add up: so many of its values do not fit.
+pub(crate) fn spell_out(
+    state: &dyn RowState,
+    key: &[u8],
+    value: &[u8],
+    give: &mut EachRow<'_>,
+) -> Result<Flow, u64> {
+    let mut text = Vec::with_capacity(24);
+    state.print(value, &mut text)?;
+    Ok(give(key, &text))
+}
