@@ -282,7 +282,13 @@ impl Engine {
 
     /// Finds a range of a table that one join alone makes inside the rest of a group that is filled and fresh: the read
     /// that is worth being quick. `None` does not mean that there is none.
-    fn find_group(&mut self, table: TableId, lo: &[u8], hi: &[u8], limits: Limits) -> Option<FoundGroup> {
+    fn find_group(
+        &mut self,
+        table: TableId,
+        lo: &[u8],
+        hi: &[u8],
+        limits: Limits,
+    ) -> Option<FoundGroup> {
         let &[maker] = &*self.tables[table].makers else {
             return None;
         };

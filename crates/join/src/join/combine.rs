@@ -78,8 +78,13 @@ pub fn complete(
     };
     if run.fill.is_some() {
         if !is_set_aside(join, run.fill, combination.key) {
-            join.output
-                .apply(&join.definition.shape, combination, old, new, &mut run.effects);
+            join.output.apply(
+                &join.definition.shape,
+                combination,
+                old,
+                new,
+                &mut run.effects,
+            );
         }
         return;
     }
@@ -89,13 +94,9 @@ pub fn complete(
                 rows.push(combination.key, value.as_bytes());
             }
         }
-        Taken::Output(output) => output.apply(
-            &definition.shape,
-            combination,
-            old,
-            new,
-            &mut run.effects,
-        ),
+        Taken::Output(output) => {
+            output.apply(&definition.shape, combination, old, new, &mut run.effects)
+        }
     }
 }
 

@@ -31,7 +31,9 @@ impl Join {
                 && is_successor(&gap.lo, &gap.hi)
                 && definition.shape.rank.is_none()
                 && elements > 1
-                && definition.shape.output.elements[..elements].iter().all(has_width)
+                && definition.shape.output.elements[..elements]
+                    .iter()
+                    .all(has_width)
         });
         let page = word.map(|word| Page {
             len: gap.lo.len(),

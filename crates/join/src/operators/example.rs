@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
 use crate::base::number::{self, Billionths};
 use crate::base::rows::Value;
-use super::{Argument, Combination, GroupState, Kind, OperatorRow, Shape};
 
 pub const SPREAD: OperatorRow = OperatorRow {
     name: "spread",

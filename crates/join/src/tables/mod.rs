@@ -6,9 +6,9 @@
 
 pub(crate) mod catalog;
 pub(crate) mod expiry;
+pub(crate) mod guests;
 pub(crate) mod info;
 pub(crate) mod log;
-pub(crate) mod guests;
 pub(crate) mod merge;
 pub(crate) mod pages;
 pub(crate) mod scan;

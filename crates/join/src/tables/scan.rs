@@ -142,17 +142,15 @@ impl Engine {
 
     /// The table's join, if it has one alone and nothing was computed.
     fn only_maker(&self, table: TableId, view: &View) -> Option<&Join> {
-        match (
-            &*self.tables[table].makers,
-            view.computed.is_empty(),
-        ) {
+        match (&*self.tables[table].makers, view.computed.is_empty()) {
             (&[maker], true) => Some(self.maker(maker)).filter(|join| view.shows_stored(join)),
             _ => None,
         }
     }
 
     fn maker(&self, maker: JoinId) -> &Join {
-        self.joins.get(maker)
+        self.joins
+            .get(maker)
             .expect("invariant: joins form no cycle")
     }
 

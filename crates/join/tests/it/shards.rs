@@ -515,3 +515,45 @@ fn shards_answer_as_one_engine_would() {
         );
     }
 }
+
+/// Most rows of a range go at once, just when another core asks for it.
+#[test]
+fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
+    let shards = [Shard::new(0, 2), Shard::new(1, 2)];
+    let [mut owner, mut reader] = shards.map(|shard| {
+        let mut engine = Engine::new();
+        engine.set_shard(shard);
+        (engine, Exchange::new(shard))
+    });
+    let mut users = ["ann", "bob", "cid", "dan", "eve"].into_iter();
+    let user = users.find(|user| shards[0].owns(format!("p|{user}|").as_bytes()));
+    let user = user.expect("one of them is the first's");
+    for row in 0..100 {
+        let key = format!("p|{user}|{row:03}").into_bytes();
+        owner.0.put(&key, b"", 0).unwrap();
+        owner.0.expire(&key, (row < 90).then_some(10), 0).unwrap();
+    }
+    owner.0.set_step_rows(Some(4));
+    owner.0.set_read_rows(Some(8));
+    let count = "n|<who> = count p|<who>|<row>";
+    reader.0.create("n", count, 0).unwrap();
+    let mut seen = None;
+    for round in 0.. {
+        let mut each = |value: &[u8]| seen = Some(value.to_vec());
+        let read = reader.0.get(format!("n|{user}").as_bytes(), 20, &mut each);
+        let ReadOutcome::Needs(needs) = read.unwrap() else {
+            break;
+        };
+        assert!(round < 100, "never answered");
+        reader.1.ask(&mut reader.0, &needs.owned);
+        for message in reader.1.take_out(0) {
+            owner.1.receive(1, message);
+        }
+        owner.1.step(&mut owner.0, 20, 100);
+        for message in owner.1.take_out(1) {
+            reader.1.receive(0, message);
+        }
+        reader.1.step(&mut reader.0, 20, 100);
+    }
+    assert_eq!(seen, Some(b"10".to_vec()));
+}
