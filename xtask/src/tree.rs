@@ -1,7 +1,8 @@
-//! The files of the project, as a person sees them: no build output, nothing hidden but `.ci` and `.cargo`.
+//! The files of the project: those that git tracks, or would add.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::process::Command;
 
 /// The root of the workspace.
 pub fn root() -> &'static Path {
@@ -17,11 +18,7 @@ pub struct Tree {
 
 impl Tree {
     pub fn read() -> Result<Tree, String> {
-        let mut paths = Vec::new();
-        walk(root(), &mut paths)
-            .map_err(|error| format!("cannot list the files of {}: {error}", root().display()))?;
-        paths.sort();
-        Ok(Tree { paths })
+        files(root()).map(|paths| Tree { paths })
     }
 
     pub fn with_extension<'a>(&'a self, extension: &'a str) -> impl Iterator<Item = &'a str> {
@@ -58,26 +55,73 @@ pub fn text(path: &str) -> Result<Option<String>, String> {
     Ok(String::from_utf8(bytes).ok())
 }
 
-fn walk(folder: &Path, paths: &mut Vec<String>) -> std::io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let path: PathBuf = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.file_type()?.is_dir() {
-            let built = matches!(
-                name.as_str(),
-                "target" | "corpus" | "artifacts" | "node_modules" | "__pycache__"
-            );
-            let hidden = name.starts_with('.') && name != ".ci" && name != ".cargo";
-            if !built && !hidden {
-                walk(&path, paths)?;
-            }
-        } else if !name.ends_with(".tmp") {
-            let relative = path
-                .strip_prefix(root())
-                .expect("the walk began at the root");
-            paths.push(relative.to_string_lossy().into_owned());
-        }
+/// What git tracks below `root` or would add, in order: what it ignores may be anything, links to elsewhere among it.
+/// Links to folders and files that were removed are left out.
+fn files(root: &Path) -> Result<Vec<String>, String> {
+    let failed = |why: &dyn std::fmt::Display| {
+        format!(
+            "cannot ask git for the files of {}: {why}; this needs git and a clone",
+            root.display()
+        )
+    };
+    let mut git = Command::new("git");
+    // Those that git sets for its hooks mean another repository.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
+        git.env_remove(name);
     }
-    Ok(())
+    let listed = git
+        .arg("-C")
+        .arg(root)
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .output()
+        .map_err(|error| failed(&error))?;
+    if !listed.status.success() {
+        return Err(failed(&String::from_utf8_lossy(&listed.stderr).trim()));
+    }
+    let names = String::from_utf8_lossy(&listed.stdout);
+    let is_file = |name: &&str| fs::metadata(root.join(name)).is_ok_and(|found| found.is_file());
+    let mut paths: Vec<String> = names
+        .split('\0')
+        .filter(is_file)
+        .map(str::to_owned)
+        .collect();
+    paths.sort();
+    // A file in the midst of a merge is listed once for each side.
+    paths.dedup();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_files_are_those_that_git_tracks_or_would_add() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path();
+        let made = Command::new("git")
+            .args(["init", "--quiet"])
+            .arg(root)
+            .env_remove("GIT_DIR")
+            .status();
+        assert!(made.expect("git").success());
+        let write = |name: &str, text: &str| fs::write(root.join(name), text).expect("written");
+        write(".gitignore", "/.venv\n*.tmp\n");
+        write("new.rs", "");
+        write("ignored.tmp", "");
+        fs::create_dir(root.join("inner")).expect("a folder");
+        write("inner/page.md", "");
+        // Python's tools, kept elsewhere; and a link that git would add.
+        for link in [".venv", "linked"] {
+            std::os::unix::fs::symlink(root.join("inner"), root.join(link)).expect("a link");
+        }
+        let found = files(root).expect("listed");
+        assert_eq!(found, [".gitignore", "inner/page.md", "new.rs"]);
+    }
 }
