@@ -1,9 +1,7 @@
-//! The commands as data. The server's dispatch, `COMMAND` and its subcommands, and the reference page
+//! The commands as data. The server's dispatch, `COMMAND` and its subcommands, and the reference page (`cargo xtask gen`)
 //! all read this table; what a command does is in the server alone.
 //!
 //! To add a command: a variant of [`Id`], a row of [`COMMANDS`], an arm in the server's dispatch.
-
-use std::fmt::Write as _;
 
 /// A command that the server executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -422,48 +420,6 @@ fn accepts(arity: i32, count: usize) -> bool {
 /// What JOIN.CREATE understands, with examples: a part of the reference page. A test runs the examples.
 pub const JOIN_LANGUAGE: &str = include_str!("join_language.txt");
 
-/// The reference page, in Markdown.
-pub fn reference_markdown() -> String {
-    let mut text = String::from(
-        "# Commands\n\nSpoken over the Redis protocol, versions 2 and 3. Any Redis client will do.\n",
-    );
-    for group in [
-        Group::Stores,
-        Group::Tables,
-        Group::Generic,
-        Group::Connection,
-        Group::Server,
-        Group::Cluster,
-    ] {
-        let _ = write!(
-            text,
-            "\n## {}\n\n| command | does |\n|---|---|\n",
-            group.name()
-        );
-        for command in COMMANDS.iter().filter(|command| command.group == group) {
-            if command.subcommands.is_empty() {
-                line(&mut text, command.name, "", command.syntax, command.summary);
-            }
-            for sub in command.subcommands {
-                line(&mut text, command.name, sub.name, sub.syntax, sub.summary);
-            }
-        }
-    }
-    text
-}
-
-fn line(text: &mut String, name: &str, sub: &str, syntax: &str, summary: &str) {
-    let words: Vec<&str> = [name, sub, syntax]
-        .into_iter()
-        .filter(|word| !word.is_empty())
-        .collect();
-    let _ = writeln!(
-        text,
-        "| `{}` | {summary} |",
-        words.join(" ").replace('|', "\\|")
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -493,17 +449,5 @@ mod tests {
         assert_eq!(get.key_positions(2).collect::<Vec<_>>(), [1]);
         assert_eq!(find(b"ping").unwrap().key_positions(1).count(), 0);
         assert!(get.has_flag("readonly") && !get.has_flag("read"));
-    }
-
-    #[test]
-    fn the_reference_names_every_command() {
-        let page = reference_markdown();
-        for command in COMMANDS {
-            assert!(
-                page.contains(&format!("`{}", command.name)),
-                "{}",
-                command.name
-            );
-        }
     }
 }
