@@ -1,21 +1,16 @@
 //! Inputs that may never end: what is no file is refused by name, and a signal ends the wait for the rest.
 
 use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use crate::pipe::make_pipe;
 use crate::support::{larder, run_failing};
 
 #[test]
 fn an_input_that_is_no_regular_file_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe.csv");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
+    make_pipe(&pipe);
     for (input, what) in [
         (pipe.to_str().unwrap(), "a pipe"),
         ("/dev/zero", "a device"),

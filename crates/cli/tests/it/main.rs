@@ -13,6 +13,8 @@ mod inputs;
 mod memory;
 #[path = "../../../remote/tests/it/moto.rs"]
 mod moto;
+#[path = "../../../remote/tests/it/pipe.rs"]
+mod pipe;
 mod progress;
 mod push;
 mod redis_client;

@@ -2,10 +2,10 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::process::Command;
 
 use larder_remote::{Allowed, Error, Location};
 
+use crate::pipe::make_pipe;
 use crate::wait;
 
 /// If opening waited for a writer, this test would never end.
@@ -13,13 +13,7 @@ use crate::wait;
 fn pipes_devices_and_folders_are_refused_by_every_way_of_reading() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
-    assert!(
-        Command::new("mkfifo")
-            .arg(&pipe)
-            .status()
-            .unwrap()
-            .success()
-    );
+    make_pipe(&pipe);
     for (path, what) in [
         (pipe.as_path(), "a pipe"),
         (std::path::Path::new("/dev/zero"), "a device"),

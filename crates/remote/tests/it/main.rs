@@ -3,6 +3,7 @@
 mod files;
 mod http;
 mod moto;
+mod pipe;
 mod s3;
 
 /// Runs `future` to its end.

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::pipe::make_pipe;
 use crate::source::Source;
 use crate::support::{TestServer, build};
 
@@ -191,10 +192,7 @@ fn what_is_no_regular_file_is_no_source() {
         path
     };
     let pipe = source("pipe");
-    let made = std::process::Command::new("mkfifo")
-        .arg(pipe.join("manifest.json"))
-        .status();
-    assert!(made.expect("mkfifo").success());
+    make_pipe(&pipe.join("manifest.json"));
     let socket = source("socket");
     let _listening = UnixListener::bind(socket.join("manifest.json")).expect("a socket");
     let device = source("device");
@@ -214,10 +212,7 @@ fn what_is_no_regular_file_is_no_source() {
     let version = folder.path().join("version");
     build(&version, "pymk", 10, "v");
     std::fs::remove_file(version.join("p00001.segment")).expect("removed");
-    let made = std::process::Command::new("mkfifo")
-        .arg(version.join("p00001.segment"))
-        .status();
-    assert!(made.expect("mkfifo").success());
+    make_pipe(&version.join("p00001.segment"));
     let message = failure(&server, text(&version));
     assert!(message.contains("a pipe"), "{message}");
 }

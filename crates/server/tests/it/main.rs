@@ -14,6 +14,8 @@ mod killable;
 mod kills;
 mod mixed_reads;
 mod one_moment;
+#[path = "../../../remote/tests/it/pipe.rs"]
+mod pipe;
 mod postgres;
 mod redis_py;
 mod redis_words;
