@@ -173,6 +173,14 @@ impl Fault {
         self
     }
 
+    /// The same fault, where so many lines stand before those that it was looked for in.
+    pub fn after_lines(mut self, lines: u64) -> Fault {
+        if let At::Line(line) = &mut self.at {
+            *line += lines;
+        }
+        self
+    }
+
     pub fn into_error(self, file: &str) -> Error {
         let (file, at) = (file.to_owned(), self.at);
         match self.kind {

@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use larder_remote::Location;
 
 use crate::avro::AvroFile;
-use crate::csv::CsvFile;
+use crate::csv::{CsvFile, has_lone_cr, lone_cr};
 use crate::cut::{Cutter, LongChunk};
 use crate::error::{At, Error, Fault, FaultKind, one_line};
 use crate::folder::columns_of;
@@ -236,17 +236,22 @@ fn check_csv_options(options: &InputOptions, format: Format) -> Result<(), Fault
     }
 }
 
-/// The text after so many lines.
+/// The text after so many lines. Fewer lines than that are refused where it seems that something else ends them.
 fn skip_lines(mut text: Box<dyn Read + Send>, lines: u64) -> Result<Box<dyn Read + Send>, Fault> {
     let mut left = lines;
+    let mut is_odd = false;
     let mut buffer = vec![0; 64 << 10];
     while left > 0 {
         let count = text
             .read(&mut buffer)
             .map_err(|e| Fault::file(format!("it cannot be read: {}", one_line(&e))))?;
+        if count == 0 && is_odd {
+            return Err(lone_cr(At::File));
+        }
         if count == 0 {
             break;
         }
+        is_odd |= has_lone_cr(&buffer[..count]);
         for at in memchr::memchr_iter(b'\n', &buffer[..count]) {
             left -= 1;
             if left == 0 {

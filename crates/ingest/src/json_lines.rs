@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::csv::{CHUNK_BITS, check_encoding};
+use crate::csv::{CHUNK_BITS, LONE_CR, check_encoding};
 use crate::cut::{Boundary, Cutter, Turn};
 use crate::emit::{Emit, Json, MessagePack};
 use crate::error::{At, Fault, FaultKind, one_line};
@@ -82,8 +82,9 @@ struct JsonLinesTask {
 
 impl Task for JsonLinesTask {
     fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
-        rows.lines = memchr::memchr_iter(b'\n', data).count() as u64;
-        if rows.lines >= 1 << CHUNK_BITS {
+        let lines = memchr::memchr_iter(b'\n', data).count() as u64;
+        rows.lines = Some(lines);
+        if lines >= 1 << CHUNK_BITS {
             return Err(Fault::data(
                 At::Line(1),
                 "too many short lines follow a very long one",
@@ -138,8 +139,7 @@ fn push_line(
             "the line holds {what}each line must be one JSON object such as {{\"id\": 1}} (jq -c can turn arrays into objects)"
         )));
     }
-    let mut object: Object<'_> = serde_json::from_slice(line)
-        .map_err(|e| Fault::file(format!("it is not JSON: {}", one_line(&e))))?;
+    let mut object: Object<'_> = serde_json::from_slice(line).map_err(|e| not_json(line, &e))?;
     if let Some(name) = object.named_twice() {
         return Err(Fault::file(format!(
             "the object has the field {name:?} twice; which one is meant cannot be known"
@@ -162,6 +162,15 @@ fn push_line(
         rows.skipped_missing += 1;
     }
     Ok(())
+}
+
+#[cold]
+fn not_json(line: &[u8], error: &serde_json::Error) -> Fault {
+    let lone_cr = match memchr::memchr(b'\r', line) {
+        Some(_) => format!("; the line {LONE_CR}"),
+        None => String::new(),
+    };
+    Fault::file(format!("it is not JSON: {}{lone_cr}", one_line(error)))
 }
 
 /// Each field takes some dozens of bytes beside its text.

@@ -137,7 +137,7 @@ pub type SinkError = Box<dyn std::error::Error + Send + Sync>;
 /// Where rows go; each thread has its own.
 pub trait RowSink: Send {
     /// Takes a row. `seq` orders the rows of all inputs and does not depend on the threads: it is
-    /// `file << 44 | chunk << 24 | row in the chunk` for text, and `file << 44 | row in the file` otherwise.
+    /// `file << 44 | chunk << 24 | line in the chunk` for text, and `file << 44 | row in the file` otherwise.
     fn row(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), SinkError>;
 
     /// Asked now and then, also where rows are left out: at least once in some thousand rows or some megabytes of values.

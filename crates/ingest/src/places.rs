@@ -12,9 +12,10 @@ pub struct Places(pub(crate) Vec<FilePlaces>);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FilePlaces {
     pub name: String,
-    /// Lines per chunk of text, and records per chunk of CSV; none where a file is read as one.
+    /// Lines before the first chunk.
+    pub lines_skipped: u64,
+    /// Lines per chunk of text; none where a file is read as one.
     pub lines: BTreeMap<u64, u64>,
-    pub records: BTreeMap<u64, u64>,
 }
 
 impl Places {
@@ -22,16 +23,15 @@ impl Places {
     pub fn of(&self, seq: u64) -> Option<(&str, At)> {
         let file = self.0.get(usize::try_from(seq >> 44).ok()?)?;
         let inside = seq & ((1 << 44) - 1);
-        let (chunk, row) = (inside >> CHUNK_BITS, inside & ((1 << CHUNK_BITS) - 1));
-        let before =
-            |counts: &BTreeMap<u64, u64>| counts.range(..chunk).map(|(_, n)| n).sum::<u64>();
-        let at = if !file.records.is_empty() {
-            At::Row(before(&file.records) + row + 1)
-        } else if !file.lines.is_empty() {
-            At::Line(before(&file.lines) + row + 1)
-        } else {
-            At::Row(inside + 1)
-        };
-        Some((&file.name, at))
+        if file.lines.is_empty() {
+            return Some((&file.name, At::Row(inside + 1)));
+        }
+        let (chunk, line) = (inside >> CHUNK_BITS, inside & ((1 << CHUNK_BITS) - 1));
+        let before = file
+            .lines
+            .range(..chunk)
+            .map(|(_, lines)| lines)
+            .sum::<u64>();
+        Some((&file.name, At::Line(file.lines_skipped + before + line + 1)))
     }
 }

@@ -32,9 +32,7 @@ pub(crate) struct Rows<'a> {
     /// Of these, for want of a field of the name.
     pub skipped_missing: u64,
     /// Lines of the last text chunk, set by its task even when it fails.
-    pub lines: u64,
-    /// Records of the last chunk of CSV, set by its task.
-    pub records: u64,
+    pub lines: Option<u64>,
     /// Room for a key or a value in the making.
     key: Vec<u8>,
     value: Vec<u8>,
@@ -63,8 +61,7 @@ impl<'a> Rows<'a> {
             count: 0,
             skipped: 0,
             skipped_missing: 0,
-            lines: 0,
-            records: 0,
+            lines: None,
             key: Vec::new(),
             value: Vec::new(),
             unchecked: 0,

@@ -143,8 +143,6 @@ struct Slot {
     state: SlotState,
     /// Lines per text chunk, for line numbers.
     lines: BTreeMap<u64, u64>,
-    /// Records per chunk of CSV, for the places of rows.
-    records: BTreeMap<u64, u64>,
 }
 
 enum SlotState {
@@ -159,7 +157,6 @@ impl Slot {
             input,
             state: SlotState::Unopened,
             lines: BTreeMap::new(),
-            records: BTreeMap::new(),
         }
     }
 
@@ -208,16 +205,13 @@ impl Run<'_> {
         while let Some((file, number, task)) = self.take(options, &mut first, &mut buffer) {
             let (count, skipped) = (rows.count, rows.skipped);
             let missing = rows.skipped_missing;
-            (rows.lines, rows.records) = (0, 0);
+            rows.lines = None;
             let result = guarded(|| task.run(file as u64, &buffer, &mut rows));
             if buffer.capacity() > BUFFER_KEPT_MAX {
                 buffer = Vec::new();
             }
-            if rows.lines > 0 {
-                lock(&self.slots[file]).lines.insert(number, rows.lines);
-            }
-            if rows.records > 0 {
-                lock(&self.slots[file]).records.insert(number, rows.records);
+            if let Some(lines) = rows.lines {
+                lock(&self.slots[file]).lines.insert(number, lines);
             }
             self.rows.fetch_add(rows.count - count, Ordering::Relaxed);
             self.skipped
@@ -294,23 +288,20 @@ impl Run<'_> {
             .faults
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(((file, number), mut fault)) = faults.into_iter().next() {
+        // Only CSV has lines to skip.
+        let lines_skipped = self.options.skip_lines;
+        if let Some(((file, number), fault)) = faults.into_iter().next() {
             let slot = lock(&self.slots[file]);
-            if let At::Line(line) = &mut fault.at {
-                *line += slot
-                    .lines
-                    .range(..number)
-                    .map(|(_, lines)| lines)
-                    .sum::<u64>();
-            }
+            let before = slot.lines.range(..number).map(|(_, lines)| lines);
+            let fault = fault.after_lines(lines_skipped + before.sum::<u64>());
             return Err(fault.into_error(&slot.input.name));
         }
         let files = self.slots.into_iter().map(|slot| {
             let slot = slot.into_inner().unwrap_or_else(PoisonError::into_inner);
             FilePlaces {
                 name: slot.input.name,
+                lines_skipped,
                 lines: slot.lines,
-                records: slot.records,
             }
         });
         let files: Vec<FilePlaces> = files.collect();

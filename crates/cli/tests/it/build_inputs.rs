@@ -26,14 +26,14 @@ fn refusal(folder: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn duplicates_are_told_with_the_files_and_the_rows_of_both() {
+fn duplicates_are_told_with_the_files_and_the_lines_of_both() {
     let temp = tempfile::tempdir().unwrap();
     let csv = write(temp.path(), "a.csv", "id,v\n1,x\n\n\"2\",\"y\nz\"\n3,x\n");
     let jsonl = write(temp.path(), "b.jsonl", "{\"id\":7}\n\n{\"id\":3}\n");
     let said = refusal(temp.path(), &["--key", "id", &csv, &jsonl]);
     assert!(
         said.contains("two rows have the key \"3\"")
-            && said.contains("a.csv, row 3 and ")
+            && said.contains("a.csv, line 6 and ")
             && said.contains("b.jsonl, line 3)"),
         "{said}"
     );
@@ -45,7 +45,17 @@ fn duplicates_are_told_with_the_files_and_the_rows_of_both() {
     );
     let said = refusal(temp.path(), &["--key", "id", &big]);
     assert!(
-        said.contains("big.csv, row 300000 and ") && said.contains("big.csv, row 300001)"),
+        said.contains("big.csv, line 300001 and ") && said.contains("big.csv, line 300002)"),
+        "{said}"
+    );
+    // Lines that are skipped count, and a file of one line is one of lines as well.
+    let skipped = write(temp.path(), "skipped.csv", "made by\na tool\n#c\n7,x\n");
+    let single = write(temp.path(), "single.csv", "a\nb\n7,y");
+    let named = ["--columns", "id,v", "--comment", "#", "--skip-lines", "2"];
+    let words = [&["--key", "id", &skipped, &single][..], &named[..]].concat();
+    let said = refusal(temp.path(), &words);
+    assert!(
+        said.contains("skipped.csv, line 4 and ") && said.contains("single.csv, line 3)"),
         "{said}"
     );
 }

@@ -5,8 +5,8 @@
 //! [`parse::parse_quoted`] for the rest.
 //!
 //! The dialect: records end with LF or CRLF, empty lines are skipped, a field that begins with `"` runs to its
-//! closing quote, `""` inside it is a quote, and any other quote is an ordinary character. Every
-//! record has as many fields as the first. Values are text, unless the user gives them types (`types`). A line that begins with the
+//! closing quote, `""` inside it is a quote, and any other quote is an ordinary character. A first record with a CR that ends
+//! nothing is refused: it is most likely the whole of a file whose lines end with CR. Every record has as many fields as the first. Values are text, unless the user gives them types (`types`). A line that begins with the
 //! comment's byte, where the user names one, is skipped.
 
 pub(crate) mod parse;
@@ -26,7 +26,7 @@ use crate::plan::{FolderColumns, Plan, PlanValue};
 use crate::rows::{Made, Rows};
 use crate::run::{Task, Tasks};
 
-/// A row within its chunk takes 24 bits of the sequence number, so a chunk may hold this many.
+/// A line within its chunk takes 24 bits of the sequence number, so a chunk may hold this many.
 pub(crate) const CHUNK_BITS: u32 = 24;
 
 pub(crate) struct CsvFile {
@@ -78,6 +78,9 @@ impl CsvFile {
         let comment = self.options.comment;
         let blank = lines_before_records(head, comment);
         if blank == head.len() {
+            if comment.is_some() && has_lone_cr(head) {
+                return Err(lone_cr(At::File));
+            }
             let bytes = blank + begin;
             if !self.cutter.has_ended() {
                 return Err(Fault::file(format!(
@@ -86,9 +89,15 @@ impl CsvFile {
             }
             return Ok(None);
         }
+        let blank_lines = count_lines(&head[..blank]);
         let head = &head[blank..];
+        let first_line = At::Line(blank_lines + 1);
         let delimiter = self.delimiter.unwrap_or_else(|| sniff_delimiter(head));
-        let (fields, end) = parse::first_record(head, delimiter)?;
+        let first_record = parse::first_record(head, delimiter);
+        let (fields, end) = first_record.map_err(|fault| fault.after_lines(blank_lines))?;
+        if has_lone_cr_outside_quotes(&head[..end]) {
+            return Err(lone_cr(first_line));
+        }
         let width = fields.len();
         let names = match (&self.options.columns, self.has_header) {
             (Some(names), _) if names.len() != width => {
@@ -100,7 +109,7 @@ impl CsvFile {
             (Some(names), _) => names.clone(),
             (None, true) => fields
                 .into_iter()
-                .map(|name| String::from_utf8(name).map_err(|_| not_utf8_header()))
+                .map(|name| String::from_utf8(name).map_err(|_| not_utf8_header(first_line)))
                 .collect::<Result<Vec<_>, _>>()?,
             (None, false) => (1..=width).map(|number| number.to_string()).collect(),
         };
@@ -131,6 +140,31 @@ fn lines_before_records(text: &[u8], comment: Option<u8>) -> usize {
     }
     at
 }
+
+fn count_lines(text: &[u8]) -> u64 {
+    memchr::memchr_iter(b'\n', text).count() as u64
+}
+
+/// Whether a CR stands before anything but an LF. One at the end of what was read may have its LF behind that.
+pub(crate) fn has_lone_cr(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'\r', text).any(|at| text.get(at + 1).is_some_and(|next| *next != b'\n'))
+}
+
+fn has_lone_cr_outside_quotes(record: &[u8]) -> bool {
+    let mut in_quotes = false;
+    record.windows(2).any(|pair| {
+        in_quotes ^= pair[0] == b'"';
+        !in_quotes && pair[0] == b'\r' && pair[1] != b'\n'
+    })
+}
+
+pub(crate) fn lone_cr(at: At) -> Fault {
+    Fault::data(at, format!("it {LONE_CR}"))
+}
+
+/// What is to be said of text whose lines may end as those of old Macs do.
+pub(crate) const LONE_CR: &str = "holds a carriage return (CR) that no line feed (LF) follows, and lines end with LF or CRLF; \
+     if CR ends the lines of this file, convert it (tr '\\r' '\\n' < FILE > NEW)";
 
 /// The type of each column, text where none was given.
 fn types_of(names: &[String], options: &InputOptions) -> Result<Vec<CellType>, Fault> {
@@ -166,9 +200,9 @@ pub(crate) fn check_encoding(head: &[u8]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn not_utf8_header() -> Fault {
+fn not_utf8_header(at: At) -> Fault {
     Fault::data(
-        At::Line(1),
+        at,
         "the columns' names are not UTF-8; convert the file (iconv -t UTF-8)",
     )
 }
@@ -219,10 +253,6 @@ impl Tasks for CsvFile {
             begin: begin.min(buffer.len()),
             has_quotes: cut.has_quotes,
             chunk: cut.chunk,
-            lines_before: match cut.chunk {
-                0 => self.options.skip_lines,
-                _ => 0,
-            },
             _turn: cut.turn,
         };
         Ok(Some((cut.chunk, Box::new(task))))
@@ -238,39 +268,28 @@ struct CsvTask {
     begin: usize,
     has_quotes: bool,
     chunk: u64,
-    /// Lines of the file that were skipped before this chunk.
-    lines_before: u64,
     _turn: Option<Turn>,
 }
 
 impl Task for CsvTask {
     fn run(self: Box<Self>, file: u64, data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
-        let head_lines =
-            self.lines_before + memchr::memchr_iter(b'\n', &data[..self.begin]).count() as u64;
-        let rows_text = &data[self.begin..];
-        let seq = (file << 44) | (self.chunk << CHUNK_BITS);
-        if rows_text.len() >= 1 << CHUNK_BITS
-            && memchr::memchr_iter(b'\n', rows_text).count() >= 1 << CHUNK_BITS
-        {
+        let lines = count_lines(data);
+        rows.lines = Some(lines);
+        if lines >= 1 << CHUNK_BITS {
             return Err(Fault::data(
                 At::Line(1),
                 "too many short lines follow a very long record",
             ));
         }
-        let result = if self.has_quotes {
+        let head_lines = count_lines(&data[..self.begin]);
+        let rows_text = &data[self.begin..];
+        let seq = ((file << 44) | (self.chunk << CHUNK_BITS)) + head_lines;
+        let parsed = if self.has_quotes {
             parse_quoted(&self.dialect, rows_text, seq, rows)
         } else {
             parse_plain(&self.dialect, rows_text, seq, rows)
         };
-        rows.lines = self.lines_before + memchr::memchr_iter(b'\n', data).count() as u64;
-        rows.records = *result.as_ref().unwrap_or(&0);
-        result.map(drop).map_err(|fault| match fault.at {
-            At::Line(line) => Fault {
-                at: At::Line(line + head_lines),
-                ..fault
-            },
-            _ => fault,
-        })
+        parsed.map_err(|fault| fault.after_lines(head_lines))
     }
 }
 

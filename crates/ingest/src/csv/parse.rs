@@ -3,7 +3,7 @@
 use memchr::{memchr, memchr2, memchr2_iter};
 
 use crate::csv::scan::closing_quote;
-use crate::csv::{Dialect, push_row};
+use crate::csv::{Dialect, LONE_CR, has_lone_cr, push_row};
 use crate::error::{At, Fault};
 use crate::rows::Rows;
 
@@ -26,40 +26,43 @@ impl<'d> Cells<'d> for PlainCells<'d, '_> {
     }
 }
 
-/// A chunk without any quote: one pass over delimiters and newlines, nothing copied. Returns the number of records.
+/// A chunk without any quote: one pass over delimiters and newlines, nothing copied. `seq`: of the chunk's first line.
 pub(crate) fn parse_plain(
     dialect: &Dialect,
     data: &[u8],
     seq: u64,
     rows: &mut Rows<'_>,
-) -> Result<u64, Fault> {
+) -> Result<(), Fault> {
     let width = dialect.width;
     let mut ends = vec![(0, 0); width];
-    let (mut begin, mut field, mut row, mut line) = (0, 0, 0, 1);
+    let (mut begin, mut field, mut line) = (0, 0, 1);
     let mut record_begin = 0;
-    let mut finish =
-        |ends: &mut [(usize, usize)], field: usize, begin: usize, at: usize, line: u64| {
-            let end = if at > begin && data[at - 1] == b'\r' {
-                at - 1
-            } else {
-                at
-            };
-            if field == 0 && end == begin {
-                return Ok(());
-            }
-            if field + 1 != width {
-                return Err(wrong_width(width, field + 1, line));
-            }
-            ends[field] = (begin, end);
-            let pushed = push_row(dialect, &PlainCells { data, ends }, seq + row, rows);
-            row += 1;
-            pushed.map_err(|fault| fault.or_at(At::Line(line)))
+    let mut finish = |ends: &mut [(usize, usize)],
+                      record_begin: usize,
+                      field: usize,
+                      begin: usize,
+                      at: usize,
+                      line: u64| {
+        let end = if at > begin && data[at - 1] == b'\r' {
+            at - 1
+        } else {
+            at
         };
+        if field == 0 && end == begin {
+            return Ok(());
+        }
+        if field + 1 != width {
+            return Err(wrong_width(width, field + 1, line, &data[record_begin..at]));
+        }
+        ends[field] = (begin, end);
+        let pushed = push_row(dialect, &PlainCells { data, ends }, seq + line - 1, rows);
+        pushed.map_err(|fault| fault.or_at(At::Line(line)))
+    };
     let is_comment = |record_begin: usize| is_comment(dialect, data, record_begin);
     for at in memchr2_iter(dialect.delimiter, b'\n', data) {
         if data[at] == b'\n' {
             if !is_comment(record_begin) {
-                finish(&mut ends, field, begin, at, line)?;
+                finish(&mut ends, record_begin, field, begin, at, line)?;
             }
             line += 1;
             field = 0;
@@ -73,9 +76,9 @@ pub(crate) fn parse_plain(
         begin = at + 1;
     }
     if (begin < data.len() || field > 0) && !is_comment(record_begin) {
-        finish(&mut ends, field, begin, data.len(), line)?;
+        finish(&mut ends, record_begin, field, begin, data.len(), line)?;
     }
-    Ok(row)
+    Ok(())
 }
 
 #[inline]
@@ -109,16 +112,16 @@ impl<'d> Cells<'d> for QuotedCells<'d, '_> {
     }
 }
 
-/// A chunk that holds quotes: field by field. Returns the number of records.
+/// A chunk that holds quotes: field by field. `seq`: of the chunk's first line.
 pub(crate) fn parse_quoted(
     dialect: &Dialect,
     data: &[u8],
     seq: u64,
     rows: &mut Rows<'_>,
-) -> Result<u64, Fault> {
+) -> Result<(), Fault> {
     let width = dialect.width;
     let mut record = Record::default();
-    let (mut at, mut row, mut line) = (0, 0, 1);
+    let (mut at, mut line) = (0, 1);
     while at < data.len() {
         let begin = at;
         if is_comment(dialect, data, at) {
@@ -129,20 +132,20 @@ pub(crate) fn parse_quoted(
         at = record.read(data, at, dialect.delimiter)?;
         if !record.is_blank() {
             if record.places.len() != width {
-                return Err(wrong_width(width, record.places.len(), line));
+                let found = record.places.len();
+                return Err(wrong_width(width, found, line, &data[begin..at]));
             }
             let cells = QuotedCells {
                 data,
                 scratch: &record.scratch,
                 places: &record.places,
             };
-            push_row(dialect, &cells, seq + row, rows)
+            push_row(dialect, &cells, seq + line - 1, rows)
                 .map_err(|fault| fault.or_at(At::Line(line)))?;
-            row += 1;
         }
         line += memchr::memchr_iter(b'\n', &data[begin..at]).count() as u64;
     }
-    Ok(row)
+    Ok(())
 }
 
 /// The fields of the first record and where the next one begins.
@@ -255,7 +258,7 @@ fn without_cr(data: &[u8], begin: usize, end: usize) -> usize {
 }
 
 #[cold]
-fn wrong_width(expected: usize, found: usize, line: u64) -> Fault {
+fn wrong_width(expected: usize, found: usize, line: u64, record: &[u8]) -> Fault {
     let fields = |n| {
         if n == 1 {
             "1 field".to_owned()
@@ -263,10 +266,14 @@ fn wrong_width(expected: usize, found: usize, line: u64) -> Fault {
             format!("{n} fields")
         }
     };
+    let why = match has_lone_cr(record) {
+        true => format!("it {LONE_CR}"),
+        false => "is the delimiter right, or a quote missing?".to_owned(),
+    };
     Fault::data(
         At::Line(line),
         format!(
-            "it has {} where the first line has {expected}; is the delimiter right, or a quote missing?",
+            "it has {} where the first line has {expected}; {why}",
             fields(found)
         ),
     )

@@ -71,6 +71,35 @@ fn what_is_refused_and_where() {
 }
 
 #[test]
+fn lines_that_end_with_cr_alone_are_refused_and_not_taken_for_none() {
+    for content in [
+        "k,v\ra,1\rb,2\r",
+        "k,v\r\ra,1",
+        "\"k\",\"v\"\r\"a\",\"1\"\r",
+        "\n\nk,v\r\r\na,1\r\r\n",
+    ] {
+        check_error(content, "carriage return (CR)");
+    }
+    // The first line ends otherwise.
+    check_error("k,v\na,1\rb,2\r", "line 2: it has 3 fields");
+    check_error("k,v\na,1\rb,2\r", "carriage return (CR)");
+    // A CR is text in quotes, and ends the file.
+    check("\"k\",v\r\na,\"x\ry\"\r\nb,2\r", &["a=x\ry", "b=2"]);
+    let with = |change: &dyn Fn(&mut larder_ingest::InputOptions)| {
+        let (_folder, path) = file("t.csv", b"#made by hand\rk,v\ra,1\r");
+        let mut wanted = options(&path, "k", column("v"));
+        change(&mut wanted);
+        texts(&wanted).unwrap_err()
+    };
+    for error in [
+        with(&|wanted| wanted.skip_lines = 1),
+        with(&|wanted| wanted.comment = Some(b'#')),
+    ] {
+        assert!(error.contains("carriage return (CR)"), "{error}");
+    }
+}
+
+#[test]
 fn keys_values_and_nulls() {
     let (_folder, path) = file("t.csv", b"a,b,c\n1,2,3\n,,4\n5,,\"q\"\"\n\"\n");
     let mut wanted = options(&path, "a,b", ValueSpec::Json);
@@ -109,6 +138,17 @@ fn lines_are_skipped_and_comments_left_out_and_errors_still_name_the_line() {
     let (_folder, path) = file("t.csv", &content[..content.len() - 2]);
     wanted.inputs = options(&path, "k", column("v")).inputs;
     assert_eq!(texts(&wanted).unwrap(), ["a=1"]);
+
+    // An open quote, and a header that is not UTF-8, are told with the file's lines too.
+    for (content, line) in [
+        (&b"junk\njunk\n#c\nk,v\na,\"1\n"[..], "line 5"),
+        (b"junk\njunk\n#c\n\nk,\xff\na,1\n", "line 5"),
+    ] {
+        let (_folder, path) = file("t.csv", content);
+        wanted.inputs = options(&path, "k", column("v")).inputs;
+        let error = texts(&wanted).unwrap_err();
+        assert!(error.contains(line), "{error}");
+    }
 
     let (_folder, path) = file("t.csv", b"a,1\n");
     let mut named = options(&path, "k", column("v"));

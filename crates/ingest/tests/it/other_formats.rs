@@ -46,6 +46,7 @@ fn json_lines() {
         ("[1,2]\n", "array"),
         ("{\n \"a\": 1\n}\n", "one JSON document"),
         ("{\"id\":1}\n{\"id\":}\n", "line 2"),
+        ("{\"id\":1}\r{\"id\":2}\r", "carriage return (CR)"),
         ("{\"id\":null}", "null"),
         ("{\"id\":[1]}", "array or object"),
         ("{\"x\":1}", "the columns are x"),
