@@ -1,4 +1,5 @@
-//! Avro object container files: framed and unpacked here, decoded row by row by the Arrow crate.
+//! Avro object container files: framed and unpacked here, decoded row by row by the Arrow crate. Their schema is
+//! looked at by `avro_schema` first.
 //!
 //! The framing is ours because a file may end only between two blocks, a block must hold
 //! exactly the rows it says, and an unpacked block must fit the memory; a reader that takes what comes would load a part of a cut-off file.
@@ -16,6 +17,7 @@ use arrow_avro::schema::{AvroSchema, SchemaStore};
 
 use larder_types::ByteSize;
 
+use crate::avro_schema::RefusedColumns;
 use crate::error::{At, Fault, one_line};
 use crate::plan::FolderColumns;
 use crate::record_batch::{BatchPlan, project, push_batch};
@@ -58,8 +60,10 @@ const HEADER_BYTES_MAX: u64 = 16 << 20;
 impl Task for AvroTask {
     fn run(mut self: Box<Self>, file: u64, _data: &[u8], rows: &mut Rows<'_>) -> Result<(), Fault> {
         let header = self.reader.header()?;
+        let refused = RefusedColumns::of(&header.schema)?;
         let mut decoder = decoder(&header.schema)?;
-        let plan = BatchPlan::new(decoder.schema().fields(), &self.folder, rows.options)?;
+        let fields = refused.note(decoder.schema().fields());
+        let plan = BatchPlan::new(&fields, &self.folder, rows.options)?;
         let budget = rows.budget;
         let mut row = 0;
         loop {
@@ -158,35 +162,7 @@ fn decoder_rows(decoder: &Decoder) -> u64 {
     (decoder.batch_size() - decoder.capacity().min(decoder.batch_size())) as u64
 }
 
-/// A file whose schema is not a record has values without names, of which none could be a key.
-fn check_is_record(schema: &str) -> Result<(), Fault> {
-    use serde_json::Value;
-    let parsed: Value = serde_json::from_str(schema).map_err(|e| {
-        Fault::file(format!(
-            "its schema is not JSON: {}; the file is damaged",
-            one_line(&e)
-        ))
-    })?;
-    let what = match &parsed {
-        Value::Object(fields) => match fields.get("type") {
-            Some(Value::String(name)) if name == "record" => return Ok(()),
-            Some(Value::String(name)) => name.clone(),
-            // A type may stand around another one.
-            Some(inner @ Value::Object(_)) => return check_is_record(&inner.to_string()),
-            _ => "of no type".to_owned(),
-        },
-        Value::String(name) => name.clone(),
-        Value::Array(_) => "union".to_owned(),
-        _ => "of no type".to_owned(),
-    };
-    Err(Fault::file(format!(
-        "its schema is not a record but {:?}, so its values have no names; write records with a field for the key",
-        what.chars().take(60).collect::<String>()
-    )))
-}
-
 fn decoder(schema: &str) -> Result<Decoder, Fault> {
-    check_is_record(schema)?;
     let refused = |e: &dyn std::fmt::Display| {
         Fault::file(format!("its schema cannot be read: {}", one_line(e)))
     };

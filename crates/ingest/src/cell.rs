@@ -49,6 +49,13 @@ const EXTENSION: &str = "ARROW:extension:name";
 /// What a decoder notes on a field that it cannot read faithfully: why, and what to do.
 pub(crate) const REFUSED_NOTE: &str = "larder:refused";
 
+/// The field with something noted on it.
+pub(crate) fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
+    let mut notes = field.metadata().clone();
+    notes.insert(key, value);
+    field.clone().with_metadata(notes)
+}
+
 impl Shape {
     /// Of a column's field.
     ///
@@ -100,15 +107,14 @@ impl Shape {
             }
             DataType::Map(entries, _) => match entries.data_type() {
                 DataType::Struct(fields) if fields.len() == 2 => {
-                    if encoded_type(fields[0].data_type()).is_nested() {
+                    if let Some(what) = nested_name(encoded_type(fields[0].data_type())) {
                         return Err(format!(
-                            "it is a map with keys of the type {}; keys of a map must be text, numbers, dates or bytes",
-                            fields[0].data_type()
+                            "it is a map whose keys are {what}; keys of a map must be text, numbers, dates or bytes"
                         ));
                     }
                     vec![Shape::of(&fields[0])?, Shape::of(&fields[1])?]
                 }
-                other => return Err(format!("it is a map with entries of the type {other}")),
+                _ => return Err("it is a map whose entries are not a key and a value each".into()),
             },
             DataType::Union(fields, _) => fields
                 .iter()
@@ -134,6 +140,17 @@ fn encoded_type(data_type: &DataType) -> &DataType {
         DataType::RunEndEncoded(_, values) => encoded_type(values.data_type()),
         other => other,
     }
+}
+
+/// What people call values of a type that holds others, in the plural; `None` of other types.
+fn nested_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Struct(_) => "structs",
+        DataType::Map(..) => "maps",
+        DataType::Union(..) => "unions",
+        nested if nested.is_nested() => "lists",
+        _ => return None,
+    })
 }
 
 /// A value, decoded and not yet written.
@@ -340,7 +357,7 @@ pub(crate) fn value_of<'a>(
 }
 
 fn time_of_day(value: i64, ticks: Ticks) -> Result<Value<'static>, String> {
-    if !(0..=86_400 * ticks.0).contains(&value) {
+    if !(0..86_400 * ticks.0).contains(&value) {
         return Err(format!(
             "a time of day of {value} ticks of 1/{} s is not within a day",
             ticks.0
@@ -371,15 +388,17 @@ fn dictionary_index(array: &dyn Array, row: usize) -> Result<usize, String> {
 pub(crate) enum Text {
     Written,
     Null,
-    /// A list, map or struct: it has no text form.
-    Nested,
+    /// A list, map or struct, as it is called: it has no text form.
+    Nested(&'static str),
 }
 
 /// Appends a value as plain text: bytes and strings as they are, numbers as JSON writes them, instants in ISO 8601.
 pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
     match value {
         Value::Null => return Text::Null,
-        Value::List(..) | Value::Struct(..) | Value::Map(..) => return Text::Nested,
+        Value::List(..) => return Text::Nested("a list"),
+        Value::Struct(..) => return Text::Nested("a struct"),
+        Value::Map(..) => return Text::Nested("a map"),
         Value::Bool(value) => Json::scalar(out).bool(*value),
         Value::Int(value) => Json::scalar(out).int(*value),
         Value::UInt(value) => Json::scalar(out).uint(*value),
@@ -537,7 +556,7 @@ fn emit_map<E: Emit>(
             value => match write_text(&value, &mut name) {
                 Text::Written => {}
                 Text::Null => return Err("a map has a key that is null".into()),
-                Text::Nested => return Err("a map has a key that is nested".into()),
+                Text::Nested(what) => return Err(format!("a map has a key that is {what}")),
             },
         }
         let name = String::from_utf8(name).expect("bytes were written in base64");

@@ -14,6 +14,7 @@
 //! drops what it has built. This is the only crate that links Arrow.
 
 mod avro;
+mod avro_schema;
 mod cell;
 mod csv;
 mod cut;

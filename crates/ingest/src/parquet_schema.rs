@@ -11,7 +11,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
-use crate::cell::{REFUSED_NOTE, UUID_NOTE};
+use crate::cell::{REFUSED_NOTE, UUID_NOTE, with_note};
 
 /// A file's metadata, ready to read by.
 pub(crate) struct FileSchema {
@@ -191,12 +191,6 @@ fn noted(field: &Field, column: &ColumnDescriptor) -> Field {
         );
     }
     field.clone()
-}
-
-fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
-    let mut notes = field.metadata().clone();
-    notes.insert(key, value);
-    field.clone().with_metadata(notes)
 }
 
 fn holds_variant(node: &Type) -> bool {

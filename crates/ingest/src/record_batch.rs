@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{Field, Fields};
 
 use crate::cell::{Shape, Text, Value, emit_value, value_of, write_text};
@@ -140,11 +140,10 @@ fn make<'b>(
                     plan.names[column]
                 )));
             }
-            Text::Nested => {
+            Text::Nested(what) => {
                 return Err(Fault::file(format!(
-                    "key column {:?} is {}; a key is made of text, numbers, dates or bytes",
-                    plan.names[column],
-                    columns.arrays[column].map_or_else(String::new, |a| a.data_type().to_string())
+                    "key column {:?} is {what}; a key is made of text, numbers, dates or bytes",
+                    plan.names[column]
                 )));
             }
         }
@@ -160,7 +159,7 @@ fn make<'b>(
             cell => match write_text(&cell, value) {
                 Text::Written => {}
                 Text::Null => return Ok(Made::NullValue(&plan.names[*column])),
-                Text::Nested => emit_value(&cell, &mut Json::new(value, bytes_max))
+                Text::Nested(_) => emit_value(&cell, &mut Json::new(value, bytes_max))
                     .map_err(|reason| columns.named(*column, &reason))?,
             },
         },

@@ -89,10 +89,11 @@ pub const COLUMNS: &[Column] = &[
         name: "decimal",
         parquet: "DECIMAL",
         arrow: "Decimal32 to Decimal256",
-        avro: "decimal",
+        avro: "decimal; big-decimal is refused",
         examples: &[example("12.50", "\"12.50\""), example("-0.05", "\"-0.05\"")],
         message_pack: "str",
-        note: "All digits of the scale are shown. A string, so that no reader makes a double of it",
+        note: "All digits of the scale are shown. A string, so that no reader makes a double of it. Values of big-decimal have each a \
+               scale of their own",
     },
     Column {
         name: "date",
@@ -134,7 +135,7 @@ pub const COLUMNS: &[Column] = &[
         avro: "time-millis, time-micros",
         examples: &[example("12:30:15.25", "\"12:30:15.25\"")],
         message_pack: "str",
-        note: "A time that is not within a day is refused",
+        note: "A time that is not within a day is refused, and so is 24:00:00",
     },
     Column {
         name: "duration",
@@ -174,7 +175,7 @@ pub const COLUMNS: &[Column] = &[
     },
     Column {
         name: "bytes",
-        parquet: "BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY, BSON",
+        parquet: "BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY, BSON, GEOMETRY, GEOGRAPHY",
         arrow: "Binary, LargeBinary, BinaryView, FixedSizeBinary",
         avro: "bytes, fixed",
         examples: &[nested("\"AP8=\"")],
@@ -242,8 +243,12 @@ pub fn reference_markdown() -> String {
     let mut text = String::from(
         "# Columns\n\n\
          What becomes of a column of Parquet, Arrow IPC or Avro: as a key, or as the value of `--value COLUMN`; in a JSON value; \
-         and its type in MessagePack.\nA type that is not here, such as Parquet's Variant, is refused with its column's name. Of two \
-         columns that hold the same values in other\nencodings, units or sizes, the texts are the same.\n\n\
+         and its type in MessagePack.\nOf two columns that hold the same values in other encodings, units or sizes, the texts are the same.\n\n\
+         A column is refused, with its name and if it is read at all, where the table says so, and where what is stored says nothing \
+         by itself: Parquet's Variant, and\n`arrow.duration-nanos` and others of the types that some writers add to Avro. Any other \
+         annotation that is not in the table (a logical type of Avro or\nParquet, an extension type of Arrow) is passed over, as Avro's \
+         specification demands: the column is of the type that stands beneath it, and `my-money` on a\n`long` is a whole number. An Avro \
+         file with a record that holds itself is refused as a whole.\n\n\
          | column | Parquet | Arrow | Avro | key, `--value` | JSON | MessagePack | |\n|---|---|---|---|---|---|---|---|\n",
     );
     for column in COLUMNS {

@@ -582,6 +582,8 @@ fn what_cannot_be_read_faithfully_is_refused_by_name() {
         (array(twice), "twice"),
         (array(Date64Array::from(vec![1])), "within a day"),
         (array(Time32SecondArray::from(vec![-1])), "within a day"),
+        // 24:00:00 is the next day's begin.
+        (array(Time32SecondArray::from(vec![86_400])), "within a day"),
         (
             array(Time64NanosecondArray::from(vec![i64::MAX])),
             "within a day",
@@ -594,6 +596,25 @@ fn what_cannot_be_read_faithfully_is_refused_by_name() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn a_key_that_is_a_list_a_struct_or_a_map_is_called_so() {
+    for (line, what) in [("list", "a list"), ("struct", "a struct"), ("map", "a map")] {
+        let line = COLUMNS.iter().find(|column| column.name == line).unwrap();
+        for (extension, values) in variants(line, &line.examples[0]) {
+            let (_folder, path) = arrow_file(extension, &values);
+            let error = texts(&options(&path, "v", column("k"))).unwrap_err();
+            let expected = format!("key column \"v\" is {what}; a key is made of");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn an_extension_type_that_is_not_known_is_passed_over() {
+    let (_folder, path) = arrow_file("acme.money", &array(Int64Array::from(vec![7])));
+    assert_eq!(texts(&options(&path, "k", column("v"))).unwrap(), ["1=7"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One binary: small files made here, and the real ones where they are at hand.
 
+mod avro;
 mod columns;
 mod csv;
 mod folders;

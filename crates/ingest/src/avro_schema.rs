@@ -1,0 +1,189 @@
+//! What an Avro file's schema says, looked at before its decoder sees it: that its values are records, that no record
+//! holds itself, and which columns have no faithful text.
+//!
+//! A logical type that is not known is passed over, as Avro's specification demands: its values are those of the type beneath
+//! it. But for types whose stored form means nothing without the logical type: these are refused, with their column.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arrow_schema::Fields;
+use serde_json::Value;
+
+use crate::cell::{REFUSED_NOTE, with_note};
+use crate::error::{Fault, one_line};
+
+/// The columns that cannot be read, by name, and why.
+#[derive(Debug, Default)]
+pub(crate) struct RefusedColumns(BTreeMap<String, String>);
+
+impl RefusedColumns {
+    /// # Errors
+    /// For a schema of which no column can be read.
+    pub fn of(schema: &str) -> Result<RefusedColumns, Fault> {
+        let parsed: Value = serde_json::from_str(schema).map_err(|e| {
+            Fault::file(format!(
+                "its schema is not JSON: {}; the file is damaged",
+                one_line(&e)
+            ))
+        })?;
+        let record = record_of(&parsed)?;
+        let mut walk = Walk::default();
+        let mut refused = BTreeMap::new();
+        let (full_name, namespace) = names_of(record, "");
+        walk.open.push(full_name);
+        for field in fields_of(record) {
+            let column = field["name"].as_str().unwrap_or_default();
+            match walk.refused(&field["type"], &namespace) {
+                Ok(None) => {}
+                Ok(Some(reason)) => {
+                    refused.insert(column.to_owned(), reason);
+                }
+                Err(HoldsItself(record)) => {
+                    return Err(Fault::file(format!(
+                        "column {column:?} cannot be read: its type is the record {record:?}, which holds itself, and a file \
+                         with such a column is not read at all; write it without that column, or with as many levels as it has"
+                    )));
+                }
+            }
+        }
+        Ok(RefusedColumns(refused))
+    }
+
+    /// The file's columns, with notes on those that are refused.
+    pub fn note(&self, fields: &Fields) -> Fields {
+        let noted = fields.iter().map(|field| match self.0.get(field.name()) {
+            Some(reason) => with_note(field, (REFUSED_NOTE, reason.as_str())),
+            None => field.as_ref().clone(),
+        });
+        noted.collect()
+    }
+}
+
+/// A file whose schema is not a record has values without names, of which none could be a key.
+fn record_of(schema: &Value) -> Result<&Value, Fault> {
+    let what = match schema {
+        Value::Object(fields) => match fields.get("type") {
+            Some(Value::String(name)) if name == "record" => return Ok(schema),
+            Some(Value::String(name)) => name.as_str(),
+            // A type may stand around another one.
+            Some(inner @ Value::Object(_)) => return record_of(inner),
+            _ => "of no type",
+        },
+        Value::String(name) => name.as_str(),
+        Value::Array(_) => "union",
+        _ => "of no type",
+    };
+    Err(Fault::file(format!(
+        "its schema is not a record but {:?}, so its values have no names; write records with a field for the key",
+        what.chars().take(60).collect::<String>()
+    )))
+}
+
+/// The full name of a record that holds itself, however deep inside.
+struct HoldsItself(String);
+
+/// Named types, as they are met from the schema's begin on.
+#[derive(Default)]
+struct Walk {
+    /// The records that the walk is inside of, by full name.
+    open: Vec<String>,
+    /// Why each type that has been met cannot be read, if it cannot.
+    met: HashMap<String, Option<String>>,
+}
+
+impl Walk {
+    /// Why a type cannot be read, if it cannot. The depth is bounded by that of the JSON.
+    fn refused(&mut self, node: &Value, namespace: &str) -> Result<Option<String>, HoldsItself> {
+        match node {
+            Value::String(name) => {
+                let full_name = full_name(name, namespace);
+                if self.open.contains(&full_name) {
+                    return Err(HoldsItself(full_name));
+                }
+                Ok(self.met.get(&full_name).cloned().flatten())
+            }
+            Value::Array(branches) => self.first_refused(branches.iter(), namespace),
+            Value::Object(_) => self.refused_object(node, namespace),
+            _ => Ok(None),
+        }
+    }
+
+    fn refused_object(
+        &mut self,
+        node: &Value,
+        namespace: &str,
+    ) -> Result<Option<String>, HoldsItself> {
+        let (full_name, inner) = names_of(node, namespace);
+        let own = node["logicalType"].as_str().and_then(refused_logical_type);
+        if own.is_some() {
+            self.met.insert(full_name, own.clone());
+            return Ok(own);
+        }
+        match node["type"].as_str() {
+            Some("record" | "error") => {
+                self.open.push(full_name);
+                let types = fields_of(node).map(|field| &field["type"]);
+                let reason = self.first_refused(types, &inner)?;
+                let full_name = self.open.pop().expect("it was just pushed");
+                self.met.insert(full_name, reason.clone());
+                Ok(reason)
+            }
+            Some("array") => self.refused(&node["items"], namespace),
+            Some("map") => self.refused(&node["values"], namespace),
+            _ => self.refused(&node["type"], namespace),
+        }
+    }
+
+    fn first_refused<'v>(
+        &mut self,
+        types: impl Iterator<Item = &'v Value>,
+        namespace: &str,
+    ) -> Result<Option<String>, HoldsItself> {
+        let mut first = None;
+        for node in types {
+            let reason = self.refused(node, namespace)?;
+            first = first.or(reason);
+        }
+        Ok(first)
+    }
+}
+
+/// Why a logical type cannot be read, where what it is stored as says nothing by itself.
+fn refused_logical_type(name: &str) -> Option<String> {
+    match name {
+        "big-decimal" => Some(
+            "it is of the type big-decimal, in which each value has a scale of its own; write it as a decimal, or as text"
+                .into(),
+        ),
+        // Numbers, whatever their width.
+        "arrow.int8" | "arrow.int16" | "arrow.uint8" | "arrow.uint16" | "arrow.uint32" => None,
+        // Values, however they are stored in memory.
+        "arrow.run-end-encoded" => None,
+        _ if name.starts_with("arrow.") => Some(format!(
+            "it is of the type {:?}, which is no type of Avro's; write it without the writer's custom types",
+            name.chars().take(60).collect::<String>()
+        )),
+        _ => None,
+    }
+}
+
+fn fields_of(record: &Value) -> impl Iterator<Item = &Value> {
+    record["fields"].as_array().into_iter().flatten()
+}
+
+/// A named type's full name, and the namespace of what stands in it.
+fn names_of(node: &Value, namespace: &str) -> (String, String) {
+    let name = node["name"].as_str().unwrap_or_default();
+    let namespace = match name.rsplit_once('.') {
+        Some((own, _)) => own,
+        None => node["namespace"].as_str().unwrap_or(namespace),
+    };
+    (full_name(name, namespace), namespace.to_owned())
+}
+
+fn full_name(name: &str, namespace: &str) -> String {
+    match name.contains('.') || namespace.is_empty() {
+        true => name.to_owned(),
+        false => format!("{namespace}.{name}"),
+    }
+}
