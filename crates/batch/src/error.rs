@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use larder_types::ByteSize;
+
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,6 +13,15 @@ pub enum Error {
     Corrupted { place: String, detail: String },
     /// Two rows have one key and the build was told to refuse that. `rows`: the `seq` that the first two came with.
     DuplicateKey { key: Vec<u8>, rows: [u64; 2] },
+    /// Collecting the values of one key takes more memory at once than there is for that. Give more, choose a longer key, or
+    /// do not collect.
+    KeyMemory {
+        key: Vec<u8>,
+        values: u64,
+        /// Where it is known.
+        needed_bytes: Option<u64>,
+        available_bytes: u64,
+    },
     /// A key, value or option is outside its bounds.
     Limit { what: String, detail: String },
     /// The file system refused.
@@ -92,6 +103,27 @@ impl fmt::Display for Error {
                 ) {
                     write!(
                         f,
+            Error::KeyMemory {
+                key,
+                values,
+                needed_bytes,
+                available_bytes,
+            } => {
+                let key = show_key(key);
+                match needed_bytes {
+                    Some(bytes) => write!(
+                        f,
+                        "to collect the {values} values of key {key} takes {} at once",
+                        ByteSize(*bytes)
+                    )?,
+                    None => write!(f, "the {values} values of key {key} are too long together")?,
+                }
+                write!(
+                    f,
+                    ", and of the memory {} are for that; choose a longer key, or first or last instead of collect",
+                    ByteSize(*available_bytes)
+                )
+            }
                         ": the disk is full; free space there or choose another folder"
                     )?;
                 }

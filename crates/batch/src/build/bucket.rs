@@ -1,13 +1,16 @@
 //! One bucket: loads its chunks, sorts the rows by (hash, key, seq), settles duplicates.
 //!
 //! A bucket too large for its share of the memory is read several times, each time for the rows of
-//! a narrower range of hashes.
+//! a narrower range of hashes: what is gathered at once is at most twice that share. Rows of a single hash that are
+//! more than that are for `heavy.rs`.
+
+use std::sync::Mutex;
 
 use larder_types::key_hash;
 
-use super::OnDuplicate;
 use super::collect::{CollectAs, Collected};
-use super::spill::{Held, Place, Rows, Spill};
+use super::spill::{Chunk, Held, Place, Row, Rows, Spill};
+use super::{OnDuplicate, heavy};
 use crate::error::{Error, show_key};
 
 #[derive(Default)]
@@ -24,6 +27,17 @@ pub struct Duplicates {
     pub collect_as: CollectAs,
     /// What is collected may be no longer.
     pub value_bytes_max: u64,
+    /// What collecting the values of one key may take at once.
+    pub collect_bytes_max: u64,
+}
+
+/// The memory in which a bucket is sorted.
+#[derive(Clone, Copy)]
+pub struct Room<'a> {
+    /// A bucket of up to this size is loaded as a whole.
+    pub bytes_max: u64,
+    /// Held by the thread that has the rows of a key that do not fit.
+    pub heavy_turn: &'a Mutex<()>,
 }
 
 /// Takes the records that are left, in (hash, key) order.
@@ -60,7 +74,7 @@ impl Bucket {
         self,
         spill: &Spill,
         duplicates: Duplicates,
-        bytes_max: u64,
+        room: Room<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
         let size = |held: &Held| match &held.place {
@@ -68,7 +82,7 @@ impl Bucket {
             Place::File { size, .. } => *size as u64,
         };
         let total: u64 = self.chunks.iter().map(size).sum();
-        if total <= bytes_max {
+        if total <= room.bytes_max {
             let mut chunks = Vec::with_capacity(self.chunks.len());
             for held in self.chunks {
                 chunks.push(match held.place {
@@ -78,7 +92,8 @@ impl Bucket {
             }
             return emit_sorted(&chunks, duplicates, emit);
         }
-        self.emit_in_passes(spill, duplicates, total.div_ceil(bytes_max), emit)
+        let passes = total.div_ceil(room.bytes_max);
+        self.emit_in_passes(spill, duplicates, passes, room, emit)
     }
 
     fn emit_in_passes(
@@ -86,6 +101,7 @@ impl Bucket {
         spill: &Spill,
         duplicates: Duplicates,
         passes: u64,
+        room: Room<'_>,
         emit: &mut Emit<'_>,
     ) -> Result<(), Error> {
         let (first, last) = self.hash_bounds(spill)?;
@@ -98,30 +114,81 @@ impl Bucket {
                 break;
             };
             let high = low.saturating_add(step - 1).min(last);
-            let mut kept = super::Chunk::default();
-            self.each_row(spill, &mut |row, hash| {
-                if (low..=high).contains(&hash) {
-                    kept.push(row.seq, row.key, row.value, 0);
-                }
-            })?;
-            emit_sorted(&[kept.bytes], duplicates, emit)?;
+            self.emit_range(spill, duplicates, (low, high), room, emit)?;
         }
         Ok(())
+    }
+
+    /// Emits the rows of a range of hashes, both ends included. A range of more rows than fit, as where many share a key, is
+    /// cut at the middle of its bytes, as far as they are known.
+    fn emit_range(
+        &self,
+        spill: &Spill,
+        duplicates: Duplicates,
+        range: (u64, u64),
+        room: Room<'_>,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), Error> {
+        // The lowest range last, which is the next.
+        let mut ranges = vec![range];
+        while let Some((low, high)) = ranges.pop() {
+            let (rows, is_whole) = self.gather(spill, (low, high), 2 * room.bytes_max)?;
+            if is_whole {
+                emit_sorted(&[rows.bytes], duplicates, emit)?;
+            } else if low == high {
+                drop(rows);
+                heavy::emit_hash(self, spill, low, duplicates, room, emit)?;
+            } else {
+                let middle = middle_hash(&rows.bytes);
+                if middle < high {
+                    ranges.push((middle + 1, high));
+                }
+                ranges.push((middle, middle));
+                if low < middle {
+                    ranges.push((low, middle - 1));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a range of hashes, or some of them where they take more than `bytes_max`; and whether it is all of them.
+    fn gather(
+        &self,
+        spill: &Spill,
+        (low, high): (u64, u64),
+        bytes_max: u64,
+    ) -> Result<(Chunk, bool), Error> {
+        let mut rows = Chunk::default();
+        let is_whole = self.each_row(spill, &mut |row, hash| {
+            if !(low..=high).contains(&hash) {
+                return true;
+            }
+            let bytes = rows.bytes.len() + row.key.len() + row.value.len();
+            let fits = rows.rows == 0 || bytes as u64 <= bytes_max;
+            if fits {
+                rows.push(row.seq, row.key, row.value, 0);
+            }
+            fits
+        })?;
+        Ok((rows, is_whole))
     }
 
     fn hash_bounds(&self, spill: &Spill) -> Result<(u64, u64), Error> {
         let mut bounds = (u64::MAX, 0);
         self.each_row(spill, &mut |_, hash| {
-            bounds = (bounds.0.min(hash), bounds.1.max(hash))
+            bounds = (bounds.0.min(hash), bounds.1.max(hash));
+            true
         })?;
         Ok(bounds)
     }
 
-    fn each_row(
+    /// Shows every row with its hash, until `each` says that it was enough. Whether all were shown.
+    pub fn each_row(
         &self,
         spill: &Spill,
-        each: &mut dyn FnMut(super::spill::Row<'_>, u64),
-    ) -> Result<(), Error> {
+        each: &mut dyn FnMut(Row<'_>, u64) -> bool,
+    ) -> Result<bool, Error> {
         for held in &self.chunks {
             let loaded;
             let bytes = match &held.place {
@@ -131,13 +198,31 @@ impl Bucket {
                     &loaded
                 }
             };
-            Rows::new(bytes).for_each(|row| {
+            for row in Rows::new(bytes) {
                 let hash = key_hash(row.key);
-                each(row, hash);
-            });
+                if !each(row, hash) {
+                    return Ok(false);
+                }
+            }
         }
-        Ok(())
+        Ok(true)
     }
+}
+
+/// The hash that half of the bytes of some rows lie below, or at. There is a row.
+fn middle_hash(rows: &[u8]) -> u64 {
+    let size = |row: &Row<'_>| (row.key.len() + row.value.len()) as u64;
+    let mut sizes: Vec<(u64, u64)> = Rows::new(rows)
+        .map(|row| (key_hash(row.key), size(&row)))
+        .collect();
+    sizes.sort_unstable();
+    let total: u64 = sizes.iter().map(|(_, size)| size).sum();
+    let mut sum = 0;
+    let middle = sizes.iter().find(|(_, size)| {
+        sum += size;
+        sum >= total.div_ceil(2)
+    });
+    middle.expect("a range that does not fit has a row").0
 }
 
 fn emit_sorted(
@@ -219,7 +304,8 @@ fn settle<'a>(
     }
 }
 
-fn collect<'a>(
+/// The array of the values of one key.
+pub fn collect<'a>(
     duplicates: Duplicates,
     key: &[u8],
     values: impl Iterator<Item = &'a [u8]>,
@@ -231,7 +317,16 @@ fn collect<'a>(
             let what = format!("a value of key {}", show_key(key));
             Error::limit(what, reason)
         })?;
-        if collected.len() as u64 > duplicates.value_bytes_max {
+        let bytes = collected.len() as u64;
+        if bytes > duplicates.collect_bytes_max && bytes <= duplicates.value_bytes_max {
+            return Err(Error::KeyMemory {
+                key: key.to_vec(),
+                values: count as u64,
+                needed_bytes: None,
+                available_bytes: duplicates.collect_bytes_max,
+            });
+        }
+        if bytes > duplicates.value_bytes_max {
             return Err(Error::limit(
                 format!("the {count} values of key {}", show_key(key)),
                 format!(

@@ -11,6 +11,8 @@
 //! bucket is loaded and sorted by itself, in hash order, and appended to its partition's segment.
 //! So a row is copied to memory once, to disk at most twice, and compared only with its bucket.
 //!
+//! Rows of one key may be many more than the rest together (`heavy.rs`).
+//!
 //! 1. Output depends on rows, their sequence numbers and the options only: not on threads, memory
 //!    or timing.
 //! 2. Until `finish` returns `Ok`, the folder has no manifest; on an error or a drop it is emptied
@@ -18,6 +20,7 @@
 
 mod bucket;
 mod collect;
+mod heavy;
 mod spill;
 
 use std::fs;
@@ -40,7 +43,7 @@ use crate::segment::{
     Compression, LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
 };
 use crate::version::files;
-use bucket::{Bucket, Duplicates};
+use bucket::{Bucket, Duplicates, Room};
 pub use collect::CollectAs;
 use spill::{Chunk, Spill};
 
@@ -92,7 +95,7 @@ pub struct BuildOptions {
     pub block_size: Option<u32>,
     pub filter: bool,
     pub on_duplicate: OnDuplicate,
-    /// How [`OnDuplicate::Collect`] writes its arrays.
+    /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
     pub collect_as: CollectAs,
     pub value_bytes_max: u64,
     /// What the manifest says of the build.
@@ -293,6 +296,7 @@ impl Builder {
             // An eighth of the memory is for buckets while they are sorted; a row's index entry
             // and the output's buffers come on top of its bytes.
             bucket_bytes_max: (self.options.memory.0 / 8 / threads as u64).max(1 << 20),
+            heavy_turn: Mutex::new(()),
             progress,
         };
         let summaries: Vec<Mutex<Option<SegmentSummary>>> =
@@ -353,6 +357,12 @@ impl Builder {
             policy: self.options.on_duplicate,
             collect_as: self.options.collect_as,
             value_bytes_max: self.options.value_bytes_max,
+            // As much again for the array, and twice more where it is written.
+            collect_bytes_max: self.options.memory.0 / 8,
+        };
+        let room = Room {
+            bytes_max: work.bucket_bytes_max,
+            heavy_turn: &work.heavy_turn,
         };
         let io = || Error::io("write", &path);
         let mut writer = SegmentWriter::new(file, options, plan).map_err(io())?;
@@ -360,21 +370,16 @@ impl Builder {
         for bucket in buckets {
             let bucket = std::mem::take(&mut *bucket.lock().expect("no writer panicked"));
             let (rows, chunk_bytes) = (bucket.rows, bucket.memory_bytes());
-            bucket.emit(
-                &self.spill,
-                duplicates,
-                work.bucket_bytes_max,
-                &mut |hash, key, value| {
-                    unasked += 1 + value.len() / 1024;
-                    if unasked >= 4096 {
-                        unasked = 0;
-                        if (self.options.is_cancelled)() {
-                            return Err(Error::Cancelled);
-                        }
+            bucket.emit(&self.spill, duplicates, room, &mut |hash, key, value| {
+                unasked += 1 + value.len() / 1024;
+                if unasked >= 4096 {
+                    unasked = 0;
+                    if (self.options.is_cancelled)() {
+                        return Err(Error::Cancelled);
                     }
-                    writer.push(hash, key, value).map_err(io())
-                },
-            )?;
+                }
+                writer.push(hash, key, value).map_err(io())
+            })?;
             self.memory_used.fetch_sub(chunk_bytes, Ordering::Relaxed);
             let records_done = work.records_done.fetch_add(rows, Ordering::Relaxed) + rows;
             (work.progress)(BuildProgress {
@@ -435,6 +440,7 @@ struct Work<'a> {
     bytes_written: AtomicU64,
     records_total: u64,
     bucket_bytes_max: u64,
+    heavy_turn: Mutex<()>,
     progress: &'a (dyn Fn(BuildProgress) + Sync),
 }
 

@@ -325,6 +325,83 @@ fn duplicates_are_treated_as_told() {
     assert!(!out.exists(), "nothing is left behind");
 }
 
+/// 1200 rows of one key and as many of others in turn, in the opposite order of their `seq`, where 2 MiB are sorted at once and
+/// 4 MiB are for the values of one key.
+fn build_with_a_heavy_key(
+    on_duplicate: OnDuplicate,
+    value_size: usize,
+) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let out = folder.path().join("v");
+    let options = BuildOptions {
+        partitions: 512,
+        threads: 4,
+        memory: ByteSize(32 << 20),
+        on_duplicate,
+        ..options()
+    };
+    let builder = Builder::new(options, &out).expect("options");
+    let mut writer = builder.writer();
+    for i in (0..2400u64).rev() {
+        // One hash tag: all rows fall into one partition, which has a single bucket.
+        let (key, size) = match i % 2 {
+            0 => ("{t}heavy".to_owned(), value_size),
+            _ => (format!("{{t}}{i}"), 8000),
+        };
+        let value = format!("{i:0size$}");
+        writer.push(i, key.as_bytes(), value.as_bytes())?;
+    }
+    writer.close()?;
+    builder.finish(&|_| ())?;
+    let version = Version::open(&out)?;
+    let records = version.iter();
+    records
+        .map(|record| record.map(|(key, value)| (key.into(), value.into())))
+        .collect()
+}
+
+#[test]
+fn rows_of_one_key_that_exceed_the_memory_for_sorting_are_treated_as_any_others() {
+    let value = |i: u64| format!("{i:02500}");
+    let all: Vec<String> = (0..2400).step_by(2).map(value).collect();
+    for (on_duplicate, heavy, light) in [
+        (OnDuplicate::First, value(0), format!("{:08000}", 7)),
+        (OnDuplicate::Last, value(2398), format!("{:08000}", 7)),
+        (
+            OnDuplicate::Collect,
+            serde_json::to_string(&all).expect("texts"),
+            format!("[\"{:08000}\"]", 7),
+        ),
+    ] {
+        let records = build_with_a_heavy_key(on_duplicate, 2500).expect("builds");
+        assert_eq!(records.len(), 1201);
+        assert!(
+            records[&b"{t}heavy"[..]] == heavy.as_bytes(),
+            "{on_duplicate:?}"
+        );
+        assert!(
+            records[&b"{t}7"[..]] == light.as_bytes(),
+            "{on_duplicate:?}"
+        );
+    }
+    let error = build_with_a_heavy_key(OnDuplicate::Error, 10_000).expect_err("refused");
+    assert!(
+        matches!(&error, Error::DuplicateKey { key, rows: [0, 2] } if key == b"{t}heavy"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_would_be_collected_under_one_key_is_refused_before_it_exceeds_its_share() {
+    let error = build_with_a_heavy_key(OnDuplicate::Collect, 10_000).expect_err("refused");
+    assert!(
+        error
+            .to_string()
+            .starts_with("to collect the 1200 values of key \"{t}heavy\" takes 11.5MiB at once, and of the memory 4MiB are for that"),
+        "{error}"
+    );
+}
+
 #[test]
 fn rows_out_of_bounds_are_refused_and_nothing_is_left() {
     let folder = tempfile::tempdir().expect("temp dir");

@@ -142,7 +142,7 @@ pub struct BuildArgs {
     #[arg(long, help_heading = "Version")]
     pub no_filter: bool,
     /// Memory for parsing and sorting together; what does not fit is spilled to disk, but for a single
-    /// row, which may take a fifth of it
+    /// row, which may take a fifth of it, and what `collect` puts under one key, which may take a tenth
     #[arg(
         long,
         value_name = "SIZE",
@@ -397,7 +397,7 @@ pub fn build_into(
         .finish(&|done| {
             progress.set("writing", done.records_done, done.records_total);
         })
-        .map_err(|error| rows::unwritten(error, &fed.places))?;
+        .map_err(|error| rows::unwritten(error, &fed.places, args.memory))?;
     drop(progress);
     if let Err(interrupted) = interrupt::check() {
         std::fs::remove_dir_all(out).map_err(Failure::io(format!("remove {}", out.display())))?;

@@ -147,6 +147,9 @@ fn failure(error: larder_ingest::Error, memory: ByteSize) -> Failure {
 /// The part of `--memory` that one row, page or batch may take is at least this one: a fifth.
 const SHARE_OF_ONE: u64 = 5;
 
+/// The part of `--memory` that collecting the values of one key may take is at least this one: an eighth of what is for sorting.
+const SHARE_OF_KEY: u64 = 11;
+
 struct Sink<'a> {
     writer: RowWriter<'a>,
 }
@@ -168,23 +171,32 @@ impl RowSink for Sink<'_> {
     }
 }
 
-/// Why a version was not written; of two rows of one key with where a person can find them.
-pub fn unwritten(error: larder_batch::Error, places: &Places) -> Failure {
+/// Why a version was not written; of two rows of one key with where a person can find them, of too little memory with how much
+/// would do.
+pub fn unwritten(error: larder_batch::Error, places: &Places, memory: ByteSize) -> Failure {
     if matches!(error, larder_batch::Error::Cancelled) {
         return Failure::interrupted("interrupted; nothing was left behind");
     }
     let shown = |seq: u64| places.of(seq).map(|(file, at)| format!("{file}{at}"));
-    let named = match &error {
+    let more = match &error {
         larder_batch::Error::DuplicateKey {
             rows: [first, second],
             ..
-        } => shown(*first).zip(shown(*second)),
+        } => {
+            let both = shown(*first).zip(shown(*second));
+            both.map(|(first, second)| format!(" (the first are {first} and {second})"))
+        }
+        larder_batch::Error::KeyMemory { needed_bytes, .. } => Some(match needed_bytes {
+            Some(bytes) => {
+                let enough_mib = bytes.saturating_mul(SHARE_OF_KEY).div_ceil(1 << 20);
+                format!("; or give --memory {enough_mib}MiB or more (it is {memory})")
+            }
+            None => format!("; or give more --memory (it is {memory})"),
+        }),
         _ => None,
     };
     let mut failure = Failure::from(error);
-    if let Some((first, second)) = named {
-        failure.message += &format!(" (the first are {first} and {second})");
-    }
+    failure.message += &more.unwrap_or_default();
     failure
 }
 
@@ -276,6 +288,7 @@ mod tests {
             let shares = Memory::share(memory).unwrap();
             assert_eq!(shares.parsing.0 + shares.sorting.0, memory.0);
             assert!(shares.parsing.0 >= 16 << 20 && shares.sorting >= shares.parsing);
+            assert!(memory.0 / SHARE_OF_KEY <= shares.sorting.0 / 8);
         }
         let parsing = |mib: u64| Memory::share(ByteSize(mib << 20)).unwrap().parsing.0 >> 20;
         assert_eq!([256, 1024, 1088, 5120].map(parsing), [64, 256, 256, 1024]);

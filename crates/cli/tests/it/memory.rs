@@ -111,6 +111,53 @@ fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
     }
 }
 
+#[test]
+fn very_many_rows_of_one_key_stay_within_the_memory() {
+    const ROWS: usize = 30_000;
+    let temp = tempfile::tempdir().unwrap();
+    let input = temp.path().join("one_key.csv.zst");
+    let mut packed = zstd::Encoder::new(File::create(&input).unwrap(), 1).unwrap();
+    packed.write_all(b"k,v\n").unwrap();
+    for row in 0..ROWS {
+        writeln!(packed, "one,{row:08192}").unwrap();
+    }
+    packed.finish().unwrap();
+    // 234 MiB of values.
+    let build = |how: &str| {
+        let what = ["--key", "k", "--value", "v", "--on-duplicate", how];
+        let built = build(&input, "64MiB", &what, temp.path());
+        eprintln!("{how}: {} MiB", built.peak_bytes / MIB);
+        assert!(
+            built.peak_bytes <= 64 * MIB + BESIDES,
+            "{how}: {} MiB",
+            built.peak_bytes / MIB
+        );
+        built
+    };
+    let refused = build("collect");
+    assert_eq!(refused.exit_code, Some(1), "{}", refused.stderr);
+    assert!(
+        refused
+            .stderr
+            .contains("to collect the 30000 values of key \"one\" takes 235.1MiB")
+            && refused.stderr.contains("6MiB are for that")
+            && refused.stderr.contains("give --memory 2586MiB or more"),
+        "{}",
+        refused.stderr
+    );
+    let refused = build("error");
+    assert!(
+        refused.stderr.contains("one_key.csv.zst, line 2 and ")
+            && refused.stderr.contains("one_key.csv.zst, line 3)"),
+        "{}",
+        refused.stderr
+    );
+    let built = build("last");
+    assert_eq!(built.exit_code, Some(0), "{}", built.stderr);
+    let value = run_ok(["get", temp.path().join("out").to_str().unwrap(), "one"]);
+    assert_eq!(value.trim_end(), format!("{:08192}", ROWS - 1));
+}
+
 /// The 200,000 rows of the file share one text of 8 MiB, so that its 1.6 kB are 1.6 TB of values.
 #[test]
 fn a_long_value_that_many_rows_share_stays_within_the_memory_and_stops_when_asked() {
