@@ -57,6 +57,19 @@ impl Error {
         }
     }
 
+    /// For `map_err`, of a file that a manifest names, or the manifest of what is known to be a version: that it is not there is
+    /// damage.
+    pub(crate) fn of_part<'a>(
+        place: &'a str,
+        action: &'static str,
+        path: &'a Path,
+    ) -> impl FnOnce(io::Error) -> Error + 'a {
+        move |source| match source.kind() {
+            io::ErrorKind::NotFound => Error::corrupted(place, "its file is missing"),
+            _ => Error::io(action, path)(source),
+        }
+    }
+
     /// For `map_err`: names what was done and to which path.
     pub(crate) fn io<'a>(
         action: &'static str,
@@ -90,19 +103,6 @@ impl fmt::Display for Error {
                 "two rows have the key {}; remove one, or choose with --on-duplicate first, last or collect",
                 show_key(key)
             ),
-            Error::Limit { what, detail } => write!(f, "{what}: {detail}"),
-            Error::Io {
-                action,
-                path,
-                source,
-            } => {
-                write!(f, "cannot {action} {}", path.display())?;
-                if matches!(
-                    source.raw_os_error(),
-                    Some(libc::ENOSPC) | Some(libc::EDQUOT)
-                ) {
-                    write!(
-                        f,
             Error::KeyMemory {
                 key,
                 values,
@@ -124,6 +124,19 @@ impl fmt::Display for Error {
                     ByteSize(*available_bytes)
                 )
             }
+            Error::Limit { what, detail } => write!(f, "{what}: {detail}"),
+            Error::Io {
+                action,
+                path,
+                source,
+            } => {
+                write!(f, "cannot {action} {}", path.display())?;
+                if matches!(
+                    source.raw_os_error(),
+                    Some(libc::ENOSPC) | Some(libc::EDQUOT)
+                ) {
+                    write!(
+                        f,
                         ": the disk is full; free space there or choose another folder"
                     )?;
                 }

@@ -136,24 +136,33 @@ pub fn pull_to_end(
     match (pull.state, &pull.error) {
         (PullState::Done, _) => Ok(pull),
         (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
-            "the pull of {store} version {} was cancelled; the live version is as it was",
-            pull.version
+            "the pull of {} was cancelled; the live version is as it was",
+            pulled(store, &pull)
         ))),
         (_, Some(error)) => Err(Failure::with_code(
             &error.code,
             format!(
-                "{store} version {} did not go live: {}",
-                pull.version, error.message
+                "{} did not go live: {}",
+                pulled(store, &pull),
+                error.message
             ),
         )),
         (_, None) => Err(Failure::new(format!(
-            "{store} version {} did not go live; the server gave no reason, its log may",
-            pull.version
+            "{} did not go live; the server gave no reason, its log may",
+            pulled(store, &pull)
         ))),
     }
 }
 
 fn label(state: PullState) -> &'static str {
+/// What a pull is of: it has no number before its manifest is read.
+fn pulled(store: &StoreName, pull: &PullStatus) -> String {
+    match pull.version {
+        0 => format!("the new version of {store}"),
+        number => format!("{store} version {number}"),
+    }
+}
+
     match state {
         PullState::Fetching => "pulling",
         other => other.name(),
@@ -178,6 +187,9 @@ impl Source {
             && let Some(built) = built_version(input)?
         {
             if let Some(options) = args.build.given.for_building() {
+            if let Source::Folder { path, .. } = &built {
+                check_built(path, input, &args.store)?;
+            }
                 return Err(Failure::usage(format!(
                     "{input} is a built version, and {options} would only bear on building one; leave that out, or push the files that it was built from"
                 )));
@@ -243,6 +255,30 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
 }
 
 fn needs_via(admin: &AdminClient) -> Failure {
+/// Refuses what no server would take of a built version, before one is asked: it is of another store, or a part of it is
+/// missing.
+fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Failure> {
+    let manifest = build::read_manifest(folder)?;
+    if manifest.store != *store {
+        let own = &manifest.store;
+        return Err(Failure::usage(format!(
+            "{input} is a version of store {own}, and a version is of one store: push it with --store {own}, or build one for {store} from the files that it was built from"
+        )));
+    }
+    let is_missing = |file: &&str| !folder.join(file).exists();
+    let mut files = manifest
+        .segments
+        .iter()
+        .map(|segment| segment.file.as_str());
+    match files.find(is_missing) {
+        None => Ok(()),
+        Some(file) => Err(Failure::with_code(
+            "CORRUPTED",
+            format!("{input} is damaged: its file {file} is missing; build this version again"),
+        )),
+    }
+}
+
     Failure::usage(format!(
         "the server at {} is on another machine and cannot read files of this one; \
          give --via URL, a place that both reach, such as s3://bucket/staging",
@@ -459,6 +495,20 @@ mod tests {
     }
 
     #[test]
+    #[test]
+    fn a_pull_that_ended_before_it_had_a_number_is_told_without_one() {
+        let store = "s".parse().unwrap();
+        let pull = |version: u64| -> PullStatus {
+            serde_json::from_value(serde_json::json!({
+                "id": "1", "store": "s", "version": version, "source": "s3://b/v", "state": "failed",
+                "bytes_done": 0, "bytes_total": 0, "bytes_per_second": 0, "started_at": 0,
+            }))
+            .unwrap()
+        };
+        assert_eq!(pulled(&store, &pull(0)), "the new version of s");
+        assert_eq!(pulled(&store, &pull(7)), "s version 7");
+    }
+
     fn a_folder_with_odd_characters_is_a_url() {
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a b%c#d");

@@ -85,11 +85,14 @@ impl Version {
     /// header, footer and index. Blocks are checked when they are read.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for damage, [`Error::Io`] if a file is missing or cannot be read.
+    /// [`Error::Corrupted`] for damage, missing files included, [`Error::Io`] if a file cannot be read.
     pub fn open(path: &Path) -> Result<Version, Error> {
         let manifest_path = path.join(Manifest::FILE);
-        let bytes = fs::read(&manifest_path).map_err(Error::io("read", &manifest_path))?;
-        let manifest = Manifest::decode(&manifest_path.display().to_string(), &bytes)?;
+        let shown = manifest_path.display().to_string();
+        let place = format!("manifest {shown}");
+        let bytes =
+            fs::read(&manifest_path).map_err(Error::of_part(&place, "read", &manifest_path))?;
+        let manifest = Manifest::decode(&shown, &bytes)?;
         let opened = manifest
             .segments
             .iter()

@@ -62,7 +62,7 @@ impl OpenedSegment {
     ) -> Result<OpenedSegment, Error> {
         let path = folder.join(&entry.file);
         let place = format!("segment {}", path.display());
-        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let file = File::open(&path).map_err(Error::of_part(&place, "open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         if size != entry.size_bytes {
             let detail = format!(

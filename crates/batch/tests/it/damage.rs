@@ -103,8 +103,13 @@ fn a_segment_cut_short_or_missing_is_refused() {
         assert!(error.to_string().contains("p00001.segment"), "{error}");
     }
     fs::remove_file(&path).expect("remove");
-    let error = Version::open(&out).err().expect("refused");
-    assert!(error.to_string().contains("p00001.segment"), "{error}");
+    for file in ["p00001.segment", "manifest.json"] {
+        let _ = fs::remove_file(out.join(file));
+        let error = Version::open(&out).err().expect("refused");
+        assert!(matches!(error, Error::Corrupted { .. }), "{error}");
+        let said = error.to_string();
+        assert!(said.contains(file) && said.contains("missing"), "{said}");
+    }
 }
 
 #[test]

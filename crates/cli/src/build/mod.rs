@@ -453,7 +453,7 @@ pub fn remove_version(folder: &Path, target: &Location) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read_manifest(folder: &Path) -> Result<Manifest, Failure> {
+pub fn read_manifest(folder: &Path) -> Result<Manifest, Failure> {
     let bytes = std::fs::read(folder.join(Manifest::FILE)).map_err(Failure::io(format!(
         "read the manifest in {}",
         folder.display()

@@ -224,7 +224,8 @@ pub fn overhead(size_bytes: u64, data_bytes: u64) -> String {
 
 fn pull_line(pull: &PullStatus) -> String {
     match pull.bytes_total {
-        0 => format!("version {}: {}", pull.version, pull.state),
+        // It has no number before its manifest is read.
+        0 => pull.state.to_string(),
         total => format!(
             "version {}: {} {:.0}%",
             pull.version,

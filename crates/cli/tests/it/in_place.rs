@@ -104,3 +104,11 @@ fn damage_and_wrong_paths_say_what_they_are() {
         assert!(error.contains("damaged"), "{error}");
     }
 }
+    let away = out.join("away");
+    std::fs::rename(&segment, &away).unwrap();
+    let error = run_failing(6, ["get", out.to_str().unwrap(), "k"]);
+    assert!(
+        error.contains("p00000.segment is damaged: its file is missing"),
+        "{error}"
+    );
+    std::fs::rename(&away, &segment).unwrap();
