@@ -42,8 +42,11 @@ pub struct VersionStatus {
     pub partitions: u32,
     /// `none`, `lz4` or `zstd:LEVEL`.
     pub compression: String,
-    /// Where it was pulled from, without credentials.
+    /// The inputs that it was built from, where its builder said; else where it was pulled from. Without credentials.
     pub source: Option<String>,
+    /// Where it was pulled from, without credentials. It may be gone since: `larder push` builds in a temporary folder.
+    #[serde(default)]
+    pub pulled_from: Option<String>,
     pub pulled_at: Option<u64>,
     /// How much of it was in memory when last looked at; `null` if it is not open.
     pub resident_bytes: Option<u64>,
@@ -78,6 +81,18 @@ pub struct BuiltStatus {
     pub collect_as: Option<String>,
     /// The other options that were given and bear on the version.
     pub options: BTreeMap<String, String>,
+}
+
+impl BuiltStatus {
+    /// The inputs for people: so many by name, of others how many they are.
+    pub fn inputs_line(&self, named: usize) -> String {
+        let mut line = self.inputs[..self.inputs.len().min(named)].join(", ");
+        let more = self.inputs.len().saturating_sub(named) as u64 + self.more_inputs;
+        if more > 0 {
+            line.push_str(&format!(" and {more} more"));
+        }
+        line
+    }
 }
 
 /// `POST /v1/stores/{store}/pull`.
@@ -173,7 +188,7 @@ pub struct PullList {
 pub struct PullStatus {
     pub id: String,
     pub store: StoreName,
-    /// The version it becomes.
+    /// The version it becomes; 0 until the manifest is read.
     pub version: u64,
     pub source: String,
     pub state: PullState,
@@ -446,5 +461,22 @@ mod tests {
         let json = serde_json::to_string(&PullState::Fetching).unwrap();
         assert_eq!(json, r#""fetching""#);
         assert_eq!(PullState::Fetching.to_string(), "fetching");
+    #[test]
+    fn many_inputs_are_counted_and_not_all_named() {
+        let built = |inputs: &[&str], more_inputs| BuiltStatus {
+            inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
+            more_inputs,
+            by: String::new(),
+            at: 0,
+            key: Vec::new(),
+            value: String::new(),
+            value_column: None,
+            collect_as: None,
+            options: BTreeMap::new(),
+        };
+        assert_eq!(built(&["a", "b"], 0).inputs_line(3), "a, b");
+        assert_eq!(built(&["a", "b", "c"], 5).inputs_line(2), "a, b and 6 more");
+    }
+
     }
 }

@@ -121,7 +121,7 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
             version.partitions.to_string(),
             version.compression.clone(),
             version.pulled_at.map_or("-".to_owned(), output::time),
-            source(version),
+            version.source.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     text.push('\n');
@@ -141,29 +141,6 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
     output::print_line(&text)
 }
 
-/// What the version was built from, if that is known; else where it was pulled from.
-fn source(version: &VersionStatus) -> String {
-    match &version.built {
-        Some(built) => inputs(built, 3),
-        None => version.source.clone().unwrap_or_else(|| "-".to_owned()),
-    }
-}
-
-fn inputs(built: &BuiltStatus, most: usize) -> String {
-    let mut shown = built
-        .inputs
-        .iter()
-        .take(most)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    let more = built.inputs.len().saturating_sub(most) as u64 + built.more_inputs;
-    if more > 0 {
-        shown.push_str(&format!(" and {} more", count(more)));
-    }
-    shown
-}
-
 fn built_line(built: &BuiltStatus) -> String {
     let value = match &built.value_column {
         Some(column) => format!("value {column}"),
@@ -173,7 +150,7 @@ fn built_line(built: &BuiltStatus) -> String {
         "built {} by {} from {}; key {}, {value}",
         output::time(built.at),
         built.by,
-        inputs(built, 10),
+        built.inputs_line(10),
         built.key.join(",")
     );
     if let Some(framing) = &built.collect_as {

@@ -320,6 +320,50 @@ fn info_shows_the_files_that_were_pushed() {
     let json = run_ok(words(&server, &["store", "info", "s", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["versions"][0]["built"]["inputs"][0], input);
+    assert_eq!(json["versions"][0]["source"], input);
+    // Of a version that was built before, where it was pulled from is still known.
+    let built = folder.path().join("built");
+    let built = built.to_str().unwrap();
+    let build = [
+        "build", input, "--store", "s", "--key", "key", "--out", built,
+    ];
+    run_ok(build);
+    run_ok(["push", built, "--store", "s", "--server", &server.http]);
+    let json = run_ok(words(&server, &["store", "info", "s", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["versions"][0]["source"], input);
+    let pulled_from = json["versions"][0]["pulled_from"].as_str().unwrap();
+    assert!(pulled_from.ends_with("/built"), "{pulled_from}");
+}
+
+#[test]
+fn a_built_version_of_another_store_or_with_a_part_missing_is_refused_before_it_is_pulled() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = spawn_server(&folder.path().join("data"));
+    let input = write_csv(folder.path(), "in.csv", [("k".to_owned(), "v".to_owned())]);
+    let out = folder.path().join("built");
+    let out = out.to_str().unwrap();
+    let build = ["build", input.to_str().unwrap(), "--out", out];
+    run_ok(build.iter().chain(&["--store", "s", "--key", "key"]));
+    let push = |input: &str, store: &str, code: i32| {
+        run_failing(
+            code,
+            ["push", input, "--store", store, "--server", &server.http],
+        )
+    };
+    let error = push(out, "t", 2);
+    assert!(
+        error.contains("is a version of store s, and a version is of one store"),
+        "{error}"
+    );
+    let error = push(&format!("file://{out}"), "t", 2);
+    assert!(error.contains("is a version of store s"), "{error}");
+    std::fs::remove_file(format!("{out}/p00003.segment")).unwrap();
+    let error = push(out, "s", 6);
+    assert!(
+        error.contains("its file p00003.segment is missing"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -418,7 +418,12 @@ impl Kept {
         let open = self.opened.as_ref().ok();
         open.map_or(0, |version| version.manifest().size_bytes)
     }
+        /// So many inputs are named as a version's source.
+        const INPUTS_NAMED: usize = 3;
 
+        let built = manifest.and_then(|m| m.built.as_ref()).map(built_status);
+        let pulled_from = self.record.as_ref().map(|record| record.source.clone());
+        let inputs = built.as_ref().map(|built| built.inputs_line(INPUTS_NAMED));
     fn status(&self, id: VersionId, live: bool) -> VersionStatus {
         let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
         VersionStatus {
@@ -430,7 +435,8 @@ impl Kept {
             value_bytes: manifest.map_or(0, |m| m.value_bytes),
             partitions: manifest.map_or(0, |m| m.partitions),
             compression: manifest.map_or(String::new(), |m| m.compression.to_string()),
-            source: self.record.as_ref().map(|record| record.source.clone()),
+            source: inputs.or_else(|| pulled_from.clone()),
+            pulled_from,
             pulled_at: self.record.as_ref().map(|record| record.pulled_at),
             resident_bytes: self
                 .opened
@@ -440,7 +446,7 @@ impl Kept {
             digest: manifest.map_or(String::new(), |m| m.digest.clone()),
             unchecked: self.unchecked.is_some(),
             damaged: self.damaged.clone(),
-            built: manifest.and_then(|m| m.built.as_ref()).map(built_status),
+            built,
         }
     }
 }
