@@ -33,7 +33,7 @@ pub struct GetArgs {
     /// The keys, without the store's name
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<OsString>,
-    /// Of a store's folder, a version that is not the live one
+    /// Of a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
     version: Option<WhichVersion>,
     /// Print an array of keys and values as JSON; the value of an absent key is null
@@ -48,7 +48,7 @@ pub struct GetArgs {
 pub struct DumpArgs {
     /// A built version's folder, or a store's folder in a server's data folder
     path: PathBuf,
-    /// Of a store's folder, a version that is not the live one
+    /// Of a store's folder: a number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
     version: Option<WhichVersion>,
     /// Accepted for uniformity: a dump is JSON lines in any case
@@ -171,10 +171,15 @@ fn open(path: &Path, which: Option<WhichVersion>) -> Result<Version, Failure> {
             ))
         })?,
         WhichVersion::Previous => {
-            return Err(Failure::usage(format!(
-                "which version was live before is known to the server; name one by its number: {}",
-                list(&kept)
-            )));
+            let previous = larder_server::previous_version(&dir);
+            let previous = previous
+                .map_err(|error| Failure::with_code(&error.info().code, error.to_string()))?;
+            previous.ok_or_else(|| {
+                not_found(format!(
+                    "{shown} has no earlier version to return to; it holds {}",
+                    list(&kept)
+                ))
+            })?
         }
     };
     Ok(Version::open(&dir.version_path(id))?)

@@ -265,15 +265,22 @@ impl AdminClient {
         Ok(response.into_body().into_reader())
     }
 
-    /// The value of `key` (without the store's name) and the version it came from.
+    /// The value of `key` (without the store's name) and the version it came from: `version`, or the live one.
     ///
     /// # Errors
     /// [`Error::Refused`] with `ABSENT_KEY`, `NO_SUCH_STORE` or `CORRUPTED`: three different answers.
-    pub fn key(&self, name: &StoreName, key: &[u8]) -> Result<Fetched, Error> {
-        let path = format!("/v1/stores/{name}/keys/{}", path_segment(key));
+    pub fn key(
+        &self,
+        name: &StoreName,
+        key: &[u8],
+        version: Option<WhichVersion>,
+    ) -> Result<Fetched, Error> {
+        let version = version
+            .map(|id| format!("?version={id}"))
+            .unwrap_or_default();
+        let path = format!("/v1/stores/{name}/keys/{}{version}", path_segment(key));
         let mut response = self.request(&self.patient, Method::GET, &path)?;
-        let header = response.headers().get("x-larder-version");
-        let version = header.and_then(|value| value.to_str().ok()?.parse().ok());
+        let version = version_of(&response);
         let limit = larder_types::VALUE_BYTES_MAX + 1;
         let body = response.body_mut().with_config().limit(limit).read_to_vec();
         Ok(Fetched {
@@ -287,14 +294,16 @@ impl AdminClient {
             .map(drop)
     }
 
+    /// Removes a version that is not live. Its number, if the server says it.
     pub fn remove_version(
         &self,
         name: &StoreName,
         version: impl Into<WhichVersion>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
         let version = version.into();
         let path = format!("/v1/stores/{name}/versions/{version}");
-        self.request(&self.agent, Method::DELETE, &path).map(drop)
+        let response = self.request(&self.agent, Method::DELETE, &path)?;
+        Ok(version_of(&response))
     }
 
     /// The settings that can change while the server runs.
@@ -431,6 +440,12 @@ impl AdminClient {
             },
         }
     }
+}
+
+/// The version that an answer tells of.
+fn version_of(response: &Response<Body>) -> Option<u64> {
+    let header = response.headers().get("x-larder-version");
+    header.and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
 fn refused(error: ErrorInfo) -> Error {

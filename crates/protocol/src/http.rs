@@ -306,6 +306,11 @@ pub const JSON_LINES: &str = "application/x-ndjson";
 /// `GET /v1/stores/{store}/diff?from=&to=&limit=`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DiffResult {
+    /// The numbers of the versions that were compared; `null` of servers that do not say.
+    #[serde(default)]
+    pub from: Option<u64>,
+    #[serde(default)]
+    pub to: Option<u64>,
     pub added: u64,
     pub removed: u64,
     pub changed: u64,
@@ -457,11 +462,6 @@ mod tests {
     }
 
     #[test]
-    fn states_are_spelled_in_lower_case() {
-        let json = serde_json::to_string(&PullState::Fetching).unwrap();
-        assert_eq!(json, r#""fetching""#);
-        assert_eq!(PullState::Fetching.to_string(), "fetching");
-    #[test]
     fn many_inputs_are_counted_and_not_all_named() {
         let built = |inputs: &[&str], more_inputs| BuiltStatus {
             inputs: inputs.iter().map(|input| (*input).to_owned()).collect(),
@@ -478,5 +478,10 @@ mod tests {
         assert_eq!(built(&["a", "b", "c"], 5).inputs_line(2), "a, b and 6 more");
     }
 
+    #[test]
+    fn states_are_spelled_in_lower_case() {
+        let json = serde_json::to_string(&PullState::Fetching).unwrap();
+        assert_eq!(json, r#""fetching""#);
+        assert_eq!(PullState::Fetching.to_string(), "fetching");
     }
 }

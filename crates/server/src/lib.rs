@@ -34,3 +34,4 @@ mod tables;
 pub use error::Error;
 pub use fetch::FAULT_POINTS;
 pub use server::{Server, Shared};
+pub use stores::previous_version;

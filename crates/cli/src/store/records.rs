@@ -14,7 +14,7 @@ use crate::progress::{Progress, Unit};
 
 #[derive(Args)]
 #[command(
-    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --json\n\nExits with 3 when the store holds no such key."
+    after_help = "Examples:\n    larder store get pymk 42\n    larder store get pymk:42\n    larder store get pymk 42 --version previous\n\nExits with 3 when the store holds no such key."
 )]
 pub struct GetArgs {
     /// The store; or STORE:KEY, as a Redis client writes it
@@ -22,6 +22,9 @@ pub struct GetArgs {
     /// The key, without the store's name
     key: Option<String>,
     #[command(flatten)]
+    /// A number such as 3 or v3, or previous [default: live]
+    #[arg(long, value_name = "VERSION")]
+    version: Option<WhichVersion>,
     server: ServerArgs,
     /// Print key, value and version as JSON
     #[arg(long)]
@@ -83,7 +86,8 @@ pub struct DiffArgs {
 
 pub fn get(args: GetArgs) -> Result<(), Failure> {
     let (store, key) = store_and_key(&args.store, args.key.as_deref())?;
-    let fetched = args.server.admin()?.key(&store, key.as_bytes());
+    let admin = args.server.admin()?;
+    let fetched = admin.key(&store, key.as_bytes(), args.version);
     let fetched = fetched.map_err(|error| {
         let mut failure = Failure::from(error);
         if failure.exit_code == 3 {
@@ -202,10 +206,13 @@ pub fn diff(args: DiffArgs) -> Result<(), Failure> {
         return output::print_json(&diff);
     }
     output::print_line(&format!(
+    let number = |named: WhichVersion, found: Option<u64>| {
+        found.map_or_else(|| named.to_string(), |number| number.to_string())
+    };
         "{} from version {} to {}: {} added, {} removed, {} changed, {} the same",
         args.store,
-        args.from,
-        args.to,
+        number(args.from, diff.from),
+        number(args.to, diff.to),
         count(diff.added),
         count(diff.removed),
         count(diff.changed),

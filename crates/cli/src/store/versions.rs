@@ -147,11 +147,12 @@ pub fn swap(args: SwapArgs) -> Result<(), Failure> {
 pub fn remove(args: RemoveArgs) -> Result<(), Failure> {
     let admin = args.server.admin()?;
     let (removed, text) = match args.place.or(args.version) {
-        Some(version) => {
-            admin.remove_version(&args.store, version)?;
+        Some(named) => {
+            let number = admin.remove_version(&args.store, named)?;
+            let removed = number.map_or(named, WhichVersion::from);
             (
-                serde_json::json!(version),
-                format!("{} version {version} is removed", args.store),
+                serde_json::json!(removed),
+                format!("{} version {removed} is removed", args.store),
             )
         }
         None => {

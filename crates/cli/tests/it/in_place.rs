@@ -65,6 +65,18 @@ fn a_stores_folder_shows_what_is_live_while_its_server_runs() {
     let store = store.to_str().unwrap();
     assert_eq!(run_ok(["get", store, "k"]), "two\n");
     assert_eq!(run_ok(["get", store, "k", "--version", "v1"]), "one\n");
+    assert_eq!(
+        run_ok(["get", store, "k", "--version", "previous"]),
+        "one\n"
+    );
+    assert_eq!(run_ok(["get", store, "k", "--version", "live"]), "two\n");
+    let rollback = ["store", "rollback", "s", "--server", &server.http];
+    run_ok(rollback);
+    let error = run_failing(3, ["get", store, "k", "--version", "previous"]);
+    assert!(
+        error.contains("has no earlier version to return to; it holds 1, 2"),
+        "{error}"
+    );
     let dump = run_ok(["dump", store, "--version", "1"]);
     let served = ["store", "dump", "s", "--version", "1"];
     let served = run_ok(served.iter().chain(&["--server", server.http.as_str()]));
@@ -92,6 +104,14 @@ fn damage_and_wrong_paths_say_what_they_are() {
     let build = ["build", input.to_str().unwrap()];
     run_ok(build.iter().chain(&what).chain(&[out.to_str().unwrap()]));
     let segment = out.join("p00000.segment");
+    let away = out.join("away");
+    std::fs::rename(&segment, &away).unwrap();
+    let error = run_failing(6, ["get", out.to_str().unwrap(), "k"]);
+    assert!(
+        error.contains("p00000.segment is damaged: its file is missing"),
+        "{error}"
+    );
+    std::fs::rename(&away, &segment).unwrap();
     let mut bytes = std::fs::read(&segment).unwrap();
     let at = bytes.windows(3).position(|part| part == b"\"v\"").unwrap();
     bytes[at + 1] ^= 1;
@@ -104,11 +124,3 @@ fn damage_and_wrong_paths_say_what_they_are() {
         assert!(error.contains("damaged"), "{error}");
     }
 }
-    let away = out.join("away");
-    std::fs::rename(&segment, &away).unwrap();
-    let error = run_failing(6, ["get", out.to_str().unwrap(), "k"]);
-    assert!(
-        error.contains("p00000.segment is damaged: its file is missing"),
-        "{error}"
-    );
-    std::fs::rename(&away, &segment).unwrap();

@@ -391,8 +391,29 @@ fn swap_rollback_and_remove_name_versions_alike() {
         "{error}"
     );
     run_failing(4, words(&server, &["store", "remove", "s", "live"]));
-    let said = run_ok(words(&server, &["store", "remove", "s", "v3"]));
-    assert!(said.contains("s version 3 is removed"), "{said}");
+    let get = |version: &str| {
+        run_ok(words(
+            &server,
+            &["store", "get", "s", "7", "--version", version],
+        ))
+    };
+    run_ok(words(&server, &["store", "swap", "s", "3"]));
+    assert_eq!(get("2"), "two-7\n");
+    assert_eq!(get("v1"), "one-7\n");
+    assert_eq!(get("previous"), "one-7\n");
+    assert_eq!(get("live"), "three-7\n");
+    run_failing(
+        3,
+        words(&server, &["store", "get", "s", "7", "--version", "9"]),
+    );
+    // Whatever a version is called, messages have its number.
+    let said = run_ok(words(&server, &["store", "diff", "s", "previous"]));
+    assert!(said.starts_with("s from version 1 to 3: "), "{said}");
+    let said = run_ok(words(&server, &["store", "remove", "s", "previous"]));
+    assert!(said.contains("s version 1 is removed"), "{said}");
+    let said = run_ok(words(&server, &["store", "remove", "s", "v2", "--json"]));
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["removed"], 2);
     run_failing(2, words(&server, &["store", "remove", "s"]));
 }
 

@@ -44,19 +44,26 @@ const CHANGES_MAX: usize = 100_000;
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 const DUMP_CHUNK_BYTES: usize = 256 << 10;
 
-/// The value of one key of the live version, as it is.
-pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure> {
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueQuery {
+    version: Option<WhichVersion>,
+}
+
+/// The value of one key, as it is: of the live version, or of another that is kept.
+pub async fn value(
+    State(shared): Server,
+    query: MaybeQuery<ValueQuery>,
+    uri: Uri,
+) -> Result<Response, Failure> {
+    let Query(query) = query.map_err(bad_query)?;
     // Not axum's `Path`, which refuses keys that are not UTF-8.
     let path = uri.path().strip_prefix("/v1/stores/").unwrap_or_default();
     let (name, encoded) = path.split_once("/keys/").unwrap_or_default();
     let key = percent_decode(encoded);
-    let live = match shared.catalog.load().lookup(name.as_bytes()) {
-        Lookup::Live(live) => live.clone(),
-        Lookup::Unavailable(why) if why.corrupted => {
-            return Err(Failure(Error::Corrupted(why.reason.clone())));
-        }
-        Lookup::Unavailable(why) => return Err(Failure(Error::NoLiveVersion(why.reason.clone()))),
-        Lookup::Absent => return Err(Failure(Error::NoSuchStore(name.chars().take(80).collect()))),
+    let live = match query.version {
+        None | Some(WhichVersion::Live) => live_store(&shared, name)?,
+        Some(which) => kept_store(&shared, name, which)?,
     };
     let version = [("x-larder-version", live.version_id.to_string())];
     // The counters of the HTTP thread, on which this runs: one thread writes them.
@@ -85,6 +92,26 @@ pub async fn value(State(shared): Server, uri: Uri) -> Result<Response, Failure>
         }
     };
     Ok((version, answer).into_response())
+}
+
+fn live_store(shared: &Shared, name: &str) -> Result<Arc<LiveStore>, Error> {
+    match shared.catalog.load().lookup(name.as_bytes()) {
+        Lookup::Live(live) => Ok(live.clone()),
+        Lookup::Unavailable(why) if why.corrupted => Err(Error::Corrupted(why.reason.clone())),
+        Lookup::Unavailable(why) => Err(Error::NoLiveVersion(why.reason.clone())),
+        Lookup::Absent => Err(Error::NoSuchStore(name.chars().take(80).collect())),
+    }
+}
+
+/// A kept version as if it were the live one.
+fn kept_store(shared: &Shared, name: &str, which: WhichVersion) -> Result<Arc<LiveStore>, Error> {
+    let store = shared.stores.get(name)?;
+    let (version_id, version) = store.version(Some(which))?;
+    Ok(Arc::new(LiveStore {
+        name: store.name.clone(),
+        version_id,
+        version,
+    }))
 }
 
 /// The value of a key; `Err(None)` if it is longer than `bytes_max`.
@@ -208,8 +235,8 @@ pub async fn diff(
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let store = shared.stores.get(&name)?;
-    let (_, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
-    let (_, new) = store.version(query.to)?;
+    let (from, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
+    let (to, new) = store.version(query.to)?;
     let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
     let admission = shared.http_work.admit().await?;
     let result = shared.http_work.run(move |gone| {
@@ -228,6 +255,8 @@ pub async fn diff(
             !gone.is_closed()
         })?;
         Ok::<_, larder_batch::Error>(DiffResult {
+            from: Some(from.0),
+            to: Some(to.0),
             added: summary.added,
             removed: summary.removed,
             changed: summary.changed,

@@ -174,11 +174,12 @@ async fn remove_store(
 async fn remove_version(
     State(shared): Server,
     Path((name, version)): Path<(String, String)>,
-) -> Result<StatusCode, Failure> {
+) -> Result<Response, Failure> {
     let version: WhichVersion = version.parse().map_err(Error::BadRequest)?;
     let store = shared.stores.get(&name)?;
-    off_thread(move || shared.stores.remove_version(&store, version)).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let removed = off_thread(move || shared.stores.remove_version(&store, version)).await?;
+    let number = [("x-larder-version", removed.to_string())];
+    Ok((StatusCode::NO_CONTENT, number).into_response())
 }
 
 async fn pull(

@@ -72,15 +72,23 @@ impl History {
         self.live.drain(..excess);
     }
 
-    /// What a rollback from `live` returns to, among the versions that are `kept`.
-    pub fn previous(&self, live: VersionId, kept: impl Fn(VersionId) -> bool) -> Option<VersionId> {
+    /// What a rollback from `live` returns to, of the versions that are `kept`, in order: the one that was live before it, or,
+    /// where that is not known, the newest below it. Those that are not `fit` do not count.
+    pub fn previous(
+        &self,
+        live: VersionId,
+        kept: &[VersionId],
+        fit: impl Fn(VersionId) -> bool,
+    ) -> Option<VersionId> {
+        let counts = |id: &VersionId| *id != live && kept.contains(id) && fit(*id);
         let end = self
             .live
             .iter()
             .rposition(|past| *past == live)
             .unwrap_or(self.live.len());
-        let mut past = self.live[..end].iter().rev().copied();
-        past.find(|id| *id != live && kept(*id))
+        let was_live = self.live[..end].iter().rev();
+        let below = kept.iter().rev().filter(|id| **id < live);
+        was_live.chain(below).find(|id| counts(id)).copied()
     }
 }
 
@@ -108,14 +116,35 @@ mod tests {
         for id in [3, 4, 5] {
             history.went_live(VersionId(id));
         }
-        let all = |_| true;
-        assert_eq!(history.previous(VersionId(5), all), Some(VersionId(4)));
+        let kept = [3, 4, 5, 6].map(VersionId);
+        let previous = |history: &History, live| {
+            let found = history.previous(VersionId(live), &kept, |_| true);
+            found.map(|id| id.0)
+        };
+        assert_eq!(previous(&history, 5), Some(4));
         history.went_live(VersionId(4));
-        assert_eq!(history.previous(VersionId(4), all), Some(VersionId(3)));
+        assert_eq!(previous(&history, 4), Some(3));
         history.went_live(VersionId(3));
-        assert_eq!(history.previous(VersionId(3), all), None);
+        assert_eq!(previous(&history, 3), None);
         history.went_live(VersionId(6));
-        assert_eq!(history.previous(VersionId(6), all), Some(VersionId(3)));
-        assert_eq!(history.previous(VersionId(6), |id| id.0 != 3), None);
+        assert_eq!(previous(&history, 6), Some(3));
+    }
+
+    #[test]
+    fn where_no_version_was_live_before_the_newest_below_is_the_previous_one() {
+        let mut history = History::default();
+        history.went_live(VersionId(3));
+        history.went_live(VersionId(6));
+        let kept = [3, 4, 5, 6, 7].map(VersionId);
+        let fit = |unfit: u64| move |id: VersionId| id.0 != unfit;
+        let previous = |kept: &[VersionId], unfit| history.previous(VersionId(6), kept, fit(unfit));
+        assert_eq!(previous(&kept, 0), Some(VersionId(3)));
+        assert_eq!(previous(&kept, 3), Some(VersionId(5)), "it is passed over");
+        assert_eq!(
+            previous(&kept[1..], 5),
+            Some(VersionId(4)),
+            "it is not kept"
+        );
+        assert_eq!(previous(&kept[3..], 0), None);
     }
 }

@@ -33,7 +33,7 @@ use crate::catalog::{Catalog, LiveStore, Unavailable};
 use crate::error::Error;
 
 pub use meta::{PullRecord, unix_seconds};
-pub use recover::FolderLock;
+pub use recover::{FolderLock, previous_version};
 pub use retention::Retention;
 
 /// All stores by name.
@@ -176,8 +176,8 @@ impl Stores {
         })
     }
 
-    /// Removes a version that is not live. Readers that hold it finish undisturbed.
-    pub fn remove_version(&self, store: &Store, which: WhichVersion) -> Result<(), Error> {
+    /// Removes a version that is not live, and says its number. Readers that hold it finish undisturbed.
+    pub fn remove_version(&self, store: &Store, which: WhichVersion) -> Result<VersionId, Error> {
         let mut state = store.lock()?;
         let id = store.resolve(&state, which)?;
         if state.live == Some(id) {
@@ -189,7 +189,8 @@ impl Stores {
         let kept = state.kept.remove(&id);
         let kept = kept.ok_or_else(|| store.no_such_version(&state, id))?;
         drop(state);
-        store.unlink(id, Some(kept))
+        store.unlink(id, Some(kept))?;
+        Ok(id)
     }
 
     /// Removes a store with all its versions. Readers that hold its live version finish undisturbed.
@@ -392,12 +393,9 @@ impl State {
         let live = self.live?;
         let fit =
             |kept: &Kept| kept.opened.is_ok() && kept.unchecked.is_none() && kept.damaged.is_none();
-        let readable = |id| self.kept.get(&id).is_some_and(fit);
-        let recorded = self.history.previous(live, readable);
-        recorded.or_else(|| {
-            let mut below = self.kept.range(..live).rev().map(|(id, _)| *id);
-            below.find(|id| readable(*id))
-        })
+        let kept: Vec<VersionId> = self.kept.keys().copied().collect();
+        self.history
+            .previous(live, &kept, |id| self.kept.get(&id).is_some_and(fit))
     }
 }
 
@@ -418,14 +416,14 @@ impl Kept {
         let open = self.opened.as_ref().ok();
         open.map_or(0, |version| version.manifest().size_bytes)
     }
+
+    fn status(&self, id: VersionId, live: bool) -> VersionStatus {
         /// So many inputs are named as a version's source.
         const INPUTS_NAMED: usize = 3;
-
+        let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
         let built = manifest.and_then(|m| m.built.as_ref()).map(built_status);
         let pulled_from = self.record.as_ref().map(|record| record.source.clone());
         let inputs = built.as_ref().map(|built| built.inputs_line(INPUTS_NAMED));
-    fn status(&self, id: VersionId, live: bool) -> VersionStatus {
-        let manifest = self.opened.as_ref().ok().map(|version| version.manifest());
         VersionStatus {
             version: id.0,
             live,

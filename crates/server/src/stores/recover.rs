@@ -100,6 +100,22 @@ impl Stores {
     }
 }
 
+/// What a rollback would return to in a store's folder, as the server of that folder says it; only read.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Corrupted`] for a `LIVE` that cannot be read.
+pub fn previous_version(dir: &StoreDir) -> Result<Option<VersionId>, Error> {
+    let Some(live) = dir.live()? else {
+        return Ok(None);
+    };
+    let fit = |id| {
+        let path = dir.version_path(id);
+        let is_judged = matches!(unchecked::read(&path), Ok(None));
+        is_judged && damaged::read(&path).is_none() && Version::open(&path).is_ok()
+    };
+    Ok(meta::History::read(dir.path()).previous(live, &dir.versions()?, fit))
+}
+
 /// Opens what a store's folder holds, made if it is not there, and tells the catalog.
 pub(super) fn recover_store(
     data: &Path,

@@ -376,7 +376,23 @@ fn a_version_is_named_in_one_way_everywhere() {
     assert_eq!(server.get("/v1/stores/pymk/sample?version=v3").0, 200);
     assert_eq!(server.get("/v1/stores/pymk/sample?version=v9").0, 404);
     assert_eq!(server.get("/v1/stores/pymk/sample?version=newest").0, 400);
-    assert_eq!(server.get("/v1/stores/pymk/diff?from=v3&to=live").0, 200);
+    // 1 is live, and nothing older is kept.
+    let key = |query: &str| server.get(&format!("/v1/stores/pymk/keys/k7{query}")).0;
+    assert_eq!(
+        [
+            "?version=v3",
+            "?version=live",
+            "?version=9",
+            "?version=newest"
+        ]
+        .map(key),
+        [200, 200, 404, 400]
+    );
+    let (status, diff) = server.get("/v1/stores/pymk/diff?from=v3&to=live");
+    assert_eq!(
+        (status, &diff["from"], &diff["to"]),
+        (200, &json!(3), &json!(1))
+    );
     let (status, error) = server.delete("/v1/stores/pymk/versions/live");
     assert_eq!((status, &error["error"]["code"]), (409, &json!("CONFLICT")));
     assert_eq!(server.delete("/v1/stores/pymk/versions/x").0, 400);
