@@ -4,6 +4,7 @@
 //! Every command ends in `Ok` or in a [`failure::Failure`], whose exit code scripts can trust.
 
 mod build;
+mod command_line;
 mod config;
 mod connection;
 mod demo;
@@ -18,7 +19,7 @@ mod store;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Keeps derived data ready to serve: build a data set, push it, read it with any Redis client
 #[derive(Parser)]
@@ -51,7 +52,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let mut command = command_line::with_negative_numbers(Cli::command());
+    let matches = command.get_matches_mut();
+    let cli =
+        Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
+    let done = match cli.command {
         Command::Serve(args) => serve::run(args),
         Command::Build(command) => build::run(command),
         Command::Push(args) => push::run(args),

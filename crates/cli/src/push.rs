@@ -19,6 +19,7 @@ use larder_protocol::http::{Canary, Gates, PullRequest, PullState, PullStatus};
 use larder_types::StoreName;
 
 use crate::build::{self, BuildArgs};
+use crate::command_line::whole_number;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
@@ -53,7 +54,7 @@ pub struct PushArgs {
     #[arg(long, value_name = "URL", help_heading = "Pull")]
     via: Option<String>,
     /// Refuse a version with fewer records
-    #[arg(long, value_name = "N", help_heading = "Gates")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>, help_heading = "Gates")]
     min_records: Option<u64>,
     /// Refuse a version that lost more than this share of the live one's records
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, help_heading = "Gates")]
@@ -154,7 +155,6 @@ pub fn pull_to_end(
     }
 }
 
-fn label(state: PullState) -> &'static str {
 /// What a pull is of: it has no number before its manifest is read.
 fn pulled(store: &StoreName, pull: &PullStatus) -> String {
     match pull.version {
@@ -163,6 +163,7 @@ fn pulled(store: &StoreName, pull: &PullStatus) -> String {
     }
 }
 
+fn label(state: PullState) -> &'static str {
     match state {
         PullState::Fetching => "pulling",
         other => other.name(),
@@ -186,10 +187,10 @@ impl Source {
         if let [input] = args.inputs.as_slice()
             && let Some(built) = built_version(input)?
         {
-            if let Some(options) = args.build.given.for_building() {
             if let Source::Folder { path, .. } = &built {
                 check_built(path, input, &args.store)?;
             }
+            if let Some(options) = args.build.given.for_building() {
                 return Err(Failure::usage(format!(
                     "{input} is a built version, and {options} would only bear on building one; leave that out, or push the files that it was built from"
                 )));
@@ -254,7 +255,6 @@ fn built_version(input: &str) -> Result<Option<Source>, Failure> {
     Ok(has_manifest.then_some(Source::Url))
 }
 
-fn needs_via(admin: &AdminClient) -> Failure {
 /// Refuses what no server would take of a built version, before one is asked: it is of another store, or a part of it is
 /// missing.
 fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Failure> {
@@ -279,6 +279,7 @@ fn check_built(folder: &Path, input: &str, store: &StoreName) -> Result<(), Fail
     }
 }
 
+fn needs_via(admin: &AdminClient) -> Failure {
     Failure::usage(format!(
         "the server at {} is on another machine and cannot read files of this one; \
          give --via URL, a place that both reach, such as s3://bucket/staging",
@@ -495,7 +496,6 @@ mod tests {
     }
 
     #[test]
-    #[test]
     fn a_pull_that_ended_before_it_had_a_number_is_told_without_one() {
         let store = "s".parse().unwrap();
         let pull = |version: u64| -> PullStatus {
@@ -509,6 +509,7 @@ mod tests {
         assert_eq!(pulled(&store, &pull(7)), "s version 7");
     }
 
+    #[test]
     fn a_folder_with_odd_characters_is_a_url() {
         let folder = tempfile::tempdir().unwrap();
         let odd = folder.path().join("a b%c#d");

@@ -17,6 +17,7 @@ use larder_batch::{BuildOptions, Builder, CollectAs, Compression, Manifest, OnDu
 use larder_remote::Location;
 use larder_types::{ByteSize, StoreName};
 
+use crate::command_line::whole_number;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, bytes, count, duration, rate};
@@ -93,7 +94,13 @@ pub struct BuildArgs {
     )]
     pub columns: Vec<String>,
     /// Leave out so many lines at the begin of a CSV file, before its header
-    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Rows")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        value_parser = whole_number::<u64>,
+        help_heading = "Rows"
+    )]
     pub skip_lines: u64,
     /// Leave out the lines of a CSV file that begin with this character, such as '#'
     #[arg(long, value_name = "CHAR", help_heading = "Rows")]
@@ -128,7 +135,13 @@ pub struct BuildArgs {
     #[arg(long, value_name = "FORMAT", help_heading = "Rows")]
     pub collect_as: Option<CollectAs>,
     /// How many segments the version is cut into
-    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Version")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 8,
+        value_parser = whole_number::<u32>,
+        help_heading = "Version"
+    )]
     pub partitions: u32,
     /// none, lz4, zstd or zstd:LEVEL
     #[arg(
@@ -151,7 +164,7 @@ pub struct BuildArgs {
     )]
     pub memory: ByteSize,
     /// Threads [default: one per core]
-    #[arg(long, value_name = "N", help_heading = "Resources")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<usize>, help_heading = "Resources")]
     pub threads: Option<usize>,
     /// Where temporary files go [default: the system's]
     #[arg(long, value_name = "DIR", help_heading = "Resources")]

@@ -21,6 +21,7 @@ use larder_server::Server;
 use larder_types::StoreName;
 
 use crate::build::{self, BuildArgs};
+use crate::command_line::whole_number;
 use crate::demo::graph::Graph;
 use crate::demo::readers::Readers;
 use crate::failure::Failure;
@@ -52,7 +53,7 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     users: u32,
     /// The same seed makes the same graph
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>)]
     seed: u64,
     /// Where Redis clients connect; a free port by default
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]

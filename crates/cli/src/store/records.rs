@@ -7,6 +7,7 @@ use larder_protocol::http::{ChangeKind, DiffChange, Record, StoreStatus, Version
 use larder_types::{StoreName, WhichVersion};
 
 use super::VersionArgs;
+use crate::command_line::whole_number;
 use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{self, count};
@@ -21,10 +22,10 @@ pub struct GetArgs {
     store: String,
     /// The key, without the store's name
     key: Option<String>,
-    #[command(flatten)]
     /// A number such as 3 or v3, or previous [default: live]
     #[arg(long, value_name = "VERSION")]
     version: Option<WhichVersion>,
+    #[command(flatten)]
     server: ServerArgs,
     /// Print key, value and version as JSON
     #[arg(long)]
@@ -37,7 +38,7 @@ pub struct SampleArgs {
     /// The store
     store: StoreName,
     /// How many records
-    #[arg(long, short = 'n', default_value_t = 10)]
+    #[arg(long, short = 'n', default_value_t = 10, value_parser = whole_number::<u64>)]
     count: u64,
     #[command(flatten)]
     version: VersionArgs,
@@ -75,7 +76,7 @@ pub struct DiffArgs {
     #[arg(default_value = "live")]
     to: WhichVersion,
     /// How many differing keys to show
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = whole_number::<u64>)]
     limit: u64,
     #[command(flatten)]
     server: ServerArgs,
@@ -205,10 +206,10 @@ pub fn diff(args: DiffArgs) -> Result<(), Failure> {
     if args.json {
         return output::print_json(&diff);
     }
-    output::print_line(&format!(
     let number = |named: WhichVersion, found: Option<u64>| {
         found.map_or_else(|| named.to_string(), |number| number.to_string())
     };
+    output::print_line(&format!(
         "{} from version {} to {}: {} added, {} removed, {} changed, {} the same",
         args.store,
         number(args.from, diff.from),

@@ -52,6 +52,39 @@ fn a_wrong_command_line_exits_with_2_and_no_server_with_5() {
 }
 
 #[test]
+fn a_negative_number_is_a_wrong_value_of_its_option_and_may_be_a_key() {
+    for (option, command) in [
+        (
+            "--skip-lines",
+            &["build", "in.csv", "--store", "s", "--out", "out"][..],
+        ),
+        (
+            "--partitions",
+            &["build", "in.csv", "--store", "s", "--out", "out"],
+        ),
+        ("--min-records", &["push", "in.csv", "--store", "s"]),
+        ("--count", &["store", "sample", "s"]),
+    ] {
+        let error = run_failing(2, [command, &[option, "-1"]].concat());
+        assert!(
+            error.contains("invalid value '-1'")
+                && error.contains(option)
+                && error.contains("write a whole number")
+                && !error.contains("tip:"),
+            "{error}"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let input = write_csv(folder.path(), "in.csv", [("-5".to_owned(), "v".to_owned())]);
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let what = ["--store", "s", "--key", "key", "--value", "value"];
+    let build = ["build", input.to_str().unwrap(), "--out", out];
+    run_ok(build.iter().chain(&what));
+    assert_eq!(run_ok(["get", out, "-5"]), "v\n");
+}
+
+#[test]
 fn a_build_says_what_it_made_and_the_same_rows_make_the_same_version() {
     let folder = tempfile::tempdir().unwrap();
     let rows = || (0..1000).map(|n| (n.to_string(), format!("value {n}")));

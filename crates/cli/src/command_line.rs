@@ -1,0 +1,47 @@
+//! What all options and arguments have in common, beyond what each declares.
+
+use clap::{Arg, Command};
+
+/// Takes a negative number for a value wherever a value may stand: `--skip-lines -1` is then a wrong value of that option
+/// and no unknown option, and a key may be `-5`.
+pub fn with_negative_numbers(command: Command) -> Command {
+    let allow = |argument: Arg| match argument.get_action().takes_values() {
+        true => argument.allow_negative_numbers(true),
+        false => argument,
+    };
+    command
+        .mut_args(allow)
+        .mut_subcommands(with_negative_numbers)
+}
+
+/// A count or a limit, for clap.
+pub fn whole_number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let number = text.parse::<u64>().ok();
+    number
+        .and_then(|number| T::try_from(number).ok())
+        .ok_or_else(|| match size_of::<T>() < size_of::<u64>() {
+            true => format!("write a whole number from 0 to {}", u32::MAX),
+            false => "write a whole number of 0 or more".to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_have_neither_sign_nor_fraction() {
+        assert_eq!(whole_number::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(whole_number::<u32>("7"), Ok(7));
+        assert_eq!(whole_number::<usize>("0"), Ok(0));
+        for bad in ["-1", "1.5", "", "one", "18446744073709551616"] {
+            let error = whole_number::<u64>(bad).unwrap_err();
+            assert_eq!(error, "write a whole number of 0 or more");
+        }
+        assert!(
+            whole_number::<u32>("4294967296")
+                .unwrap_err()
+                .contains("to 4294967295")
+        );
+    }
+}
