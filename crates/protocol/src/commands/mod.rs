@@ -418,7 +418,7 @@ fn accepts(arity: i32, count: usize) -> bool {
 }
 
 /// What JOIN.CREATE understands, with examples: a part of the reference page. A test runs the examples.
-pub const JOIN_LANGUAGE: &str = include_str!("join_language.txt");
+pub const JOIN_LANGUAGE: &str = include_str!("../join_language.txt");
 
 #[cfg(test)]
 mod tests {
