@@ -58,7 +58,7 @@ fn commands_page() -> String {
             .iter()
             .filter(|command| command.group.name() == group)
         {
-            let commands::Command {
+            let commands::Spec {
                 name,
                 syntax,
                 summary,

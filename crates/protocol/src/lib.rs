@@ -1,7 +1,7 @@
 //! The contract as data: what clients may send, what comes back, and how a server is configured.
 //!
 //! ```text
-//!  bytes of a connection ── resp::decode ──► Request ── commands::find ──► &Command (a table row)
+//!  bytes of a connection ── resp::decode ──► Request ── Command::parse ──► Command (a table row, the arguments)
 //!                                                            │ the server executes
 //!  bytes of a connection ◄── resp::encode ── Reply bytes ◄───┘
 //!
@@ -11,8 +11,7 @@
 //!  config   every key of larder.toml: default, unit, environment variable, documentation
 //! ```
 //!
-//! Nothing here does I/O or knows what a command does. To add a command, add a row to `commands`
-//! and an arm to the server's dispatch.
+//! Nothing here does I/O or knows what a command does. `commands` says how to add one.
 
 pub mod base64;
 pub mod browser;

@@ -1,7 +1,8 @@
 //! The Redis serialization protocol, versions 2 and 3: requests in, replies out.
 //!
-//! `decode` finds requests (`request`) in a connection's bytes without copying them, or on lines that
-//! people typed (`inline`); `encode` appends replies to a buffer. None reads or writes a socket.
+//! `decode` finds requests in a connection's bytes without copying them, or on lines that people typed
+//! (`inline`); `request` has them, and those that are kept; `encode` appends replies to a buffer. None reads
+//! or writes a socket.
 
 pub mod decode;
 pub mod encode;
@@ -10,4 +11,4 @@ mod request;
 
 pub use decode::{Decoder, ProtocolError, Step};
 pub use encode::{Encoder, Proto};
-pub use request::{Limits, Request, Span};
+pub use request::{Limits, OwnedRequest, Request, Span};

@@ -1,4 +1,6 @@
-//! A request as it was found in the bytes of a connection, and how large one may be.
+//! A request as it was found in the bytes of a connection, or as it is kept; and how large one may be.
+
+use std::ops::Range;
 
 /// What one client may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,8 +79,64 @@ impl<'a> Request<'a> {
         self.get(index).unwrap_or_default()
     }
 
-    pub fn args(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + use<'a> {
+    pub fn args(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let bytes = self.bytes;
         self.spans.iter().map(move |span| span.of(bytes))
+    }
+}
+
+/// Arguments that are kept: one buffer, and where in it each of them lies. Nothing needs to be decoded again.
+#[derive(Debug, Clone, Default)]
+pub struct OwnedRequest {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl OwnedRequest {
+    pub fn of<'a>(args: impl Iterator<Item = &'a [u8]> + Clone) -> OwnedRequest {
+        let mut request = OwnedRequest::default();
+        request.extend(args);
+        request
+    }
+
+    /// Appends arguments. What it takes is reserved in one piece, if there was nothing.
+    pub fn extend<'a>(&mut self, args: impl Iterator<Item = &'a [u8]> + Clone) {
+        let (count, bytes) = args
+            .clone()
+            .fold((0, 0), |(count, bytes), arg| (count + 1, bytes + arg.len()));
+        self.bytes.reserve(bytes);
+        self.spans.reserve(count);
+        for arg in args {
+            let (start, len) = (self.bytes.len(), arg.len());
+            self.bytes.extend_from_slice(arg);
+            self.spans.push(Span { start, len });
+        }
+    }
+
+    /// How many arguments.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    #[inline]
+    pub fn request(&self) -> Request<'_> {
+        self.part(0..self.spans.len())
+    }
+
+    /// Some of the arguments.
+    #[inline]
+    pub fn part(&self, arguments: Range<usize>) -> Request<'_> {
+        Request {
+            bytes: &self.bytes,
+            spans: &self.spans[arguments],
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 }

@@ -43,10 +43,10 @@ fn log_in(state: &mut State, user: &[u8], password: &[u8]) -> Result<(), Refusal
 }
 
 /// Whether a request gives a password, and its client has to wait until it is looked at.
-pub(super) fn must_wait(state: &State, command: &Command, request: Request<'_>) -> bool {
-    let gives_password = match command.id {
+pub(super) fn must_wait(state: &State, command: Command<'_>) -> bool {
+    let gives_password = match command.id() {
         Id::Auth => true,
-        Id::Hello => request.len() > 2,
+        Id::Hello => command.len() > 2,
         _ => false,
     };
     let shared = &state.core.shared;

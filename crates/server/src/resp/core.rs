@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use larder_protocol::commands::{COMMANDS, Command, Id};
+use larder_protocol::commands::{COMMANDS, Id, Spec, spec};
 use larder_protocol::resp::Limits;
 
 use super::clients::Clients;
@@ -60,10 +60,8 @@ impl CommandSeries {
 
     #[inline]
     pub fn of(&self, stats: &CoreStats, command: Id) -> &Arc<Series> {
-        self.series[command as usize].get_or_init(|| {
-            let row = COMMANDS.iter().find(|row| row.id == command);
-            stats.series(self.store.as_deref(), row.map_or("?", |row| row.name))
-        })
+        self.series[command as usize]
+            .get_or_init(|| stats.series(self.store.as_deref(), spec(command).name))
     }
 }
 
@@ -102,7 +100,7 @@ impl Core {
     }
 
     /// The series of a command that concerns no store.
-    pub fn plain_series(&self, command: &Command) -> &Arc<Series> {
+    pub fn plain_series(&self, command: &Spec) -> &Arc<Series> {
         self.plain.of(&self.stats, command.id)
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
-use larder_protocol::commands::{self, COMMANDS, Command};
+use larder_protocol::commands::{self, COMMANDS, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
@@ -43,7 +43,7 @@ pub(super) fn command(state: &mut State, request: Request<'_>) {
             command_rows(&mut state.encoder(), rows.into_iter());
         }
         b"DOCS" => {
-            let rows: Vec<&Command> = match request.len() {
+            let rows: Vec<&Spec> = match request.len() {
                 2 => COMMANDS.iter().collect(),
                 _ => named().flatten().collect(),
             };
@@ -58,7 +58,7 @@ pub(super) fn command(state: &mut State, request: Request<'_>) {
 
 fn command_rows(
     encoder: &mut Encoder<'_>,
-    rows: impl ExactSizeIterator<Item = Option<&'static Command>>,
+    rows: impl ExactSizeIterator<Item = Option<&'static Spec>>,
 ) {
     encoder.array(rows.len());
     for row in rows {
@@ -72,7 +72,7 @@ fn command_rows(
         let flags: Vec<&str> = command.flags.split(' ').collect();
         encoder.set(flags.len());
         flags.iter().for_each(|flag| encoder.simple(flag));
-        let (first, last, step) = command.keys;
+        let (first, last, step) = command.keys.redis();
         [first, last, step]
             .iter()
             .for_each(|number| encoder.integer(i64::from(*number)));
@@ -84,13 +84,13 @@ fn command_rows(
     }
 }
 
-fn command_docs(encoder: &mut Encoder<'_>, command: &Command) {
+fn command_docs(encoder: &mut Encoder<'_>, command: &Spec) {
     encoder.text(&command.name.to_ascii_lowercase());
     encoder.map(if command.subcommands.is_empty() { 4 } else { 5 });
     pair(encoder, "summary", command.summary);
-    pair(encoder, "since", env!("CARGO_PKG_VERSION"));
+    pair(encoder, "since", command.since);
     pair(encoder, "group", command.group.redis_name());
-    pair(encoder, "complexity", command.complexity());
+    pair(encoder, "complexity", command.complexity);
     if !command.subcommands.is_empty() {
         encoder.text("subcommands");
         encoder.map(command.subcommands.len());
@@ -121,7 +121,8 @@ fn get_keys(state: &mut State, request: Request<'_>) {
         );
     }
     let keys: Vec<&[u8]> = command
-        .key_positions(count)
+        .keys
+        .positions(count)
         .filter_map(|position| request.get(position + 2))
         .collect();
     if keys.is_empty() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{Command, Id, Invalid, OwnedCommand, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
@@ -11,7 +11,6 @@ pub(super) use larder_types::integer;
 use super::finish::kept_args;
 use super::mixed::{MixedJob, is_mixed};
 use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
-use super::remote::write_request;
 use super::scan::{ScanJob, scan};
 use super::session::State;
 use super::tables::{
@@ -50,8 +49,7 @@ pub(super) enum Job {
 
 /// A command that gives a password.
 pub(super) struct GuessJob {
-    pub command: &'static Command,
-    pub request: Vec<u8>,
+    pub command: OwnedCommand,
     started: Instant,
 }
 
@@ -59,18 +57,18 @@ impl Job {
     pub fn command(&self) -> Id {
         match self {
             Job::Read(job) => job.command,
-            Job::Mixed(job) => job.command.id,
+            Job::Mixed(job) => job.command.spec.id,
             Job::Scan(_) => Id::Scan,
             Job::Range(job) => job.command(),
             Job::Drop(_) => Id::JoinDrop,
             Job::Wait(job) => job.command,
-            Job::Many(job) => job.command.id,
-            Job::Again(job) => job.command.id,
+            Job::Many(job) => job.command.spec.id,
+            Job::Again(job) => job.command,
             Job::Write(job) => job.command,
             Job::Stores(_) => Id::Exec,
             Job::Watch(_) => Id::Watch,
             Job::Subscribe(job) => job.command,
-            Job::Guess(job) => job.command.id,
+            Job::Guess(job) => job.command.spec.id,
             Job::Room(command) => *command,
         }
     }
@@ -117,79 +115,85 @@ impl Job {
             Job::Again(job) => std::mem::take(&mut job.args),
             Job::Watch(job) => std::mem::take(&mut job.args),
             Job::Subscribe(job) => std::mem::take(&mut job.args),
-            Job::Guess(job) => vec![job.command.name.as_bytes().to_vec()],
+            Job::Guess(job) => vec![job.command.spec.name.as_bytes().to_vec()],
             Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
         }
     }
 }
 
-/// Executes one request. `None` means that its reply is complete.
+/// Executes one command. `None` means that its reply is complete.
 pub(super) fn dispatch(
     state: &mut State,
     snapshot: &Snapshot,
-    command: Option<&'static Command>,
-    request: Request<'_>,
+    command: Command<'_>,
 ) -> Option<Job> {
-    let Some(command) = command else {
-        tables::spoil(state);
-        unknown(state, request);
-        return None;
-    };
-    if !state.authenticated && !command.has_flag("no_auth") {
-        state.error(Code::NoAuth, "Authentication required.");
-        return None;
-    }
-    if !command.accepts(request.len()) {
-        if command.id == Id::Exec && state.transaction.take().is_some() {
-            state.watching = None;
-            let why =
-                "Transaction discarded because of: wrong number of arguments for 'exec' command";
-            state.error(Code::ExecAbort, why);
-            return None;
-        }
-        tables::spoil(state);
-        wrong_arity(state, command.name);
-        return None;
-    }
-    if let Some(refusal) = tables::refuse_others(state, command) {
+    if let Some(refusal) = refuse_for_now(state, command.spec) {
         state.refuse(refusal);
         return None;
     }
-    if let Some(refusal) = wrong_subcommand(command, request) {
-        tables::spoil(state);
-        state.refuse(refusal);
-        return None;
+    if state.transaction.is_none() && is_mixed(snapshot, command) {
+        return Some(Job::Mixed(MixedJob::new(state, command)));
     }
-    if state.transaction.is_none() && is_mixed(snapshot, command, request) {
-        return Some(Job::Mixed(MixedJob::new(state, command, request)));
+    if tables::concerns(state, snapshot, command) {
+        return tables::execute(state, snapshot, command);
     }
-    if tables::concerns(state, snapshot, command, request) {
-        return tables::execute(state, snapshot, command, request);
-    }
-    if connection::must_wait(state, command, request) {
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, request.args());
+    if connection::must_wait(state, command) {
         return Some(Job::Guess(GuessJob {
-            command,
-            request: bytes,
+            command: command.owned(),
             started: Instant::now(),
         }));
     }
-    answer(state, snapshot, command, request)
+    answer(state, snapshot, command)
+}
+
+/// Why a command is not to be executed on a connection as it is.
+fn refuse_for_now(state: &State, command: &Spec) -> Option<Refusal> {
+    if !state.authenticated && !command.before_password {
+        return Some(no_password());
+    }
+    tables::refuse_others(state, command)
+}
+
+fn no_password() -> Refusal {
+    (Code::NoAuth, "Authentication required.".to_owned())
+}
+
+/// Answers a request that is no command.
+pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Request<'_>) {
+    let refusal = match invalid {
+        Invalid::Unknown if !state.authenticated => no_password(),
+        Invalid::Unknown => unknown(request),
+        Invalid::Arity(spec) => {
+            if !state.authenticated && !spec.before_password {
+                no_password()
+            } else if spec.id == Id::Exec && state.transaction.take().is_some() {
+                state.watching = None;
+                let why = "Transaction discarded because of: wrong number of arguments for 'exec' command";
+                (Code::ExecAbort, why.to_owned())
+            } else {
+                arity_refusal(spec.name)
+            }
+        }
+        Invalid::Subcommand(spec) => refuse_for_now(state, spec).unwrap_or_else(|| {
+            let (shown, name) = (show(request.arg(1)), spec.name);
+            let message = format!("unknown subcommand '{shown}'. Try {name} HELP.");
+            (Code::UnknownCommand, message)
+        }),
+        Invalid::SubcommandArity(spec, sub) => refuse_for_now(state, spec)
+            .unwrap_or_else(|| arity_refusal(&format!("{}|{}", spec.name, sub.name))),
+    };
+    tables::spoil(state);
+    state.refuse(refusal);
 }
 
 /// Answers what is of no table: reads of stores, and what says something of the connection or the server.
-pub(super) fn answer(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) -> Option<Job> {
-    if is_help(command, request) {
-        help(state, command);
+pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+    let request = command.request;
+    if is_help(command) {
+        help(state, command.spec);
         return None;
     }
-    let ask = match command.id {
+    let ask = match command.id() {
         Id::Get => Ask::Get,
         Id::MGet => Ask::MGet,
         Id::Exists | Id::Touch => Ask::Exists,
@@ -203,33 +207,23 @@ pub(super) fn answer(
         Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => Ask::MemoryUsage,
         Id::Scan => return scan(state, snapshot, request).map(Job::Scan),
         _ => {
-            answer_at_once(state, snapshot, command, request);
+            answer_at_once(state, snapshot, command);
             return None;
         }
     };
-    let positions = match command.id {
-        Id::MGet | Id::Exists | Id::Touch => 1..request.len(),
-        Id::Memory => 2..3,
-        _ => 1..2,
-    };
-    let keys = positions.map(|position| request.arg(position));
-    let mut job = read(state, snapshot, command.id, ask, keys)?;
+    let mut job = read(state, snapshot, command.id(), ask, command.keys())?;
     job.args = kept_args(&request);
     Some(Job::Read(job))
 }
 
-fn answer_at_once(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) {
-    match command.id {
+fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {
+    let request = command.request;
+    match command.id() {
         Id::Auth => connection::auth(state, request),
         Id::Client => connection::client(state, request),
         Id::Echo => state.encoder().bulk(request.arg(1)),
         Id::Hello => connection::hello(state, request),
-        Id::Ping => ping(state, command, request),
+        Id::Ping => ping(state, command),
         Id::Quit => {
             state.encoder().ok();
             state.closing = true;
@@ -267,10 +261,7 @@ fn answer_at_once(
 }
 
 /// Redis's text.
-fn unknown(state: &mut State, request: Request<'_>) {
-    if !state.authenticated {
-        return state.error(Code::NoAuth, "Authentication required.");
-    }
+fn unknown(request: Request<'_>) -> Refusal {
     let mut args = String::new();
     for arg in request.args().skip(1) {
         if args.len() >= 128 {
@@ -283,41 +274,22 @@ fn unknown(state: &mut State, request: Request<'_>) {
         ));
     }
     let shown = show(request.arg(0));
-    state.error(
-        Code::UnknownCommand,
-        &format!("unknown command '{shown}', with args beginning with: {args}"),
-    );
+    let message = format!("unknown command '{shown}', with args beginning with: {args}");
+    (Code::UnknownCommand, message)
 }
 
 /// Redis's text; `name` is `get` or `client|setname`.
-pub(super) fn wrong_arity(state: &mut State, name: &str) {
-    state.refuse(arity_refusal(name));
-}
-
 fn arity_refusal(name: &str) -> Refusal {
     let name = name.to_ascii_lowercase();
     let message = format!("wrong number of arguments for '{name}' command");
     (Code::WrongArity, message)
 }
 
-fn wrong_subcommand(command: &'static Command, request: Request<'_>) -> Option<Refusal> {
-    if command.subcommands.is_empty() || request.len() < 2 {
-        return None;
-    }
-    let Some(sub) = command.subcommand(request.arg(1)) else {
-        let (shown, name) = (show(request.arg(1)), command.name);
-        let message = format!("unknown subcommand '{shown}'. Try {name} HELP.");
-        return Some((Code::UnknownCommand, message));
-    };
-    let is_wrong = !sub.accepts(request.len());
-    is_wrong.then(|| arity_refusal(&format!("{}|{}", command.name, sub.name)))
+fn is_help(command: Command<'_>) -> bool {
+    !command.spec.subcommands.is_empty() && command.arg(1).eq_ignore_ascii_case(b"HELP")
 }
 
-fn is_help(command: &Command, request: Request<'_>) -> bool {
-    !command.subcommands.is_empty() && request.arg(1).eq_ignore_ascii_case(b"HELP")
-}
-
-fn help(state: &mut State, command: &Command) {
+fn help(state: &mut State, command: &Spec) {
     let mut encoder = state.encoder();
     encoder.array(command.subcommands.len() + 1);
     encoder.simple(&format!(
@@ -334,12 +306,12 @@ pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
     None
 }
 
-fn ping(state: &mut State, command: &Command, request: Request<'_>) {
-    match request.len() {
-        1 | 2 if state.is_told_only() => tables::ping(state, request.arg(1)),
+fn ping(state: &mut State, command: Command<'_>) {
+    match command.len() {
+        1 | 2 if state.is_told_only() => tables::ping(state, command.arg(1)),
         1 => state.encoder().simple("PONG"),
-        2 => state.encoder().bulk(request.arg(1)),
-        _ => wrong_arity(state, command.name),
+        2 => state.encoder().bulk(command.arg(1)),
+        _ => state.refuse(arity_refusal(command.name())),
     }
 }
 

@@ -3,8 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 
-use larder_protocol::commands::{self, Id};
-use larder_protocol::resp::{Decoder, Step};
+use larder_protocol::commands::{self, Id, Place, Subject};
 
 use super::connection;
 use super::dispatch::{GuessJob, Job, dispatch};
@@ -71,31 +70,25 @@ impl Session {
 
     /// Executes a command that gives a password.
     fn look_at(&mut self, guess: &GuessJob) {
-        let mut decoder = Decoder::new(self.state.core.limits);
-        if let Ok(Step::Request(_)) = decoder.decode(&guess.request) {
-            let request = decoder.request(&guess.request);
-            match guess.command.id {
-                Id::Auth => connection::auth(&mut self.state, request),
-                _ => connection::hello(&mut self.state, request),
-            }
+        let command = guess.command.command();
+        match command.id() {
+            Id::Auth => connection::auth(&mut self.state, command.request),
+            _ => connection::hello(&mut self.state, command.request),
         }
         self.set_limits();
     }
 
     /// Answers a command that several cores execute.
     async fn answer_many(&mut self, many: &mut ManyJob) -> io::Result<()> {
-        if matches!(many.command.id, Id::DbSize | Id::Info) {
-            self.state.core.shared.tables.refresh_figures().await;
-            let mut decoder = Decoder::new(self.state.core.limits);
-            let bytes = many.take_request();
-            if let Ok(Step::Request(_)) = decoder.decode(&bytes) {
-                let snapshot = self.state.core.shared.catalog.load();
-                let request = decoder.request(&bytes);
-                dispatch(&mut self.state, &snapshot, Some(many.command), request);
-            }
+        let spec = many.command.spec;
+        if spec.place == Place::AllCores && spec.subject == Subject::Server {
+            let shared = self.state.core.shared.clone();
+            shared.tables.refresh_figures().await;
+            let snapshot = shared.catalog.load();
+            dispatch(&mut self.state, &snapshot, many.command.command());
             return Ok(());
         }
-        let asked = match many.range(self.state.core.limits) {
+        let asked = match many.range() {
             None => {
                 match many.answer(&self.state).await {
                     Ok(done) => {
@@ -144,12 +137,7 @@ impl Session {
         let state = &mut self.state;
         state.failed = false;
         state.keys = (0, 0);
-        let Some(command) = commands::COMMANDS
-            .iter()
-            .find(|row| row.id == job.command())
-        else {
-            return Ok(());
-        };
+        let command = commands::spec(job.command());
         let args = job.args();
         let mut clock = job.started();
         let mut counted = Charge::new(&state.client);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::Command;
+use larder_protocol::commands::Spec;
 use larder_protocol::resp::Request;
 
 use super::session::State;
@@ -15,7 +15,7 @@ const SLOW_ARG_BYTES_MAX: usize = 128;
 /// Counts a command that has been executed.
 pub(super) fn finish<'a>(
     state: &mut State,
-    command: &'static Command,
+    command: &'static Spec,
     clock: &mut Instant,
     args: impl Iterator<Item = &'a [u8]>,
 ) {

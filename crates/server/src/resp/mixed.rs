@@ -12,49 +12,48 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Request, Step};
+use larder_protocol::resp::OwnedRequest;
 
 use super::dispatch::Job;
 use super::finish::kept_args;
 use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
-use super::remote::{Incoming, Mode, write_request};
+use super::remote::{Incoming, Mode};
 use super::session::State;
 use super::tables::{self, ManyJob};
 use crate::catalog::Snapshot;
 
 pub(super) struct MixedJob {
-    pub command: &'static Command,
+    pub command: OwnedCommand,
     snapshot: Arc<Snapshot>,
-    request: Vec<u8>,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
 }
 
 /// Whether a request asks for keys of stores and for others.
-pub(super) fn is_mixed(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> bool {
-    if !matches!(command.id, Id::MGet | Id::Exists | Id::Touch) || request.len() < 3 {
+pub(super) fn is_mixed(snapshot: &Snapshot, command: Command<'_>) -> bool {
+    if !command.spec.reads_every_key() || command.len() < 3 {
         return false;
     }
-    let is_row = |at: usize| tables::is_of_table(snapshot, request.arg(at));
-    let first = is_row(1);
-    (2..request.len()).any(|at| is_row(at) != first)
+    let mut are_rows = command.keys().map(|key| tables::is_of_table(snapshot, key));
+    let first = are_rows.next();
+    are_rows.any(|is_row| Some(is_row) != first)
 }
 
 /// What a mixed request asks of stores, and where among its keys they are.
 pub(super) struct Split {
-    pub rows: Vec<u8>,
-    pub stores: Vec<u8>,
+    pub rows: OwnedCommand,
+    pub stores: OwnedCommand,
     is_row: Vec<bool>,
 }
 
 impl Split {
-    /// Two requests of a mixed one.
-    pub fn of(snapshot: &Snapshot, request: Request<'_>) -> Split {
-        let (mut rows, mut stores) = (vec![request.arg(0)], vec![request.arg(0)]);
-        let mut is_row = Vec::with_capacity(request.len());
-        for key in request.args().skip(1) {
+    /// Two commands of a mixed one.
+    pub fn of(snapshot: &Snapshot, command: Command<'_>) -> Split {
+        let (mut rows, mut stores) = (vec![command.arg(0)], vec![command.arg(0)]);
+        let mut is_row = Vec::with_capacity(command.len());
+        for key in command.keys() {
             let row = tables::is_of_table(snapshot, key);
             is_row.push(row);
             match row {
@@ -62,14 +61,13 @@ impl Split {
                 false => stores.push(key),
             }
         }
-        let written = |args: Vec<&[u8]>| {
-            let mut bytes = Vec::new();
-            write_request(&mut bytes, args.into_iter());
-            bytes
+        let of = |args: Vec<&[u8]>| OwnedCommand {
+            spec: command.spec,
+            request: OwnedRequest::of(args.iter().copied()),
         };
         Split {
-            rows: written(rows),
-            stores: written(stores),
+            rows: of(rows),
+            stores: of(stores),
             is_row,
         }
     }
@@ -99,20 +97,17 @@ impl Split {
 }
 
 impl MixedJob {
-    pub fn new(state: &State, command: &'static Command, request: Request<'_>) -> MixedJob {
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, request.args());
+    pub fn new(state: &State, command: Command<'_>) -> MixedJob {
         MixedJob {
-            command,
+            command: command.owned(),
             snapshot: state.core.shared.catalog.load().clone(),
-            request: bytes,
             started: Instant::now(),
-            args: kept_args(&request),
+            args: kept_args(&command.request),
         }
     }
 
     /// Reads the rows; the job that answers all. `None`: it was refused.
-    pub async fn run(&mut self, state: &mut State) -> Option<Job> {
+    pub async fn run(&self, state: &mut State) -> Option<Job> {
         match self.with_rows(state).await {
             Ok(next) => next.map(Job::Read),
             Err(refusal) => {
@@ -122,15 +117,11 @@ impl MixedJob {
         }
     }
 
-    async fn with_rows(&mut self, state: &mut State) -> Result<Option<ReadJob>, Refusal> {
+    async fn with_rows(&self, state: &mut State) -> Result<Option<ReadJob>, Refusal> {
         let unreadable = || (Code::Io, "the rows cannot be read".to_owned());
-        let mut decoder = Decoder::new(state.core.limits);
-        let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
-            return Err(unreadable());
-        };
-        let request = decoder.request(&self.request);
-        let (mut rows, mut is_row) = (Vec::new(), Vec::new());
-        for key in request.args().skip(1) {
+        let command = self.command.command();
+        let (mut rows, mut is_row) = (vec![command.arg(0)], Vec::new());
+        for key in command.keys() {
             is_row.push(tables::is_of_table(&self.snapshot, key));
             match is_row.last() {
                 Some(true) => rows.push(key),
@@ -144,20 +135,23 @@ impl MixedJob {
             state.output.tail.extend_from_slice(&reply);
             return Ok(None);
         }
-        let ask = match self.command.id {
+        let ask = match command.id() {
             Id::MGet => Ask::MGet,
             _ => Ask::Exists,
         };
-        let mut job = ReadJob::new(state, self.command.id, ask, is_row.len(), self.started);
-        job.args = std::mem::take(&mut self.args);
+        let mut job = ReadJob::new(state, command.id(), ask, is_row.len(), self.started);
+        job.args = self.args.clone();
         let mut elements = match ask {
             Ask::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),
             _ => {
-                job.count_rows(rows.len() as u64, number(&reply).ok_or_else(unreadable)?);
+                job.count_rows(
+                    rows.len() as u64 - 1,
+                    number(&reply).ok_or_else(unreadable)?,
+                );
                 Vec::new().into_iter()
             }
         };
-        for (key, is_row) in request.args().skip(1).zip(is_row) {
+        for (key, is_row) in command.keys().zip(is_row) {
             match is_row {
                 true if ask == Ask::Exists => {}
                 true => job.add(Target::Row(elements.next().ok_or_else(unreadable)?)),
@@ -170,25 +164,22 @@ impl MixedJob {
         Ok(Some(job))
     }
 
-    /// What the command answers for the rows alone.
-    async fn rows(&self, state: &mut State, keys: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
-        let mut bytes = Vec::new();
-        let name = self.command.name.as_bytes();
-        let args: Vec<&[u8]> = std::iter::once(name).chain(keys.iter().copied()).collect();
-        write_request(&mut bytes, args.into_iter());
+    /// What the command answers for the rows alone: `args` are its name and their keys.
+    async fn rows(&self, state: &mut State, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
+        let rows = OwnedCommand {
+            spec: self.command.spec,
+            request: OwnedRequest::of(args.iter().copied()),
+        };
         let core = state.core.clone();
         if core.tables.shard().is_none() {
             let (proto, client) = (state.proto, &state.client);
+            let batch = Batch::from(rows);
             let mut incoming =
-                Incoming::ask(&core, core.index, bytes, proto, client, None, Mode::Each);
+                Incoming::ask(&core, core.index, batch, proto, client, None, Mode::Each);
             let gone = || (Code::Io, "the server is stopping".to_owned());
             return incoming.reply().await.ok_or_else(gone);
         }
-        let mut decoder = Decoder::new(core.limits);
-        let Ok(Step::Request(_)) = decoder.decode(&bytes) else {
-            return Err((Code::BadRequest, "the request is too long".to_owned()));
-        };
-        let mut many = ManyJob::new(state, self.command, decoder.request(&bytes));
+        let mut many = ManyJob::new(state, rows.command());
         let done = many.answer(state).await?;
         state.gate.join(done.gate);
         Ok(done.reply)

@@ -1,11 +1,10 @@
 //! Which requests of a session other cores execute.
 
-use larder_protocol::commands::{Command, Id};
-use larder_protocol::resp::Request;
+use larder_protocol::commands::{Command, Id, Place, Subject};
 
 use super::remote::{Gathered, Kind};
 use super::session::{State, Waits};
-use super::tables::{self, ManyJob, Place, StoresJob};
+use super::tables::{self, ManyJob, StoresJob, To};
 use crate::catalog::Snapshot;
 
 /// What becomes of a request where there are several cores.
@@ -17,18 +16,13 @@ pub(super) enum Placed {
     Waits(Waits),
 }
 
-pub(super) fn place(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) -> Placed {
-    let is_figures = matches!(command.id, Id::DbSize | Id::Info);
+pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Placed {
+    let spec = command.spec;
+    let is_of_all = spec.subject == Subject::Server && spec.place == Place::AllCores;
     if !state.authenticated
         || state.is_told_only()
-        || !command.accepts(request.len())
-        || !(is_figures || tables::concerns(state, snapshot, command, request))
-        || (state.transaction.is_some() && command.id != Id::Exec)
+        || !(is_of_all || tables::concerns(state, snapshot, command))
+        || (state.transaction.is_some() && command.id() != Id::Exec)
     {
         return Placed::Here;
     }
@@ -39,42 +33,42 @@ pub(super) fn place(
     let Some(shard) = tables.shard() else {
         return Placed::Here;
     };
-    if command.id == Id::Exec && StoresJob::before_exec(state, snapshot).is_some() {
+    if command.id() == Id::Exec && StoresJob::before_exec(state, snapshot).is_some() {
         return Placed::Here;
     }
-    let (to, depends) = match command.id {
-        Id::Exec if state.transaction.is_some() => (Place::Many, true),
+    let (to, depends) = match command.id() {
+        Id::Exec if state.transaction.is_some() => (To::Several, true),
         _ => {
-            let route = tables::route(tables, shard, snapshot, command, request);
-            (route.place, route.depends)
+            let route = tables::route(tables, shard, snapshot, command);
+            (route.to, route.depends)
         }
     };
     let kind = Kind {
-        writes: command.has_flag("write"),
+        writes: command.writes(),
         depends,
-        is_long: command.id == Id::Range,
+        is_long: command.id() == Id::Range,
     };
     if let Some(gathered) = &state.gathered {
         let must_wait = match to {
-            Place::Core(core) => gathered.must_come_before(core, kind, state.proto),
-            Place::Many => true,
+            To::Core(core) => gathered.must_come_before(core, kind, state.proto),
+            To::Several => true,
         };
         if must_wait {
             return Placed::Waits(Waits::Gathered);
         }
     }
     match to {
-        Place::Core(core) if core == tables.index => Placed::Here,
-        Place::Core(core) => {
+        To::Core(core) if core == tables.index => Placed::Here,
+        To::Core(core) => {
             let cores = usize::from(shard.count);
             let gathered = state
                 .gathered
                 .get_or_insert_with(|| Box::new(Gathered::new(cores, state.proto)));
             let at = state.output.tail.len();
             state.output.has_holes = true;
-            gathered.add(core, at, kind, request);
+            gathered.add(core, at, kind, command);
             Placed::Gathered
         }
-        Place::Many => Placed::Many(ManyJob::new(state, command, request)),
+        To::Several => Placed::Many(ManyJob::new(state, command)),
     }
 }

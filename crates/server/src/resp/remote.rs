@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use larder_join::LogEntry;
-use larder_protocol::commands;
+use larder_protocol::commands::{self, Batch, Command};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Proto, Request, Step};
+use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
 use super::clients::Client;
@@ -59,7 +59,7 @@ pub(super) enum Mode {
 
 /// Commands for a core.
 pub struct Requests {
-    pub(super) bytes: Vec<u8>,
+    pub(super) batch: Batch,
     pub(super) proto: Proto,
     pub(super) client: Arc<Client>,
     pub(super) ticket: Option<u64>,
@@ -80,18 +80,6 @@ pub(super) struct Answer {
     changes: Vec<LogEntry>,
 }
 
-/// Appends a request as bytes that can be decoded again.
-pub(super) fn write_request<'a>(out: &mut Vec<u8>, args: impl ExactSizeIterator<Item = &'a [u8]>) {
-    use std::io::Write;
-    // Writing to memory does not fail.
-    let _ = write!(out, "*{}\r\n", args.len());
-    for arg in args {
-        let _ = write!(out, "${}\r\n", arg.len());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 /// What decides whether requests to several cores may be executed at the same time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kind {
@@ -105,7 +93,7 @@ pub(super) struct Kind {
 /// What a batch has for other cores.
 pub(super) struct Gathered {
     proto: Proto,
-    by_core: Vec<Vec<u8>>,
+    by_core: Vec<Batch>,
     wrote: Vec<bool>,
     /// Cores that read what joins compute.
     depends: Vec<bool>,
@@ -120,7 +108,7 @@ impl Gathered {
     pub fn new(cores: usize, proto: Proto) -> Gathered {
         Gathered {
             proto,
-            by_core: vec![Vec::new(); cores],
+            by_core: vec![Batch::default(); cores],
             wrote: vec![false; cores],
             depends: vec![false; cores],
             is_long: false,
@@ -155,8 +143,8 @@ impl Gathered {
         self.parts
     }
 
-    pub fn add(&mut self, core: usize, at: usize, kind: Kind, request: Request<'_>) {
-        write_request(&mut self.by_core[core], request.args());
+    pub fn add(&mut self, core: usize, at: usize, kind: Kind, command: Command<'_>) {
+        self.by_core[core].push(command);
         self.wrote[core] |= kind.writes;
         self.depends[core] |= kind.depends;
         self.is_long |= kind.is_long;
@@ -177,11 +165,11 @@ impl Gathered {
         let writes = self.writes();
         // What this core's writes mean to others comes before what reads them.
         tables.send_exchange();
-        let send = |(core, bytes): (usize, Vec<u8>)| {
-            (!bytes.is_empty()).then(|| {
+        let send = |(core, batch): (usize, Batch)| {
+            (!batch.is_empty()).then(|| {
                 let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
                 let requests = Requests {
-                    bytes,
+                    batch,
                     proto: self.proto,
                     client: state.client.clone(),
                     ticket: None,
@@ -226,7 +214,7 @@ impl Incoming {
     pub fn ask(
         core: &Core,
         to: usize,
-        bytes: Vec<u8>,
+        batch: Batch,
         proto: Proto,
         client: &Arc<Client>,
         ticket: Option<u64>,
@@ -234,7 +222,7 @@ impl Incoming {
     ) -> Incoming {
         let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
         let requests = Requests {
-            bytes,
+            batch,
             proto,
             client: client.clone(),
             ticket,
@@ -313,9 +301,9 @@ impl Incoming {
 /// Requests of another core's connection while they are executed here.
 pub(super) struct Remote {
     state: State,
-    bytes: Vec<u8>,
+    batch: Batch,
+    /// How many of them were executed.
     at: usize,
-    decoder: Decoder,
     ends: Vec<usize>,
     /// Of the first request, and whether all were of that moment.
     moment: Option<((u64, u64), bool)>,
@@ -348,7 +336,7 @@ pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
 impl Remote {
     fn new(core: &Rc<Core>, requests: Requests) -> Remote {
         let Requests {
-            bytes,
+            batch,
             proto,
             client,
             ticket,
@@ -357,16 +345,15 @@ impl Remote {
             answers,
         } = requests;
         let mut counted = Charge::new(&client);
-        counted.set(bytes.len());
+        counted.set(batch.memory_bytes());
         let mut state = State::new(core.clone(), client, true);
         state.proto = proto;
         state.output.tail = core.take_buffer();
         // What is answered is handed over as one piece.
         state.output.has_holes = true;
         Remote {
-            decoder: Decoder::new(core.limits),
             state,
-            bytes,
+            batch,
             at: 0,
             ends: Vec::new(),
             moment: None,
@@ -389,9 +376,8 @@ impl Remote {
         self.note_moment();
         let snapshot = core.shared.catalog.load();
         if self.mode == Mode::Together {
-            let bytes = std::mem::take(&mut self.bytes);
-            self.at = self.bytes.len();
-            let job = tables::execute_together(&mut self.state, &snapshot, &bytes);
+            let batch = std::mem::take(&mut self.batch);
+            let job = tables::execute_together(&mut self.state, &snapshot, batch);
             if job.is_none() {
                 self.ends.push(self.state.output.tail.len());
             }
@@ -399,25 +385,16 @@ impl Remote {
         }
         let begun = Instant::now();
         let mut clock = begun;
-        while self.at < self.bytes.len() && clock.duration_since(begun) < TURN {
-            let input = &self.bytes[self.at..];
-            // They were decoded before they were sent.
-            let Ok(Step::Request(size)) = self.decoder.decode(input) else {
-                self.at = self.bytes.len();
-                return None;
-            };
-            let request = self.decoder.request(input);
-            let Some(command) = commands::find(request.arg(0)) else {
-                self.at = self.bytes.len();
-                return None;
-            };
-            self.at += size;
+        while clock.duration_since(begun) < TURN
+            && let Some(command) = self.batch.get(self.at)
+        {
+            self.at += 1;
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
             let mode = self.mode;
             let job = core.tables.in_parts(self.parts, || match mode {
-                Mode::Each => dispatch(state, &snapshot, Some(command), request),
-                _ => tables::execute_whole(state, &snapshot, command, request),
+                Mode::Each => dispatch(state, &snapshot, command),
+                _ => tables::execute_whole(state, &snapshot, command),
             });
             if job.is_some() {
                 return job;
@@ -425,7 +402,7 @@ impl Remote {
             if self.mode == Mode::Ahead {
                 self.is_ahead();
             } else {
-                finish(state, command, &mut clock, request.args());
+                finish(state, command.spec, &mut clock, command.args());
             }
             self.ends.push(self.state.output.tail.len());
             if self.is_long() || (self.mode == Mode::Each && core.is_called()) {
@@ -442,7 +419,7 @@ impl Remote {
     }
 
     fn is_done(&self) -> bool {
-        self.at == self.bytes.len()
+        self.at == self.batch.len()
     }
 
     fn take(&mut self) -> Answer {
@@ -486,7 +463,7 @@ impl Remote {
                 tokio::task::yield_now().await;
             }
             self.counted
-                .set(self.bytes.len() + self.state.output.tail.len());
+                .set(self.batch.memory_bytes() + self.state.output.tail.len());
             if self.is_long() && self.send().await.is_none() {
                 return;
             }
@@ -587,10 +564,9 @@ impl Remote {
             }
             return Some(());
         }
-        let row = commands::COMMANDS.iter().find(|row| row.id == command)?;
         finish(
             &mut self.state,
-            row,
+            commands::spec(command),
             &mut clock,
             args.iter().map(Vec::as_slice),
         );

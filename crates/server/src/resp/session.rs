@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use larder_protocol::commands::{self, Command, Id};
+use larder_protocol::commands::{Command, Id, Invalid};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Decoder, Encoder, Proto, Step};
 use tokio::io::{AsyncRead, ReadBuf};
@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
-use super::dispatch::{Job, dispatch};
+use super::dispatch::{Job, dispatch, refuse_invalid};
 use super::finish::finish;
 use super::foreign;
 use super::get_run::GetRun;
@@ -490,16 +490,15 @@ impl Session {
                     return input.len();
                 }
             };
-            let command = commands::find(request.arg(0));
-            if command.is_none_or(|command| !command.accepts(request.len()))
+            let command = Command::parse(request);
+            if let Err(Invalid::Unknown | Invalid::Arity(_)) = command
                 && foreign::is_http(request, decoder.argument_in(left, 0).is_none())
             {
                 run.answer(state, &mut clock);
                 foreign::end(state);
                 return input.len();
             }
-            if let Some(Command { id: Id::Get, .. }) = command
-                && request.len() == 2
+            if command.is_ok_and(|command| command.id() == Id::Get)
                 && state.authenticated
                 && state.transaction.is_none()
                 && state.subscribed.is_none()
@@ -520,9 +519,9 @@ impl Session {
                 run.answer(state, &mut clock);
             }
             if core.tables.shard().is_some()
-                && let Some(command) = command
+                && let Ok(command) = command
             {
-                match place(state, &snapshot, command, request) {
+                match place(state, &snapshot, command) {
                     Placed::Here => {}
                     Placed::Gathered => continue,
                     Placed::Many(many) => {
@@ -540,16 +539,25 @@ impl Session {
             state.series = None;
             state.keys = (0, 0);
             let parts = match (&mut state.gathered, command) {
-                (Some(gathered), Some(command)) if command.has_flag("write") => {
+                (Some(gathered), Ok(command)) if command.writes() => {
                     gathered.parts_with_here(&core.tables)
                 }
                 _ => None,
             };
-            *job = core
-                .tables
-                .in_parts(parts, || dispatch(state, &snapshot, command, request));
-            if let (None, Some(command)) = (&job, command) {
-                finish(state, command, &mut clock, request.args());
+            let spec = match command {
+                Ok(command) => {
+                    *job = core
+                        .tables
+                        .in_parts(parts, || dispatch(state, &snapshot, command));
+                    Some(command.spec)
+                }
+                Err(invalid) => {
+                    refuse_invalid(state, invalid, request);
+                    invalid.spec()
+                }
+            };
+            if let (None, Some(spec)) = (&job, spec) {
+                finish(state, spec, &mut clock, request.args());
                 if clock.duration_since(begun) > TURN {
                     // Each command is short, but there are many: others are to have their turn.
                     self.held_up = at < input.len();

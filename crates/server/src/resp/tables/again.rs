@@ -2,89 +2,74 @@
 
 use std::time::Instant;
 
-use larder_protocol::commands::{self, Command, Id};
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
-use super::super::remote::write_request;
 use super::super::session::State;
-use super::transaction::{self, Queued};
+use super::transaction;
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 use crate::tables::source::{Reply, Wanted, WriteJob};
 
 /// A read that waits for rows.
 pub(in crate::resp) struct AgainJob {
-    pub command: &'static Command,
+    pub command: Id,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
-    /// Of another core's transaction, all requests.
-    request: Vec<u8>,
     wanted: Wanted,
-    how: How,
+    what: What,
 }
 
-/// How it is executed again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+/// What is executed again.
+enum What {
     /// As it came. EXEC is one of these, and its transaction is the connection's.
-    Alone,
+    Alone(OwnedCommand),
     /// To its end.
-    Whole,
-    /// The requests of a transaction.
-    Together,
+    Whole(OwnedCommand),
+    /// The commands of another core's transaction.
+    Together(Batch),
 }
 
 impl AgainJob {
     /// If a command that was refused misses what can be loaded.
     pub(super) fn after_missing(
         state: &State,
-        command: &'static Command,
-        request: Request<'_>,
+        command: Command<'_>,
         whole: bool,
     ) -> Option<AgainJob> {
         let tables = state.tables();
-        if matches!(command.id, Id::MGet | Id::Exists | Id::Touch) {
+        if command.spec.reads_every_key() {
             // All that it misses is loaded together.
             tables.read(|engine, now| {
-                for key in request.args().skip(1) {
+                for key in command.keys() {
                     let _ = tables.complete(engine.get(key, now, &mut |_| {}));
                 }
             });
         }
         let wanted = Wanted::take(&tables)?;
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, request.args());
         Some(AgainJob {
-            command,
+            command: command.id(),
             started: Instant::now(),
-            args: kept_args(&request),
-            request: bytes,
+            args: kept_args(&command.request),
             wanted,
-            how: if whole { How::Whole } else { How::Alone },
+            what: match whole {
+                true => What::Whole(command.owned()),
+                false => What::Alone(command.owned()),
+            },
         })
     }
 
-    /// If the reads of another core's transaction miss what can be loaded. `bytes` are all its requests.
-    pub(super) fn before_together(
-        state: &mut State,
-        snapshot: &Snapshot,
-        requests: &[Queued],
-        bytes: &[u8],
-    ) -> Option<AgainJob> {
-        state.core.shared.postgres.as_ref()?;
-        try_reads(state, snapshot, requests);
-        let wanted = Wanted::take(&state.tables())?;
-        Some(AgainJob {
-            command: commands::find(b"EXEC")?,
+    /// For the commands of another core's transaction, whose reads miss what can be loaded.
+    pub(super) fn before_together(batch: Batch, wanted: Wanted) -> AgainJob {
+        AgainJob {
+            command: Id::Exec,
             started: Instant::now(),
             args: vec![b"EXEC".to_vec()],
-            request: bytes.to_vec(),
             wanted,
-            how: How::Together,
-        })
+            what: What::Together(batch),
+        }
     }
 
     /// Waits for the rows.
@@ -99,7 +84,7 @@ impl AgainJob {
 
     /// Answers why the rows cannot come.
     pub fn refuse(&self, state: &mut State, refusal: Refusal) {
-        if self.command.id == Id::Exec {
+        if self.command == Id::Exec {
             state.transaction = None;
             state.watching = None;
         }
@@ -107,23 +92,19 @@ impl AgainJob {
     }
 
     pub fn request_bytes(&self) -> usize {
-        self.request.len()
+        match &self.what {
+            What::Alone(command) | What::Whole(command) => command.memory_bytes(),
+            What::Together(batch) => batch.memory_bytes(),
+        }
     }
 
     /// Executes the command again; what then is still to be done.
-    pub fn again(&self, state: &mut State, snapshot: &Snapshot) -> Option<Job> {
-        let mut job = match self.how {
-            How::Together => transaction::execute_together(state, snapshot, &self.request),
-            How::Alone | How::Whole => {
-                let mut decoder = Decoder::new(state.core.limits);
-                let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
-                    return None;
-                };
-                let request = decoder.request(&self.request);
-                match self.how {
-                    How::Whole => super::execute_whole(state, snapshot, self.command, request),
-                    _ => super::execute(state, snapshot, self.command, request),
-                }
+    pub fn again(&mut self, state: &mut State, snapshot: &Snapshot) -> Option<Job> {
+        let mut job = match &mut self.what {
+            What::Alone(command) => super::execute(state, snapshot, command.command()),
+            What::Whole(command) => super::execute_whole(state, snapshot, command.command()),
+            What::Together(batch) => {
+                transaction::execute_together(state, snapshot, std::mem::take(batch))
             }
         };
         if let Some(Job::Again(next)) = &mut job {
@@ -159,32 +140,43 @@ pub(in crate::resp) async fn run_write(state: &mut State, write: &WriteJob) {
 pub(super) fn before_exec(
     state: &mut State,
     snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
+    command: Command<'_>,
 ) -> Option<Job> {
-    if command.id != Id::Exec || state.core.shared.postgres.is_none() {
+    if command.id() != Id::Exec {
         return None;
     }
     let transaction = state.transaction.take()?;
-    try_reads(state, snapshot, transaction.requests());
+    let requests = transaction.requests().iter();
+    let wanted = wanted_by_reads(
+        state,
+        snapshot,
+        requests.map(|queued| queued.command.command()),
+    );
     state.transaction = Some(transaction);
-    AgainJob::after_missing(state, command, request, false).map(Job::Again)
+    Some(Job::Again(AgainJob {
+        command: command.id(),
+        started: Instant::now(),
+        args: kept_args(&command.request),
+        wanted: wanted?,
+        what: What::Alone(command.owned()),
+    }))
 }
 
-/// Tries the reads of a transaction, for what they miss alone.
-fn try_reads(state: &mut State, snapshot: &Snapshot, requests: &[Queued]) {
+/// What the reads of a transaction miss that can be loaded. They are tried for that alone.
+pub(super) fn wanted_by_reads<'c>(
+    state: &mut State,
+    snapshot: &Snapshot,
+    commands: impl Iterator<Item = Command<'c>>,
+) -> Option<Wanted> {
+    state.core.shared.postgres.as_ref()?;
     let mark = state.output.mark();
     state.core.tables.forget_needs();
-    for Queued { command, bytes, .. } in requests {
-        let mut decoder = Decoder::new(state.core.limits);
-        if command.has_flag("write") || !matches!(decoder.decode(bytes), Ok(Step::Request(_))) {
+    for command in commands {
+        if command.writes() || !super::is_of_tables(snapshot, command) {
             continue;
         }
-        let request = decoder.request(bytes);
-        if !super::is_of_tables(snapshot, command, request) {
-            continue;
-        }
-        let _ = super::at_once(state, snapshot, command, request, true);
+        let _ = super::at_once(state, snapshot, command, true);
         state.output.rewind(mark);
     }
+    Wanted::take(&state.core.tables)
 }

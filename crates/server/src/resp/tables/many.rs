@@ -10,14 +10,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Encoder, Proto, Request, Step};
+use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::clients::Client;
 use super::super::core::Core;
 use super::super::finish::kept_args;
-use super::super::remote::{Incoming, Mode, write_request};
+use super::super::remote::{Incoming, Mode};
 use super::super::session::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
@@ -28,8 +28,7 @@ use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
 
 /// A command that waits for several cores.
 pub(in crate::resp) struct ManyJob {
-    pub command: &'static Command,
-    request: Vec<u8>,
+    pub command: OwnedCommand,
     transaction: Option<Box<Transaction>>,
     watching: Option<Box<Watching>>,
     pub started: Instant,
@@ -37,39 +36,27 @@ pub(in crate::resp) struct ManyJob {
 }
 
 impl ManyJob {
-    pub fn new(state: &mut State, command: &'static Command, request: Request<'_>) -> ManyJob {
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, request.args());
-        let is_exec = command.id == Id::Exec;
+    pub fn new(state: &mut State, command: Command<'_>) -> ManyJob {
+        let is_exec = command.id() == Id::Exec;
         ManyJob {
-            command,
-            request: bytes,
+            command: command.owned(),
             watching: state.watching.take_if(|_| is_exec),
             transaction: state.transaction.take(),
             started: Instant::now(),
-            args: kept_args(&request),
+            args: kept_args(&command.request),
         }
     }
 
     pub fn request_bytes(&self) -> usize {
         let transaction = self.transaction.as_ref();
-        self.request.len() + transaction.map_or(0, |transaction| transaction.memory_bytes())
-    }
-
-    pub fn take_request(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.request)
+        self.command.memory_bytes()
+            + transaction.map_or(0, |transaction| transaction.memory_bytes())
     }
 
     /// What is to be answered in pieces, as the client takes it.
-    pub fn range(&self, limits: larder_protocol::resp::Limits) -> Option<Result<Asked, Refusal>> {
-        if self.command.id != Id::Range {
-            return None;
-        }
-        let mut decoder = Decoder::new(limits);
-        match decoder.decode(&self.request) {
-            Ok(Step::Request(_)) => Some(Asked::parse(decoder.request(&self.request))),
-            _ => None,
-        }
+    pub fn range(&self) -> Option<Result<Asked, Refusal>> {
+        let command = self.command.command();
+        (command.id() == Id::Range).then(|| Asked::parse(command.request))
     }
 
     /// Executes it to its end.
@@ -82,12 +69,15 @@ impl ManyJob {
             gate: Gate::default(),
             closing: false,
         };
-        let (command, request) = (self.command, std::mem::take(&mut self.request));
+        let command = OwnedCommand {
+            spec: self.command.spec,
+            request: std::mem::take(&mut self.command.request),
+        };
         let (transaction, watching) = (self.transaction.take(), self.watching.take());
         let task = tokio::task::spawn_local(async move {
             let reply = match transaction {
                 Some(transaction) => all.transaction(&transaction, watching.as_deref()).await,
-                None => all.execute(command, &request).await,
+                None => all.execute(command.command()).await,
             };
             reply.map(|reply| Done {
                 reply,
@@ -139,9 +129,9 @@ fn gone() -> Refusal {
 }
 
 impl Coordinator {
-    fn ask(&self, to: usize, bytes: Vec<u8>, mode: Mode) -> Incoming {
+    fn ask(&self, to: usize, batch: Batch, mode: Mode) -> Incoming {
         let (core, client) = (&self.core, &self.client);
-        Incoming::ask(core, to, bytes, self.proto, client, self.ticket, mode)
+        Incoming::ask(core, to, batch, self.proto, client, self.ticket, mode)
     }
 
     /// Refuses an answer that would be longer than what one client may have.
@@ -165,10 +155,10 @@ impl Coordinator {
     }
 
     /// Sends each core its part, if it has one.
-    fn ask_each(&self, parts: Vec<Vec<u8>>, mode: Mode) -> Vec<Option<Incoming>> {
+    fn ask_each(&self, parts: Vec<Batch>, mode: Mode) -> Vec<Option<Incoming>> {
         self.core.tables.send_exchange();
         let ask =
-            |(core, part): (usize, Vec<u8>)| (!part.is_empty()).then(|| self.ask(core, part, mode));
+            |(core, part): (usize, Batch)| (!part.is_empty()).then(|| self.ask(core, part, mode));
         parts.into_iter().enumerate().map(ask).collect()
     }
 
@@ -177,37 +167,30 @@ impl Coordinator {
         shard.map_or(0, |shard| usize::from(shard.owner_of(key)))
     }
 
-    async fn execute(&mut self, command: &Command, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
-        let mut decoder = Decoder::new(self.core.limits);
-        let Ok(Step::Request(_)) = decoder.decode(bytes) else {
-            return Err(gone());
-        };
-        let request = decoder.request(bytes);
-        if let Some(core) = self.mapped_core(command, request) {
-            let mut incoming = self.ask(core, bytes.to_vec(), self.mode());
+    async fn execute(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let request = command.request;
+        if let Some(core) = self.mapped_core(command) {
+            let mut incoming = self.ask(core, command.into(), self.mode());
             return incoming.reply().await.ok_or_else(gone);
         }
-        if command.has_flag("write") && self.ticket.is_none() {
+        if command.writes() && self.ticket.is_none() {
             // Before the cores pause: then all take part.
             self.core.tables.take_writes()?;
         }
-        match command.id {
+        match command.id() {
             Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
-                self.of_one_moment(command, bytes, request).await
+                self.of_one_moment(command).await
             }
-            Id::MGet => Ok(self.mget(request).await?.0),
+            Id::MGet => Ok(self.mget(command).await?.0),
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
-                Ok(self.sum(self.by_owner(request)).await?.0)
+                Ok(self.sum(self.by_owner(command)).await?.0)
             }
-            Id::RangeCount | Id::RangeDel => {
-                let part = bytes.to_vec();
-                Ok(self.sum(vec![part; self.cores()]).await?.0)
-            }
+            Id::RangeCount | Id::RangeDel => Ok(self.sum(self.for_each(command)).await?.0),
             Id::MSet => self.mset(request).await,
             Id::MSetNx => self.msetnx(request).await,
-            Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id, request).await,
+            Id::Rename | Id::RenameNx | Id::Copy => self.copy(command.id(), request).await,
             Id::Keys => self.keys(request).await,
-            Id::FlushDb | Id::FlushAll => self.flush(bytes).await,
+            Id::FlushDb | Id::FlushAll => self.flush(command).await,
             Id::Range => self.range(request).await,
             Id::Scan => self.scan(request).await,
             Id::JoinInfo => {
@@ -228,62 +211,64 @@ impl Coordinator {
                 let name = joins::text(request.arg(1))?.to_owned();
                 self.define(name, None).await
             }
-            _ => Err((Code::BadRequest, format!("{} is of one core", command.name))),
+            _ => Err((
+                Code::BadRequest,
+                format!("{} is of one core", command.name()),
+            )),
         }
     }
 
     /// The core that does the whole of a command on keys of mapped tables: a core can have all their rows, and
     /// PostgreSQL makes a write of several keys as one. A write that is to other tables too is refused there.
-    fn mapped_core(&self, command: &Command, request: Request<'_>) -> Option<usize> {
-        let step = match command.id {
-            Id::MGet | Id::Exists | Id::Touch | Id::Del | Id::Unlink => 1,
-            Id::MSet => 2,
-            _ => return None,
-        };
-        let mut keys = (1..request.len()).step_by(step).map(|at| request.arg(at));
+    fn mapped_core(&self, command: Command<'_>) -> Option<usize> {
+        let is_whole = command.spec.keys == Keys::Every || command.id() == Id::MSet;
+        let mut keys = command.keys();
         let is_mapped = |key| self.core.tables.is_mapped(key);
-        let first = keys.clone().next()?;
-        let is_one = match command.has_flag("write") {
-            true => keys.any(is_mapped),
-            false => keys.all(is_mapped),
+        let first = keys.next()?;
+        let is_one = match command.writes() {
+            true => is_mapped(first) || keys.any(is_mapped),
+            false => is_mapped(first) && keys.all(is_mapped),
         };
-        is_one.then(|| self.owner(first))
+        (is_whole && is_one).then(|| self.owner(first))
     }
 
     /// Reads keys or counts rows of several cores, with no transaction in between: if one keeps coming, the cores wait.
-    async fn of_one_moment(
-        &mut self,
-        command: &Command,
-        bytes: &[u8],
-        request: Request<'_>,
-    ) -> Result<Vec<u8>, Refusal> {
+    async fn of_one_moment(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         for _ in 0..TRIES_MAX {
-            let (reply, is_one) = match command.id {
-                Id::MGet => self.mget(request).await?,
-                Id::Exists | Id::Touch => self.sum(self.by_owner(request)).await?,
-                _ => self.sum(vec![bytes.to_vec(); self.cores()]).await?,
+            let (reply, is_one) = match command.id() {
+                Id::MGet => self.mget(command).await?,
+                Id::Exists | Id::Touch => self.sum(self.by_owner(command)).await?,
+                _ => self.sum(self.for_each(command)).await?,
             };
             if is_one {
                 return Ok(reply);
             }
         }
         let paused = self.pause().await?;
-        let reply = Box::pin(self.execute(command, bytes)).await;
+        let reply = Box::pin(self.execute(command)).await;
         self.go_on(paused).await?;
         reply
     }
 
-    /// A request of keys, cut into one for each core that has some.
-    fn by_owner(&self, request: Request<'_>) -> Vec<Vec<u8>> {
-        let mut parts = vec![Vec::new(); self.cores()];
-        let mut keys: Vec<Vec<&[u8]>> = vec![vec![request.arg(0)]; self.cores()];
-        for key in request.args().skip(1) {
-            keys[self.owner(key)].push(key);
+    /// A command on keys, cut into one for each core that has some.
+    fn by_owner(&self, command: Command<'_>) -> Vec<Batch> {
+        let mut args: Vec<Vec<&[u8]>> = vec![vec![command.arg(0)]; self.cores()];
+        for key in command.keys() {
+            args[self.owner(key)].push(key);
         }
-        for (part, keys) in parts.iter_mut().zip(keys).filter(|(_, k)| k.len() > 1) {
-            write_request(part, keys.into_iter());
-        }
-        parts
+        let part = |args: Vec<&[u8]>| {
+            let mut part = Batch::default();
+            if args.len() > 1 {
+                part.push_args(command.spec, args.iter().copied());
+            }
+            part
+        };
+        args.into_iter().map(part).collect()
+    }
+
+    /// The same command for each core.
+    fn for_each(&self, command: Command<'_>) -> Vec<Batch> {
+        vec![command.into(); self.cores()]
     }
 
     fn encoded(&self, write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
@@ -295,8 +280,8 @@ impl Coordinator {
         out
     }
 
-    async fn mget(&self, request: Request<'_>) -> Result<Read, Refusal> {
-        let mut all_incoming = self.ask_each(self.by_owner(request), self.mode());
+    async fn mget(&self, command: Command<'_>) -> Result<Read, Refusal> {
+        let mut all_incoming = self.ask_each(self.by_owner(command), self.mode());
         let mut values = Vec::with_capacity(all_incoming.len());
         for incoming in &mut all_incoming {
             let reply = match incoming {
@@ -308,8 +293,8 @@ impl Coordinator {
             }
             values.push(Values::of(reply));
         }
-        let mut all = self.encoded(|encoder| encoder.array(request.len() - 1));
-        for key in request.args().skip(1) {
+        let mut all = self.encoded(|encoder| encoder.array(command.len() - 1));
+        for key in command.keys() {
             let value = values[self.owner(key)].take().ok_or_else(gone)?;
             all.extend_from_slice(value);
             self.bound(&all)?;
@@ -318,7 +303,7 @@ impl Coordinator {
     }
 
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
-    async fn sum(&self, parts: Vec<Vec<u8>>) -> Result<Read, Refusal> {
+    async fn sum(&self, parts: Vec<Batch>) -> Result<Read, Refusal> {
         let (mut sum, mut error) = (0_i64, None);
         let mut all = self.ask_each(parts, self.mode());
         for incoming in all.iter_mut().flatten() {
@@ -337,10 +322,13 @@ impl Coordinator {
     }
 
     /// Removes all rows, on each core by itself.
-    async fn flush(&mut self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let mut error = None;
-        let parts = vec![bytes.to_vec(); self.cores()];
-        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
+        for mut incoming in self
+            .ask_each(self.for_each(command), self.mode())
+            .into_iter()
+            .flatten()
+        {
             let reply = incoming.reply().await.ok_or_else(gone)?;
             error = error.or((reply.first() == Some(&b'-')).then_some(reply));
         }

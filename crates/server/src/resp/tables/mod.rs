@@ -24,9 +24,8 @@ mod transaction;
 mod wait;
 mod watch;
 
-use larder_protocol::commands::{Command, Group, Id};
+use larder_protocol::commands::{Command, Id, Keys, Spec, Subject};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Request;
 use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 use super::dispatch::{Job, integer};
@@ -43,7 +42,7 @@ pub(super) use many::ManyJob;
 pub(crate) use many::define_everywhere;
 pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
-pub(super) use route::{Place, route};
+pub(super) use route::{To, route};
 pub use scan::Cursors;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, hand_on, ping, refuse_others};
@@ -61,80 +60,52 @@ pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
 }
 
 /// Whether a request must be executed where the tables are, or waits for EXEC.
-pub(super) fn concerns(
-    state: &State,
-    snapshot: &Snapshot,
-    command: &Command,
-    request: Request<'_>,
-) -> bool {
-    let waits = state.transaction.is_some() && !matches!(command.id, Id::Quit | Id::Reset);
-    waits || is_of_tables(snapshot, command, request)
+pub(super) fn concerns(state: &State, snapshot: &Snapshot, command: Command<'_>) -> bool {
+    let waits = state.transaction.is_some() && !matches!(command.id(), Id::Quit | Id::Reset);
+    waits || is_of_tables(snapshot, command)
 }
 
 /// Whether a request reads or changes tables, joins or a transaction.
-fn is_of_tables(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> bool {
-    match command.id {
-        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => {
-            is_of_table(snapshot, request.arg(1))
-        }
-        _ if command.group == Group::Tables => true,
-        Id::Scan => scan::is_of_tables(snapshot, request),
-        Id::Get
-        | Id::MGet
-        | Id::Exists
-        | Id::Touch
-        | Id::StrLen
-        | Id::GetRange
-        | Id::SubStr
-        | Id::Type => (1..request.len()).any(|at| is_of_table(snapshot, request.arg(at))),
-        Id::Memory => {
-            request.arg(1).eq_ignore_ascii_case(b"USAGE") && is_of_table(snapshot, request.arg(2))
-        }
-        _ => false,
+fn is_of_tables(snapshot: &Snapshot, command: Command<'_>) -> bool {
+    match (command.spec.subject, command.spec.keys) {
+        (Subject::Server, _) => false,
+        (Subject::Tables, _) => true,
+        (Subject::Keys, Keys::None) => scan::is_of_tables(snapshot, command.request),
+        (Subject::Keys, _) => command.keys().any(|key| is_of_table(snapshot, key)),
     }
 }
 
 /// Executes a request that [`concerns`] tables, on the core that has its rows.
-pub(super) fn execute(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) -> Option<Job> {
-    if transaction::takes(state, snapshot, command, request) {
+pub(super) fn execute(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+    if transaction::takes(state, snapshot, command) {
         return None;
     }
-    if command.id == Id::Exec
+    if command.id() == Id::Exec
         && state.transaction.is_some()
         && let Some(lacking) = state.tables().to_settle()
     {
-        return Some(Job::Wait(WaitJob::before_exec(command, request, lacking)));
+        return Some(Job::Wait(WaitJob::before_exec(command, lacking)));
     }
-    execute_settled(state, snapshot, command, request)
+    execute_settled(state, snapshot, command)
 }
 
 /// As [`execute`], but for EXEC when what had expired is settled.
-fn execute_settled(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
-) -> Option<Job> {
-    if command.id == Id::Exec
+fn execute_settled(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+    if command.id() == Id::Exec
         && let Some(job) = StoresJob::before_exec(state, snapshot)
     {
         return Some(Job::Stores(job));
     }
-    if let Some(job) = again::before_exec(state, snapshot, command, request) {
+    if let Some(job) = again::before_exec(state, snapshot, command) {
         return Some(job);
     }
-    let done = match command.id {
-        Id::Multi | Id::Exec | Id::Discard => {
-            transaction::execute(state, snapshot, command, request)
+    let done = match command.id() {
+        Id::Multi | Id::Exec | Id::Discard => transaction::execute(state, snapshot, command),
+        Id::Watch => WatchJob::begin(state, snapshot, command.request),
+        Id::Subscribe | Id::PSubscribe => {
+            SubscribeJob::begin(snapshot, command.id(), command.request)
         }
-        Id::Watch => WatchJob::begin(state, snapshot, request),
-        Id::Subscribe | Id::PSubscribe => SubscribeJob::begin(snapshot, command.id, request),
-        _ => return try_once(state, snapshot, command, request, false),
+        _ => return try_once(state, snapshot, command, false),
     };
     match done {
         Ok(job) => job,
@@ -149,10 +120,9 @@ fn execute_settled(
 pub(super) fn execute_whole(
     state: &mut State,
     snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
+    command: Command<'_>,
 ) -> Option<Job> {
-    try_once(state, snapshot, command, request, true)
+    try_once(state, snapshot, command, true)
 }
 
 /// Executes one command. If it lacks rows of other cores, reads outputs of rows that have expired elsewhere, or would take too
@@ -160,50 +130,48 @@ pub(super) fn execute_whole(
 fn try_once(
     state: &mut State,
     snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
+    command: Command<'_>,
     whole: bool,
 ) -> Option<Job> {
-    if !command.has_flag("write")
+    if !command.writes()
         && let Some(lacking) = state.tables().to_settle()
-        && reads_outputs(state, command, request)
+        && reads_outputs(state, command)
     {
-        return Some(Job::Wait(WaitJob::new(command, request, lacking)));
+        return Some(Job::Wait(WaitJob::new(command, lacking)));
     }
-    try_settled(state, snapshot, command, request, whole)
+    try_settled(state, snapshot, command, whole)
 }
 
 /// Whether what a command reads may be computed from rows of other cores.
-fn reads_outputs(state: &State, command: &Command, request: Request<'_>) -> bool {
+fn reads_outputs(state: &State, command: Command<'_>) -> bool {
     let tables = state.tables();
-    let is_output = |at: usize| tables.is_computed(request.arg(at));
-    matches!(command.id, Id::Scan | Id::Keys) || (1..request.len()).any(is_output)
+    let mut args = command.args().skip(1);
+    matches!(command.id(), Id::Scan | Id::Keys) || args.any(|arg| tables.is_computed(arg))
 }
 
 /// As [`try_once`], when what had expired is settled.
 fn try_settled(
     state: &mut State,
     snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
+    command: Command<'_>,
     whole: bool,
 ) -> Option<Job> {
     let mark = state.output.mark();
     let tables = state.tables();
     tables.forget_needs();
     let done = match whole {
-        true => at_once(state, snapshot, command, request, true),
-        false => tables.in_steps(|| at_once(state, snapshot, command, request, false)),
+        true => at_once(state, snapshot, command, true),
+        false => tables.in_steps(|| at_once(state, snapshot, command, false)),
     };
     match done {
         Ok(job) => job,
         Err(refusal) => {
             if let Some(lacking) = tables.lacking() {
                 state.output.rewind(mark);
-                return Some(Job::Wait(WaitJob::new(command, request, lacking)));
+                return Some(Job::Wait(WaitJob::new(command, lacking)));
             }
-            if !command.has_flag("write")
-                && let Some(job) = AgainJob::after_missing(state, command, request, whole)
+            if !command.writes()
+                && let Some(job) = AgainJob::after_missing(state, command, whole)
             {
                 state.output.rewind(mark);
                 return Some(Job::Again(job));
@@ -218,59 +186,54 @@ fn try_settled(
 fn at_once(
     state: &mut State,
     snapshot: &Snapshot,
-    command: &'static Command,
-    request: Request<'_>,
+    command: Command<'_>,
     whole: bool,
 ) -> Result<Option<Job>, Refusal> {
-    check_keys(snapshot, command, request)?;
-    if command.has_flag("write")
+    check_keys(snapshot, command)?;
+    if command.writes()
         && let Some(postgres) = &state.core.shared.postgres
-        && let Some(job) = take_write(postgres, command, request, whole)?
+        && let Some(job) = take_write(postgres, command, whole)?
     {
         return Ok(Some(Job::Write(job)));
     }
-    match command.id {
+    let (id, request) = (command.id(), command.request);
+    match id {
         Id::Range => return range::range(state, request, whole),
         Id::RangeDel => return range::remove(state, request, whole),
         Id::RangeCount => range::count(state, request)?,
         Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
         Id::Scan => scan::scan(state, request)?,
         Id::Keys => scan::keys(state, request)?,
-        Id::Unsubscribe | Id::PUnsubscribe => subscribe::leave(state, command.id, request),
+        Id::Unsubscribe | Id::PUnsubscribe => subscribe::leave(state, id, request),
         Id::Unwatch => {
             state.watching = None;
             state.encoder().ok();
         }
         Id::JoinCreate | Id::JoinDrop | Id::JoinList | Id::JoinInfo | Id::JoinExplain => {
-            joins::execute(state, command.id, request)?;
+            joins::execute(state, id, request)?;
         }
         Id::FlushDb | Id::FlushAll => {
-            return range::flush(state, command.id, request, whole);
+            return range::flush(state, id, request, whole);
         }
-        _ => rows::execute(state, command.id, request)?,
+        _ => rows::execute(state, id, request)?,
     }
-    let pressed = command.has_flag("write") && !state.tables().has_room();
-    Ok((pressed && !whole).then_some(Job::Room(command.id)))
+    let pressed = command.writes() && !state.tables().has_room();
+    Ok((pressed && !whole).then_some(Job::Room(id)))
 }
 
 /// Every key must be of a table, and of a size that can be kept.
-fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> Result<(), Refusal> {
-    let is_write = command.has_flag("write");
-    let mut check = |at: usize| check_key(snapshot, command, request.arg(at), is_write);
-    match command.id {
-        Id::Range | Id::RangeCount | Id::RangeDel => check(1)?,
-        Id::Exists | Id::Touch | Id::MGet | Id::Del | Id::Unlink => {
-            (1..request.len()).try_for_each(check)?;
-        }
+fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<(), Refusal> {
+    match (command.id(), command.spec.keys) {
+        (_, Keys::Range) => check_key(snapshot, command.spec, command.arg(1))?,
         // What is watched may be of stores too.
-        Id::Watch => {}
-        Id::Keys => scan::refuse_store(snapshot, request.arg(1))?,
+        (Id::Watch, _) => {}
+        (Id::Keys, _) => scan::refuse_store(snapshot, command.arg(1))?,
         _ => command
-            .key_positions(request.len())
-            .try_for_each(&mut check)?,
+            .keys()
+            .try_for_each(|key| check_key(snapshot, command.spec, key))?,
     }
-    if is_write
-        && request
+    if command.writes()
+        && command
             .args()
             .any(|value| value.len() as u64 > VALUE_BYTES_MAX)
     {
@@ -281,12 +244,7 @@ fn check_keys(snapshot: &Snapshot, command: &Command, request: Request<'_>) -> R
     Ok(())
 }
 
-fn check_key(
-    snapshot: &Snapshot,
-    command: &Command,
-    key: &[u8],
-    is_write: bool,
-) -> Result<(), Refusal> {
+fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refusal> {
     if !key.contains(&b'|') && !key.contains(&b':') {
         let message = format!(
             "key '{}' names no store; write store:key, such as pymk:42, or table|key",
@@ -295,9 +253,9 @@ fn check_key(
         return Err((Code::BadRequest, message));
     }
     if !is_of_table(snapshot, key) {
-        return Err(of_store(command, key, is_write));
+        return Err(of_store(command, key));
     }
-    if is_write && key.len() > KEY_BYTES_MAX {
+    if command.writes && key.len() > KEY_BYTES_MAX {
         let message = format!(
             "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
             key.len()
@@ -307,10 +265,10 @@ fn check_key(
     Ok(())
 }
 
-fn of_store(command: &Command, key: &[u8], is_write: bool) -> Refusal {
+fn of_store(command: &Spec, key: &[u8]) -> Refusal {
     let store = show(key.split(|byte| *byte == b':').next().unwrap_or_default());
     let name = command.name;
-    if is_write {
+    if command.writes {
         return read_only(name, &store);
     }
     let message = match command.id {

@@ -1,24 +1,23 @@
 //! Which core executes a request on tables.
 
 use larder_join::{Owner, Shard};
-use larder_protocol::commands::{Command, Id};
-use larder_protocol::resp::Request;
+use larder_protocol::commands::{Command, Keys, Place};
 
 use super::check_keys;
 use crate::catalog::Snapshot;
 use crate::tables::Tables;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::resp) enum Place {
+pub(in crate::resp) enum To {
     Core(usize),
-    /// Several, and the session puts together what they answer.
-    Many,
+    /// Several cores, and that of the connection puts together what they answer.
+    Several,
 }
 
 /// Where a request goes.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::resp) struct Route {
-    pub place: Place,
+    pub to: To,
     /// It reads what joins compute, perhaps from rows that an earlier request changes on another core.
     pub depends: bool,
 }
@@ -28,83 +27,52 @@ pub(in crate::resp) fn route(
     tables: &Tables,
     shard: Shard,
     snapshot: &Snapshot,
-    command: &Command,
-    request: Request<'_>,
+    command: Command<'_>,
 ) -> Route {
-    let here = Place::Core(tables.index);
-    let route = |place, depends| Route { place, depends };
+    let route = |to, depends| Route { to, depends };
+    let here = To::Core(tables.index);
+    match command.spec.place {
+        Place::Connection => route(here, false),
+        Place::ConnectionInOrder => route(here, true),
+        Place::AllCores => route(To::Several, true),
+        Place::Owner if check_keys(snapshot, command).is_err() => route(here, false),
+        Place::Owner => match command.range() {
+            Some(range) => of_range(tables, shard, command, range),
+            None => of_keys(tables, shard, command),
+        },
+    }
+}
+
+fn of_range(
+    tables: &Tables,
+    shard: Shard,
+    command: Command<'_>,
+    (lo, hi): (&[u8], &[u8]),
+) -> Route {
+    let route = |to, depends| Route { to, depends };
     let home = |key: &[u8]| {
         // What spans columns of an output is computed on one core, always the same.
         let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
         let name = &key[..name.map_or(key.len(), |end| end + 1)];
-        Place::Core(usize::from(shard.owner_of(name)))
+        To::Core(usize::from(shard.owner_of(name)))
     };
+    let depends = command.spec.keys == Keys::JoinRange || tables.is_computed(lo);
+    match shard.owner_of_range(lo, hi) {
+        Owner::One(one) => route(To::Core(usize::from(one)), depends),
+        // Any core can have all rows of a mapped table.
+        Owner::All if depends || tables.is_mapped(lo) => route(home(lo), true),
+        Owner::All => route(To::Several, false),
+    }
+}
+
+fn of_keys(tables: &Tables, shard: Shard, command: Command<'_>) -> Route {
     let owner = |key: &[u8]| usize::from(shard.owner_of(key));
-    match command.id {
-        Id::Multi | Id::Exec | Id::Discard | Id::Unwatch | Id::JoinList => {
-            return route(here, false);
-        }
-        Id::Watch | Id::Subscribe | Id::PSubscribe | Id::Unsubscribe | Id::PUnsubscribe => {
-            return route(here, true);
-        }
-        Id::JoinCreate
-        | Id::JoinDrop
-        | Id::JoinInfo
-        | Id::Scan
-        | Id::Keys
-        | Id::DbSize
-        | Id::Info
-        | Id::FlushDb
-        | Id::FlushAll => return route(Place::Many, true),
-        Id::JoinExplain if request.len() == 4 => {
-            let (lo, hi) = (request.arg(2), request.arg(3));
-            return match shard.owner_of_range(lo, hi) {
-                Owner::One(one) => route(Place::Core(usize::from(one)), true),
-                Owner::All => route(home(lo), true),
-            };
-        }
-        Id::JoinExplain => return route(here, false),
-        _ => {}
-    }
-    if check_keys(snapshot, command, request).is_err() {
-        return route(here, false);
-    }
-    match command.id {
-        Id::Range | Id::RangeCount | Id::RangeDel => {
-            let (lo, hi) = (request.arg(1), request.arg(2));
-            let depends = tables.is_computed(lo);
-            match shard.owner_of_range(lo, hi) {
-                Owner::One(one) => route(Place::Core(usize::from(one)), depends),
-                // Any core can have all rows of a mapped table.
-                Owner::All if depends || tables.is_mapped(lo) => route(home(lo), true),
-                Owner::All => route(Place::Many, false),
-            }
-        }
-        Id::MGet
-        | Id::Exists
-        | Id::Touch
-        | Id::Del
-        | Id::Unlink
-        | Id::MSet
-        | Id::MSetNx
-        | Id::Rename
-        | Id::RenameNx
-        | Id::Copy => {
-            let positions: Vec<usize> = command.key_positions(request.len()).collect();
-            let mut keys = positions.iter().map(|&at| request.arg(at));
-            let depends = keys.clone().any(|key| tables.is_computed(key));
-            let first = keys.next().map_or(tables.index, owner);
-            match keys.all(|key| owner(key) == first) {
-                true => route(Place::Core(first), depends),
-                false => route(Place::Many, depends),
-            }
-        }
-        _ => {
-            let first = command.key_positions(request.len()).next();
-            let Some(key) = first.map(|at| request.arg(at)) else {
-                return route(here, false);
-            };
-            route(Place::Core(owner(key)), tables.is_computed(key))
-        }
-    }
+    let mut keys = command.keys();
+    let depends = keys.clone().any(|key| tables.is_computed(key));
+    let first = keys.next().map_or(tables.index, owner);
+    let to = match keys.all(|key| owner(key) == first) {
+        true => To::Core(first),
+        false => To::Several,
+    };
+    Route { to, depends }
 }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_protocol::commands::{self, Command, Id};
-use larder_protocol::resp::{Decoder, Step};
+use larder_protocol::commands::{Command, Id, OwnedCommand, Subject};
 
 use super::super::dispatch::{self, Job};
 use super::super::memory::Charge;
@@ -13,7 +12,6 @@ use super::super::mixed::{Split, is_mixed};
 use super::super::reads::Need;
 use super::super::session::State;
 use super::ManyJob;
-use super::transaction::Queued;
 use crate::catalog::Snapshot;
 
 pub(in crate::resp) struct StoresJob {
@@ -21,25 +19,10 @@ pub(in crate::resp) struct StoresJob {
     pub started: Instant,
 }
 
-/// Whether a request that is of no table reads a store.
-fn is_read(command: &Command) -> bool {
-    matches!(
-        command.id,
-        Id::Get
-            | Id::MGet
-            | Id::Exists
-            | Id::Touch
-            | Id::StrLen
-            | Id::GetRange
-            | Id::SubStr
-            | Id::Type
-            | Id::Ttl
-            | Id::PTtl
-            | Id::ExpireTime
-            | Id::PExpireTime
-            | Id::Memory
-            | Id::Scan
-    )
+/// Whether a command reads a store, or several, perhaps beside rows of tables.
+fn reads_stores(snapshot: &Snapshot, command: Command<'_>) -> bool {
+    command.spec.subject == Subject::Keys
+        && (!super::is_of_tables(snapshot, command) || is_mixed(snapshot, command))
 }
 
 impl StoresJob {
@@ -47,17 +30,8 @@ impl StoresJob {
     pub fn before_exec(state: &State, snapshot: &Snapshot) -> Option<StoresJob> {
         let transaction = state.transaction.as_ref()?;
         transaction.refuse().ok()?;
-        let mut decoder = Decoder::new(state.core.limits);
         let is_waiting = transaction.requests().iter().any(|queued| {
-            if queued.answer.is_some()
-                || !is_read(queued.command)
-                || !matches!(decoder.decode(&queued.bytes), Ok(Step::Request(_)))
-            {
-                return false;
-            }
-            let request = decoder.request(&queued.bytes);
-            !super::is_of_tables(snapshot, queued.command, request)
-                || is_mixed(snapshot, queued.command, request)
+            queued.answer.is_none() && reads_stores(snapshot, queued.command.command())
         });
         is_waiting.then(|| StoresJob {
             snapshot: state.core.shared.catalog.load().clone(),
@@ -71,15 +45,15 @@ impl StoresJob {
         let (limits, mut kept) = (state.core.clients.limits, 0);
         let mut counted = Charge::new(&state.client);
         for queued in transaction.requests_mut() {
-            if is_read(queued.command) && queued.answer.is_none() {
-                match self.split(state, queued) {
+            if queued.answer.is_none() && reads_stores(&self.snapshot, queued.command.command()) {
+                match self.split(&queued.command) {
                     None => {
-                        queued.answer = self.read(state, queued.command, &queued.bytes).await;
+                        queued.answer = self.read(state, queued.command.command()).await;
                         kept += queued.answer.as_ref().map_or(0, Vec::len);
                     }
                     Some(split) => {
-                        let stores = self.read(state, queued.command, &split.stores).await;
-                        queued.bytes = split.rows.clone();
+                        let stores = self.read(state, split.stores.command()).await;
+                        queued.command = split.rows.clone();
                         kept += stores.as_ref().map_or(0, Vec::len);
                         queued.stores = stores.map(|stores| (split, stores));
                     }
@@ -91,44 +65,29 @@ impl StoresJob {
             }
         }
         state.transaction = Some(transaction);
-        let exec = commands::find(b"EXEC")?;
-        let bytes = b"*1\r\n$4\r\nEXEC\r\n";
-        let mut decoder = Decoder::new(state.core.limits);
-        decoder.decode(bytes).ok()?;
-        let request = decoder.request(bytes);
+        let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
         if state.core.tables.shard().is_some() {
-            return Some(Job::Many(ManyJob::new(state, exec, request)));
+            return Some(Job::Many(ManyJob::new(state, exec.command())));
         }
-        dispatch::dispatch(state, &self.snapshot, Some(exec), request)
+        dispatch::dispatch(state, &self.snapshot, exec.command())
     }
 
     /// If a read is of stores and of tables.
-    fn split(&self, state: &State, queued: &Queued) -> Option<Split> {
-        let mut decoder = Decoder::new(state.core.limits);
-        decoder.decode(&queued.bytes).ok()?;
-        let request = decoder.request(&queued.bytes);
-        is_mixed(&self.snapshot, queued.command, request)
-            .then(|| Split::of(&self.snapshot, request))
+    fn split(&self, command: &OwnedCommand) -> Option<Split> {
+        let command = command.command();
+        is_mixed(&self.snapshot, command).then(|| Split::of(&self.snapshot, command))
     }
 
     /// The reply to one read; nothing if it is not of a store.
-    async fn read(
-        &self,
-        state: &State,
-        command: &'static Command,
-        bytes: &[u8],
-    ) -> Option<Vec<u8>> {
-        let mut decoder = Decoder::new(state.core.limits);
-        decoder.decode(bytes).ok()?;
-        let request = decoder.request(bytes);
-        if super::is_of_tables(&self.snapshot, command, request) {
+    async fn read(&self, state: &State, command: Command<'_>) -> Option<Vec<u8>> {
+        if super::is_of_tables(&self.snapshot, command) {
             return None;
         }
         let mut apart = State::new(state.core.clone(), state.client.clone(), true);
         apart.proto = state.proto;
         apart.output.has_holes = true;
         let mut reply = Vec::new();
-        match dispatch::answer(&mut apart, &self.snapshot, command, request) {
+        match dispatch::answer(&mut apart, &self.snapshot, command) {
             Some(Job::Scan(mut scan)) => scan.run(&mut apart).await,
             Some(Job::Read(mut read)) => loop {
                 match read.advance(&mut apart) {

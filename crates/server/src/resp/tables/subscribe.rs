@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use larder_join::Owner;
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{Id, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 use tokio::sync::mpsc;
@@ -156,7 +156,7 @@ pub(in crate::resp) fn hand_on(state: &mut State, note: &Note) {
 }
 
 /// Why a command cannot be executed while the connection of version 2 of the protocol is subscribed.
-pub(in crate::resp) fn refuse_others(state: &State, command: &Command) -> Option<Refusal> {
+pub(in crate::resp) fn refuse_others(state: &State, command: &Spec) -> Option<Refusal> {
     let is_allowed = matches!(
         command.id,
         Id::Subscribe

@@ -2,13 +2,11 @@
 
 use std::time::Instant;
 
-use larder_protocol::commands::{self, Command, Id};
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Request, Step};
 
 use super::super::dispatch::Job;
 use super::super::finish::kept_args;
-use super::super::remote::write_request;
 use super::super::session::State;
 use super::transaction;
 use crate::catalog::Snapshot;
@@ -20,71 +18,64 @@ const ROUNDS_MAX: u32 = 10_000;
 /// faster than it is computed. Then it is computed in one go.
 const PUT_OFFS_MAX: u32 = 16;
 
-/// How it is executed again.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
-    Alone,
+/// What is executed again.
+enum What {
+    One(OwnedCommand),
     /// EXEC, whose transaction is the connection's.
-    Exec,
-    /// The requests of another core's transaction.
-    Together,
+    Exec(OwnedCommand),
+    /// The commands of another core's transaction.
+    Together(Batch),
 }
 
 pub(in crate::resp) struct WaitJob {
     pub command: Id,
-    request: Vec<u8>,
+    what: What,
     pub lacking: Lacking,
     rounds: u32,
     put_offs: u32,
-    how: How,
     pub started: Instant,
     pub args: Vec<Vec<u8>>,
 }
 
 impl WaitJob {
-    pub fn new(command: &Command, request: Request<'_>, lacking: Lacking) -> WaitJob {
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, request.args());
+    pub fn new(command: Command<'_>, lacking: Lacking) -> WaitJob {
         WaitJob {
-            command: command.id,
-            request: bytes,
+            command: command.id(),
+            what: What::One(command.owned()),
             lacking,
             rounds: 0,
             put_offs: 0,
-            how: How::Alone,
             started: Instant::now(),
-            args: kept_args(&request),
+            args: kept_args(&command.request),
         }
     }
 
     /// For EXEC on the connection's own core, which waits before it begins.
-    pub(super) fn before_exec(
-        command: &Command,
-        request: Request<'_>,
-        lacking: Lacking,
-    ) -> WaitJob {
+    pub(super) fn before_exec(command: Command<'_>, lacking: Lacking) -> WaitJob {
         WaitJob {
-            how: How::Exec,
-            ..WaitJob::new(command, request, lacking)
+            what: What::Exec(command.owned()),
+            ..WaitJob::new(command, lacking)
         }
     }
 
-    /// For the requests of another core's transaction, which wait before they begin.
-    pub(super) fn before_together(bytes: &[u8], lacking: Lacking) -> WaitJob {
+    /// For the commands of another core's transaction, which wait before they begin.
+    pub(super) fn before_together(batch: Batch, lacking: Lacking) -> WaitJob {
         WaitJob {
             command: Id::Exec,
-            request: bytes.to_vec(),
+            what: What::Together(batch),
             lacking,
             rounds: 0,
             put_offs: 0,
-            how: How::Together,
             started: Instant::now(),
             args: vec![b"EXEC".to_vec()],
         }
     }
 
     pub fn request_bytes(&self) -> usize {
-        self.request.len()
+        match &self.what {
+            What::One(command) | What::Exec(command) => command.memory_bytes(),
+            What::Together(batch) => batch.memory_bytes(),
+        }
     }
 
     /// Executes it again; what then is still to be done.
@@ -94,21 +85,18 @@ impl WaitJob {
             state.error(Code::OutOfMemory, message);
             return None;
         }
-        if self.how == How::Together {
-            return transaction::execute_settled(state, snapshot, &self.request);
-        }
-        let mut decoder = Decoder::new(state.core.limits);
-        let Ok(Step::Request(_)) = decoder.decode(&self.request) else {
-            return None;
+        let command = match &mut self.what {
+            What::One(command) => command.command(),
+            What::Exec(command) => {
+                return super::execute_settled(state, snapshot, command.command());
+            }
+            What::Together(batch) => {
+                return transaction::execute_settled(state, snapshot, std::mem::take(batch));
+            }
         };
-        let request = decoder.request(&self.request);
-        let command = commands::find(request.arg(0))?;
-        if self.how == How::Exec {
-            return super::execute_settled(state, snapshot, command, request);
-        }
         let put_offs = self.put_offs + u32::from(matches!(self.lacking, Lacking::Time { .. }));
         let whole = whole || put_offs > PUT_OFFS_MAX;
-        let mut job = super::try_settled(state, snapshot, command, request, whole);
+        let mut job = super::try_settled(state, snapshot, command, whole);
         if let Some(Job::Wait(next)) = &mut job {
             next.rounds = self.rounds + 1;
             next.put_offs = put_offs;

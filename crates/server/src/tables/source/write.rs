@@ -41,17 +41,13 @@ pub(crate) enum Reply {
 /// It is refused.
 pub(crate) fn take_write(
     postgres: &Postgres,
-    command: &Command,
-    request: Request<'_>,
+    command: Command<'_>,
     in_transaction: bool,
 ) -> Result<Option<WriteJob>, Refusal> {
-    let mut keys: Vec<&[u8]> = command
-        .key_positions(request.len())
-        .map(|at| request.arg(at))
-        .collect();
+    let mut keys: Vec<&[u8]> = command.keys().collect();
     if keys.is_empty() {
         // The first key of a range.
-        keys.push(request.arg(1));
+        keys.push(command.arg(1));
     }
     let mapped = |key: &&&[u8]| postgres.table_of(key).is_some();
     let Some(first) = keys.iter().find(mapped) else {
@@ -85,14 +81,14 @@ pub(crate) fn take_write(
             "table {name} is kept in PostgreSQL, so writes to it cannot be in a transaction; send them alone, MSET and DEL with several keys are whole"
         ));
     }
-    let Some((write, answer)) = translated(command.id, request)? else {
+    let Some((write, answer)) = translated(command.id(), command.request)? else {
         return refuse(format!(
             "{} cannot be done to table {name}, which is kept in PostgreSQL; do it there, in the table {shown}",
-            command.name
+            command.name()
         ));
     };
     Ok(Some(WriteJob {
-        command: command.id,
+        command: command.id(),
         started: Instant::now(),
         write,
         answer,

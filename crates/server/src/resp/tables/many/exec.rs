@@ -9,14 +9,13 @@
 
 use std::rc::Rc;
 
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::{Batch, Command, Id, Place, Subject};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::Decoder;
 
 use super::super::super::remote::{Incoming, Mode};
 use super::super::super::session::State;
 use super::super::is_of_tables;
-use super::super::route::{Place, route};
+use super::super::route::{Route, To, route};
 use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
 use super::{Coordinator, gone};
@@ -33,17 +32,14 @@ impl Coordinator {
             return self.watched(transaction, watching).await;
         }
         if let Some(core) = self.only_core(transaction) {
-            let mut incoming = self.ask(core, transaction.bytes(), Mode::Together);
+            let mut incoming = self.ask(core, transaction.batch(), Mode::Together);
             return incoming.reply().await.ok_or_else(gone);
         }
         let requests = transaction.requests();
         if let Some(refused) = self.read_ahead(requests).await? {
             return Ok(refused);
         }
-        if requests
-            .iter()
-            .any(|queued| queued.command.has_flag("write"))
-        {
+        if requests.iter().any(|queued| queued.command.spec.writes) {
             self.core.tables.take_writes()?;
         }
         if let Some(parts) = self.by_core(requests) {
@@ -95,8 +91,8 @@ impl Coordinator {
     async fn one_after_another(&mut self, requests: &[Queued]) -> Result<Vec<u8>, Refusal> {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         for queued in requests {
-            let Queued { command, bytes, .. } = queued;
-            if let (false, Err((code, message))) = (command.has_flag("write"), self.bound(&all)) {
+            let command = queued.command.command();
+            if let (false, Err((code, message))) = (command.writes(), self.bound(&all)) {
                 all.extend(self.encoded(|encoder| encoder.error(code, &message)));
                 continue;
             }
@@ -104,16 +100,16 @@ impl Coordinator {
                 all.extend_from_slice(answer);
                 continue;
             }
-            if !self.is_of_tables(command, bytes) {
-                all.extend(self.elsewhere(command, bytes).await?);
+            if !self.is_of_tables(command) {
+                all.extend(self.elsewhere(command).await?);
                 continue;
             }
-            let reply = match self.place(command, bytes) {
-                Some((Place::Core(core), _)) => {
-                    let mut incoming = self.ask(core, bytes.clone(), Mode::Whole);
+            let reply = match self.route(command).map(|route| route.to) {
+                Some(To::Core(core)) => {
+                    let mut incoming = self.ask(core, command.into(), Mode::Whole);
                     incoming.reply().await.ok_or_else(gone)
                 }
-                _ => Box::pin(self.execute(command, bytes)).await,
+                _ => Box::pin(self.execute(command)).await,
             };
             match reply {
                 Ok(reply) => all.extend(queued.with_stores(reply)),
@@ -127,13 +123,17 @@ impl Coordinator {
 
     /// The core of each request, if each is of one and reads nothing that is computed: then those of different cores have
     /// nothing to do with one another.
-    fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, &'r [u8])>> {
+    fn by_core<'r>(&self, requests: &'r [Queued]) -> Option<Vec<(usize, Command<'r>)>> {
         let core = |queued: &'r Queued| {
-            if queued.stores.is_some() || !self.is_of_tables(queued.command, &queued.bytes) {
+            let command = queued.command.command();
+            if queued.stores.is_some() || !self.is_of_tables(command) {
                 return None;
             }
-            match self.place(queued.command, &queued.bytes)? {
-                (Place::Core(core), false) => Some((core, &queued.bytes[..])),
+            match self.route(command)? {
+                Route {
+                    to: To::Core(core),
+                    depends: false,
+                } => Some((core, command)),
                 _ => None,
             }
         };
@@ -141,10 +141,10 @@ impl Coordinator {
     }
 
     /// Executes a transaction whose cores all do their parts at the same time, each in one message.
-    async fn parts(&mut self, requests: Vec<(usize, &[u8])>) -> Result<Vec<u8>, Refusal> {
-        let mut parts = vec![Vec::new(); self.cores()];
-        for (core, bytes) in &requests {
-            parts[*core].extend_from_slice(bytes);
+    async fn parts(&mut self, requests: Vec<(usize, Command<'_>)>) -> Result<Vec<u8>, Refusal> {
+        let mut parts = vec![Batch::default(); self.cores()];
+        for (core, command) in &requests {
+            parts[*core].push(*command);
         }
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         let paused = Paused::all(&self.core.shared.tables).await;
@@ -179,17 +179,17 @@ impl Coordinator {
         if self.core.shared.postgres.is_none() {
             return Ok(None);
         }
-        for Queued { command, bytes, .. } in requests {
-            if command.has_flag("write") || !self.is_of_tables(command, bytes) {
+        for command in requests.iter().map(|queued| queued.command.command()) {
+            if command.writes() || !self.is_of_tables(command) {
                 continue;
             }
-            let reply = match self.place(command, bytes) {
-                Some((Place::Core(core), _)) => {
-                    let mut incoming = self.ask(core, bytes.clone(), Mode::Ahead);
+            let reply = match self.route(command).map(|route| route.to) {
+                Some(To::Core(core)) => {
+                    let mut incoming = self.ask(core, command.into(), Mode::Ahead);
                     incoming.reply().await.ok_or_else(gone)?
                 }
                 // What else they refuse, the transaction will answer.
-                Some((Place::Many, _)) => match Box::pin(self.execute(command, bytes)).await {
+                Some(To::Several) => match Box::pin(self.execute(command)).await {
                     Ok(reply) if reply.starts_with(b"-SOURCE ") => reply,
                     Err((Code::Source, why)) => return Err((Code::Source, why)),
                     _ => continue,
@@ -203,62 +203,49 @@ impl Coordinator {
         Ok(None)
     }
 
-    fn is_of_tables(&self, command: &Command, bytes: &[u8]) -> bool {
-        let snapshot = self.core.shared.catalog.load();
-        let mut decoder = Decoder::new(self.core.limits);
-        decoder.decode(bytes).is_ok() && is_of_tables(&snapshot, command, decoder.request(bytes))
+    fn is_of_tables(&self, command: Command<'_>) -> bool {
+        is_of_tables(&self.core.shared.catalog.load(), command)
     }
 
     /// Answers a command of a transaction that is of no table.
-    async fn elsewhere(
-        &mut self,
-        command: &'static Command,
-        bytes: &[u8],
-    ) -> Result<Vec<u8>, Refusal> {
-        if matches!(command.id, Id::DbSize | Id::Info) {
+    async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        if command.spec.place == Place::AllCores && command.spec.subject == Subject::Server {
             let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
             let published = self.core.shared.tables.call_all(self.ticket, publish);
             published.await.map_err(stopping)?;
-        }
-        let mut decoder = Decoder::new(self.core.limits);
-        if decoder.decode(bytes).is_err() {
-            return Err(gone());
         }
         let mut apart = State::new(self.core.clone(), self.client.clone(), true);
         apart.proto = self.proto;
         apart.output.has_holes = true;
         let snapshot = self.core.shared.catalog.load();
-        transaction::answer(&mut apart, &snapshot, command, decoder.request(bytes));
+        transaction::answer(&mut apart, &snapshot, command);
         self.proto = apart.proto;
         self.closing |= apart.closing;
         Ok(std::mem::take(&mut apart.output.tail))
     }
 
-    fn place(&self, command: &Command, bytes: &[u8]) -> Option<(Place, bool)> {
+    fn route(&self, command: Command<'_>) -> Option<Route> {
         let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
-        let mut decoder = Decoder::new(self.core.limits);
-        decoder.decode(bytes).ok()?;
-        let request = decoder.request(bytes);
-        let to = route(tables, tables.shard()?, &snapshot, command, request);
-        Some((to.place, to.depends))
+        Some(route(tables, tables.shard()?, &snapshot, command))
     }
 
     /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.
     fn only_core(&self, transaction: &Transaction) -> Option<usize> {
         let mut only = None;
         for queued in transaction.requests() {
-            let Queued { command, bytes, .. } = queued;
-            if matches!(command.id, Id::Ping | Id::Echo) {
+            let command = queued.command.command();
+            if matches!(command.id(), Id::Ping | Id::Echo) {
                 continue;
             }
             let has_stores = queued.answer.is_some() || queued.stores.is_some();
-            if has_stores || !self.is_of_tables(command, bytes) {
+            if has_stores || !self.is_of_tables(command) {
                 return None;
             }
-            match self.place(command, bytes)? {
-                (Place::Core(core), false) if only.is_none_or(|only| only == core) => {
-                    only = Some(core);
-                }
+            match self.route(command)? {
+                Route {
+                    to: To::Core(core),
+                    depends: false,
+                } if only.is_none_or(|only| only == core) => only = Some(core),
                 _ => return None,
             }
         }

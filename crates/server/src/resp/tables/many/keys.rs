@@ -1,9 +1,8 @@
 //! Commands on several keys that several cores have: MSET, MSETNX, RENAME, RENAMENX and COPY, as one in a pause; and KEYS.
 
-use larder_protocol::commands::Id;
+use larder_protocol::commands::{Batch, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
 
-use super::super::super::remote::write_request;
 use super::super::{keys, scan};
 use super::{Coordinator, gone};
 use crate::tables::Refusal;
@@ -55,9 +54,9 @@ impl Coordinator {
         for &at in pairs {
             all[self.owner(request.arg(at))].extend([request.arg(at), request.arg(at + 1)]);
         }
-        let mut parts = vec![Vec::new(); self.cores()];
+        let mut parts = vec![Batch::default(); self.cores()];
         for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
-            write_request(part, pairs.into_iter());
+            part.push_args(spec(Id::MSet), pairs.iter().copied());
         }
         let mut error = None;
         for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
@@ -97,15 +96,15 @@ impl Coordinator {
         if copying.moves && from == to {
             return Ok(Ok(true));
         }
-        let at = self.one(from, &[b"PEXPIRETIME", from]).await?;
+        let at = self.one(Id::PExpireTime, &[from]).await?;
         let at = keys::time_of(&at).map(|at| at.to_string());
         let put: &[&[u8]] = match &at {
-            None => &[b"SET", to, &value],
-            Some(at) => &[b"SET", to, &value, b"PXAT", at.as_bytes()],
+            None => &[to, &value],
+            Some(at) => &[to, &value, b"PXAT", at.as_bytes()],
         };
-        let mut reply = self.one(to, put).await?;
+        let mut reply = self.one(Id::Set, put).await?;
         if copying.moves && reply.first() != Some(&b'-') {
-            reply = self.one(from, &[b"DEL", from]).await?;
+            reply = self.one(Id::Del, &[from]).await?;
         }
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
@@ -115,7 +114,7 @@ impl Coordinator {
 
     /// The value of a row, or the error reply.
     async fn value(&self, key: &[u8]) -> Result<Result<Option<Vec<u8>>, Vec<u8>>, Refusal> {
-        let reply = self.one(key, &[b"GET", key]).await?;
+        let reply = self.one(Id::Get, &[key]).await?;
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
             // A bulk string: its length, a line's end, its bytes, a line's end.
@@ -127,11 +126,11 @@ impl Coordinator {
         })
     }
 
-    /// The reply of the core that has a key.
-    async fn one(&self, key: &[u8], words: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
-        let mut bytes = Vec::new();
-        write_request(&mut bytes, words.iter().copied());
-        let mut incoming = self.ask(self.owner(key), bytes, self.mode());
+    /// The reply of the core that has a key, which is the first argument.
+    async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
+        let command = OwnedCommand::of(id, args.iter().copied());
+        let owner = self.owner(command.command().arg(1));
+        let mut incoming = self.ask(owner, command.into(), self.mode());
         incoming.reply().await.ok_or_else(gone)
     }
 

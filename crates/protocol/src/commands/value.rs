@@ -1,0 +1,313 @@
+//! A command as a value: a request that has been understood once.
+//!
+//! ```text
+//!  Request ── Command::parse ──► Command     borrowed: executed where it came
+//!                                   │ owned, or pushed to a batch
+//!                                   ▼
+//!                  OwnedCommand, Batch       kept: it waits, is queued for EXEC, or crosses to another core
+//!                                   │ command, get
+//!                                   ▼
+//!                                Command     as it was: nothing is encoded, and nothing decoded again
+//! ```
+
+use super::spec::{Keys, Spec, Subcommand};
+use super::{Id, find};
+use crate::resp::{OwnedRequest, Request};
+
+/// A request for a command that there is, with as many arguments as it takes.
+#[derive(Debug, Clone, Copy)]
+pub struct Command<'a> {
+    pub spec: &'static Spec,
+    pub request: Request<'a>,
+}
+
+/// Why a request is no command.
+#[derive(Debug, Clone, Copy)]
+pub enum Invalid {
+    /// None has this name.
+    Unknown,
+    /// The command takes another number of arguments.
+    Arity(&'static Spec),
+    /// The command has no such subcommand.
+    Subcommand(&'static Spec),
+    /// The subcommand takes another number of arguments.
+    SubcommandArity(&'static Spec, &'static Subcommand),
+}
+
+impl Invalid {
+    /// The command that was meant.
+    pub fn spec(&self) -> Option<&'static Spec> {
+        match *self {
+            Invalid::Unknown => None,
+            Invalid::Arity(spec)
+            | Invalid::Subcommand(spec)
+            | Invalid::SubcommandArity(spec, _) => Some(spec),
+        }
+    }
+}
+
+impl<'a> Command<'a> {
+    /// Understands a request.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    #[inline]
+    pub fn parse(request: Request<'a>) -> Result<Command<'a>, Invalid> {
+        let spec = find(request.arg(0)).ok_or(Invalid::Unknown)?;
+        if !spec.accepts(request.len()) {
+            return Err(Invalid::Arity(spec));
+        }
+        let command = Command { spec, request };
+        if !spec.subcommands.is_empty() && request.len() > 1 {
+            command.check_subcommand()?;
+        }
+        Ok(command)
+    }
+
+    fn check_subcommand(&self) -> Result<(), Invalid> {
+        let spec = self.spec;
+        let sub = spec
+            .subcommand(self.arg(1))
+            .ok_or(Invalid::Subcommand(spec))?;
+        match sub.accepts(self.len()) {
+            true => Ok(()),
+            false => Err(Invalid::SubcommandArity(spec, sub)),
+        }
+    }
+
+    #[inline]
+    pub fn id(&self) -> Id {
+        self.spec.id
+    }
+
+    /// In capitals.
+    #[inline]
+    pub fn name(&self) -> &'static str {
+        self.spec.name
+    }
+
+    #[inline]
+    pub fn writes(&self) -> bool {
+        self.spec.writes
+    }
+
+    /// How many arguments, the name included.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)] // there is always the name
+    pub fn len(&self) -> usize {
+        self.request.len()
+    }
+
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&'a [u8]> {
+        self.request.get(index)
+    }
+
+    /// The argument at `index`; empty if there is none.
+    #[inline]
+    pub fn arg(&self, index: usize) -> &'a [u8] {
+        self.request.arg(index)
+    }
+
+    pub fn args(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        self.request.args()
+    }
+
+    #[inline]
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        let request = self.request;
+        let positions = self.spec.keys.positions(request.len());
+        positions.map(move |at| request.arg(at))
+    }
+
+    /// The bounds of the range that it reads or changes.
+    #[inline]
+    pub fn range(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let first = match self.spec.keys {
+            Keys::Range => 1,
+            Keys::JoinRange => 2,
+            _ => return None,
+        };
+        Some((self.get(first)?, self.get(first + 1)?))
+    }
+
+    /// The same, to be kept.
+    pub fn owned(&self) -> OwnedCommand {
+        OwnedCommand {
+            spec: self.spec,
+            request: OwnedRequest::of(self.args()),
+        }
+    }
+}
+
+/// A command that is kept.
+#[derive(Debug, Clone)]
+pub struct OwnedCommand {
+    pub spec: &'static Spec,
+    pub request: OwnedRequest,
+}
+
+impl OwnedCommand {
+    /// A command of the server's own, which must be one that there is.
+    pub fn of<'a>(id: Id, args: impl Iterator<Item = &'a [u8]> + Clone) -> OwnedCommand {
+        let spec = super::spec(id);
+        OwnedCommand {
+            spec,
+            request: OwnedRequest::of(std::iter::once(spec.name.as_bytes()).chain(args)),
+        }
+    }
+
+    #[inline]
+    pub fn command(&self) -> Command<'_> {
+        Command {
+            spec: self.spec,
+            request: self.request.request(),
+        }
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.request.memory_bytes()
+    }
+}
+
+/// Commands in one buffer, one behind another: what crosses to another core.
+#[derive(Debug, Clone, Default)]
+pub struct Batch {
+    /// The arguments of all of them.
+    args: OwnedRequest,
+    /// Each command, and where its arguments end.
+    commands: Vec<(&'static Spec, usize)>,
+}
+
+impl Batch {
+    pub fn push(&mut self, command: Command<'_>) {
+        self.push_args(command.spec, command.args());
+    }
+
+    /// As [`Batch::push`], a command of these arguments, its name included.
+    pub fn push_args<'a>(
+        &mut self,
+        spec: &'static Spec,
+        args: impl Iterator<Item = &'a [u8]> + Clone,
+    ) {
+        self.args.extend(args);
+        self.commands.push((spec, self.args.len()));
+    }
+
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// The command at `index`, in the order in which they were pushed.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<Command<'_>> {
+        (index < self.len()).then(|| self.at(index))
+    }
+
+    fn at(&self, index: usize) -> Command<'_> {
+        let begin = match index {
+            0 => 0,
+            _ => self.commands[index - 1].1,
+        };
+        let (spec, end) = self.commands[index];
+        let request = self.args.part(begin..end);
+        Command { spec, request }
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Command<'_>> + Clone {
+        (0..self.len()).map(|index| self.at(index))
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.args.memory_bytes() + self.commands.capacity() * size_of::<(&Spec, usize)>()
+    }
+}
+
+impl From<Command<'_>> for Batch {
+    fn from(command: Command<'_>) -> Batch {
+        let mut batch = Batch::default();
+        batch.push(command);
+        batch
+    }
+}
+
+impl From<OwnedCommand> for Batch {
+    fn from(command: OwnedCommand) -> Batch {
+        let end = command.request.len();
+        Batch {
+            args: command.request,
+            commands: vec![(command.spec, end)],
+        }
+    }
+}
+
+impl<'a> FromIterator<Command<'a>> for Batch {
+    fn from_iter<T: IntoIterator<Item = Command<'a>>>(commands: T) -> Batch {
+        let mut batch = Batch::default();
+        commands.into_iter().for_each(|one| batch.push(one));
+        batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned(words: &[&str]) -> OwnedRequest {
+        OwnedRequest::of(words.iter().map(|word| word.as_bytes()))
+    }
+
+    #[track_caller]
+    fn refused(words: &[&str]) -> Invalid {
+        Command::parse(owned(words).request()).expect_err("no command")
+    }
+
+    #[test]
+    fn a_request_is_understood_once_or_refused_for_one_reason() {
+        let request = owned(&["mget", "a:1", "b|2"]);
+        let command = Command::parse(request.request()).expect("a command");
+        assert_eq!((command.id(), command.writes()), (Id::MGet, false));
+        assert_eq!(command.keys().collect::<Vec<_>>(), [b"a:1", b"b|2"]);
+        assert!(matches!(refused(&["nosuch"]), Invalid::Unknown));
+        assert!(matches!(refused(&["GET"]), Invalid::Arity(spec) if spec.id == Id::Get));
+        assert!(matches!(
+            refused(&["CLIENT", "nosuch"]),
+            Invalid::Subcommand(_)
+        ));
+        let wrong = refused(&["client", "setname"]);
+        assert!(matches!(wrong, Invalid::SubcommandArity(_, sub) if sub.name == "SETNAME"));
+        assert_eq!(wrong.spec().map(|spec| spec.id), Some(Id::Client));
+    }
+
+    #[test]
+    fn a_command_that_was_kept_is_as_it_was() {
+        let requests = [
+            owned(&["SET", "t|1", ""]),
+            owned(&["range", "t|", "t}", "REV"]),
+            owned(&["JOIN.EXPLAIN", "j", "lo|", "hi|"]),
+        ];
+        let mut batch = Batch::default();
+        for request in &requests {
+            let command = Command::parse(request.request()).expect("a command");
+            batch.push(command);
+            let kept = command.owned();
+            assert!(kept.command().args().eq(command.args()));
+        }
+        assert_eq!(batch.len(), 3);
+        for (kept, request) in batch.iter().zip(&requests) {
+            assert!(kept.args().eq(request.request().args()));
+        }
+        let bounds = |index: usize| batch.get(index).and_then(|command| command.range());
+        assert_eq!(bounds(0), None);
+        assert_eq!(bounds(1), Some((&b"t|"[..], &b"t}"[..])));
+        assert_eq!(bounds(2), Some((&b"lo|"[..], &b"hi|"[..])));
+        assert!(batch.get(3).is_none());
+        let one = Batch::from(OwnedCommand::of(Id::Get, [&b"t|1"[..]].into_iter()));
+        let args: Vec<&[u8]> = one.get(0).expect("one").args().collect();
+        assert_eq!(args, [&b"GET"[..], b"t|1"]);
+    }
+}
