@@ -1,147 +1,45 @@
 //! Which function answers which command. Arity, password and unknown names are checked here, once.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::{Command, Id, Invalid, OwnedCommand, Spec};
+use larder_protocol::commands::{Command, Id, Invalid, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
 
-use super::finish::kept_args;
 use super::mixed::{MixedJob, is_mixed};
-use super::reads::{Ask, ReadJob, Refusal, read, show, unreadable};
-use super::scan::{ScanJob, scan};
+use super::pending::{Pending, Work};
+use super::reads::{Ask, Refusal, read, show, unreadable};
+use super::scan::scan;
 use super::session::State;
-use super::tables::{
-    self, AgainJob, DropJob, ManyJob, RangeJob, StoresJob, SubscribeJob, WaitJob, WatchJob,
-};
-use super::{connection, describe};
+use super::{connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
-use crate::tables::source::WriteJob;
-
-/// A command that could not be answered at once.
-pub(super) enum Job {
-    Read(ReadJob),
-    /// It reads stores and tables.
-    Mixed(MixedJob),
-    Scan(ScanJob),
-    Range(RangeJob),
-    /// A join is dropped.
-    Drop(DropJob),
-    /// It waits for rows of other cores, or while what it reads is computed.
-    Wait(WaitJob),
-    /// Several cores execute it.
-    Many(ManyJob),
-    /// It waits for rows from PostgreSQL, and is executed again.
-    Again(AgainJob),
-    /// A write to PostgreSQL.
-    Write(WriteJob),
-    /// A transaction's reads of stores.
-    Stores(StoresJob),
-    Watch(WatchJob),
-    Subscribe(SubscribeJob),
-    /// A password, which is looked at when its turn has come.
-    Guess(GuessJob),
-    /// Nothing but to wait until the journal's disk has caught up, after this command.
-    Room(Id),
-}
-
-/// A command that gives a password.
-pub(super) struct GuessJob {
-    pub command: OwnedCommand,
-    started: Instant,
-}
-
-impl Job {
-    pub fn command(&self) -> Id {
-        match self {
-            Job::Read(job) => job.command,
-            Job::Mixed(job) => job.command.spec.id,
-            Job::Scan(_) => Id::Scan,
-            Job::Range(job) => job.command(),
-            Job::Drop(_) => Id::JoinDrop,
-            Job::Wait(job) => job.command,
-            Job::Many(job) => job.command.spec.id,
-            Job::Again(job) => job.command,
-            Job::Write(job) => job.command,
-            Job::Stores(_) => Id::Exec,
-            Job::Watch(_) => Id::Watch,
-            Job::Subscribe(job) => job.command,
-            Job::Guess(job) => job.command.spec.id,
-            Job::Room(command) => *command,
-        }
-    }
-
-    /// What it keeps of its request.
-    pub fn request_bytes(&self) -> usize {
-        match self {
-            Job::Wait(job) => job.request_bytes(),
-            Job::Many(job) => job.request_bytes(),
-            Job::Again(job) => job.request_bytes(),
-            _ => 0,
-        }
-    }
-
-    pub fn started(&self) -> Instant {
-        match self {
-            Job::Read(job) => job.started,
-            Job::Mixed(job) => job.started,
-            Job::Scan(job) => job.started,
-            Job::Range(job) => job.started(),
-            Job::Drop(job) => job.started,
-            Job::Wait(job) => job.started,
-            Job::Many(job) => job.started,
-            Job::Again(job) => job.started,
-            Job::Write(job) => job.started,
-            Job::Stores(job) => job.started,
-            Job::Watch(job) => job.started,
-            Job::Subscribe(job) => job.started,
-            Job::Guess(job) => job.started,
-            Job::Room(_) => Instant::now(),
-        }
-    }
-
-    /// The request's arguments, shortened, for the slow log.
-    pub fn args(&mut self) -> Vec<Vec<u8>> {
-        match self {
-            Job::Read(job) => std::mem::take(&mut job.args),
-            Job::Mixed(job) => job.args.clone(),
-            Job::Scan(job) => std::mem::take(&mut job.args),
-            Job::Range(job) => job.args(),
-            Job::Drop(job) => std::mem::take(&mut job.args),
-            Job::Wait(job) => std::mem::take(&mut job.args),
-            Job::Many(job) => std::mem::take(&mut job.args),
-            Job::Again(job) => std::mem::take(&mut job.args),
-            Job::Watch(job) => std::mem::take(&mut job.args),
-            Job::Subscribe(job) => std::mem::take(&mut job.args),
-            Job::Guess(job) => vec![job.command.spec.name.as_bytes().to_vec()],
-            Job::Write(_) | Job::Stores(_) | Job::Room(_) => Vec::new(),
-        }
-    }
-}
 
 /// Executes one command. `None` means that its reply is complete.
 pub(super) fn dispatch(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
-) -> Option<Job> {
+) -> Option<Pending> {
+    let work = begin(state, snapshot, command)?;
+    Some(Pending::new(command, work))
+}
+
+/// As [`dispatch`], for what is still to be done alone.
+pub(super) fn begin(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
     if let Some(refusal) = refuse_for_now(state, command.spec) {
         state.refuse(refusal);
         return None;
     }
     if state.transaction.is_none() && is_mixed(snapshot, command) {
-        return Some(Job::Mixed(MixedJob::new(state, command)));
+        return Some(Work::Mixed(MixedJob::new(state)));
     }
     if tables::concerns(state, snapshot, command) {
         return tables::execute(state, snapshot, command);
     }
     if connection::must_wait(state, command) {
-        return Some(Job::Guess(GuessJob {
-            command: command.owned(),
-            started: Instant::now(),
-        }));
+        return Some(Work::Password);
     }
     answer(state, snapshot, command)
 }
@@ -187,7 +85,7 @@ pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Reque
 }
 
 /// Answers what is of no table: reads of stores, and what says something of the connection or the server.
-pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
     let request = command.request;
     if is_help(command) {
         help(state, command.spec);
@@ -205,15 +103,13 @@ pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_
             _ => return not_an_integer(state),
         },
         Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => Ask::MemoryUsage,
-        Id::Scan => return scan(state, snapshot, request).map(Job::Scan),
+        Id::Scan => return scan(state, snapshot, request).map(Work::Scan),
         _ => {
             answer_at_once(state, snapshot, command);
             return None;
         }
     };
-    let mut job = read(state, snapshot, command.id(), ask, command.keys())?;
-    job.args = kept_args(&request);
-    Some(Job::Read(job))
+    read(state, snapshot, ask, command.keys()).map(Work::Read)
 }
 
 fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {

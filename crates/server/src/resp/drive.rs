@@ -1,239 +1,260 @@
-//! What takes a connection several turns: jobs, and replies that other cores give.
+//! The one driver of commands that wait: what is still to be done for one, while other connections of the core go on.
+//!
+//! ```text
+//!  Pending ─ drive ─► waits ─► Work of another kind, or the same ─► ... ─► answered
+//!                │ room, flush
+//!                ▼
+//!            Replies: a session's socket, or (remote) the core of the connection, or (kept) memory
+//! ```
 
-use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 
-use larder_protocol::commands::{self, Id, Place, Subject};
+use larder_protocol::commands::{Command, Id, OwnedCommand, Place, Subject};
 
 use super::connection;
-use super::dispatch::{GuessJob, Job, dispatch};
-use super::finish::finish;
+use super::dispatch::begin;
 use super::memory::Charge;
-use super::reads::Need;
-use super::remote::Sent;
-use super::session::{Session, State};
-use super::tables::{self, ManyJob, Merge, RangeJob, header, one_row};
+use super::pending::{Pending, Work};
+use super::reads::{Need, ReadJob};
+use super::session::State;
+use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
+use crate::tables::source::{Reply, WriteJob};
 
-impl Session {
-    /// Sends what the batch has for other cores, and puts their replies where they belong.
-    pub(super) async fn drain(&mut self) -> io::Result<()> {
-        let Some(gathered) = self.state.gathered.take() else {
-            return Ok(());
-        };
-        self.state.output.has_holes = false;
-        let Sent {
-            mut incoming,
-            holes,
-            writes,
-            parts,
-        } = gathered.send(&self.state);
-        let Some(&(first, _)) = holes.first() else {
-            return Ok(());
-        };
-        let late = self.state.output.tail.split_off(first);
-        let mut at = first;
-        let limits = self.state.core.clients.limits;
-        let (mut is_too_long, mut dropped) = (false, Vec::new());
-        for (hole, core) in holes {
-            let tail = &mut self.state.output.tail;
-            tail.extend_from_slice(&late[at - first..hole - first]);
-            at = hole;
-            let gone = || io::Error::other("a core does not answer");
-            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
-            loop {
-                let tail = &mut self.state.output.tail;
-                is_too_long |= tail.len() > limits.each;
-                let out = if is_too_long { &mut dropped } else { tail };
-                let ended = incoming.next(out).await.ok_or_else(gone)?;
-                dropped.clear();
-                // Writes are not to wait for their client to take replies.
-                while !writes && !self.state.has_room() {
-                    poll_fn(|cx| self.poll_send(cx)).await?;
-                }
-                if ended {
-                    break;
-                }
-            }
-        }
-        let State {
-            output, gate, core, ..
-        } = &mut self.state;
-        output.tail.extend_from_slice(&late[at - first..]);
-        if let Some(parts) = parts {
-            core.tables.keep_parts(parts, gate);
-        }
-        match is_too_long {
-            true => Err(io::Error::other("the replies are too long")),
-            false => Ok(()),
-        }
+/// Where the replies of a connection's commands go.
+pub(super) trait Replies {
+    /// All of them stay here until a command is answered, so that an error can still take the place of what there is.
+    const STAY: bool = false;
+
+    fn state(&mut self) -> &mut State;
+
+    /// Waits until there is room for more replies.
+    async fn room(&mut self) -> io::Result<()>;
+
+    /// Sends the replies that are ready: they need not wait for what takes long.
+    async fn flush(&mut self) -> io::Result<()>;
+
+    /// That of the pause in which the commands are executed.
+    fn ticket(&self) -> Option<u64> {
+        None
     }
 
-    /// Executes a command that gives a password.
-    fn look_at(&mut self, guess: &GuessJob) {
-        let command = guess.command.command();
-        match command.id() {
-            Id::Auth => connection::auth(&mut self.state, command.request),
-            _ => connection::hello(&mut self.state, command.request),
-        }
-        self.set_limits();
+    /// What the commands' writes are parts of; see `crate::tables::Tables::in_parts`.
+    fn parts(&self) -> Option<u64> {
+        None
     }
 
-    /// Answers a command that several cores execute.
-    async fn answer_many(&mut self, many: &mut ManyJob) -> io::Result<()> {
-        let spec = many.command.spec;
-        if spec.place == Place::AllCores && spec.subject == Subject::Server {
-            let shared = self.state.core.shared.clone();
-            shared.tables.refresh_figures().await;
-            let snapshot = shared.catalog.load();
-            dispatch(&mut self.state, &snapshot, many.command.command());
-            return Ok(());
-        }
-        let asked = match many.range() {
-            None => {
-                match many.answer(&self.state).await {
-                    Ok(done) => {
-                        self.state.failed = done.reply.first() == Some(&b'-');
-                        self.state.output.tail.extend_from_slice(&done.reply);
-                        self.state.gate.join(done.gate);
-                        self.state.set_proto(done.proto);
-                        self.state.closing |= done.closing;
-                    }
-                    Err(refusal) => self.state.refuse(refusal),
-                }
-                return Ok(());
-            }
-            Some(Err(refusal)) => {
-                self.state.refuse(refusal);
-                return Ok(());
-            }
-            Some(Ok(asked)) => asked,
-        };
-        let shared = self.state.core.shared.clone();
-        let mut merge = match Merge::begin(&shared.tables, &asked, None, &self.state.client).await {
-            Ok(merge) => merge,
-            Err(refusal) => {
-                self.state.refuse(refusal);
-                return Ok(());
-            }
-        };
-        header(&mut self.state.encoder(), asked.keys_only, merge.left);
-        loop {
-            match merge.next().await {
-                Ok(Some((key, value))) => {
-                    one_row(&mut self.state.encoder(), asked.keys_only, &key, &value);
-                }
-                Ok(None) if merge.left == 0 => return Ok(()),
-                // An answer that is not as long as was said ends the connection.
-                _ => return Err(io::Error::other("a range could not be read to its end")),
-            }
-            while !self.state.has_room() {
-                poll_fn(|cx| self.poll_send(cx)).await?;
-            }
-        }
-    }
+    /// A command is executed now.
+    fn note_moment(&mut self) {}
+}
 
-    /// Executes a job to its end, while other connections of the core go on.
-    pub(super) async fn drive(&mut self, mut job: Job) -> io::Result<()> {
-        let state = &mut self.state;
+/// How a command that waited has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Answered,
+    /// What it needs cannot be had, as it was answered.
+    Without,
+}
+
+/// Does what is still to be done for a command.
+///
+/// # Errors
+/// Nobody takes the replies.
+pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) -> io::Result<Ended> {
+    let mut counted = Charge::new(&replies.state().client);
+    loop {
+        counted.set(pending.memory_bytes());
+        let state = replies.state();
         state.failed = false;
         state.keys = (0, 0);
-        let command = commands::spec(job.command());
-        let args = job.args();
-        let mut clock = job.started();
-        let mut counted = Charge::new(&state.client);
-        counted.set(job.request_bytes());
-        if matches!(job, Job::Again(_) | Job::Write(_)) {
-            // Replies that are ready need not wait for PostgreSQL.
-            while !self.state.output.is_empty() {
-                poll_fn(|cx| self.poll_send(cx)).await?;
-            }
-        }
-        let state = &mut self.state;
-        match &mut job {
-            Job::Again(again) => match again.load(state).await {
-                Err(refusal) => again.refuse(state, refusal),
-                Ok(()) => {
-                    state.tables().resumed(None).await;
-                    let snapshot = state.core.shared.catalog.load();
-                    let next = again.again(state, &snapshot);
-                    drop(snapshot);
-                    if let Some(next) = next {
-                        return Box::pin(self.drive(next)).await;
-                    }
+        let next = match &mut pending.work {
+            Work::Retry(retry) => {
+                if retry.is_load() {
+                    replies.flush().await?;
                 }
-            },
-            Job::Write(write) => tables::run_write(state, write).await,
-            Job::Stores(stores) => {
-                if let Some(next) = stores.run(state).await {
-                    return Box::pin(self.drive(next)).await;
+                let ticket = replies.ticket();
+                if let Err(refusal) = retry.wait(replies.state(), ticket).await {
+                    replies.state().refuse(refusal);
+                    return Ok(Ended::Without);
                 }
+                let tables = replies.state().tables();
+                tables.resumed(ticket).await;
+                replies.note_moment();
+                let (parts, state) = (replies.parts(), replies.state());
+                let core = state.core.clone();
+                let snapshot = core.shared.catalog.load();
+                let command = pending.command.command();
+                tables.in_parts(parts, || retry.again(state, &snapshot, command))
             }
-            Job::Watch(watch) => watch.run(state).await,
-            Job::Mixed(mixed) => {
-                if let Some(next) = mixed.run(state).await {
-                    return Box::pin(self.drive(next)).await;
-                }
+            Work::Stores(stores) => stores.run(state).await,
+            Work::Mixed(mixed) => mixed.run(state, pending.command.command()).await,
+            Work::SeveralCores(several) => {
+                let command = pending.command.clone();
+                answer_by_several(replies, several, command).await?;
+                None
             }
-            Job::Subscribe(subscribe) => subscribe.run(state).await,
-            Job::Guess(guess) => {
+            Work::Range(range) => {
+                advance_range(replies, range).await?;
+                None
+            }
+            Work::Read(read) => {
+                look_up(replies, read).await?;
+                None
+            }
+            Work::Write(write) => {
+                replies.flush().await?;
+                write_through(replies.state(), write).await;
+                None
+            }
+            Work::Password => {
                 let shared = state.core.shared.clone();
                 shared.guesses.turn(state.client.addr.ip()).await;
-                self.look_at(guess);
+                look_at_password(state, pending.command.command());
+                None
             }
-            Job::Scan(scan) => scan.run(state).await,
-            Job::Drop(drop) => drop.run(state).await,
-            Job::Room(_) => state.tables().room().await,
-            Job::Wait(wait) => {
-                let tables = state.tables();
-                tables.supplied(&wait.lacking, None).await;
-                tables.resumed(None).await;
-                let snapshot = state.core.shared.catalog.load();
-                let next = wait.again(&mut self.state, &snapshot, false);
-                drop(snapshot);
-                if let Some(next) = next {
-                    return Box::pin(self.drive(next)).await;
-                }
+            Work::Watch(watch) => {
+                watch.run(state).await;
+                None
             }
-            Job::Many(many) => self.answer_many(many).await?,
-            Job::Range(range) => loop {
-                while !self.state.has_room() {
-                    poll_fn(|cx| self.poll_send(cx)).await?;
-                }
-                if matches!(range, RangeJob::Remove(_)) {
-                    self.state.tables().resumed(None).await;
-                }
-                if range.advance(&mut self.state) {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            },
-            Job::Read(read) => loop {
-                match read.advance(&mut self.state) {
-                    Need::Nothing => break,
-                    Need::Room => {
-                        read.reply_has_left();
-                        while !self.state.has_room() {
-                            poll_fn(|cx| self.poll_send(cx)).await?;
-                        }
-                    }
-                    Need::Disk => {
-                        let reads = read.start_reads();
-                        self.state.core.stats.disk_reads.add(reads.len() as u64);
-                        // Replies that are ready need not wait for the disk.
-                        read.reply_has_left();
-                        while !self.state.output.is_empty() {
-                            poll_fn(|cx| self.poll_send(cx)).await?;
-                        }
-                        for disk_read in reads {
-                            let found = disk_read.await.map_err(io::Error::other)?;
-                            read.deliver(&mut self.state, found);
-                        }
-                    }
-                }
-            },
+            Work::Subscribe(subscribe) => {
+                subscribe.run(state).await;
+                None
+            }
+            Work::Scan(scan) => {
+                scan.run(state).await;
+                None
+            }
+            Work::Drop(drop) => {
+                drop.run(state).await;
+                None
+            }
+            Work::Room => {
+                state.tables().room().await;
+                None
+            }
+        };
+        match next {
+            None => return Ok(Ended::Answered),
+            Some(work) => pending.work = work,
         }
-        let state = &mut self.state;
-        finish(state, command, &mut clock, args.iter().map(Vec::as_slice));
-        Ok(())
+    }
+}
+
+/// Executes a write in PostgreSQL and answers it.
+async fn write_through(state: &mut State, write: &WriteJob) {
+    let shared = state.core.shared.clone();
+    let Some(postgres) = &shared.postgres else {
+        return;
+    };
+    match write.run(postgres).await {
+        Ok(Reply::Ok) => state.encoder().ok(),
+        Ok(Reply::Null) => state.encoder().null(),
+        Ok(Reply::Number(number)) => state.encoder().integer(number),
+        Err(refusal) => state.refuse(refusal),
+    }
+}
+
+fn look_at_password(state: &mut State, command: Command<'_>) {
+    match command.id() {
+        Id::Auth => connection::auth(state, command.request),
+        _ => connection::hello(state, command.request),
+    }
+}
+
+/// Reads or removes the rows of a range, some in each turn of the core's loop.
+async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io::Result<()> {
+    loop {
+        replies.room().await?;
+        let tables = replies.state().tables();
+        if matches!(range, RangeJob::Remove(_)) {
+            tables.resumed(replies.ticket()).await;
+        }
+        let (parts, state) = (replies.parts(), replies.state());
+        if tables.in_parts(parts, || range.advance(state)) {
+            return Ok(());
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Looks up in stores what is not in memory, or what there was no room for.
+pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> io::Result<()> {
+    loop {
+        match read.advance(replies.state()) {
+            Need::Nothing => return Ok(()),
+            Need::Room => {
+                read.reply_has_left();
+                replies.room().await?;
+            }
+            Need::Disk => {
+                let reads = read.start_reads();
+                let state = replies.state();
+                state.core.stats.disk_reads.add(reads.len() as u64);
+                if !R::STAY {
+                    // Replies that are ready need not wait for the disk.
+                    read.reply_has_left();
+                    replies.flush().await?;
+                }
+                for disk_read in reads {
+                    let found = disk_read.await.map_err(io::Error::other)?;
+                    read.deliver(replies.state(), found);
+                }
+            }
+        }
+    }
+}
+
+/// Answers a command that several cores execute.
+async fn answer_by_several<R: Replies>(
+    replies: &mut R,
+    several: &mut SeveralCores,
+    command: Rc<OwnedCommand>,
+) -> io::Result<()> {
+    let (state, spec) = (replies.state(), command.spec);
+    if spec.place == Place::AllCores && spec.subject == Subject::Server {
+        let shared = state.core.shared.clone();
+        shared.tables.refresh_figures().await;
+        let snapshot = shared.catalog.load();
+        begin(state, &snapshot, command.command());
+        return Ok(());
+    }
+    let Some(asked) = several.range(command.command()) else {
+        match several.answer(state, command).await {
+            Ok(done) => {
+                state.failed = done.reply.first() == Some(&b'-');
+                state.output.tail.extend_from_slice(&done.reply);
+                state.gate.join(done.gate);
+                state.set_proto(done.proto);
+                state.closing |= done.closing;
+            }
+            Err(refusal) => state.refuse(refusal),
+        }
+        return Ok(());
+    };
+    let shared = state.core.shared.clone();
+    let begun = match asked {
+        Ok(asked) => Merge::begin(&shared.tables, &asked, None, &state.client)
+            .await
+            .map(|merge| (merge, asked.keys_only)),
+        Err(refusal) => Err(refusal),
+    };
+    let (mut merge, keys_only) = match begun {
+        Ok(begun) => begun,
+        Err(refusal) => {
+            state.refuse(refusal);
+            return Ok(());
+        }
+    };
+    header(&mut state.encoder(), keys_only, merge.left);
+    loop {
+        match merge.next().await {
+            Ok(Some((key, value))) => {
+                one_row(&mut replies.state().encoder(), keys_only, &key, &value);
+            }
+            Ok(None) if merge.left == 0 => return Ok(()),
+            // An answer that is not as long as was said ends the connection.
+            _ => return Err(io::Error::other("a range could not be read to its end")),
+        }
+        replies.room().await?;
     }
 }

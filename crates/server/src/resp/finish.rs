@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::Spec;
-use larder_protocol::resp::Request;
+use larder_protocol::commands::{Command, OwnedCommand, Spec};
+use larder_protocol::resp::OwnedRequest;
 
 use super::session::State;
 use crate::stats::SlowEntry;
@@ -66,11 +66,11 @@ pub(super) fn record_slow<'a>(state: &State, took: Duration, args: impl Iterator
     });
 }
 
-/// The arguments as they are kept for the slow log.
-pub(super) fn kept_args(request: &Request<'_>) -> Vec<Vec<u8>> {
-    request
-        .args()
-        .take(SLOW_ARGS_MAX)
-        .map(|arg| arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)].to_vec())
-        .collect()
+/// What the slow log shows of a command.
+pub(super) fn shortened(command: Command<'_>) -> OwnedCommand {
+    let args = command.args().take(SLOW_ARGS_MAX);
+    OwnedCommand {
+        spec: command.spec,
+        request: OwnedRequest::of(args.map(|arg| &arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)])),
+    }
 }

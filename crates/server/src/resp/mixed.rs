@@ -9,26 +9,22 @@
 //! The rows come first and are of one moment, as they are without the stores. A store's keys are all of one version, that which
 //! was live when the request came.
 
+use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::OwnedRequest;
 
-use super::dispatch::Job;
-use super::finish::kept_args;
+use super::pending::Work;
 use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
 use super::remote::{Incoming, Mode};
 use super::session::State;
-use super::tables::{self, ManyJob};
+use super::tables::{self, SeveralCores};
 use crate::catalog::Snapshot;
 
 pub(super) struct MixedJob {
-    pub command: OwnedCommand,
     snapshot: Arc<Snapshot>,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
 /// Whether a request asks for keys of stores and for others.
@@ -97,19 +93,16 @@ impl Split {
 }
 
 impl MixedJob {
-    pub fn new(state: &State, command: Command<'_>) -> MixedJob {
+    pub fn new(state: &State) -> MixedJob {
         MixedJob {
-            command: command.owned(),
             snapshot: state.core.shared.catalog.load().clone(),
-            started: Instant::now(),
-            args: kept_args(&command.request),
         }
     }
 
-    /// Reads the rows; the job that answers all. `None`: it was refused.
-    pub async fn run(&self, state: &mut State) -> Option<Job> {
-        match self.with_rows(state).await {
-            Ok(next) => next.map(Job::Read),
+    /// Reads the rows; what then answers all. `None`: it was refused.
+    pub async fn run(&self, state: &mut State, command: Command<'_>) -> Option<Work> {
+        match self.with_rows(state, command).await {
+            Ok(next) => next.map(Work::Read),
             Err(refusal) => {
                 state.refuse(refusal);
                 None
@@ -117,9 +110,12 @@ impl MixedJob {
         }
     }
 
-    async fn with_rows(&self, state: &mut State) -> Result<Option<ReadJob>, Refusal> {
+    async fn with_rows(
+        &self,
+        state: &mut State,
+        command: Command<'_>,
+    ) -> Result<Option<ReadJob>, Refusal> {
         let unreadable = || (Code::Io, "the rows cannot be read".to_owned());
-        let command = self.command.command();
         let (mut rows, mut is_row) = (vec![command.arg(0)], Vec::new());
         for key in command.keys() {
             is_row.push(tables::is_of_table(&self.snapshot, key));
@@ -129,7 +125,12 @@ impl MixedJob {
                 _ => drop(resolve(&self.snapshot, key)?),
             }
         }
-        let reply = self.rows(state, &rows).await?;
+        let rows = OwnedCommand {
+            spec: command.spec,
+            request: OwnedRequest::of(rows.iter().copied()),
+        };
+        let rows_count = rows.request.len() as u64 - 1;
+        let reply = read_rows(state, rows).await?;
         if reply.first() == Some(&b'-') {
             state.failed = true;
             state.output.tail.extend_from_slice(&reply);
@@ -139,15 +140,11 @@ impl MixedJob {
             Id::MGet => Ask::MGet,
             _ => Ask::Exists,
         };
-        let mut job = ReadJob::new(state, command.id(), ask, is_row.len(), self.started);
-        job.args = self.args.clone();
+        let mut job = ReadJob::new(state, ask, is_row.len());
         let mut elements = match ask {
             Ask::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),
             _ => {
-                job.count_rows(
-                    rows.len() as u64 - 1,
-                    number(&reply).ok_or_else(unreadable)?,
-                );
+                job.count_rows(rows_count, number(&reply).ok_or_else(unreadable)?);
                 Vec::new().into_iter()
             }
         };
@@ -163,27 +160,22 @@ impl MixedJob {
         }
         Ok(Some(job))
     }
+}
 
-    /// What the command answers for the rows alone: `args` are its name and their keys.
-    async fn rows(&self, state: &mut State, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
-        let rows = OwnedCommand {
-            spec: self.command.spec,
-            request: OwnedRequest::of(args.iter().copied()),
-        };
-        let core = state.core.clone();
-        if core.tables.shard().is_none() {
-            let (proto, client) = (state.proto, &state.client);
-            let batch = Batch::from(rows);
-            let mut incoming =
-                Incoming::ask(&core, core.index, batch, proto, client, None, Mode::Each);
-            let gone = || (Code::Io, "the server is stopping".to_owned());
-            return incoming.reply().await.ok_or_else(gone);
-        }
-        let mut many = ManyJob::new(state, rows.command());
-        let done = many.answer(state).await?;
-        state.gate.join(done.gate);
-        Ok(done.reply)
+/// What the command answers for the rows alone.
+async fn read_rows(state: &mut State, rows: OwnedCommand) -> Result<Vec<u8>, Refusal> {
+    let core = state.core.clone();
+    if core.tables.shard().is_none() {
+        let (proto, client) = (state.proto, &state.client);
+        let batch = Batch::from(rows);
+        let mut incoming = Incoming::ask(&core, core.index, batch, proto, client, None, Mode::Each);
+        let gone = || (Code::Io, "the server is stopping".to_owned());
+        return incoming.reply().await.ok_or_else(gone);
     }
+    let mut several = SeveralCores::default();
+    let done = several.answer(state, Rc::new(rows)).await?;
+    state.gate.join(done.gate);
+    Ok(done.reply)
 }
 
 /// The replies of an array of bulk strings and nulls.

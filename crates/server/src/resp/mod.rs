@@ -33,6 +33,7 @@ mod listen;
 mod memory;
 mod mixed;
 mod output;
+mod pending;
 mod placed;
 mod reads;
 mod registration;

@@ -2,9 +2,10 @@
 
 use larder_protocol::commands::{Command, Id, Place, Subject};
 
+use super::pending::{Pending, Work};
 use super::remote::{Gathered, Kind};
 use super::session::{State, Waits};
-use super::tables::{self, ManyJob, StoresJob, To};
+use super::tables::{self, SeveralCores, StoresJob, To};
 use crate::catalog::Snapshot;
 
 /// What becomes of a request where there are several cores.
@@ -12,7 +13,8 @@ pub(super) enum Placed {
     Here,
     /// It goes to another core with the batch.
     Gathered,
-    Many(ManyJob),
+    /// Several cores execute it.
+    Pending(Pending),
     Waits(Waits),
 }
 
@@ -69,6 +71,9 @@ pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>
             gathered.add(core, at, kind, command);
             Placed::Gathered
         }
-        To::Several => Placed::Many(ManyJob::new(state, command)),
+        To::Several => {
+            let work = Work::SeveralCores(SeveralCores::of(state, command.id()));
+            Placed::Pending(Pending::new(command, work))
+        }
     }
 }

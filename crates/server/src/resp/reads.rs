@@ -16,10 +16,8 @@
 use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use larder_batch::{Attempt, Error, Value};
-use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Proto;
 use tokio::task::JoinHandle;
@@ -240,7 +238,6 @@ pub(super) fn range_of(start: i64, end: i64, len: usize) -> Range<usize> {
 pub(super) fn read<'k>(
     state: &mut State,
     snapshot: &Snapshot,
-    command: Id,
     ask: Ask,
     keys: impl ExactSizeIterator<Item = &'k [u8]>,
 ) -> Option<ReadJob> {
@@ -309,14 +306,11 @@ pub(super) fn read<'k>(
         .iter()
         .map(|(live, key)| Target::Key((*live).clone(), Box::from(*key)));
     Some(ReadJob {
-        command,
         answer,
         targets: owned.collect(),
         mark: Some(mark),
         failed: false,
         read_ahead: together(targets[done].0, READS_MAX),
-        started: Instant::now(),
-        args: Vec::new(),
     })
 }
 
@@ -416,16 +410,12 @@ pub(super) enum Target {
 
 /// A command whose remaining keys wait for the disk, or for the client to take what it asked for.
 pub(super) struct ReadJob {
-    pub command: Id,
     pub answer: Answer,
     targets: VecDeque<Target>,
     /// Where the reply began; `None` once part of it may have been sent.
     mark: Option<Mark>,
     failed: bool,
     read_ahead: usize,
-    pub started: Instant,
-    /// For the slow log.
-    pub args: Vec<Vec<u8>>,
 }
 
 /// The value, or of GETRANGE the part that was asked for.
@@ -441,16 +431,13 @@ pub(super) enum Need {
 
 impl ReadJob {
     /// A command about so many keys, which are to be added in their order.
-    pub fn new(state: &State, command: Id, ask: Ask, keys: usize, started: Instant) -> ReadJob {
+    pub fn new(state: &State, ask: Ask, keys: usize) -> ReadJob {
         ReadJob {
-            command,
             answer: Answer::new(ask, keys),
             targets: VecDeque::with_capacity(keys),
             mark: Some(state.output.mark()),
             failed: false,
             read_ahead: READS_MAX,
-            started,
-            args: Vec::new(),
         }
     }
 

@@ -18,23 +18,25 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use larder_join::LogEntry;
-use larder_protocol::commands::{self, Batch, Command};
-use larder_protocol::errors::Code;
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
 use super::clients::Client;
 use super::core::Core;
-use super::dispatch::{Job, dispatch};
+use super::dispatch::begin;
+use super::drive::{Ended, Replies, drive};
 use super::finish::finish;
 use super::memory::{Charge, Limits};
+use super::pending::Pending;
 use super::session::{State, TURN};
-use super::tables::{self, RangeJob};
+use super::tables;
 use crate::tables::{Gate, Message, Tables};
 
 /// Pieces of replies that wait to be taken.
@@ -320,14 +322,14 @@ pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
     let mut remote = Remote::new(core, requests);
     // Changes that were sent before are to be seen.
     if core.tables.take_in() && !core.tables.is_paused() && remote.ticket.is_none() {
-        let job = remote.step();
-        if job.is_none() && remote.is_done() && remote.state.gate.is_open() {
+        let pending = remote.step();
+        if pending.is_none() && remote.is_done() && remote.state.gate.is_open() {
             let answer = remote.take();
             // An error means that the connection has gone. There is room: it is the first answer.
             let _ = remote.answers.try_send(answer);
             return;
         }
-        tokio::task::spawn_local(remote.run(job));
+        tokio::task::spawn_local(remote.run(pending));
         return;
     }
     tokio::task::spawn_local(remote.run(None));
@@ -371,17 +373,23 @@ impl Remote {
     }
 
     /// Executes requests until one takes longer, or the core's other connections should have their turn.
-    fn step(&mut self) -> Option<Job> {
+    fn step(&mut self) -> Option<Pending> {
         let core = self.state.core.clone();
         self.note_moment();
         let snapshot = core.shared.catalog.load();
         if self.mode == Mode::Together {
+            if !self.ends.is_empty() {
+                return None;
+            }
             let batch = std::mem::take(&mut self.batch);
-            let job = tables::execute_together(&mut self.state, &snapshot, batch);
-            if job.is_none() {
+            let work = tables::execute_together(&mut self.state, &snapshot, batch);
+            if work.is_none() {
                 self.ends.push(self.state.output.tail.len());
             }
-            return job;
+            return work.map(|work| {
+                let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
+                Pending::new(exec.command(), work)
+            });
         }
         let begun = Instant::now();
         let mut clock = begun;
@@ -392,12 +400,12 @@ impl Remote {
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
             let mode = self.mode;
-            let job = core.tables.in_parts(self.parts, || match mode {
-                Mode::Each => dispatch(state, &snapshot, command),
+            let work = core.tables.in_parts(self.parts, || match mode {
+                Mode::Each => begin(state, &snapshot, command),
                 _ => tables::execute_whole(state, &snapshot, command),
             });
-            if job.is_some() {
-                return job;
+            if let Some(work) = work {
+                return Some(Pending::new(command, work));
             }
             if self.mode == Mode::Ahead {
                 self.is_ahead();
@@ -438,24 +446,22 @@ impl Remote {
         }
     }
 
-    fn note_moment(&mut self) {
-        let now = self.state.core.tables.moment();
-        let (first, all) = self.moment.unwrap_or((now, true));
-        self.moment = Some((first, all && first == now));
+    /// Executes what is left, and sends the replies until nobody takes them.
+    async fn run(mut self, pending: Option<Pending>) {
+        // An error means that the connection has gone, or that what was written may be lost: it notices.
+        let _ = self.serve(pending).await;
     }
 
-    async fn run(mut self, mut job: Option<Job>) {
-        if job.is_none() && self.at == 0 && self.ends.is_empty() {
+    async fn serve(&mut self, mut pending: Option<Pending>) -> io::Result<()> {
+        if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
             tables.taken_in().await;
             tables.resumed(self.ticket).await;
-            job = self.step();
+            pending = self.step();
         }
         loop {
-            if let Some(next) = job.take() {
-                if self.drive(next).await.is_none() {
-                    return;
-                }
+            if let Some(next) = pending.take() {
+                self.end(next).await?;
                 self.ends.push(self.state.output.tail.len());
             } else if self.is_done() {
                 break;
@@ -464,112 +470,73 @@ impl Remote {
             }
             self.counted
                 .set(self.batch.memory_bytes() + self.state.output.tail.len());
-            if self.is_long() && self.send().await.is_none() {
-                return;
-            }
-            self.state.core.tables.clone().resumed(self.ticket).await;
-            job = self.step();
-        }
-        self.send().await;
-    }
-
-    /// Sends what there is once the gate is open. `None`: nobody takes it, or what was written may be lost.
-    async fn send(&mut self) -> Option<()> {
-        let tables = self.state.core.tables.clone();
-        let mut gate: Gate = std::mem::take(&mut self.state.gate);
-        poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await.ok()?;
-        let answer = self.take();
-        self.answers.send(answer).await.ok()
-    }
-
-    async fn drive(&mut self, mut job: Job) -> Option<()> {
-        let (command, args, mut clock) = (job.command(), job.args(), job.started());
-        let tables = self.state.core.tables.clone();
-        let mut is_refused = false;
-        loop {
-            if matches!(job, Job::Again(_) | Job::Write(_)) && !self.ends.is_empty() {
-                // Replies that are ready need not wait for PostgreSQL.
+            if self.is_long() {
                 self.send().await?;
             }
-            match &mut job {
-                Job::Room(_) => tables.room().await,
-                Job::Range(range) => {
-                    while !{
-                        if matches!(range, RangeJob::Remove(_)) {
-                            tables.resumed(self.ticket).await;
-                        }
-                        let state = &mut self.state;
-                        tables.in_parts(self.parts, || range.advance(state))
-                    } {
-                        if self.state.output.tail.len() >= PIECE_BYTES {
-                            self.send().await?;
-                        }
-                        tokio::task::yield_now().await;
-                    }
-                    if self.state.closing {
-                        return None;
-                    }
-                }
-                Job::Wait(wait) => {
-                    tables.supplied(&wait.lacking, self.ticket).await;
-                    tables.resumed(self.ticket).await;
-                    self.note_moment();
-                    let snapshot = self.state.core.shared.catalog.load();
-                    let (state, whole) = (&mut self.state, self.mode != Mode::Each);
-                    let next = tables.in_parts(self.parts, || wait.again(state, &snapshot, whole));
-                    if let Some(next) = next {
-                        job = next;
-                        continue;
-                    }
-                }
-                // Nothing comes from PostgreSQL in a pause.
-                Job::Again(again) if self.ticket.is_some() => again.refuse_paused(&mut self.state),
-                Job::Again(again) => match again.load(&self.state).await {
-                    Err(refusal) => {
-                        is_refused = true;
-                        again.refuse(&mut self.state, refusal);
-                    }
-                    Ok(()) => {
-                        tables.resumed(None).await;
-                        self.note_moment();
-                        let snapshot = self.state.core.shared.catalog.load();
-                        let state = &mut self.state;
-                        let next = tables.in_parts(self.parts, || again.again(state, &snapshot));
-                        if let Some(next) = next {
-                            job = next;
-                            continue;
-                        }
-                    }
-                },
-                Job::Write(write) => tables::run_write(&mut self.state, write).await,
-                Job::Mixed(_) => {
-                    let message = "one of the keys' stores came just now; send the command again";
-                    self.state.error(Code::Conflict, message);
-                }
-                // Those are executed where the connection is.
-                Job::Read(_)
-                | Job::Scan(_)
-                | Job::Many(_)
-                | Job::Drop(_)
-                | Job::Stores(_)
-                | Job::Watch(_)
-                | Job::Subscribe(_)
-                | Job::Guess(_) => {}
-            }
-            break;
+            self.state.core.tables.clone().resumed(self.ticket).await;
+            pending = self.step();
         }
-        if self.mode == Mode::Ahead {
-            if !is_refused {
-                self.is_ahead();
-            }
-            return Some(());
+        self.send().await
+    }
+
+    /// Sends what there is once the gate is open.
+    ///
+    /// # Errors
+    /// Nobody takes it, or what was written may be lost.
+    async fn send(&mut self) -> io::Result<()> {
+        let tables = self.state.core.tables.clone();
+        let mut gate: Gate = std::mem::take(&mut self.state.gate);
+        poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await?;
+        let answer = self.take();
+        let sent = self.answers.send(answer).await;
+        sent.map_err(|_| io::Error::other("the connection has gone"))
+    }
+
+    /// Executes a command that waits to its end.
+    async fn end(&mut self, mut pending: Pending) -> io::Result<()> {
+        let ended = drive(self, &mut pending).await?;
+        if self.state.closing {
+            return Err(io::Error::other("an answer cannot be ended"));
         }
-        finish(
-            &mut self.state,
-            commands::spec(command),
-            &mut clock,
-            args.iter().map(Vec::as_slice),
-        );
-        Some(())
+        match (self.mode, ended) {
+            (Mode::Ahead, Ended::Answered) => self.is_ahead(),
+            (Mode::Ahead, Ended::Without) => {}
+            _ => pending.finish(&mut self.state),
+        }
+        Ok(())
+    }
+}
+
+impl Replies for Remote {
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    async fn room(&mut self) -> io::Result<()> {
+        match self.is_long() || !self.state.has_room() {
+            true => self.send().await,
+            false => Ok(()),
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        match self.ends.is_empty() {
+            true => Ok(()),
+            false => self.send().await,
+        }
+    }
+
+    fn ticket(&self) -> Option<u64> {
+        self.ticket
+    }
+
+    fn parts(&self) -> Option<u64> {
+        self.parts
+    }
+
+    fn note_moment(&mut self) {
+        let now = self.state.core.tables.moment();
+        let (first, all) = self.moment.unwrap_or((now, true));
+        self.moment = Some((first, all && first == now));
     }
 }

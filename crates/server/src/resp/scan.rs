@@ -4,13 +4,11 @@
 //! calls, and a cursor from before a swap is refused rather than taken for a place in another version.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::dispatch::{integer, not_an_integer};
-use super::finish::kept_args;
 use super::reads::{failure, resolve};
 use super::session::State;
 use crate::catalog::{LiveStore, Snapshot};
@@ -27,8 +25,6 @@ pub(super) struct ScanJob {
     count: usize,
     /// Of whole Redis keys; `None` matches all.
     pattern: Option<Box<[u8]>>,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
 /// Understands a SCAN, or answers what is wrong with it.
@@ -93,8 +89,6 @@ pub(super) fn scan(
         cursor,
         count,
         pattern: pattern.map(Box::from),
-        started: Instant::now(),
-        args: kept_args(&request),
     })
 }
 

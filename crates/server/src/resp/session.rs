@@ -28,16 +28,18 @@ use tokio::net::TcpStream;
 
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
-use super::dispatch::{Job, dispatch, refuse_invalid};
+use super::dispatch::{dispatch, refuse_invalid};
+use super::drive::{Replies, drive};
 use super::finish::finish;
 use super::foreign;
 use super::get_run::GetRun;
 use super::memory::SMALL_BYTES;
 use super::output::Output;
+use super::pending::Pending;
 use super::placed::{Placed, place};
 use super::reads::Refusal;
 use super::registration::Registration;
-use super::remote::Gathered;
+use super::remote::{Gathered, Sent};
 use super::tables::{Subscribed, Transaction, Watching, hand_on};
 use crate::tables::{Gate, Note, Tables};
 
@@ -149,7 +151,7 @@ pub(super) struct Session {
     rest: Vec<u8>,
     /// `rest` may hold whole requests.
     held_up: bool,
-    job: Option<Job>,
+    pending: Option<Pending>,
     /// The next request waits.
     waits: Waits,
 }
@@ -226,7 +228,7 @@ impl Session {
             decoder,
             rest: Vec::new(),
             held_up: false,
-            job: None,
+            pending: None,
             waits: Waits::No,
         }
     }
@@ -319,13 +321,24 @@ impl Session {
             if waits == Waits::Paused {
                 self.state.tables().resumed(None).await;
             }
-            if let Some(job) = self.job.take() {
-                Box::pin(self.drive(job)).await?;
+            if let Some(pending) = self.pending.take() {
+                Box::pin(self.end(pending)).await?;
             } else if waits == Waits::No {
                 return Ok(());
             }
             self.execute_rest();
         }
+    }
+
+    /// Executes a command that waits to its end.
+    async fn end(&mut self, mut pending: Pending) -> io::Result<()> {
+        let authenticated = self.state.authenticated;
+        drive(self, &mut pending).await?;
+        pending.finish(&mut self.state);
+        if self.state.authenticated != authenticated {
+            self.set_limits();
+        }
+        Ok(())
     }
 
     /// Sends if there is something to send, else reads into the core's buffer. What was read must
@@ -410,7 +423,7 @@ impl Session {
     }
 
     /// Bounds requests as befits a client that has given the password, or has not.
-    pub(super) fn set_limits(&mut self) {
+    fn set_limits(&mut self) {
         let limits = self.state.core.limits;
         self.decoder.set_limits(match self.state.authenticated {
             true => limits,
@@ -447,7 +460,7 @@ impl Session {
         let Session {
             state,
             decoder,
-            job,
+            pending,
             waits,
             ..
         } = self;
@@ -524,8 +537,8 @@ impl Session {
                 match place(state, &snapshot, command) {
                     Placed::Here => {}
                     Placed::Gathered => continue,
-                    Placed::Many(many) => {
-                        *job = Some(Job::Many(many));
+                    Placed::Pending(several) => {
+                        *pending = Some(several);
                         return at;
                     }
                     Placed::Waits(why) => {
@@ -546,7 +559,7 @@ impl Session {
             };
             let spec = match command {
                 Ok(command) => {
-                    *job = core
+                    *pending = core
                         .tables
                         .in_parts(parts, || dispatch(state, &snapshot, command));
                     Some(command.spec)
@@ -556,7 +569,7 @@ impl Session {
                     invalid.spec()
                 }
             };
-            if let (None, Some(spec)) = (&job, spec) {
+            if let (None, Some(spec)) = (&pending, spec) {
                 finish(state, spec, &mut clock, request.args());
                 if clock.duration_since(begun) > TURN {
                     // Each command is short, but there are many: others are to have their turn.
@@ -575,7 +588,7 @@ impl Session {
             if state.closing {
                 return input.len();
             }
-            if job.is_some() {
+            if pending.is_some() {
                 return at;
             }
             if core.tables.shard().is_some() && at < input.len() && core.is_called() {
@@ -585,5 +598,78 @@ impl Session {
         }
         run.answer(state, &mut clock);
         at
+    }
+
+    /// Sends what the batch has for other cores, and puts their replies where they belong.
+    async fn drain(&mut self) -> io::Result<()> {
+        let Some(gathered) = self.state.gathered.take() else {
+            return Ok(());
+        };
+        self.state.output.has_holes = false;
+        let Sent {
+            mut incoming,
+            holes,
+            writes,
+            parts,
+        } = gathered.send(&self.state);
+        let Some(&(first, _)) = holes.first() else {
+            return Ok(());
+        };
+        let late = self.state.output.tail.split_off(first);
+        let mut at = first;
+        let limits = self.state.core.clients.limits;
+        let (mut is_too_long, mut dropped) = (false, Vec::new());
+        for (hole, core) in holes {
+            let tail = &mut self.state.output.tail;
+            tail.extend_from_slice(&late[at - first..hole - first]);
+            at = hole;
+            let gone = || io::Error::other("a core does not answer");
+            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
+            loop {
+                let tail = &mut self.state.output.tail;
+                is_too_long |= tail.len() > limits.each;
+                let out = if is_too_long { &mut dropped } else { tail };
+                let ended = incoming.next(out).await.ok_or_else(gone)?;
+                dropped.clear();
+                // Writes are not to wait for their client to take replies.
+                if !writes {
+                    self.room().await?;
+                }
+                if ended {
+                    break;
+                }
+            }
+        }
+        let State {
+            output, gate, core, ..
+        } = &mut self.state;
+        output.tail.extend_from_slice(&late[at - first..]);
+        if let Some(parts) = parts {
+            core.tables.keep_parts(parts, gate);
+        }
+        match is_too_long {
+            true => Err(io::Error::other("the replies are too long")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Replies for Session {
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    async fn room(&mut self) -> io::Result<()> {
+        while !self.state.has_room() {
+            poll_fn(|cx| self.poll_send(cx)).await?;
+        }
+        Ok(())
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        while !self.state.output.is_empty() {
+            poll_fn(|cx| self.poll_send(cx)).await?;
+        }
+        Ok(())
     }
 }

@@ -1,15 +1,12 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
-use std::time::Instant;
-
 use larder_join::JoinInfo;
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
 
-use super::super::dispatch::Job;
-use super::super::finish::kept_args;
+use super::super::pending::Work;
 use super::super::session::State;
 use super::syntax;
 use crate::tables::{Gate, Refusal, Tables, refusal};
@@ -126,15 +123,12 @@ pub(super) fn create(
 pub(super) fn drop_in_steps(
     state: &mut State,
     request: Request<'_>,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     let name = text(request.arg(1))?;
     let tables = state.tables();
     if !tables.prepare_drop_once(name) {
-        return Ok(Some(Job::Drop(DropJob {
-            name: name.to_owned(),
-            started: Instant::now(),
-            args: kept_args(&request),
-        })));
+        let name = name.to_owned();
+        return Ok(Some(Work::Drop(DropJob { name })));
     }
     drop_join(&tables, &mut state.gate, name)?;
     state.encoder().ok();
@@ -144,8 +138,6 @@ pub(super) fn drop_in_steps(
 /// A join that is about to be dropped.
 pub(in crate::resp) struct DropJob {
     name: String,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
 impl DropJob {

@@ -8,7 +8,6 @@ mod keys;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
@@ -16,7 +15,6 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::clients::Client;
 use super::super::core::Core;
-use super::super::finish::kept_args;
 use super::super::remote::{Incoming, Mode};
 use super::super::session::State;
 use super::merge::Merge;
@@ -26,41 +24,40 @@ use super::watch::Watching;
 use super::{joins, scan};
 use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
 
-/// A command that waits for several cores.
-pub(in crate::resp) struct ManyJob {
-    pub command: OwnedCommand,
+/// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
+#[derive(Default)]
+pub(in crate::resp) struct SeveralCores {
     transaction: Option<Box<Transaction>>,
     watching: Option<Box<Watching>>,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
-impl ManyJob {
-    pub fn new(state: &mut State, command: Command<'_>) -> ManyJob {
-        let is_exec = command.id() == Id::Exec;
-        ManyJob {
-            command: command.owned(),
+impl SeveralCores {
+    /// For a command of a connection.
+    pub fn of(state: &mut State, command: Id) -> SeveralCores {
+        let is_exec = command == Id::Exec;
+        SeveralCores {
             watching: state.watching.take_if(|_| is_exec),
             transaction: state.transaction.take(),
-            started: Instant::now(),
-            args: kept_args(&command.request),
         }
     }
 
-    pub fn request_bytes(&self) -> usize {
+    /// What it keeps of other commands.
+    pub fn memory_bytes(&self) -> usize {
         let transaction = self.transaction.as_ref();
-        self.command.memory_bytes()
-            + transaction.map_or(0, |transaction| transaction.memory_bytes())
+        transaction.map_or(0, |transaction| transaction.memory_bytes())
     }
 
     /// What is to be answered in pieces, as the client takes it.
-    pub fn range(&self) -> Option<Result<Asked, Refusal>> {
-        let command = self.command.command();
+    pub fn range(&self, command: Command<'_>) -> Option<Result<Asked, Refusal>> {
         (command.id() == Id::Range).then(|| Asked::parse(command.request))
     }
 
-    /// Executes it to its end.
-    pub async fn answer(&mut self, state: &State) -> Result<Done, Refusal> {
+    /// Executes the command to its end.
+    pub async fn answer(
+        &mut self,
+        state: &State,
+        command: Rc<OwnedCommand>,
+    ) -> Result<Done, Refusal> {
         let mut all = Coordinator {
             core: state.core.clone(),
             client: state.client.clone(),
@@ -68,10 +65,6 @@ impl ManyJob {
             ticket: None,
             gate: Gate::default(),
             closing: false,
-        };
-        let command = OwnedCommand {
-            spec: self.command.spec,
-            request: std::mem::take(&mut self.command.request),
         };
         let (transaction, watching) = (self.transaction.take(), self.watching.take());
         let task = tokio::task::spawn_local(async move {

@@ -3,10 +3,9 @@
 //! `mod` says which requests are of tables. `rows` has those on single keys, and hands on what edits a value to `strings` (`decimal`: sums)
 //! and what concerns several keys to `keys`. `range` has those on ranges (`head`: how their answers begin), `joins` the `JOIN.*`, `scan`
 //! SCAN and KEYS, `transaction` MULTI and EXEC (`stores`: what is read of stores there; `watch`: WATCH), `subscribe` SUBSCRIBE. Where
-//! there are several cores, `route` says which one executes a request, and `many` and `merge` what several do; `wait` has commands that
-//! lack rows of other cores, or time; `again` has those that wait for PostgreSQL.
+//! there are several cores, `route` says which one executes a command, and `many` and `merge` what several do; `retry` has commands that
+//! need rows of other cores or of PostgreSQL, or time.
 
-mod again;
 mod decimal;
 mod head;
 mod joins;
@@ -14,6 +13,7 @@ mod keys;
 mod many;
 mod merge;
 mod range;
+mod retry;
 mod route;
 mod rows;
 mod scan;
@@ -21,33 +21,32 @@ mod stores;
 mod strings;
 mod subscribe;
 mod transaction;
-mod wait;
 mod watch;
 
 use larder_protocol::commands::{Command, Id, Keys, Spec, Subject};
 use larder_protocol::errors::Code;
 use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::dispatch::{Job, integer};
+use super::dispatch::integer;
+use super::pending::Work;
 use super::reads::show;
 use super::session::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
 use crate::tables::source::take_write;
 
-pub(super) use again::{AgainJob, run_write};
 pub(super) use head::RowCounts;
 pub(super) use joins::DropJob;
-pub(super) use many::ManyJob;
+pub(super) use many::SeveralCores;
 pub(crate) use many::define_everywhere;
 pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
+pub(super) use retry::Retry;
 pub(super) use route::{To, route};
 pub use scan::Cursors;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, hand_on, ping, refuse_others};
 pub(super) use transaction::{Transaction, execute_together, spoil};
-pub(super) use wait::WaitJob;
 pub(super) use watch::{WatchJob, Watching};
 
 /// Whether a key is of a table, or of nothing there is: its name is no store's.
@@ -76,7 +75,11 @@ fn is_of_tables(snapshot: &Snapshot, command: Command<'_>) -> bool {
 }
 
 /// Executes a request that [`concerns`] tables, on the core that has its rows.
-pub(super) fn execute(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+pub(super) fn execute(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Option<Work> {
     if transaction::takes(state, snapshot, command) {
         return None;
     }
@@ -84,31 +87,32 @@ pub(super) fn execute(state: &mut State, snapshot: &Snapshot, command: Command<'
         && state.transaction.is_some()
         && let Some(lacking) = state.tables().to_settle()
     {
-        return Some(Job::Wait(WaitJob::before_exec(command, lacking)));
+        return Some(Retry::exec_lacking(lacking));
     }
     execute_settled(state, snapshot, command)
 }
 
 /// As [`execute`], but for EXEC when what had expired is settled.
-fn execute_settled(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Job> {
+fn execute_settled(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
     if command.id() == Id::Exec
         && let Some(job) = StoresJob::before_exec(state, snapshot)
     {
-        return Some(Job::Stores(job));
+        return Some(Work::Stores(job));
     }
-    if let Some(job) = again::before_exec(state, snapshot, command) {
-        return Some(job);
+    if command.id() == Id::Exec
+        && let Some(work) = Retry::before_exec(state, snapshot)
+    {
+        return Some(work);
     }
     let done = match command.id() {
         Id::Multi | Id::Exec | Id::Discard => transaction::execute(state, snapshot, command),
         Id::Watch => WatchJob::begin(state, snapshot, command.request),
-        Id::Subscribe | Id::PSubscribe => {
-            SubscribeJob::begin(snapshot, command.id(), command.request)
-        }
+        Id::Subscribe => SubscribeJob::begin(snapshot, command.request, false),
+        Id::PSubscribe => SubscribeJob::begin(snapshot, command.request, true),
         _ => return try_once(state, snapshot, command, false),
     };
     match done {
-        Ok(job) => job,
+        Ok(work) => work,
         Err(refusal) => {
             state.refuse(refusal);
             None
@@ -121,7 +125,7 @@ pub(super) fn execute_whole(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
-) -> Option<Job> {
+) -> Option<Work> {
     try_once(state, snapshot, command, true)
 }
 
@@ -132,12 +136,12 @@ fn try_once(
     snapshot: &Snapshot,
     command: Command<'_>,
     whole: bool,
-) -> Option<Job> {
+) -> Option<Work> {
     if !command.writes()
         && let Some(lacking) = state.tables().to_settle()
         && reads_outputs(state, command)
     {
-        return Some(Job::Wait(WaitJob::new(command, lacking)));
+        return Some(Retry::lacking(lacking, whole));
     }
     try_settled(state, snapshot, command, whole)
 }
@@ -155,7 +159,7 @@ fn try_settled(
     snapshot: &Snapshot,
     command: Command<'_>,
     whole: bool,
-) -> Option<Job> {
+) -> Option<Work> {
     let mark = state.output.mark();
     let tables = state.tables();
     tables.forget_needs();
@@ -164,17 +168,17 @@ fn try_settled(
         false => tables.in_steps(|| at_once(state, snapshot, command, false)),
     };
     match done {
-        Ok(job) => job,
+        Ok(work) => work,
         Err(refusal) => {
             if let Some(lacking) = tables.lacking() {
                 state.output.rewind(mark);
-                return Some(Job::Wait(WaitJob::new(command, lacking)));
+                return Some(Retry::lacking(lacking, whole));
             }
             if !command.writes()
-                && let Some(job) = AgainJob::after_missing(state, command, whole)
+                && let Some(work) = Retry::after_missing(state, command, whole)
             {
                 state.output.rewind(mark);
-                return Some(Job::Again(job));
+                return Some(work);
             }
             state.refuse(refusal);
             None
@@ -188,13 +192,13 @@ fn at_once(
     snapshot: &Snapshot,
     command: Command<'_>,
     whole: bool,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     check_keys(snapshot, command)?;
     if command.writes()
         && let Some(postgres) = &state.core.shared.postgres
         && let Some(job) = take_write(postgres, command, whole)?
     {
-        return Ok(Some(Job::Write(job)));
+        return Ok(Some(Work::Write(job)));
     }
     let (id, request) = (command.id(), command.request);
     match id {
@@ -204,7 +208,8 @@ fn at_once(
         Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
         Id::Scan => scan::scan(state, request)?,
         Id::Keys => scan::keys(state, request)?,
-        Id::Unsubscribe | Id::PUnsubscribe => subscribe::leave(state, id, request),
+        Id::Unsubscribe => subscribe::leave(state, request, false),
+        Id::PUnsubscribe => subscribe::leave(state, request, true),
         Id::Unwatch => {
             state.watching = None;
             state.encoder().ok();
@@ -213,12 +218,12 @@ fn at_once(
             joins::execute(state, id, request)?;
         }
         Id::FlushDb | Id::FlushAll => {
-            return range::flush(state, id, request, whole);
+            return range::flush(state, request, whole);
         }
         _ => rows::execute(state, id, request)?,
     }
     let pressed = command.writes() && !state.tables().has_room();
-    Ok((pressed && !whole).then_some(Job::Room(id)))
+    Ok((pressed && !whole).then_some(Work::Room))
 }
 
 /// Every key must be of a table, and of a size that can be kept.

@@ -5,17 +5,14 @@
 //! join adds up may turn out not to add up, and is left out then, and what several joins make is known when it was merged, so that is put together first.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
 
 use larder_join::{Engine, Error, Limits, Reading};
-use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
-use super::super::dispatch::Job;
-use super::super::finish::kept_args;
 use super::super::memory::Charge;
 use super::super::output::LONG_BYTES;
+use super::super::pending::Work;
 use super::super::session::State;
 use super::head::Head;
 use super::{number, syntax};
@@ -53,22 +50,17 @@ pub(in crate::resp) struct Answer {
 
 /// An answer, or a removal, that takes several turns.
 pub(in crate::resp) enum RangeJob {
-    Read {
-        answer: Answer,
-        started: Instant,
-        args: Vec<Vec<u8>>,
-    },
+    Read(Answer),
     Remove(Removal),
 }
 
 /// Rows that are removed: of one range for RANGEDEL, of all tables for FLUSHDB and FLUSHALL.
 pub(in crate::resp) struct Removal {
-    command: Id,
+    /// The answer is how many there were.
+    counts: bool,
     /// What is left of them, each up to the last row that it had at first: rows that come behind it do not keep this busy.
     ranges: Vec<(Vec<u8>, Vec<u8>)>,
     removed: u64,
-    started: Instant,
-    args: Vec<Vec<u8>>,
 }
 
 pub(in crate::resp) fn one_row(
@@ -159,7 +151,7 @@ pub(super) fn range(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     let asked = Asked::parse(request)?;
     let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
     let limits = state.core.clients.limits;
@@ -200,19 +192,15 @@ pub(super) fn range(
     let reading = rest.filter(|_| left != Some(Some(0)));
     Ok(reading.map(|mut reading| {
         reading.charge(&state.client.elsewhere);
-        Job::Range(RangeJob::Read {
-            answer: Answer {
-                reading,
-                keys_only,
-                proto,
-                rows,
-                announced,
-                whole,
-                whole_counted: Charge::new(&state.client),
-            },
-            started: Instant::now(),
-            args: kept_args(&request),
-        })
+        Work::Range(RangeJob::Read(Answer {
+            reading,
+            keys_only,
+            proto,
+            rows,
+            announced,
+            whole,
+            whole_counted: Charge::new(&state.client),
+        }))
     }))
 }
 
@@ -245,18 +233,17 @@ pub(super) fn remove(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     let range = (request.arg(1).to_vec(), request.arg(2).to_vec());
-    Removal::new(Id::RangeDel, vec![range], request).begin(state, whole)
+    Removal::new(vec![range], true).begin(state, whole)
 }
 
 /// FLUSHDB and FLUSHALL: all rows of all tables that clients write to, on this core.
 pub(super) fn flush(
     state: &mut State,
-    command: Id,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
     if !matches!(how.as_deref(), None | Some(b"ASYNC" | b"SYNC")) || request.len() > 2 {
         return Err(syntax());
@@ -268,7 +255,7 @@ pub(super) fn flush(
         own.map(|table| (table.name.clone(), successor(&table.name)))
             .collect()
     });
-    Removal::new(command, ranges, request).begin(state, whole)
+    Removal::new(ranges, false).begin(state, whole)
 }
 
 /// The first key after all that begin with a text, which has a byte that is not the last there is.
@@ -282,17 +269,15 @@ pub(super) fn successor(text: &[u8]) -> Vec<u8> {
 }
 
 impl Removal {
-    fn new(command: Id, ranges: Vec<(Vec<u8>, Vec<u8>)>, request: Request<'_>) -> Removal {
+    fn new(ranges: Vec<(Vec<u8>, Vec<u8>)>, counts: bool) -> Removal {
         Removal {
-            command,
+            counts,
             ranges,
             removed: 0,
-            started: Instant::now(),
-            args: kept_args(&request),
         }
     }
 
-    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Job>, Refusal> {
+    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Refusal> {
         for (lo, hi) in &self.ranges {
             // For what is refused: nothing goes yet.
             remove_rows(state, lo, hi, 0)?;
@@ -312,7 +297,7 @@ impl Removal {
         }
         match self.advance(state)? {
             true => Ok(None),
-            false => Ok(Some(Job::Range(RangeJob::Remove(self)))),
+            false => Ok(Some(Work::Range(RangeJob::Remove(self)))),
         }
     }
 
@@ -334,9 +319,9 @@ impl Removal {
         if !self.ranges.is_empty() {
             return Ok(false);
         }
-        match self.command {
-            Id::RangeDel => state.encoder().count(self.removed),
-            _ => state.encoder().ok(),
+        match self.counts {
+            true => state.encoder().count(self.removed),
+            false => state.encoder().ok(),
         }
         Ok(true)
     }
@@ -405,31 +390,10 @@ fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result
 }
 
 impl RangeJob {
-    pub fn command(&self) -> Id {
-        match self {
-            RangeJob::Read { .. } => Id::Range,
-            RangeJob::Remove(removal) => removal.command,
-        }
-    }
-
-    pub fn started(&self) -> Instant {
-        match self {
-            RangeJob::Read { started, .. } => *started,
-            RangeJob::Remove(removal) => removal.started,
-        }
-    }
-
-    pub fn args(&mut self) -> Vec<Vec<u8>> {
-        match self {
-            RangeJob::Read { args, .. } => std::mem::take(args),
-            RangeJob::Remove(removal) => std::mem::take(&mut removal.args),
-        }
-    }
-
     /// Goes on for one turn; says whether it has ended.
     pub fn advance(&mut self, state: &mut State) -> bool {
         match self {
-            RangeJob::Read { answer, .. } => answer.advance(state),
+            RangeJob::Read(answer) => answer.advance(state),
             RangeJob::Remove(removal) => match removal.advance(state) {
                 Ok(ended) => ended,
                 Err(refusal) => {

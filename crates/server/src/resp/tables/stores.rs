@@ -1,22 +1,22 @@
 //! What a transaction reads of stores: it is read before the rest is executed, since it may wait for the disk, and nothing
 //! that the rest does changes it. All of it is of one snapshot of the catalog.
 
+use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use larder_protocol::commands::{Command, Id, OwnedCommand, Subject};
 
-use super::super::dispatch::{self, Job};
+use super::super::dispatch;
+use super::super::drive::{Replies, look_up};
 use super::super::memory::Charge;
 use super::super::mixed::{Split, is_mixed};
-use super::super::reads::Need;
+use super::super::pending::Work;
 use super::super::session::State;
-use super::ManyJob;
+use super::SeveralCores;
 use crate::catalog::Snapshot;
 
 pub(in crate::resp) struct StoresJob {
     snapshot: Arc<Snapshot>,
-    pub started: Instant,
 }
 
 /// Whether a command reads a store, or several, perhaps beside rows of tables.
@@ -35,12 +35,11 @@ impl StoresJob {
         });
         is_waiting.then(|| StoresJob {
             snapshot: state.core.shared.catalog.load().clone(),
-            started: Instant::now(),
         })
     }
 
     /// Makes the reads, and says how EXEC goes on.
-    pub async fn run(&self, state: &mut State) -> Option<Job> {
+    pub async fn run(&self, state: &mut State) -> Option<Work> {
         let mut transaction = state.transaction.take()?;
         let (limits, mut kept) = (state.core.clients.limits, 0);
         let mut counted = Charge::new(&state.client);
@@ -67,9 +66,9 @@ impl StoresJob {
         state.transaction = Some(transaction);
         let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
         if state.core.tables.shard().is_some() {
-            return Some(Job::Many(ManyJob::new(state, exec.command())));
+            return Some(Work::SeveralCores(SeveralCores::of(state, Id::Exec)));
         }
-        dispatch::dispatch(state, &self.snapshot, exec.command())
+        dispatch::begin(state, &self.snapshot, exec.command())
     }
 
     /// If a read is of stores and of tables.
@@ -86,32 +85,54 @@ impl StoresJob {
         let mut apart = State::new(state.core.clone(), state.client.clone(), true);
         apart.proto = state.proto;
         apart.output.has_holes = true;
-        let mut reply = Vec::new();
-        match dispatch::answer(&mut apart, &self.snapshot, command) {
-            Some(Job::Scan(mut scan)) => scan.run(&mut apart).await,
-            Some(Job::Read(mut read)) => loop {
-                match read.advance(&mut apart) {
-                    Need::Nothing => break,
-                    Need::Room => {
-                        read.reply_has_left();
-                        reply.append(&mut apart.output.tail);
-                        let limits = state.core.clients.limits;
-                        if reply.len() > limits.answer() {
-                            return Some(limits.too_long_reply());
-                        }
-                    }
-                    Need::Disk => {
-                        for disk_read in read.start_reads() {
-                            // An error means that the server is stopping.
-                            let found = disk_read.await.ok()?;
-                            read.deliver(&mut apart, found);
-                        }
-                    }
+        let mut kept = Kept {
+            state: apart,
+            reply: Vec::new(),
+        };
+        match dispatch::answer(&mut kept.state, &self.snapshot, command) {
+            Some(Work::Scan(mut scan)) => scan.run(&mut kept.state).await,
+            Some(Work::Read(mut read)) => {
+                if look_up(&mut kept, &mut read).await.is_err() {
+                    // Else the server is stopping.
+                    let limits = state.core.clients.limits;
+                    return kept.is_too_long().then(|| limits.too_long_reply());
                 }
-            },
+            }
             _ => {}
         }
-        reply.append(&mut apart.output.tail);
-        Some(reply)
+        kept.reply.append(&mut kept.state.output.tail);
+        Some(kept.reply)
+    }
+}
+
+/// A reply that stays in memory, as long as one client may have it.
+struct Kept {
+    state: State,
+    reply: Vec<u8>,
+}
+
+impl Kept {
+    fn is_too_long(&self) -> bool {
+        self.reply.len() > self.state.core.clients.limits.answer()
+    }
+}
+
+impl Replies for Kept {
+    const STAY: bool = true;
+
+    fn state(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    async fn room(&mut self) -> io::Result<()> {
+        self.reply.append(&mut self.state.output.tail);
+        match self.is_too_long() {
+            true => Err(io::Error::other("the reply is too long")),
+            false => Ok(()),
+        }
+    }
+
+    async fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

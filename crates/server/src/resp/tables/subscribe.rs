@@ -11,7 +11,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use larder_join::Owner;
 use larder_protocol::commands::{Id, Spec};
@@ -20,8 +19,7 @@ use larder_protocol::resp::{Proto, Request};
 use tokio::sync::mpsc;
 
 use super::super::clients::Filter;
-use super::super::dispatch::Job;
-use super::super::finish::kept_args;
+use super::super::pending::Work;
 use super::super::reads::show;
 use super::super::session::State;
 use super::is_of_table;
@@ -222,37 +220,32 @@ fn understand(
 
 /// A SUBSCRIBE or PSUBSCRIBE that is under way: the cores are told.
 pub(in crate::resp) struct SubscribeJob {
-    pub command: Id,
+    are_patterns: bool,
     /// With what their keys begin with, and their patterns.
     names: Vec<(Vec<u8>, Vec<u8>, Vec<u8>)>,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
 impl SubscribeJob {
     pub fn begin(
         snapshot: &Snapshot,
-        command: Id,
         request: Request<'_>,
-    ) -> Result<Option<Job>, Refusal> {
-        let is_pattern = command == Id::PSubscribe;
+        are_patterns: bool,
+    ) -> Result<Option<Work>, Refusal> {
         let mut names = Vec::new();
         for name in request.args().skip(1) {
-            let (beginning, glob) = understand(name, is_pattern, snapshot)?;
+            let (beginning, glob) = understand(name, are_patterns, snapshot)?;
             names.push((name.to_vec(), beginning, glob));
         }
-        Ok(Some(Job::Subscribe(SubscribeJob {
-            command,
+        Ok(Some(Work::Subscribe(SubscribeJob {
+            are_patterns,
             names,
-            started: Instant::now(),
-            args: kept_args(&request),
         })))
     }
 
     pub async fn run(&mut self, state: &mut State) {
         let subscribed = state.subscribed.take();
         let mut subscribed = subscribed.unwrap_or_else(|| Box::new(Subscribed::new(state)));
-        let are_patterns = self.command == Id::PSubscribe;
+        let are_patterns = self.are_patterns;
         let mut new = Vec::new();
         let mut refused = None;
         for (name, beginning, glob) in &self.names {
@@ -300,7 +293,7 @@ impl SubscribeJob {
         beginning: &[u8],
         glob: &[u8],
     ) -> Result<Place, Refusal> {
-        let is_pattern = self.command == Id::PSubscribe;
+        let is_pattern = self.are_patterns;
         let subscription = Subscription {
             id: NEXT_ID.fetch_add(1, Relaxed),
             beginning: beginning.to_vec(),
@@ -371,8 +364,7 @@ fn keep(state: &mut State, subscribed: Box<Subscribed>) {
 }
 
 /// UNSUBSCRIBE and PUNSUBSCRIBE: of the names, or of all.
-pub(super) fn leave(state: &mut State, command: Id, request: Request<'_>) {
-    let are_patterns = command == Id::PUnsubscribe;
+pub(super) fn leave(state: &mut State, request: Request<'_>, are_patterns: bool) {
     let word = match are_patterns {
         true => "punsubscribe",
         false => "unsubscribe",

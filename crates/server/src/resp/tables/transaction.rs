@@ -6,11 +6,12 @@
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 
-use super::super::dispatch::{self, Job};
+use super::super::dispatch;
 use super::super::memory::Limits;
 use super::super::mixed::{Split, is_mixed};
+use super::super::pending::Work;
 use super::super::session::State;
-use super::{AgainJob, WaitJob, again, watch};
+use super::{Retry, retry, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
 
@@ -98,7 +99,7 @@ pub(super) fn execute(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
-) -> Result<Option<Job>, Refusal> {
+) -> Result<Option<Work>, Refusal> {
     if command.id() == Id::Multi {
         if state.transaction.is_some() {
             let message = "MULTI calls can not be nested".to_owned();
@@ -127,7 +128,7 @@ pub(super) fn execute(
     let commands = requests.map(|queued| (queued.command.command(), Some(queued)));
     run_together(state, snapshot, commands);
     let pressed = !state.tables().has_room();
-    Ok(pressed.then_some(Job::Room(Id::Exec)))
+    Ok(pressed.then_some(Work::Room))
 }
 
 /// Executes commands with no other in between, and logs their changes as one.
@@ -153,17 +154,21 @@ pub(in crate::resp) fn execute_together(
     state: &mut State,
     snapshot: &Snapshot,
     batch: Batch,
-) -> Option<Job> {
+) -> Option<Work> {
     if let Some(lacking) = state.tables().to_settle() {
-        return Some(Job::Wait(WaitJob::before_together(batch, lacking)));
+        return Some(Retry::batch_lacking(lacking, batch));
     }
     execute_settled(state, snapshot, batch)
 }
 
 /// As [`execute_together`], when what had expired is settled.
-pub(super) fn execute_settled(state: &mut State, snapshot: &Snapshot, batch: Batch) -> Option<Job> {
-    if let Some(wanted) = again::wanted_by_reads(state, snapshot, batch.iter()) {
-        return Some(Job::Again(AgainJob::before_together(batch, wanted)));
+pub(super) fn execute_settled(
+    state: &mut State,
+    snapshot: &Snapshot,
+    batch: Batch,
+) -> Option<Work> {
+    if let Some(wanted) = retry::wanted_by_reads(state, snapshot, batch.iter()) {
+        return Some(Retry::batch_missing(wanted, batch));
     }
     run_together(state, snapshot, batch.iter().map(|command| (command, None)));
     None

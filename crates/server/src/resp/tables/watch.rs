@@ -7,13 +7,11 @@
 //! | a key of a store | another version of the store is live |
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::dispatch::Job;
-use super::super::finish::kept_args;
+use super::super::pending::Work;
 use super::super::reads::show;
 use super::super::session::State;
 use super::is_of_table;
@@ -135,8 +133,6 @@ async fn value(
 pub(in crate::resp) struct WatchJob {
     keys: Vec<Vec<u8>>,
     stores: Vec<(Vec<u8>, u64)>,
-    pub started: Instant,
-    pub args: Vec<Vec<u8>>,
 }
 
 impl WatchJob {
@@ -144,7 +140,7 @@ impl WatchJob {
         state: &State,
         snapshot: &Snapshot,
         request: Request<'_>,
-    ) -> Result<Option<Job>, Refusal> {
+    ) -> Result<Option<Work>, Refusal> {
         if state.transaction.is_some() {
             let message = "WATCH inside MULTI is not allowed".to_owned();
             return Err((Code::BadRequest, message));
@@ -163,12 +159,7 @@ impl WatchJob {
                 false => stores.push((key[..end].to_vec(), live_version(snapshot, &key[..end]))),
             }
         }
-        Ok(Some(Job::Watch(WatchJob {
-            keys,
-            stores,
-            started: Instant::now(),
-            args: kept_args(&request),
-        })))
+        Ok(Some(Work::Watch(WatchJob { keys, stores })))
     }
 
     pub async fn run(&mut self, state: &mut State) {

@@ -1,7 +1,5 @@
 //! Writes to mapped tables: refused, or executed in PostgreSQL and answered once they have come back.
 
-use std::time::Instant;
-
 use larder_postgres::{When, Write, Written};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
@@ -12,8 +10,6 @@ use crate::tables::Refusal;
 
 /// A write on its way through PostgreSQL.
 pub(crate) struct WriteJob {
-    pub command: Id,
-    pub started: Instant,
     write: Write,
     answer: Answer,
 }
@@ -87,12 +83,7 @@ pub(crate) fn take_write(
             command.name()
         ));
     };
-    Ok(Some(WriteJob {
-        command: command.id(),
-        started: Instant::now(),
-        write,
-        answer,
-    }))
+    Ok(Some(WriteJob { write, answer }))
 }
 
 fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, Refusal> {

@@ -1,0 +1,211 @@
+//! Commands that need what is not here yet: rows of other cores or of PostgreSQL, or time. They wait for it, and are
+//! executed again.
+
+use larder_protocol::commands::{Batch, Command};
+use larder_protocol::errors::Code;
+
+use super::super::pending::Work;
+use super::super::session::State;
+use super::transaction;
+use crate::catalog::Snapshot;
+use crate::tables::source::Wanted;
+use crate::tables::{Lacking, Refusal};
+
+/// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
+const TRIES_MAX: u32 = 10_000;
+/// So often it is deferred: what is computed for it goes before it is read only if memory is far too short, or all changes
+/// faster than it is computed. Then it is computed in one go.
+const DEFERRALS_MAX: u32 = 16;
+
+/// A command that waits for what it needs.
+pub(in crate::resp) struct Retry {
+    needs: Needs,
+    what: What,
+    tries: u32,
+    /// How many of the tries were deferred.
+    deferrals: u32,
+}
+
+enum Needs {
+    Lacking(Lacking),
+    /// Ranges of PostgreSQL.
+    Load(Wanted),
+}
+
+/// What is executed again.
+enum What {
+    /// The command; to its end (`whole`), or in several turns if it is long.
+    Command { whole: bool },
+    /// EXEC, whose transaction is the connection's.
+    Exec,
+    /// The commands of another core's transaction.
+    Together(Batch),
+}
+
+impl Retry {
+    fn new(needs: Needs, what: What) -> Retry {
+        Retry {
+            needs,
+            what,
+            tries: 0,
+            deferrals: 0,
+        }
+    }
+
+    pub(super) fn lacking(lacking: Lacking, whole: bool) -> Work {
+        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Command { whole }))
+    }
+
+    /// If a command that was refused misses what can be loaded.
+    pub(super) fn after_missing(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
+        let tables = state.tables();
+        if command.spec.reads_every_key() {
+            // All that it misses is loaded together.
+            tables.read(|engine, now| {
+                for key in command.keys() {
+                    let _ = tables.complete(engine.get(key, now, &mut |_| {}));
+                }
+            });
+        }
+        let wanted = Wanted::take(&tables)?;
+        let what = What::Command { whole };
+        Some(Work::Retry(Retry::new(Needs::Load(wanted), what)))
+    }
+
+    /// For EXEC on the connection's own core, which waits before it begins.
+    pub(super) fn exec_lacking(lacking: Lacking) -> Work {
+        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Exec))
+    }
+
+    /// EXEC executes all at once, so what its reads miss is loaded before.
+    pub(super) fn before_exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+        let transaction = state.transaction.take()?;
+        let requests = transaction.requests().iter();
+        let commands = requests.map(|queued| queued.command.command());
+        let wanted = wanted_by_reads(state, snapshot, commands);
+        state.transaction = Some(transaction);
+        Some(Work::Retry(Retry::new(Needs::Load(wanted?), What::Exec)))
+    }
+
+    /// For the commands of another core's transaction, which wait before they begin.
+    pub(super) fn batch_lacking(lacking: Lacking, batch: Batch) -> Work {
+        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Together(batch)))
+    }
+
+    /// As [`Retry::batch_lacking`], for what their reads miss.
+    pub(super) fn batch_missing(wanted: Wanted, batch: Batch) -> Work {
+        Work::Retry(Retry::new(Needs::Load(wanted), What::Together(batch)))
+    }
+
+    /// What it keeps of other commands.
+    pub fn memory_bytes(&self) -> usize {
+        match &self.what {
+            What::Command { .. } | What::Exec => 0,
+            What::Together(batch) => batch.memory_bytes(),
+        }
+    }
+
+    /// Whether it waits for PostgreSQL, which may take long.
+    pub fn is_load(&self) -> bool {
+        matches!(self.needs, Needs::Load(_))
+    }
+
+    /// Waits for what it needs. `ticket`: that of the pause in which it is executed.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
+        let core = state.core.clone();
+        let had = match &self.needs {
+            Needs::Lacking(lacking) => {
+                core.tables.supplied(lacking, ticket).await;
+                Ok(())
+            }
+            // Nothing comes from PostgreSQL in a pause.
+            Needs::Load(_) if ticket.is_some() => {
+                let message = "rows of PostgreSQL that the command reads went just before it began; send it again";
+                Err((Code::Source, message.to_owned()))
+            }
+            Needs::Load(wanted) => {
+                let postgres = core.shared.postgres.as_ref();
+                wanted.load(postgres, &core.tables).await
+            }
+        };
+        if had.is_err() && matches!(self.what, What::Exec) {
+            state.transaction = None;
+            state.watching = None;
+        }
+        had
+    }
+
+    /// Executes it again; what then is still to be done.
+    pub fn again(
+        &mut self,
+        state: &mut State,
+        snapshot: &Snapshot,
+        command: Command<'_>,
+    ) -> Option<Work> {
+        if self.tries == TRIES_MAX {
+            let message = "the rows that this command reads do not fit in memory together";
+            state.error(Code::OutOfMemory, message);
+            return None;
+        }
+        let is_deferred = matches!(self.needs, Needs::Lacking(Lacking::Time { .. }));
+        self.tries += 1;
+        self.deferrals += u32::from(is_deferred);
+        // What was lacking is here by now. While it was loaded, more may have expired elsewhere.
+        let is_settled = !self.is_load();
+        let mut next = match &mut self.what {
+            What::Command { whole } => {
+                let whole = *whole || self.deferrals > DEFERRALS_MAX;
+                match is_settled {
+                    true => super::try_settled(state, snapshot, command, whole),
+                    false => super::try_once(state, snapshot, command, whole),
+                }
+            }
+            What::Exec if is_settled => super::execute_settled(state, snapshot, command),
+            What::Exec => super::execute(state, snapshot, command),
+            What::Together(batch) => {
+                let batch = std::mem::take(batch);
+                match is_settled {
+                    true => transaction::execute_settled(state, snapshot, batch),
+                    false => transaction::execute_together(state, snapshot, batch),
+                }
+            }
+        };
+        if let Some(Work::Retry(next)) = &mut next {
+            next.follows(self);
+        }
+        next
+    }
+
+    /// It was tried before, and then needed something else of the same kind.
+    fn follows(&mut self, before: &Retry) {
+        match (&mut self.needs, &before.needs) {
+            (Needs::Load(wanted), Needs::Load(before)) => wanted.follows(before),
+            (Needs::Lacking(_), Needs::Lacking(_)) => {
+                (self.tries, self.deferrals) = (before.tries, before.deferrals);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the reads of a transaction miss that can be loaded. They are tried for that alone.
+pub(super) fn wanted_by_reads<'c>(
+    state: &mut State,
+    snapshot: &Snapshot,
+    commands: impl Iterator<Item = Command<'c>>,
+) -> Option<Wanted> {
+    state.core.shared.postgres.as_ref()?;
+    let mark = state.output.mark();
+    state.core.tables.forget_needs();
+    for command in commands {
+        if command.writes() || !super::is_of_tables(snapshot, command) {
+            continue;
+        }
+        let _ = super::at_once(state, snapshot, command, true);
+        state.output.rewind(mark);
+    }
+    Wanted::take(&state.core.tables)
+}
