@@ -7,7 +7,7 @@ use larder_protocol::resp::{Proto, Request};
 use super::clients::Filter;
 use super::dispatch::integer;
 use super::reads::{Refusal, show};
-use super::session::State;
+use super::state::State;
 use crate::error::Error;
 
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";

@@ -9,7 +9,7 @@ use larder_protocol::resp::{Encoder, Request};
 
 use super::dispatch::{integer, not_an_integer};
 use super::scan::matches;
-use super::session::State;
+use super::state::State;
 use crate::catalog::Snapshot;
 use crate::stats::SeriesSnapshot;
 

@@ -12,7 +12,7 @@ use super::mixed::{MixedJob, is_mixed};
 use super::pending::{Pending, Work};
 use super::reads::{Ask, Refusal, read, show, unreadable};
 use super::scan::scan;
-use super::session::State;
+use super::state::State;
 use super::{connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 
@@ -21,9 +21,9 @@ pub(super) fn dispatch(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
-) -> Option<Pending> {
+) -> Option<Box<Pending>> {
     let work = begin(state, snapshot, command)?;
-    Some(Pending::new(command, work))
+    Some(Box::new(Pending::new(command, work)))
 }
 
 /// As [`dispatch`], for what is still to be done alone.

@@ -17,7 +17,7 @@ use super::dispatch::begin;
 use super::memory::Charge;
 use super::pending::{Pending, Work};
 use super::reads::{Need, ReadJob};
-use super::session::State;
+use super::state::State;
 use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
 use crate::tables::source::{Reply, WriteJob};
 

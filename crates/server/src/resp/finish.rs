@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use larder_protocol::commands::{Command, OwnedCommand, Spec};
 use larder_protocol::resp::OwnedRequest;
 
-use super::session::State;
+use super::state::State;
 use crate::stats::SlowEntry;
 
 /// What Redis keeps of a slow command.

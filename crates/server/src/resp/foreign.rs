@@ -7,7 +7,7 @@
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::session::State;
+use super::state::State;
 
 const ENDED: &str = "Protocol error: this is HTTP, and this port takes the Redis protocol; HTTP has a port of its own (server.http)";
 

@@ -9,7 +9,7 @@ use larder_protocol::commands::Id;
 use super::core::CommandSeries;
 use super::finish::record_slow;
 use super::reads::{get_run, is_hooked, resolve, together};
-use super::session::State;
+use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};
 
 /// GETs that are answered together.

@@ -18,8 +18,8 @@ use larder_protocol::resp::OwnedRequest;
 
 use super::pending::Work;
 use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
-use super::remote::{Incoming, Mode};
-use super::session::State;
+use super::requests::{Incoming, Mode};
+use super::state::State;
 use super::tables::{self, SeveralCores};
 use crate::catalog::Snapshot;
 

@@ -11,7 +11,7 @@ use super::finish::{finish, shortened};
 use super::mixed::MixedJob;
 use super::reads::ReadJob;
 use super::scan::ScanJob;
-use super::session::State;
+use super::state::State;
 use super::tables::{DropJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
 use crate::tables::source::WriteJob;
 

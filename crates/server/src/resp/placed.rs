@@ -2,9 +2,10 @@
 
 use larder_protocol::commands::{Command, Id, Place, Subject};
 
+use super::gathered::{Gathered, Kind};
 use super::pending::{Pending, Work};
-use super::remote::{Gathered, Kind};
-use super::session::{State, Waits};
+use super::session::Waits;
+use super::state::State;
 use super::tables::{self, SeveralCores, StoresJob, To};
 use crate::catalog::Snapshot;
 
@@ -14,7 +15,7 @@ pub(super) enum Placed {
     /// It goes to another core with the batch.
     Gathered,
     /// Several cores execute it.
-    Pending(Pending),
+    Pending(Box<Pending>),
     Waits(Waits),
 }
 
@@ -73,7 +74,7 @@ pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>
         }
         To::Several => {
             let work = Work::SeveralCores(SeveralCores::of(state, command.id()));
-            Placed::Pending(Pending::new(command, work))
+            Placed::Pending(Box::new(Pending::new(command, work)))
         }
     }
 }

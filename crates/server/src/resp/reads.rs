@@ -23,7 +23,7 @@ use larder_protocol::resp::Proto;
 use tokio::task::JoinHandle;
 
 use super::output::{LARGE_VALUE_BYTES, Mark, Output};
-use super::session::State;
+use super::state::State;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::held::HeldValue;
 

@@ -10,7 +10,7 @@ use larder_protocol::resp::Request;
 
 use super::dispatch::{integer, not_an_integer};
 use super::reads::{failure, resolve};
-use super::session::State;
+use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};
 
 const COUNT_DEFAULT: usize = 10;

@@ -18,142 +18,39 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
 
-use larder_protocol::commands::{Command, Id, Invalid};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Decoder, Encoder, Proto, Step};
+use larder_protocol::resp::Decoder;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::clients::Client;
-use super::core::{CommandSeries, Core};
-use super::dispatch::{dispatch, refuse_invalid};
+use super::core::Core;
 use super::drive::{Replies, drive};
-use super::finish::finish;
-use super::foreign;
-use super::get_run::GetRun;
 use super::memory::SMALL_BYTES;
-use super::output::Output;
 use super::pending::Pending;
-use super::placed::{Placed, place};
-use super::reads::Refusal;
 use super::registration::Registration;
-use super::remote::{Gathered, Sent};
-use super::tables::{Subscribed, Transaction, Watching, hand_on};
-use crate::tables::{Gate, Note, Tables};
-
-/// One connection executes so long before others have their turn.
-pub(super) const TURN: Duration = Duration::from_millis(5);
+use super::state::State;
+use super::tables::hand_on;
+use crate::tables::Note;
 
 /// What came and is not executed yet may have so much room to grow, beside what it has.
 const REST_SPARE_BYTES: usize = 128 << 10;
-
-/// What a command may see and change of its connection.
-pub(super) struct State {
-    pub core: Rc<Core>,
-    pub client: Arc<Client>,
-    pub proto: Proto,
-    pub authenticated: bool,
-    /// Answer no more requests and close when all has been sent.
-    pub closing: bool,
-    pub output: Output,
-    /// What the output waits for before it is sent.
-    pub gate: Gate,
-    pub transaction: Option<Box<Transaction>>,
-    /// What WATCH was told.
-    pub watching: Option<Box<Watching>>,
-    pub subscribed: Option<Box<Subscribed>>,
-    /// Requests of this batch for other cores.
-    pub gathered: Option<Box<Gathered>>,
-    /// Set by the command being executed: whether it failed, the store it is counted under, the
-    /// keys it asked for and how many of them were absent.
-    pub failed: bool,
-    pub series: Option<Rc<CommandSeries>>,
-    pub keys: (u64, u64),
-}
-
-impl State {
-    pub fn new(core: Rc<Core>, client: Arc<Client>, authenticated: bool) -> State {
-        State {
-            core,
-            client,
-            proto: Proto::Resp2,
-            authenticated,
-            closing: false,
-            output: Output::default(),
-            gate: Gate::default(),
-            transaction: None,
-            watching: None,
-            subscribed: None,
-            gathered: None,
-            failed: false,
-            series: None,
-            keys: (0, 0),
-        }
-    }
-
-    #[inline]
-    pub fn encoder(&mut self) -> Encoder<'_> {
-        self.output.encoder(self.proto)
-    }
-
-    /// This core's part of the tables.
-    pub fn tables(&self) -> Rc<Tables> {
-        self.core.tables.clone()
-    }
-
-    pub fn error(&mut self, code: Code, message: &str) {
-        self.failed = true;
-        self.core.stats.error_replies.add(code);
-        self.encoder().error(code, message);
-    }
-
-    pub fn refuse(&mut self, (code, message): Refusal) {
-        self.error(code, &message);
-    }
-
-    /// Refuses an answer that would be longer than what one client may have.
-    pub fn bound_answer(&self) -> Result<(), Refusal> {
-        let limits = self.core.clients.limits;
-        match self.output.len() > limits.answer() {
-            true => Err(limits.too_long()),
-            false => Ok(()),
-        }
-    }
-
-    /// Whether more replies may be produced before some are taken.
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        self.output.len() < self.core.output_bytes_max
-    }
-
-    /// Whether the connection is subscribed to something and speaks version 2 of the protocol, in which what it is told looks
-    /// like a reply.
-    pub fn is_told_only(&self) -> bool {
-        self.subscribed.is_some() && self.proto == Proto::Resp2
-    }
-
-    pub fn set_proto(&mut self, proto: Proto) {
-        self.proto = proto;
-        self.client.resp3.store(proto == Proto::Resp3, Relaxed);
-    }
-}
 
 pub(super) struct Session {
     _count: Counted,
     // Before the socket, so that it is dropped first.
     _registration: Registration,
-    pub(super) stream: TcpStream,
+    stream: TcpStream,
     pub(super) state: State,
-    decoder: Decoder,
+    pub(super) decoder: Decoder,
     /// Bytes that have been read and not executed: part of a request, or what a full output held up.
     rest: Vec<u8>,
     /// `rest` may hold whole requests.
-    held_up: bool,
-    pending: Option<Pending>,
+    pub(super) held_up: bool,
+    pub(super) pending: Option<Box<Pending>>,
     /// The next request waits.
-    waits: Waits,
+    pub(super) waits: Waits,
 }
 
 /// What a request waits for before it is executed.
@@ -212,14 +109,9 @@ impl Session {
         registration: Registration,
         authenticated: bool,
     ) -> Session {
-        let limits = core.limits;
-        let decoder = Decoder::new(if authenticated {
-            limits
-        } else {
-            limits.before_password()
-        });
         let count = Counted::new(&core);
         let state = State::new(core, registration.client.clone(), authenticated);
+        let decoder = Decoder::new(state.request_limits());
         Session {
             _count: count,
             _registration: registration,
@@ -331,13 +223,11 @@ impl Session {
     }
 
     /// Executes a command that waits to its end.
-    async fn end(&mut self, mut pending: Pending) -> io::Result<()> {
-        let authenticated = self.state.authenticated;
+    async fn end(&mut self, mut pending: Box<Pending>) -> io::Result<()> {
         drive(self, &mut pending).await?;
         pending.finish(&mut self.state);
-        if self.state.authenticated != authenticated {
-            self.set_limits();
-        }
+        // It may have given the password.
+        self.decoder.set_limits(self.state.request_limits());
         Ok(())
     }
 
@@ -381,7 +271,7 @@ impl Session {
         }
     }
 
-    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &mut self.state;
         if !state.gate.is_open() {
             ready!(state.core.tables.poll_gate(&mut state.gate, cx))?;
@@ -422,15 +312,6 @@ impl Session {
         }
     }
 
-    /// Bounds requests as befits a client that has given the password, or has not.
-    fn set_limits(&mut self) {
-        let limits = self.state.core.limits;
-        self.decoder.set_limits(match self.state.authenticated {
-            true => limits,
-            false => limits.before_password(),
-        });
-    }
-
     fn execute_read(&mut self, size: usize) {
         let core = self.state.core.clone();
         core.stats.bytes_in.add(size as u64);
@@ -453,204 +334,6 @@ impl Session {
             rest.shrink_to_fit();
         }
         self.rest = rest;
-    }
-
-    /// Executes the requests that `input` begins with; returns how many bytes they took.
-    fn execute(&mut self, input: &[u8]) -> usize {
-        let Session {
-            state,
-            decoder,
-            pending,
-            waits,
-            ..
-        } = self;
-        if state.closing || input.is_empty() {
-            self.held_up = false;
-            return input.len();
-        }
-        if state.output.tail.capacity() == 0 {
-            state.output.tail = state.core.take_buffer();
-        }
-        let core = state.core.clone();
-        let snapshot = core.shared.catalog.load();
-        let begun = Instant::now();
-        let mut clock = begun;
-        core.clients.active(&state.client, clock);
-        let mut run = GetRun::new();
-        let mut at = 0;
-        self.held_up = false;
-        loop {
-            if !state.has_room() {
-                self.held_up = at < input.len();
-                break;
-            }
-            let (left, before) = (&input[at..], at);
-            let request = match decoder.decode(left) {
-                Ok(Step::Incomplete(_)) => break,
-                Ok(Step::Skip(size)) => {
-                    at += size;
-                    continue;
-                }
-                Ok(Step::Request(size)) => {
-                    at += size;
-                    decoder.request(left)
-                }
-                Err(error) => {
-                    run.answer(state, &mut clock);
-                    core.stats.protocol_errors.add(1);
-                    state.error(Code::BadRequest, &error.to_string());
-                    state.closing = true;
-                    return input.len();
-                }
-            };
-            let command = Command::parse(request);
-            if let Err(Invalid::Unknown | Invalid::Arity(_)) = command
-                && foreign::is_http(request, decoder.argument_in(left, 0).is_none())
-            {
-                run.answer(state, &mut clock);
-                foreign::end(state);
-                return input.len();
-            }
-            if command.is_ok_and(|command| command.id() == Id::Get)
-                && state.authenticated
-                && state.transaction.is_none()
-                && state.subscribed.is_none()
-                && let Some(key) = decoder.argument_in(left, 1)
-            {
-                let mut taken = run.take(&snapshot, key);
-                if !taken && run.len > 0 {
-                    run.answer(state, &mut clock);
-                    taken = run.take(&snapshot, key);
-                }
-                if taken {
-                    if run.is_full() {
-                        run.answer(state, &mut clock);
-                    }
-                    continue;
-                }
-            } else {
-                run.answer(state, &mut clock);
-            }
-            if core.tables.shard().is_some()
-                && let Ok(command) = command
-            {
-                match place(state, &snapshot, command) {
-                    Placed::Here => {}
-                    Placed::Gathered => continue,
-                    Placed::Pending(several) => {
-                        *pending = Some(several);
-                        return at;
-                    }
-                    Placed::Waits(why) => {
-                        *waits = why;
-                        return before;
-                    }
-                }
-            }
-            let authenticated = state.authenticated;
-            state.failed = false;
-            state.series = None;
-            state.keys = (0, 0);
-            let parts = match (&mut state.gathered, command) {
-                (Some(gathered), Ok(command)) if command.writes() => {
-                    gathered.parts_with_here(&core.tables)
-                }
-                _ => None,
-            };
-            let spec = match command {
-                Ok(command) => {
-                    *pending = core
-                        .tables
-                        .in_parts(parts, || dispatch(state, &snapshot, command));
-                    Some(command.spec)
-                }
-                Err(invalid) => {
-                    refuse_invalid(state, invalid, request);
-                    invalid.spec()
-                }
-            };
-            if let (None, Some(spec)) = (&pending, spec) {
-                finish(state, spec, &mut clock, request.args());
-                if clock.duration_since(begun) > TURN {
-                    // Each command is short, but there are many: others are to have their turn.
-                    self.held_up = at < input.len();
-                    break;
-                }
-            }
-            if state.authenticated != authenticated {
-                let limits = core.limits;
-                decoder.set_limits(if state.authenticated {
-                    limits
-                } else {
-                    limits.before_password()
-                });
-            }
-            if state.closing {
-                return input.len();
-            }
-            if pending.is_some() {
-                return at;
-            }
-            if core.tables.shard().is_some() && at < input.len() && core.is_called() {
-                *waits = Waits::Others;
-                break;
-            }
-        }
-        run.answer(state, &mut clock);
-        at
-    }
-
-    /// Sends what the batch has for other cores, and puts their replies where they belong.
-    async fn drain(&mut self) -> io::Result<()> {
-        let Some(gathered) = self.state.gathered.take() else {
-            return Ok(());
-        };
-        self.state.output.has_holes = false;
-        let Sent {
-            mut incoming,
-            holes,
-            writes,
-            parts,
-        } = gathered.send(&self.state);
-        let Some(&(first, _)) = holes.first() else {
-            return Ok(());
-        };
-        let late = self.state.output.tail.split_off(first);
-        let mut at = first;
-        let limits = self.state.core.clients.limits;
-        let (mut is_too_long, mut dropped) = (false, Vec::new());
-        for (hole, core) in holes {
-            let tail = &mut self.state.output.tail;
-            tail.extend_from_slice(&late[at - first..hole - first]);
-            at = hole;
-            let gone = || io::Error::other("a core does not answer");
-            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
-            loop {
-                let tail = &mut self.state.output.tail;
-                is_too_long |= tail.len() > limits.each;
-                let out = if is_too_long { &mut dropped } else { tail };
-                let ended = incoming.next(out).await.ok_or_else(gone)?;
-                dropped.clear();
-                // Writes are not to wait for their client to take replies.
-                if !writes {
-                    self.room().await?;
-                }
-                if ended {
-                    break;
-                }
-            }
-        }
-        let State {
-            output, gate, core, ..
-        } = &mut self.state;
-        output.tail.extend_from_slice(&late[at - first..]);
-        if let Some(parts) = parts {
-            core.tables.keep_parts(parts, gate);
-        }
-        match is_too_long {
-            true => Err(io::Error::other("the replies are too long")),
-            false => Ok(()),
-        }
     }
 }
 

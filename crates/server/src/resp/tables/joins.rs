@@ -1,58 +1,56 @@
 //! `JOIN.*`: declaring joins, and looking at them.
 
 use larder_join::JoinInfo;
-use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 use larder_types::KEY_BYTES_MAX;
 
 use super::super::pending::Work;
-use super::super::session::State;
+use super::super::state::State;
 use super::syntax;
 use crate::tables::{Gate, Refusal, Tables, refusal};
 
-pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn create_join(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let (name, definition) = definition(request)?;
     let tables = state.tables();
-    match id {
-        Id::JoinCreate => {
-            let (name, definition) = definition(request)?;
-            create(&tables, &mut state.gate, &name, &definition)?;
-            state.encoder().ok();
-        }
-        Id::JoinDrop => {
-            drop_join(&tables, &mut state.gate, text(request.arg(1))?)?;
-            state.encoder().ok();
-        }
-        Id::JoinList => {
-            let joins = tables.read(|engine, _| engine.list());
-            let mut encoder = state.encoder();
-            encoder.map(joins.len());
-            for join in &joins {
-                encoder.text(&join.name);
-                encoder.text(&join.definition);
-            }
-        }
-        Id::JoinInfo => info(state, text(request.arg(1))?)?,
-        _ => {
-            let range = match request.len() {
-                2 => None,
-                4 => Some((request.arg(2), request.arg(3))),
-                _ => return Err(syntax()),
-            };
-            let name = text(request.arg(1))?;
-            let explained = tables.read(|engine, _| engine.explain(name, range));
-            state.encoder().verbatim(&explained.map_err(refusal)?);
-        }
-    }
+    create(&tables, &mut state.gate, &name, &definition)?;
+    state.encoder().ok();
     Ok(())
 }
 
-fn info(state: &mut State, name: &str) -> Result<(), Refusal> {
+pub(super) fn drop_at_once(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let tables = state.tables();
-    let join = tables
-        .read(|engine, _| engine.info(name))
-        .map_err(refusal)?;
-    describe(&mut state.encoder(), &join);
+    drop_join(&tables, &mut state.gate, text(request.arg(1))?)?;
+    state.encoder().ok();
+    Ok(())
+}
+
+pub(super) fn list(state: &mut State) {
+    let joins = state.tables().read(|engine, _| engine.list());
+    let mut encoder = state.encoder();
+    encoder.map(joins.len());
+    for join in &joins {
+        encoder.text(&join.name);
+        encoder.text(&join.definition);
+    }
+}
+
+pub(super) fn info(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let (tables, name) = (state.tables(), text(request.arg(1))?);
+    let join = tables.read(|engine, _| engine.info(name));
+    describe(&mut state.encoder(), &join.map_err(refusal)?);
+    Ok(())
+}
+
+pub(super) fn explain(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let range = match request.len() {
+        2 => None,
+        4 => Some((request.arg(2), request.arg(3))),
+        _ => return Err(syntax()),
+    };
+    let (tables, name) = (state.tables(), text(request.arg(1))?);
+    let explained = tables.read(|engine, _| engine.explain(name, range));
+    state.encoder().verbatim(&explained.map_err(refusal)?);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::super::dispatch::integer;
-use super::super::session::State;
+use super::super::state::State;
 use super::rows::{get, write};
 use super::{number, syntax};
 use crate::tables::{Gate, Refusal, refusal};
@@ -20,8 +20,20 @@ pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, R
     Ok((1..request.len()).step_by(2).collect())
 }
 
+pub(super) fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    put_all(state, "mset", request, false)?;
+    state.encoder().ok();
+    Ok(())
+}
+
+pub(super) fn msetnx(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let put = put_all(state, "msetnx", request, true)?;
+    state.encoder().count(u64::from(put));
+    Ok(())
+}
+
 /// Puts rows as one, or none of them if one is there that must not be; says whether it did.
-pub(super) fn mset(
+fn put_all(
     state: &mut State,
     command: &str,
     request: Request<'_>,

@@ -15,8 +15,8 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::clients::Client;
 use super::super::core::Core;
-use super::super::remote::{Incoming, Mode};
-use super::super::session::State;
+use super::super::requests::{Incoming, Mode};
+use super::super::state::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;

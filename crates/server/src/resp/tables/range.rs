@@ -13,7 +13,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 use super::super::memory::Charge;
 use super::super::output::LONG_BYTES;
 use super::super::pending::Work;
-use super::super::session::State;
+use super::super::state::State;
 use super::head::Head;
 use super::{number, syntax};
 use crate::tables::{Refusal, Tables, refusal};

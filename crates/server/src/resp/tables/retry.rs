@@ -5,8 +5,8 @@ use larder_protocol::commands::{Batch, Command};
 use larder_protocol::errors::Code;
 
 use super::super::pending::Work;
-use super::super::session::State;
-use super::transaction;
+use super::super::state::State;
+use super::{execute, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::source::Wanted;
 use crate::tables::{Lacking, Refusal};
@@ -159,12 +159,12 @@ impl Retry {
             What::Command { whole } => {
                 let whole = *whole || self.deferrals > DEFERRALS_MAX;
                 match is_settled {
-                    true => super::try_settled(state, snapshot, command, whole),
-                    false => super::try_once(state, snapshot, command, whole),
+                    true => execute::try_settled(state, snapshot, command, whole),
+                    false => execute::try_once(state, snapshot, command, whole),
                 }
             }
-            What::Exec if is_settled => super::execute_settled(state, snapshot, command),
-            What::Exec => super::execute(state, snapshot, command),
+            What::Exec if is_settled => execute::execute_settled(state, snapshot, command),
+            What::Exec => execute::execute(state, snapshot, command),
             What::Together(batch) => {
                 let batch = std::mem::take(batch);
                 match is_settled {
@@ -204,7 +204,7 @@ pub(super) fn wanted_by_reads<'c>(
         if command.writes() || !super::is_of_tables(snapshot, command) {
             continue;
         }
-        let _ = super::at_once(state, snapshot, command, true);
+        let _ = execute::at_once(state, snapshot, command, true);
         state.output.rewind(mark);
     }
     Wanted::take(&state.core.tables)

@@ -3,7 +3,7 @@
 use larder_join::{Owner, Shard};
 use larder_protocol::commands::{Command, Keys, Place};
 
-use super::check_keys;
+use super::check::check_keys;
 use crate::catalog::Snapshot;
 use crate::tables::Tables;
 

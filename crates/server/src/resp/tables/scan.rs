@@ -12,7 +12,7 @@ use larder_protocol::resp::{Encoder, Request};
 
 use super::super::reads::show;
 use super::super::scan::matches;
-use super::super::session::State;
+use super::super::state::State;
 use super::range::successor;
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;

@@ -11,7 +11,7 @@ use super::super::drive::{Replies, look_up};
 use super::super::memory::Charge;
 use super::super::mixed::{Split, is_mixed};
 use super::super::pending::Work;
-use super::super::session::State;
+use super::super::state::State;
 use super::SeveralCores;
 use crate::catalog::Snapshot;
 

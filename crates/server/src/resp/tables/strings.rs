@@ -1,11 +1,11 @@
 //! Commands that make a row's new value of what it was: APPEND, SETRANGE, INCRBYFLOAT, GETSET, GETDEL, GETEX; and SETEX.
 
-use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::session::State;
-use super::rows::{deadline, expiry, get, positive, write};
+use super::super::state::State;
+use super::expire::{deadline, expiry, positive};
+use super::rows::{get, write};
 use super::{decimal, number, syntax};
 use crate::tables::{Refusal, refusal};
 
@@ -21,58 +21,60 @@ enum Change {
     Until(Option<u64>),
 }
 
-pub(super) fn execute(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
-    let key = request.arg(1);
-    match id {
-        Id::Append => {
-            let max = state.core.limits.argument_bytes_max;
-            let len = change(state, key, |before, _| {
-                let mut value = before.unwrap_or_default();
-                fits(value.len() + request.arg(2).len(), max)?;
-                value.extend_from_slice(request.arg(2));
-                Ok((value.len(), Change::Value(value)))
-            })?;
-            state.encoder().count(len as u64);
-        }
-        Id::SetRange => {
-            let len = set_range(state, request)?;
-            state.encoder().count(len as u64);
-        }
-        Id::IncrByFloat => {
-            let sum = change(state, key, |before, _| {
-                let before = before.as_deref().unwrap_or(b"0");
-                let sum = decimal::add(before, request.arg(2)).map_err(|why| {
-                    let message = why.to_owned();
-                    (Code::BadRequest, message)
-                })?;
-                Ok((sum.clone(), Change::Value(sum.into_bytes())))
-            })?;
-            state.encoder().text(&sum);
-        }
-        Id::GetSet => {
-            let before = change(state, key, |before, _| {
-                Ok((before, Change::New(request.arg(2).to_vec(), None)))
-            })?;
-            answer(state, before);
-        }
-        Id::GetDel => {
-            let before = change(state, key, |before, _| Ok((before, Change::Goes)))?;
-            answer(state, before);
-        }
-        Id::GetEx => get_ex(state, request)?,
-        _ => {
-            let (name, option) = match id {
-                Id::PSetEx => ("psetex", &b"PX"[..]),
-                _ => ("setex", &b"EX"[..]),
-            };
-            let expiry = positive(expiry(option, number(request.arg(2))?), name)?;
-            change(state, key, |_, now| {
-                let at = deadline(expiry, now, name)?;
-                Ok(((), Change::New(request.arg(3).to_vec(), Some(at))))
-            })?;
-            state.encoder().ok();
-        }
-    }
+pub(super) fn append(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let max = state.core.limits.argument_bytes_max;
+    let len = change(state, request.arg(1), |before, _| {
+        let mut value = before.unwrap_or_default();
+        fits(value.len() + request.arg(2).len(), max)?;
+        value.extend_from_slice(request.arg(2));
+        Ok((value.len(), Change::Value(value)))
+    })?;
+    state.encoder().count(len as u64);
+    Ok(())
+}
+
+pub(super) fn increment_by_float(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let sum = change(state, request.arg(1), |before, _| {
+        let before = before.as_deref().unwrap_or(b"0");
+        let sum = decimal::add(before, request.arg(2)).map_err(|why| {
+            let message = why.to_owned();
+            (Code::BadRequest, message)
+        })?;
+        Ok((sum.clone(), Change::Value(sum.into_bytes())))
+    })?;
+    state.encoder().text(&sum);
+    Ok(())
+}
+
+pub(super) fn get_set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let before = change(state, request.arg(1), |before, _| {
+        Ok((before, Change::New(request.arg(2).to_vec(), None)))
+    })?;
+    answer(state, before);
+    Ok(())
+}
+
+pub(super) fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let before = change(state, request.arg(1), |before, _| {
+        Ok((before, Change::Goes))
+    })?;
+    answer(state, before);
+    Ok(())
+}
+
+/// SETEX and PSETEX, by the option of SET that says the same.
+pub(super) fn set_ex(
+    state: &mut State,
+    request: Request<'_>,
+    name: &str,
+    option: &[u8],
+) -> Result<(), Refusal> {
+    let expiry = positive(expiry(option, number(request.arg(2))?), name)?;
+    change(state, request.arg(1), |_, now| {
+        let at = deadline(expiry, now, name)?;
+        Ok(((), Change::New(request.arg(3).to_vec(), Some(at))))
+    })?;
+    state.encoder().ok();
     Ok(())
 }
 
@@ -138,14 +140,14 @@ fn fits(len: usize, max: usize) -> Result<(), Refusal> {
     Err((Code::BadRequest, message))
 }
 
-fn set_range(state: &mut State, request: Request<'_>) -> Result<usize, Refusal> {
+pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let (offset, part) = (number(request.arg(2))?, request.arg(3));
     let offset = usize::try_from(offset).map_err(|_| {
         let message = "offset is out of range".to_owned();
         (Code::BadRequest, message)
     })?;
     let max = state.core.limits.argument_bytes_max;
-    change(state, request.arg(1), |before, _| {
+    let len = change(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
         if part.is_empty() {
             return Ok((value.len(), Change::Stays));
@@ -155,10 +157,12 @@ fn set_range(state: &mut State, request: Request<'_>) -> Result<usize, Refusal> 
         value.resize(value.len().max(end), 0);
         value[offset..end].copy_from_slice(part);
         Ok((value.len(), Change::Value(value)))
-    })
+    })?;
+    state.encoder().count(len as u64);
+    Ok(())
 }
 
-fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let option = request.get(2).map(<[u8]>::to_ascii_uppercase);
     let expiry = match (option.as_deref(), request.len()) {
         (None, _) | (Some(b"PERSIST"), 3) => None,

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use super::super::clients::Filter;
 use super::super::pending::Work;
 use super::super::reads::show;
-use super::super::session::State;
+use super::super::state::State;
 use super::is_of_table;
 use super::range::successor;
 use super::scan::literal;

@@ -10,7 +10,9 @@ use super::super::dispatch;
 use super::super::memory::Limits;
 use super::super::mixed::{Split, is_mixed};
 use super::super::pending::Work;
-use super::super::session::State;
+use super::super::state::State;
+use super::check::check_keys;
+use super::execute::at_once;
 use super::{Retry, retry, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
@@ -64,7 +66,7 @@ pub(super) fn takes(state: &mut State, snapshot: &Snapshot, command: Command<'_>
             Err((Code::BadRequest, message))
         }
         _ if super::is_of_tables(snapshot, command) && !is_mixed(snapshot, command) => {
-            super::check_keys(snapshot, command)
+            check_keys(snapshot, command)
         }
         _ => Ok(()),
     });
@@ -265,7 +267,7 @@ fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Opt
     }
     let mark = state.output.mark();
     let begin = state.output.tail.len();
-    let done = super::at_once(state, snapshot, command, true);
+    let done = at_once(state, snapshot, command, true);
     if let Err(refusal) = done {
         state.output.rewind(mark);
         return state.refuse(refusal);

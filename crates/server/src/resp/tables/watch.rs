@@ -13,7 +13,7 @@ use larder_protocol::resp::Request;
 
 use super::super::pending::Work;
 use super::super::reads::show;
-use super::super::session::State;
+use super::super::state::State;
 use super::is_of_table;
 use super::rows::get;
 use crate::catalog::{Lookup, Snapshot};
@@ -202,6 +202,12 @@ impl WatchJob {
         state.watching = Some(Box::new(watching.measured()));
         Ok(())
     }
+}
+
+/// UNWATCH.
+pub(super) fn forget(state: &mut State) {
+    state.watching = None;
+    state.encoder().ok();
 }
 
 /// Whether EXEC is to do nothing, where one core has all tables.

@@ -12,8 +12,8 @@ use std::rc::Rc;
 use larder_protocol::commands::{Batch, Command, Id, Place, Subject};
 use larder_protocol::errors::Code;
 
-use super::super::super::remote::{Incoming, Mode};
-use super::super::super::session::State;
+use super::super::super::requests::{Incoming, Mode};
+use super::super::super::state::State;
 use super::super::is_of_tables;
 use super::super::route::{Route, To, route};
 use super::super::transaction::{self, Queued, Transaction};

@@ -1,0 +1,252 @@
+//! What a connection has sent is executed: the requests in their order, as many as have come whole.
+//!
+//! ```text
+//!  bytes ─ decode ─► Request ─ parse ─► Command ─► a run of GETs? ─► place ─► here ─► counted ─► the next one
+//!                                │ is no command        │              │
+//!                                └► refused             └► together    └► other cores, or it waits
+//! ```
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use larder_protocol::commands::{Command, Id, Invalid};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{ProtocolError, Request, Step};
+
+use super::core::Core;
+use super::dispatch::{dispatch, refuse_invalid};
+use super::finish::finish;
+use super::foreign;
+use super::get_run::GetRun;
+use super::pending::Pending;
+use super::placed::{Placed, place};
+use super::session::{Session, Waits};
+use super::state::State;
+use crate::catalog::Snapshot;
+
+/// One connection executes so long before others have their turn.
+pub(super) const TURN: Duration = Duration::from_millis(5);
+
+/// Requests of one connection that are executed without those of another in between, all from one snapshot of the catalog.
+struct Turn<'s, 'i> {
+    core: &'s Rc<Core>,
+    snapshot: &'s Snapshot,
+    begun: Instant,
+    /// When the last one had ended.
+    clock: Instant,
+    gets: GetRun<'s, 'i>,
+}
+
+/// What came of a request.
+enum Next {
+    /// It is answered.
+    Answered,
+    /// It goes to another core with the batch.
+    Gathered,
+    /// It is still to be answered, and what is behind it waits.
+    Pending(Box<Pending>),
+    /// It waits itself, and is not executed yet.
+    Waits(Waits),
+    /// Nothing behind it is executed any more.
+    End,
+}
+
+impl Session {
+    /// Executes the requests that `input` begins with; returns how many bytes they took.
+    pub(super) fn execute(&mut self, input: &[u8]) -> usize {
+        let state = &mut self.state;
+        self.held_up = false;
+        if state.closing || input.is_empty() {
+            return input.len();
+        }
+        if state.output.tail.capacity() == 0 {
+            state.output.tail = state.core.take_buffer();
+        }
+        let core = state.core.clone();
+        let snapshot = core.shared.catalog.load();
+        let mut turn = Turn::begin(state, &core, &snapshot);
+        let mut at = 0;
+        loop {
+            if !state.has_room() {
+                self.held_up = at < input.len();
+                break;
+            }
+            let left = &input[at..];
+            let size = match self.decoder.decode(left) {
+                Ok(Step::Request(size)) => size,
+                Ok(Step::Skip(size)) => {
+                    at += size;
+                    continue;
+                }
+                Ok(Step::Incomplete(_)) => break,
+                Err(error) => {
+                    turn.refuse_bytes(state, &error);
+                    return input.len();
+                }
+            };
+            let authenticated = state.authenticated;
+            let request = self.decoder.request(left);
+            let next = match Command::parse(request) {
+                Ok(command) => {
+                    if turn.gathers(state, command, self.decoder.argument_in(left, 1)) {
+                        at += size;
+                        continue;
+                    }
+                    turn.execute(state, command)
+                }
+                Err(invalid) => {
+                    let is_line = self.decoder.argument_in(left, 0).is_none();
+                    turn.refuse(state, invalid, request, is_line)
+                }
+            };
+            match next {
+                Next::Answered => {}
+                Next::Gathered => {
+                    at += size;
+                    continue;
+                }
+                Next::Pending(pending) => {
+                    self.pending = Some(pending);
+                    return at + size;
+                }
+                Next::Waits(why) => {
+                    self.waits = why;
+                    return at;
+                }
+                Next::End => return input.len(),
+            }
+            at += size;
+            if state.authenticated != authenticated {
+                self.decoder.set_limits(state.request_limits());
+            }
+            if turn.is_over() {
+                // Each command is short, but there are many: others are to have their turn.
+                self.held_up = at < input.len();
+                break;
+            }
+            if core.tables.shard().is_some() && at < input.len() && core.is_called() {
+                self.waits = Waits::Others;
+                break;
+            }
+        }
+        turn.answer_gets(state);
+        at
+    }
+}
+
+impl<'s, 'i> Turn<'s, 'i> {
+    fn begin(state: &State, core: &'s Rc<Core>, snapshot: &'s Snapshot) -> Turn<'s, 'i> {
+        let begun = Instant::now();
+        core.clients.active(&state.client, begun);
+        Turn {
+            core,
+            snapshot,
+            begun,
+            clock: begun,
+            gets: GetRun::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.clock.duration_since(self.begun) > TURN
+    }
+
+    /// Adds a GET, whose key lies in the input, to those that are answered together, if it can be. Else those before it
+    /// are answered.
+    #[inline]
+    fn gathers(&mut self, state: &mut State, command: Command<'_>, key: Option<&'i [u8]>) -> bool {
+        if command.id() == Id::Get
+            && state.authenticated
+            && state.transaction.is_none()
+            && state.subscribed.is_none()
+            && let Some(key) = key
+        {
+            let mut taken = self.gets.take(self.snapshot, key);
+            if !taken && self.gets.len > 0 {
+                self.answer_gets(state);
+                taken = self.gets.take(self.snapshot, key);
+            }
+            if taken && self.gets.is_full() {
+                self.answer_gets(state);
+            }
+            return taken;
+        }
+        self.answer_gets(state);
+        false
+    }
+
+    #[inline]
+    fn answer_gets(&mut self, state: &mut State) {
+        self.gets.answer(state, &mut self.clock);
+    }
+
+    /// Has a command executed: here, or on other cores.
+    fn execute(&mut self, state: &mut State, command: Command<'_>) -> Next {
+        if self.core.tables.shard().is_some() {
+            match place(state, self.snapshot, command) {
+                Placed::Here => {}
+                Placed::Gathered => return Next::Gathered,
+                Placed::Pending(pending) => return Next::Pending(pending),
+                Placed::Waits(why) => return Next::Waits(why),
+            }
+        }
+        reset_counts(state);
+        let parts = match &mut state.gathered {
+            Some(gathered) if command.writes() => gathered.parts_with_here(&self.core.tables),
+            _ => None,
+        };
+        let tables = &self.core.tables;
+        if let Some(pending) = tables.in_parts(parts, || dispatch(state, self.snapshot, command)) {
+            return Next::Pending(pending);
+        }
+        finish(state, command.spec, &mut self.clock, command.args());
+        Turn::next(state)
+    }
+
+    /// Answers a request that is no command. `is_line`: it came as words on a line.
+    #[cold]
+    fn refuse(
+        &mut self,
+        state: &mut State,
+        invalid: Invalid,
+        request: Request<'_>,
+        is_line: bool,
+    ) -> Next {
+        self.answer_gets(state);
+        if let Invalid::Unknown | Invalid::Arity(_) = invalid
+            && foreign::is_http(request, is_line)
+        {
+            foreign::end(state);
+            return Next::End;
+        }
+        reset_counts(state);
+        refuse_invalid(state, invalid, request);
+        if let Some(spec) = invalid.spec() {
+            finish(state, spec, &mut self.clock, request.args());
+        }
+        Turn::next(state)
+    }
+
+    /// Ends the connection, whose bytes cannot be understood any more.
+    #[cold]
+    fn refuse_bytes(&mut self, state: &mut State, error: &ProtocolError) {
+        self.answer_gets(state);
+        self.core.stats.protocol_errors.add(1);
+        state.error(Code::BadRequest, &error.to_string());
+        state.closing = true;
+    }
+
+    fn next(state: &State) -> Next {
+        match state.closing {
+            true => Next::End,
+            false => Next::Answered,
+        }
+    }
+}
+
+/// What is counted of a command begins anew.
+fn reset_counts(state: &mut State) {
+    state.failed = false;
+    state.series = None;
+    state.keys = (0, 0);
+}

@@ -1,0 +1,114 @@
+//! What a command may see and change of its connection.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{self, Encoder, Proto};
+
+use super::clients::Client;
+use super::core::{CommandSeries, Core};
+use super::gathered::Gathered;
+use super::output::Output;
+use super::reads::Refusal;
+use super::tables::{Subscribed, Transaction, Watching};
+use crate::tables::{Gate, Tables};
+
+pub(super) struct State {
+    pub core: Rc<Core>,
+    pub client: Arc<Client>,
+    pub proto: Proto,
+    pub authenticated: bool,
+    /// Answer no more requests and close when all has been sent.
+    pub closing: bool,
+    pub output: Output,
+    /// What the output waits for before it is sent.
+    pub gate: Gate,
+    pub transaction: Option<Box<Transaction>>,
+    /// What WATCH was told.
+    pub watching: Option<Box<Watching>>,
+    pub subscribed: Option<Box<Subscribed>>,
+    /// Requests of this batch for other cores.
+    pub gathered: Option<Box<Gathered>>,
+    /// Set by the command being executed: whether it failed, the store it is counted under, the
+    /// keys it asked for and how many of them were absent.
+    pub failed: bool,
+    pub series: Option<Rc<CommandSeries>>,
+    pub keys: (u64, u64),
+}
+
+impl State {
+    pub fn new(core: Rc<Core>, client: Arc<Client>, authenticated: bool) -> State {
+        State {
+            core,
+            client,
+            proto: Proto::Resp2,
+            authenticated,
+            closing: false,
+            output: Output::default(),
+            gate: Gate::default(),
+            transaction: None,
+            watching: None,
+            subscribed: None,
+            gathered: None,
+            failed: false,
+            series: None,
+            keys: (0, 0),
+        }
+    }
+
+    #[inline]
+    pub fn encoder(&mut self) -> Encoder<'_> {
+        self.output.encoder(self.proto)
+    }
+
+    /// This core's part of the tables.
+    pub fn tables(&self) -> Rc<Tables> {
+        self.core.tables.clone()
+    }
+
+    pub fn error(&mut self, code: Code, message: &str) {
+        self.failed = true;
+        self.core.stats.error_replies.add(code);
+        self.encoder().error(code, message);
+    }
+
+    pub fn refuse(&mut self, (code, message): Refusal) {
+        self.error(code, &message);
+    }
+
+    /// Refuses an answer that would be longer than what one client may have.
+    pub fn bound_answer(&self) -> Result<(), Refusal> {
+        let limits = self.core.clients.limits;
+        match self.output.len() > limits.answer() {
+            true => Err(limits.too_long()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether more replies may be produced before some are taken.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.output.len() < self.core.output_bytes_max
+    }
+
+    /// Whether the connection is subscribed to something and speaks version 2 of the protocol, in which what it is told looks
+    /// like a reply.
+    pub fn is_told_only(&self) -> bool {
+        self.subscribed.is_some() && self.proto == Proto::Resp2
+    }
+
+    /// How large the requests of its client may be, who has given the password or has not.
+    pub fn request_limits(&self) -> resp::Limits {
+        match self.authenticated {
+            true => self.core.limits,
+            false => self.core.limits.before_password(),
+        }
+    }
+
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+        self.client.resp3.store(proto == Proto::Resp3, Relaxed);
+    }
+}

@@ -1,0 +1,79 @@
+//! What is refused before a command on tables is executed: keys of stores, and keys and values that are too large.
+
+use larder_protocol::commands::{Command, Id, Keys, Spec};
+use larder_protocol::errors::Code;
+use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use super::super::reads::show;
+use super::{is_of_table, scan};
+use crate::catalog::Snapshot;
+use crate::tables::Refusal;
+
+/// Every key must be of a table, and of a size that can be kept.
+pub(super) fn check_keys(snapshot: &Snapshot, command: Command<'_>) -> Result<(), Refusal> {
+    match (command.id(), command.spec.keys) {
+        (_, Keys::Range) => check_key(snapshot, command.spec, command.arg(1))?,
+        // What is watched may be of stores too.
+        (Id::Watch, _) => {}
+        (Id::Keys, _) => scan::refuse_store(snapshot, command.arg(1))?,
+        _ => command
+            .keys()
+            .try_for_each(|key| check_key(snapshot, command.spec, key))?,
+    }
+    if command.writes()
+        && command
+            .args()
+            .any(|value| value.len() as u64 > VALUE_BYTES_MAX)
+    {
+        let message =
+            format!("the value has more than the {VALUE_BYTES_MAX} bytes that are allowed");
+        return Err((Code::BadRequest, message));
+    }
+    Ok(())
+}
+
+fn check_key(snapshot: &Snapshot, command: &Spec, key: &[u8]) -> Result<(), Refusal> {
+    if !key.contains(&b'|') && !key.contains(&b':') {
+        let message = format!(
+            "key '{}' names no store; write store:key, such as pymk:42, or table|key",
+            show(key)
+        );
+        return Err((Code::BadRequest, message));
+    }
+    if !is_of_table(snapshot, key) {
+        return Err(of_store(command, key));
+    }
+    if command.writes && key.len() > KEY_BYTES_MAX {
+        let message = format!(
+            "the key has {} bytes; {KEY_BYTES_MAX} are allowed",
+            key.len()
+        );
+        return Err((Code::BadRequest, message));
+    }
+    Ok(())
+}
+
+fn of_store(command: &Spec, key: &[u8]) -> Refusal {
+    let store = show(key.split(|byte| *byte == b':').next().unwrap_or_default());
+    let name = command.name;
+    if command.writes {
+        return read_only(name, &store);
+    }
+    let message = match command.id {
+        Id::Range | Id::RangeCount => {
+            format!(
+                "{store} is a store, which has no order of keys; {name} reads tables and join outputs"
+            )
+        }
+        _ => format!("{store} is a store; ask {name} for keys of stores and keys of tables apart"),
+    };
+    (Code::BadRequest, message)
+}
+
+/// How a write to a store is refused.
+pub(super) fn read_only(command: &str, store: &str) -> Refusal {
+    let message = format!(
+        "stores are read-only, {command} is refused; build a version and push it: larder push FILE --store {store}"
+    );
+    (Code::ReadOnly, message)
+}

@@ -1,0 +1,214 @@
+//! Commands on tables are executed: each has its function, which [`at_once`] names.
+//!
+//! ```text
+//!  execute ─► in a transaction? it is queued
+//!     └► execute_settled ─► EXEC: what its reads need comes first
+//!           └► try_once ─► reads outputs of rows that expired elsewhere? it waits
+//!                 └► try_settled ─► needs what is not here? it waits, and is executed again (`retry`)
+//!                       └► at_once ─► its function
+//! ```
+
+use larder_protocol::commands::{Command, Id};
+
+use super::super::pending::Work;
+use super::super::state::State;
+use super::check::check_keys;
+use super::retry::Retry;
+use super::stores::StoresJob;
+use super::subscribe::{self, SubscribeJob};
+use super::watch::{self, WatchJob};
+use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
+use crate::catalog::Snapshot;
+use crate::tables::Refusal;
+use crate::tables::source::take_write;
+
+/// Executes a command that [`concerns`](super::concerns) tables, on the core that has its rows.
+pub(in crate::resp) fn execute(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Option<Work> {
+    if transaction::takes(state, snapshot, command) {
+        return None;
+    }
+    if command.id() == Id::Exec
+        && state.transaction.is_some()
+        && let Some(lacking) = state.tables().to_settle()
+    {
+        return Some(Retry::exec_lacking(lacking));
+    }
+    execute_settled(state, snapshot, command)
+}
+
+/// As [`execute`], but for EXEC when what had expired is settled.
+pub(super) fn execute_settled(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Option<Work> {
+    if command.id() == Id::Exec
+        && let Some(job) = StoresJob::before_exec(state, snapshot)
+    {
+        return Some(Work::Stores(job));
+    }
+    if command.id() == Id::Exec
+        && let Some(work) = Retry::before_exec(state, snapshot)
+    {
+        return Some(work);
+    }
+    let done = match command.id() {
+        Id::Multi | Id::Exec | Id::Discard => transaction::execute(state, snapshot, command),
+        Id::Watch => WatchJob::begin(state, snapshot, command.request),
+        Id::Subscribe => SubscribeJob::begin(snapshot, command.request, false),
+        Id::PSubscribe => SubscribeJob::begin(snapshot, command.request, true),
+        _ => return try_once(state, snapshot, command, false),
+    };
+    match done {
+        Ok(work) => work,
+        Err(refusal) => {
+            state.refuse(refusal);
+            None
+        }
+    }
+}
+
+/// As [`execute`], for a command of a transaction over several cores: to its end.
+pub(in crate::resp) fn execute_whole(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+) -> Option<Work> {
+    try_once(state, snapshot, command, true)
+}
+
+/// Executes one command. If it lacks rows of other cores, reads outputs of rows that have expired elsewhere, or would take too
+/// long at once, it waits.
+pub(super) fn try_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    whole: bool,
+) -> Option<Work> {
+    if !command.writes()
+        && let Some(lacking) = state.tables().to_settle()
+        && reads_outputs(state, command)
+    {
+        return Some(Retry::lacking(lacking, whole));
+    }
+    try_settled(state, snapshot, command, whole)
+}
+
+/// Whether what a command reads may be computed from rows of other cores.
+fn reads_outputs(state: &State, command: Command<'_>) -> bool {
+    let tables = state.tables();
+    let mut args = command.args().skip(1);
+    matches!(command.id(), Id::Scan | Id::Keys) || args.any(|arg| tables.is_computed(arg))
+}
+
+/// As [`try_once`], when what had expired is settled.
+pub(super) fn try_settled(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    whole: bool,
+) -> Option<Work> {
+    let mark = state.output.mark();
+    let tables = state.tables();
+    tables.forget_needs();
+    let done = match whole {
+        true => at_once(state, snapshot, command, true),
+        false => tables.in_steps(|| at_once(state, snapshot, command, false)),
+    };
+    match done {
+        Ok(work) => work,
+        Err(refusal) => {
+            if let Some(lacking) = tables.lacking() {
+                state.output.rewind(mark);
+                return Some(Retry::lacking(lacking, whole));
+            }
+            if !command.writes()
+                && let Some(work) = Retry::after_missing(state, command, whole)
+            {
+                state.output.rewind(mark);
+                return Some(work);
+            }
+            state.refuse(refusal);
+            None
+        }
+    }
+}
+
+/// Executes one command; in a transaction (`whole`) to its end.
+pub(super) fn at_once(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    whole: bool,
+) -> Result<Option<Work>, Refusal> {
+    check_keys(snapshot, command)?;
+    if command.writes()
+        && let Some(postgres) = &state.core.shared.postgres
+        && let Some(job) = take_write(postgres, command, whole)?
+    {
+        return Ok(Some(Work::Write(job)));
+    }
+    let (id, request) = (command.id(), command.request);
+    match id {
+        Id::Range => return range::range(state, request, whole),
+        Id::RangeDel => return range::remove(state, request, whole),
+        Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
+        Id::RangeCount => range::count(state, request)?,
+
+        Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
+        Id::JoinCreate => joins::create_join(state, request)?,
+        Id::JoinDrop => joins::drop_at_once(state, request)?,
+        Id::JoinList => joins::list(state),
+        Id::JoinInfo => joins::info(state, request)?,
+        Id::JoinExplain => joins::explain(state, request)?,
+
+        Id::Scan => scan::scan(state, request)?,
+        Id::Keys => scan::keys(state, request)?,
+
+        Id::Unsubscribe => subscribe::leave(state, request, false),
+        Id::PUnsubscribe => subscribe::leave(state, request, true),
+        Id::Unwatch => watch::forget(state),
+
+        Id::Set => rows::set(state, request)?,
+        Id::SetNx => rows::set_if_absent(state, request)?,
+        Id::Del | Id::Unlink => rows::del(state, request)?,
+        Id::Incr => rows::increment(state, request.arg(1), Some(1))?,
+        Id::Decr => rows::increment(state, request.arg(1), Some(-1))?,
+        Id::IncrBy => rows::increment(state, request.arg(1), Some(number(request.arg(2))?))?,
+        Id::DecrBy => {
+            rows::increment(state, request.arg(1), number(request.arg(2))?.checked_neg())?
+        }
+
+        Id::Expire => expire::expire(state, request, "expire", (1000, true))?,
+        Id::PExpire => expire::expire(state, request, "pexpire", (1, true))?,
+        Id::ExpireAt => expire::expire(state, request, "expireat", (1000, false))?,
+        Id::PExpireAt => expire::expire(state, request, "pexpireat", (1, false))?,
+        Id::Persist => expire::persist(state, request.arg(1))?,
+        Id::Ttl => expire::ttl(state, request.arg(1), 1000)?,
+        Id::PTtl => expire::ttl(state, request.arg(1), 1)?,
+        Id::ExpireTime => expire::expire_time(state, request.arg(1), 1000)?,
+        Id::PExpireTime => expire::expire_time(state, request.arg(1), 1)?,
+
+        Id::Append => strings::append(state, request)?,
+        Id::GetDel => strings::get_del(state, request)?,
+        Id::GetEx => strings::get_ex(state, request)?,
+        Id::GetSet => strings::get_set(state, request)?,
+        Id::IncrByFloat => strings::increment_by_float(state, request)?,
+        Id::SetEx => strings::set_ex(state, request, "setex", b"EX")?,
+        Id::PSetEx => strings::set_ex(state, request, "psetex", b"PX")?,
+        Id::SetRange => strings::set_range(state, request)?,
+
+        Id::MSet => keys::mset(state, request)?,
+        Id::MSetNx => keys::msetnx(state, request)?,
+        Id::Rename | Id::RenameNx | Id::Copy => keys::copy(state, id, request)?,
+
+        // Reads of rows, which are commands on stores too.
+        _ => reads::read(state, command)?,
+    }
+    let pressed = command.writes() && !state.tables().has_room();
+    Ok((pressed && !whole).then_some(Work::Room))
+}

@@ -1,0 +1,158 @@
+//! EXPIRE, TTL and their kin; and what the options EX, PX, EXAT and PXAT of other commands mean.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::reads::show;
+use super::super::state::State;
+use super::number;
+use super::rows::{get, write};
+use crate::tables::{Refusal, refusal};
+
+/// A time, its unit in milliseconds, and whether it counts from now or from 1970.
+pub(super) type Expiry = (i64, i64, bool);
+
+/// What EX, PX, EXAT and PXAT mean.
+pub(super) fn expiry(option: &[u8], time: i64) -> Expiry {
+    let unit = if option[0] == b'P' { 1 } else { 1000 };
+    (time, unit, !option.ends_with(b"AT"))
+}
+
+pub(super) fn positive(expiry: Expiry, command: &str) -> Result<Expiry, Refusal> {
+    match expiry.0 {
+        1.. => Ok(expiry),
+        _ => Err(invalid_expire(command)),
+    }
+}
+
+fn invalid_expire(command: &str) -> Refusal {
+    let message = format!("invalid expire time in '{command}' command");
+    (Code::BadRequest, message)
+}
+
+/// The time in milliseconds since 1970.
+pub(super) fn deadline(
+    (time, unit, from_now): Expiry,
+    now: u64,
+    command: &str,
+) -> Result<u64, Refusal> {
+    let base = if from_now { now as i64 } else { 0 };
+    let at = time
+        .checked_mul(unit)
+        .and_then(|time| time.checked_add(base));
+    let at = at.ok_or_else(|| invalid_expire(command))?;
+    Ok(u64::try_from(at).unwrap_or(0))
+}
+
+/// When EXPIRE and its kin do nothing.
+#[derive(Default)]
+struct ExpireOptions {
+    if_none: bool,
+    if_any: bool,
+    if_later: bool,
+    if_sooner: bool,
+}
+
+impl ExpireOptions {
+    fn parse(request: Request<'_>) -> Result<ExpireOptions, Refusal> {
+        let mut options = ExpireOptions::default();
+        for option in request.args().skip(3) {
+            match option.to_ascii_uppercase().as_slice() {
+                b"NX" => options.if_none = true,
+                b"XX" => options.if_any = true,
+                b"GT" => options.if_later = true,
+                b"LT" => options.if_sooner = true,
+                _ => {
+                    let message = format!("Unsupported option {}", show(option));
+                    return Err((Code::BadRequest, message));
+                }
+            }
+        }
+        let with = options.if_any || options.if_later || options.if_sooner;
+        let refused = match () {
+            () if options.if_none && with => "NX and XX, GT or LT",
+            () if options.if_later && options.if_sooner => "GT and LT",
+            () => return Ok(options),
+        };
+        let message = format!("{refused} options at the same time are not compatible");
+        Err((Code::BadRequest, message))
+    }
+
+    /// Whether a row that goes at `before`, or never, is to go at `at`.
+    fn hold(&self, before: Option<u64>, at: u64) -> bool {
+        !(self.if_none && before.is_some()
+            || self.if_any && before.is_none()
+            || self.if_later && before.is_none_or(|before| at <= before)
+            || self.if_sooner && before.is_some_and(|before| at >= before))
+    }
+}
+
+/// EXPIRE and its kin, whose time is of a unit in milliseconds and counts from now or from 1970.
+pub(super) fn expire(
+    state: &mut State,
+    request: Request<'_>,
+    command: &str,
+    (unit, from_now): (i64, bool),
+) -> Result<(), Refusal> {
+    let key = request.arg(1);
+    let options = ExpireOptions::parse(request)?;
+    let time = number(request.arg(2))?;
+    let set = write(state, |engine, now| {
+        let at = deadline((time, unit, from_now), now, command)?;
+        if !options.hold(engine.expires_at(key, now), at) {
+            return Ok((false, None));
+        }
+        if at <= now {
+            let written = engine.remove(key, now).map_err(refusal)?;
+            return Ok((written.rows > 0, written.waits_for));
+        }
+        Ok((engine.expire(key, Some(at), now).map_err(refusal)?, None))
+    })?;
+    state.encoder().count(u64::from(set));
+    Ok(())
+}
+
+/// `unit`: milliseconds that the answer counts.
+pub(super) fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+    // Rounded as Redis rounds.
+    answer_time(state, key, |at, now| {
+        (at.saturating_sub(now) + unit / 2) / unit
+    })
+}
+
+pub(super) fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+    answer_time(state, key, |at, _| (at + unit / 2) / unit)
+}
+
+/// Answers a row's time to go, or -1 if it stays, or -2 if there is none.
+fn answer_time(
+    state: &mut State,
+    key: &[u8],
+    shown: impl FnOnce(u64, u64) -> u64,
+) -> Result<(), Refusal> {
+    let tables = state.tables();
+    let time = tables.read(|engine, now| -> Result<i64, Refusal> {
+        if let Some(at) = engine.expires_at(key, now) {
+            return Ok(shown(at, now) as i64);
+        }
+        Ok(if get(&tables, engine, key, now, |_| {})? {
+            -1
+        } else {
+            -2
+        })
+    })?;
+    state.encoder().integer(time);
+    Ok(())
+}
+
+pub(super) fn persist(state: &mut State, key: &[u8]) -> Result<(), Refusal> {
+    let persisted = write(state, |engine, now| {
+        let was = engine.expires_at(key, now).is_some();
+        if was {
+            engine.expire(key, None, now).map_err(refusal)?;
+        }
+        Ok((was, None))
+    })?;
+    state.encoder().count(u64::from(persisted));
+    Ok(())
+}
