@@ -165,7 +165,7 @@ pub(super) struct Clients {
     next_id: AtomicU64,
     epoch: Instant,
     /// HTTP on this port.
-    pub foreign: Rarely,
+    pub stray_http: Rarely,
     pub limits: Limits,
     pub figures: Arc<ClientFigures>,
     too_large: Rarely,
@@ -214,7 +214,7 @@ impl Clients {
             open: Mutex::default(),
             next_id: AtomicU64::new(1),
             epoch: Instant::now(),
-            foreign: Rarely::default(),
+            stray_http: Rarely::default(),
             unaccepted: Rarely::default(),
         }
     }

@@ -14,14 +14,14 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{ProtocolError, Request, Step};
 
 use super::core::Core;
+use super::count::finish;
 use super::dispatch::{dispatch, refuse_invalid};
-use super::finish::finish;
-use super::foreign;
 use super::get_run::GetRun;
 use super::pending::Pending;
-use super::placed::{Placed, place};
+use super::place::{Placed, place};
 use super::session::{Session, Waits};
 use super::state::State;
+use super::stray_http;
 use crate::catalog::Snapshot;
 
 /// One connection executes so long before others have their turn.
@@ -214,9 +214,9 @@ impl<'s, 'i> Turn<'s, 'i> {
     ) -> Next {
         self.answer_gets(state);
         if let Invalid::Unknown | Invalid::Arity(_) = invalid
-            && foreign::is_http(request, is_line)
+            && stray_http::is_http(request, is_line)
         {
-            foreign::end(state);
+            stray_http::end(state);
             return Next::End;
         }
         reset_counts(state);

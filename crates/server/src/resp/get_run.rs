@@ -7,7 +7,7 @@ use std::time::Instant;
 use larder_protocol::commands::Id;
 
 use super::core::CommandSeries;
-use super::finish::record_slow;
+use super::count::record_slow;
 use super::reads::{get_run, is_hooked, resolve, together};
 use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};

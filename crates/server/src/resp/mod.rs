@@ -2,16 +2,26 @@
 //!
 //! ```text
 //!  listener (one per core, SO_REUSEPORT)
-//!     └─ session: bytes in ─► decode ─► dispatch ─► output ─► one write
-//!                                          │ reads: from memory at once
-//!                                          └ reads: by a disk thread, while others go on
+//!     └─ session: bytes in ─► execute: Command ─┬─► dispatch ─► answered ────────────► output ─► one write
+//!                                               │      └─► Pending ─► drive ─► answered ─┘
+//!                                               └─ place ─► other cores: gathered, remote
 //! ```
 //!
 //! Each core has a thread with a runtime of its own; a connection stays on the core that accepted it
-//! and shares nothing with others but the catalog's pointer. A request goes through `session` (what
-//! a connection does), `dispatch` (which function answers), `reads` (lookups) and `output` (what is
-//! to be sent). `clients` knows all connections; `core` holds what the sessions of a thread share. `foreign` ends
-//! connections that bring HTTP.
+//! and shares nothing with others but the catalog's pointer.
+//!
+//! Read first `session` (the life of a connection), `execute` (what it has sent) and `state` (what a command may see and
+//! change), then `dispatch` (which function answers). What cannot be answered at once is a `pending` command, whatever
+//! it waits for, and `drive` does what is left of it. Rooms, by what they hold:
+//!
+//! | room | files |
+//! |---|---|
+//! | a connection | `session`, `execute`, `state`, `output`, `registration`, `count` (statistics and slow log), `stray_http` |
+//! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
+//! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
+//! | tables and joins | `tables` |
+//! | several cores | `place` (who executes), `gathered`, `requests` (what goes there and comes back), `remote` (executed there) |
+//! | what all share | `core`, `listen`, `clients`, `memory`, `unsent` |
 //!
 //! Invariants:
 //! 1. Replies leave in the order of their requests, also when a read waits for the disk.
@@ -19,16 +29,17 @@
 //! 3. A connection that does not take its replies is not read from, beyond `server.output_buffer_bytes`.
 //! 4. A silent connection holds no buffer.
 //! 5. What is kept for one client, and for all together, is bounded: see `memory`.
+//! 6. A request is understood once, in `execute`. What waits, is queued or crosses to another core is that command
+//!    (`larder_protocol::commands::OwnedCommand` or `Batch`), never its bytes.
 
 mod clients;
 mod connection;
 mod core;
+mod count;
 mod describe;
 mod dispatch;
 mod drive;
 mod execute;
-mod finish;
-mod foreign;
 mod gathered;
 mod get_run;
 mod listen;
@@ -36,7 +47,7 @@ mod memory;
 mod mixed;
 mod output;
 mod pending;
-mod placed;
+mod place;
 mod reads;
 mod registration;
 mod remote;
@@ -44,6 +55,7 @@ mod requests;
 mod scan;
 mod session;
 mod state;
+mod stray_http;
 pub(crate) mod tables;
 mod unsent;
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use larder_protocol::commands::{Command, OwnedCommand};
 
-use super::finish::{finish, shortened};
+use super::count::{finish, shortened};
 use super::mixed::MixedJob;
 use super::reads::ReadJob;
 use super::scan::ScanJob;

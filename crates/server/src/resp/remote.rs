@@ -12,10 +12,10 @@ use larder_protocol::commands::{Batch, Id, OwnedCommand};
 use tokio::sync::mpsc;
 
 use super::core::Core;
+use super::count::finish;
 use super::dispatch::begin;
 use super::drive::{Ended, Replies, drive};
 use super::execute::TURN;
-use super::finish::finish;
 use super::memory::Charge;
 use super::pending::Pending;
 use super::requests::{Answer, Mode, Requests};

@@ -1,5 +1,5 @@
 //! Commands that change several rows as one: MSET, MSETNX, RENAME, RENAMENX and COPY, where one core has them all. Where
-//! several have, see `many/keys`.
+//! several have, see `coordinate/keys.rs`.
 
 use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;

@@ -1,19 +1,25 @@
 //! The commands on tables and join outputs.
 //!
-//! `mod` says which requests are of tables. `rows` has those on single keys, and hands on what edits a value to `strings` (`decimal`: sums)
-//! and what concerns several keys to `keys`. `range` has those on ranges (`head`: how their answers begin), `joins` the `JOIN.*`, `scan`
-//! SCAN and KEYS, `transaction` MULTI and EXEC (`stores`: what is read of stores there; `watch`: WATCH), `subscribe` SUBSCRIBE. Where
-//! there are several cores, `route` says which one executes a command, and `many` and `merge` what several do; `retry` has commands that
-//! need rows of other cores or of PostgreSQL, or time.
+//! `execute` first: it names the function of each command, and says what may have to come before it. Then by what they do:
+//!
+//! | room | files |
+//! |---|---|
+//! | single rows | `rows` (SET, DEL, INCR), `strings` (what edits a value; `decimal`: sums), `expire`, `reads` |
+//! | several rows | `keys` (MSET, RENAME), `range` (`head`: how its answers begin), `scan` |
+//! | joins | `joins` |
+//! | transactions | `transaction`, `stores` (what it reads of stores), `watch` |
+//! | changes | `subscribe` |
+//! | refused, or not yet | `check`, `retry` (it needs rows of other cores or of PostgreSQL, or time) |
+//! | several cores | `route` (which one executes a command), `coordinate` and `merge` (what several do) |
 
 mod check;
+mod coordinate;
 mod decimal;
 mod execute;
 mod expire;
 mod head;
 mod joins;
 mod keys;
-mod many;
 mod merge;
 mod range;
 mod reads;
@@ -35,11 +41,11 @@ use super::state::State;
 use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
 
+pub(super) use coordinate::SeveralCores;
+pub(crate) use coordinate::define_everywhere;
 pub(super) use execute::{execute, execute_whole};
 pub(super) use head::RowCounts;
 pub(super) use joins::DropJob;
-pub(super) use many::SeveralCores;
-pub(crate) use many::define_everywhere;
 pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;

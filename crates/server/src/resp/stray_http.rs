@@ -32,7 +32,7 @@ pub(super) fn end(state: &mut State) {
     state.error(Code::BadRequest, ENDED);
     state.closing = true;
     state.core.stats.http_refused.add(1);
-    if let Some(times) = state.core.clients.foreign.note() {
+    if let Some(times) = state.core.clients.stray_http.note() {
         tracing::warn!(
             times,
             last_from = %state.client.addr,
