@@ -156,6 +156,12 @@ impl Spec {
             .find(|sub| name.eq_ignore_ascii_case(sub.name.as_bytes()))
     }
 
+    /// Whether it is about the server and all cores are asked: their figures are added up.
+    #[inline]
+    pub fn adds_up_figures(&self) -> bool {
+        self.subject == Subject::Server && self.place == Place::AllCores
+    }
+
     /// Whether it reads any number of keys, of which some may be of stores and others of tables.
     #[inline]
     pub fn reads_every_key(&self) -> bool {

@@ -10,7 +10,7 @@
 use std::io;
 use std::rc::Rc;
 
-use larder_protocol::commands::{Command, Id, OwnedCommand, Place, Subject};
+use larder_protocol::commands::{Command, Id, OwnedCommand};
 
 use super::connection;
 use super::dispatch::begin;
@@ -210,8 +210,8 @@ async fn answer_by_several<R: Replies>(
     several: &mut SeveralCores,
     command: Rc<OwnedCommand>,
 ) -> io::Result<()> {
-    let (state, spec) = (replies.state(), command.spec);
-    if spec.place == Place::AllCores && spec.subject == Subject::Server {
+    let state = replies.state();
+    if command.spec.adds_up_figures() {
         let shared = state.core.shared.clone();
         shared.tables.refresh_figures().await;
         let snapshot = shared.catalog.load();

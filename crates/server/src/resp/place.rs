@@ -1,6 +1,6 @@
 //! Which requests of a session other cores execute.
 
-use larder_protocol::commands::{Command, Id, Place, Subject};
+use larder_protocol::commands::{Command, Id};
 
 use super::gathered::{Gathered, Kind};
 use super::pending::{Pending, Work};
@@ -20,11 +20,9 @@ pub(super) enum Placed {
 }
 
 pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Placed {
-    let spec = command.spec;
-    let is_of_all = spec.subject == Subject::Server && spec.place == Place::AllCores;
     if !state.authenticated
         || state.is_told_only()
-        || !(is_of_all || tables::concerns(state, snapshot, command))
+        || !(command.spec.adds_up_figures() || tables::concerns(state, snapshot, command))
         || (state.transaction.is_some() && command.id() != Id::Exec)
     {
         return Placed::Here;

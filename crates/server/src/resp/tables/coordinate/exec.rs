@@ -9,7 +9,7 @@
 
 use std::rc::Rc;
 
-use larder_protocol::commands::{Batch, Command, Id, Place, Subject};
+use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
 
 use super::super::super::requests::{Incoming, Mode};
@@ -209,7 +209,7 @@ impl Coordinator {
 
     /// Answers a command of a transaction that is of no table.
     async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        if command.spec.place == Place::AllCores && command.spec.subject == Subject::Server {
+        if command.spec.adds_up_figures() {
             let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
             let published = self.core.shared.tables.call_all(self.ticket, publish);
             published.await.map_err(stopping)?;
