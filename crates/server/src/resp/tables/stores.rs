@@ -54,7 +54,7 @@ impl StoresJob {
                         let stores = self.read(state, split.stores.command()).await;
                         queued.command = split.rows.clone();
                         kept += stores.as_ref().map_or(0, Vec::len);
-                        queued.stores = stores.map(|stores| (split, stores));
+                        queued.stores = stores.map(|stores| Box::new((split, stores)));
                     }
                 }
                 counted.set(kept);
@@ -89,16 +89,18 @@ impl StoresJob {
             state: apart,
             reply: Vec::new(),
         };
-        match dispatch::answer(&mut kept.state, &self.snapshot, command) {
-            Some(Work::Scan(mut scan)) => scan.run(&mut kept.state).await,
-            Some(Work::Read(mut read)) => {
-                if look_up(&mut kept, &mut read).await.is_err() {
-                    // Else the server is stopping.
-                    let limits = state.core.clients.limits;
-                    return kept.is_too_long().then(|| limits.too_long_reply());
-                }
+        let done = match dispatch::answer(&mut kept.state, &self.snapshot, command) {
+            Some(Work::Scan(mut scan)) => {
+                scan.run(&mut kept.state).await;
+                Ok(())
             }
-            _ => {}
+            Some(Work::Read(mut read)) => look_up(&mut kept, &mut read).await,
+            _ => Ok(()),
+        };
+        if done.is_err() {
+            // Else the server is stopping.
+            let limits = state.core.clients.limits;
+            return kept.is_too_long().then(|| limits.too_long_reply());
         }
         kept.reply.append(&mut kept.state.output.tail);
         Some(kept.reply)

@@ -34,7 +34,7 @@ pub(in crate::resp) struct Queued {
     /// Of a read of a store, once it was made.
     pub answer: Option<Vec<u8>>,
     /// Of a read of stores and tables, once that of the stores was made: `command` asks for the rows alone then.
-    pub stores: Option<(Split, Vec<u8>)>,
+    pub stores: Option<Box<(Split, Vec<u8>)>>,
 }
 
 impl Queued {
@@ -42,9 +42,11 @@ impl Queued {
     pub fn with_stores(&self, reply: Vec<u8>) -> Vec<u8> {
         match &self.stores {
             None => reply,
-            Some((split, stores)) => split
-                .join(&reply, stores)
-                .unwrap_or_else(|| b"-IOERR the rows cannot be read\r\n".to_vec()),
+            Some(read) => {
+                let (split, stores) = &**read;
+                let joined = split.join(&reply, stores);
+                joined.unwrap_or_else(|| b"-IOERR the rows cannot be read\r\n".to_vec())
+            }
         }
     }
 }
