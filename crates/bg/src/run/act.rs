@@ -1,6 +1,6 @@
 //! Whom and what an action takes: members drawn and held, partners, resources. What cannot be done is skipped, and counted.
 
-use super::call::Turn;
+use super::call::{Over, Turn};
 use super::worker::Worker;
 use crate::action::Action;
 use crate::session::Session;
@@ -20,7 +20,7 @@ pub struct Others {
 
 impl Worker {
     /// One action by itself, of members drawn for it.
-    pub async fn act(&self, action: Action, turn: Turn) {
+    pub async fn act(&self, action: Action, turn: Turn) -> Result<(), Over> {
         if !action.is_write() {
             return self.look(action, turn).await;
         }
@@ -49,52 +49,52 @@ impl Worker {
                 Action::DeleteComment => {
                     let resource = self.resource_of(own.member());
                     if let Some(comment) = self.take_comment(resource) {
-                        return self
-                            .delete_comment(turn, own.member(), resource, comment)
-                            .await;
+                        let call = self.delete_comment(turn, own.member(), resource, comment);
+                        return call.await;
                     }
                 }
                 _ => return self.post_to_feed(turn, action, own.member()).await,
             }
         }
-        self.skip(action);
+        self.skip(action, turn)
     }
 
     /// A read; the member who looks is held if members act for one thread at a time.
-    async fn look(&self, action: Action, turn: Turn) {
+    async fn look(&self, action: Action, turn: Turn) -> Result<(), Over> {
         // What a feed may show depends on whose friend the member is meanwhile.
         let held = match self.conduct().unique_reads || action == Action::ViewFeed {
             true => match self.hold_drawn() {
                 Some(held) => Some(held),
-                None => return self.skip(action),
+                None => return self.skip(action, turn),
             },
             false => None,
         };
+        if let (Action::ViewFeed, Some(own)) = (action, &held) {
+            return self.view_feed(turn, own).await;
+        }
         let own = held.as_ref().map_or_else(|| self.drawn(), Hold::member);
         match action {
-            Action::ViewFeed => {
-                if let Some(own) = &held {
-                    self.view_feed(turn, own).await;
-                }
-            }
             Action::ViewProfile => self.view_profile(turn, own, self.drawn()).await,
             Action::ListFriends => self.list_friends(turn, own, self.drawn()).await,
             Action::ViewFriendRequests => self.view_friend_requests(turn, own).await,
             Action::ViewTopResources => self.view_top_resources(turn, own, self.drawn()).await,
             Action::ViewComments => {
                 let resource = self.resource_of(self.drawn());
-                self.view_comments(turn, own, resource).await;
+                self.view_comments(turn, own, resource).await
             }
             write => unreachable!("{} is no read", write.name()),
         }
     }
 
-    pub fn skip(&self, action: Action) {
-        let now = self.schedule.clock.now();
-        if self.schedule.covers(now) || now < self.schedule.measured_from {
-            let mut interval = self.interval.borrow_mut();
-            interval.measured.actions[action as usize].skipped += 1;
+    /// Counts a draw that cannot be done.
+    pub fn skip(&self, action: Action, turn: Turn) -> Result<(), Over> {
+        if self.schedule.clock.now() >= self.schedule.end {
+            self.too_late(turn);
+            return Err(Over);
         }
+        let mut interval = self.interval.borrow_mut();
+        interval.measured.actions[action as usize].skipped += 1;
+        Ok(())
     }
 
     /// A member to look at, or to look; counted.

@@ -1,4 +1,7 @@
 //! Calls of a data store: stamped, given up in time, measured, recorded, and followed by what is known of the members.
+//!
+//! The stamp at which a call begins also decides whether it does: one that would begin when the trial is over is not made ([`Over`]), so that every
+//! call that the data store sees in the measured time is measured.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -7,6 +10,7 @@ use larder_validate::Span;
 use larder_validate::record::{Outcome, Record, What};
 use larder_validate::set::Sketch;
 
+use super::under_way::Began;
 use super::worker::Worker;
 use crate::action::Action;
 use crate::item::Kind;
@@ -14,6 +18,10 @@ use crate::population::walls;
 use crate::state::{Change, Hold, Relation};
 use crate::store::{Client, Failure, People, Reply};
 use crate::trace;
+
+/// The trial was over when a call was to begin: the data store was asked nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Over;
 
 /// Which session a call belongs to, and when it was meant to begin; None: when it did.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +53,10 @@ impl Worker {
         }
     }
 
-    pub async fn view_profile(&self, turn: Turn, requester: u32, owner: u32) {
+    pub async fn view_profile(&self, turn: Turn, requester: u32, owner: u32) -> Result<(), Over> {
         let action = Action::ViewProfile;
         let call = self.call(action, turn, |client| client.view_profile(requester, owner));
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let (read, friends, invitations) = match &result {
             Ok(profile) => {
                 let resources = profile.resources == u64::from(self.setup.population.resources);
@@ -66,21 +74,24 @@ impl Worker {
             let what = What::ReadCount(count as i64);
             self.record(kind.of(owner.into()), span, turn, action, read, what);
         }
+        Ok(())
     }
 
-    pub async fn list_friends(&self, turn: Turn, requester: u32, owner: u32) {
+    pub async fn list_friends(&self, turn: Turn, requester: u32, owner: u32) -> Result<(), Over> {
         let action = Action::ListFriends;
         let call = self.call(action, turn, |client| client.list_friends(requester, owner));
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         self.people(action, turn, Kind::Friends.of(owner.into()), span, result);
+        Ok(())
     }
 
-    pub async fn view_friend_requests(&self, turn: Turn, member: u32) {
+    pub async fn view_friend_requests(&self, turn: Turn, member: u32) -> Result<(), Over> {
         let action = Action::ViewFriendRequests;
         let call = self.call(action, turn, |client| client.view_friend_requests(member));
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let item = Kind::Invitations.of(member.into());
         self.people(action, turn, item, span, result);
+        Ok(())
     }
 
     fn people(
@@ -97,13 +108,18 @@ impl Worker {
         self.list(action, turn, item, span, elements);
     }
 
-    pub async fn view_top_resources(&self, turn: Turn, requester: u32, owner: u32) {
+    pub async fn view_top_resources(
+        &self,
+        turn: Turn,
+        requester: u32,
+        owner: u32,
+    ) -> Result<(), Over> {
         let action = Action::ViewTopResources;
         let top = self.conduct().top;
         let call = self.call(action, turn, |client| {
             client.view_top_resources(requester, owner, top)
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let (read, content) = match result {
             Ok(found) => {
                 self.wrong(action, turn, span, found.wrong > 0);
@@ -116,27 +132,34 @@ impl Worker {
         };
         let item = Kind::Wall.of(owner.into());
         self.record(item, span, turn, action, read, What::ReadContent(content));
+        Ok(())
     }
 
-    pub async fn view_comments(&self, turn: Turn, requester: u32, resource: u64) {
+    pub async fn view_comments(
+        &self,
+        turn: Turn,
+        requester: u32,
+        resource: u64,
+    ) -> Result<(), Over> {
         let action = Action::ViewComments;
         let call = self.call(action, turn, |client| {
             client.view_comments(requester, resource)
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let wrong = result.as_ref().is_ok_and(|found| found.wrong > 0);
         self.wrong(action, turn, span, wrong);
         let elements = result.map(|found| found.comments.into_iter());
         self.list(action, turn, Kind::Comments.of(resource), span, elements);
+        Ok(())
     }
 
-    pub async fn post_comment(&self, turn: Turn, member: u32, resource: u64) {
+    pub async fn post_comment(&self, turn: Turn, member: u32, resource: u64) -> Result<(), Over> {
         let action = Action::PostComment;
         let comment = self.state.comments().number(resource);
         let call = self.call(action, turn, |client| {
             client.post_comment(member, resource, comment)
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
         match written {
             Outcome::Done => self.state.comments().posted(resource, comment),
@@ -146,15 +169,28 @@ impl Worker {
         let item = Kind::Comments.of(resource);
         let what = What::PutElement(comment);
         self.record(item, span, turn, action, written, what);
+        Ok(())
     }
 
     /// The comment was taken before.
-    pub async fn delete_comment(&self, turn: Turn, member: u32, resource: u64, comment: u64) {
+    pub async fn delete_comment(
+        &self,
+        turn: Turn,
+        member: u32,
+        resource: u64,
+        comment: u64,
+    ) -> Result<(), Over> {
         let action = Action::DeleteComment;
         let call = self.call(action, turn, |client| {
             client.delete_comment(member, resource, comment)
         });
-        let (span, result) = call.await;
+        let (span, result) = match call.await {
+            Ok(called) => called,
+            Err(over) => {
+                self.state.comments().posted(resource, comment);
+                return Err(over);
+            }
+        };
         let written = result.as_ref().map_or_else(outcome, |()| Outcome::Done);
         match written {
             Outcome::Done => {}
@@ -164,24 +200,26 @@ impl Worker {
         let item = Kind::Comments.of(resource);
         let what = What::RemoveElement(comment);
         self.record(item, span, turn, action, written, what);
+        Ok(())
     }
 
     /// Posts, or shares: to a data store both are a post.
-    pub async fn post_to_feed(&self, turn: Turn, action: Action, member: u32) {
+    pub async fn post_to_feed(&self, turn: Turn, action: Action, member: u32) -> Result<(), Over> {
         let post = self.state.posts().next(member);
         let call = self.call(action, turn, |client| client.post_to_feed(member, post));
-        if let (_, Ok(())) = call.await {
+        if let (_, Ok(())) = call.await? {
             self.state.posts().acknowledged(post);
         }
+        Ok(())
     }
 
     /// Judged here and now: the record is of a content that nobody wrote, unless the view is explained.
-    pub async fn view_feed(&self, turn: Turn, own: &Hold<'_>) {
+    pub async fn view_feed(&self, turn: Turn, own: &Hold<'_>) -> Result<(), Over> {
         let action = Action::ViewFeed;
         let (member, top) = (own.member(), self.conduct().top);
         let expected = self.state.posts().expected(&own.relations());
         let call = self.call(action, turn, |client| client.view_feed(member, top));
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let (read, content) = match result {
             Ok(feed) => {
                 self.wrong(action, turn, span, feed.wrong > 0);
@@ -194,41 +232,50 @@ impl Worker {
         };
         let item = Kind::Posts.of(member.into());
         self.record(item, span, turn, action, read, What::ReadContent(content));
+        Ok(())
     }
 
-    pub async fn invite(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) {
+    pub async fn invite(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) -> Result<(), Over> {
         let (member, invitee) = (own.member(), other.member());
         let call = self.call(Action::InviteFriend, turn, |client| {
             client.invite_friend(member, invitee)
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let change = (Relation::None, Relation::Invited);
         self.related(Action::InviteFriend, turn, span, result, own, other, change);
+        Ok(())
     }
 
     /// Accepts or rejects.
-    pub async fn answer(&self, turn: Turn, action: Action, own: &Hold<'_>, other: &Hold<'_>) {
+    pub async fn answer(
+        &self,
+        turn: Turn,
+        action: Action,
+        own: &Hold<'_>,
+        other: &Hold<'_>,
+    ) -> Result<(), Over> {
         let (member, inviter) = (own.member(), other.member());
         let accepts = action == Action::AcceptFriendRequest;
         let call = self.call(action, turn, |client| match accepts {
             true => client.accept_friend_request(member, inviter),
             false => client.reject_friend_request(member, inviter),
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let after = match accepts {
             true => Relation::Friend,
             false => Relation::None,
         };
         let change = (Relation::Inviter, after);
         self.related(action, turn, span, result, own, other, change);
+        Ok(())
     }
 
-    pub async fn thaw(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) {
+    pub async fn thaw(&self, turn: Turn, own: &Hold<'_>, other: &Hold<'_>) -> Result<(), Over> {
         let (member, friend) = (own.member(), other.member());
         let call = self.call(Action::ThawFriendship, turn, |client| {
             client.thaw_friendship(member, friend)
         });
-        let (span, result) = call.await;
+        let (span, result) = call.await?;
         let change = (Relation::Friend, Relation::None);
         self.related(
             Action::ThawFriendship,
@@ -239,6 +286,7 @@ impl Worker {
             other,
             change,
         );
+        Ok(())
     }
 
     /// The pair was one thing to each other and should be another: recorded for both.
@@ -271,18 +319,23 @@ impl Worker {
         }
     }
 
-    /// Makes a call: its answer or its failure, and from when to when it took.
+    /// Makes a call, unless the trial is over: its answer or its failure, and from when to when it took.
     async fn call<'a, T>(
         &'a self,
         action: Action,
         turn: Turn,
         make: impl FnOnce(&'a dyn Client) -> Reply<'a, T>,
-    ) -> (Span, Result<T, Failure>) {
-        self.calls.set(self.calls.get() + 1);
-        let began = self.under_way.begin();
+    ) -> Result<(Span, Result<T, Failure>), Over> {
+        let began = self.call_begins();
         let limit = self.conduct().timeout;
         let clock = self.schedule.clock;
         let start = clock.now();
+        if self.stopped.get() || start >= self.schedule.end {
+            self.stopped.set(true);
+            self.call_ended(began);
+            self.too_late(turn);
+            return Err(Over);
+        }
         let mut reply = make(&*self.client);
         // An answer that is there at once needs no timer.
         let result = match poll_fn(|context| Poll::Ready(reply.as_mut().poll(context))).await {
@@ -297,11 +350,7 @@ impl Worker {
         };
         let end = clock.now();
         drop(reply);
-        self.calls.set(self.calls.get() - 1);
-        self.under_way.end(began);
-        if self.stopped.get() && self.calls.get() == 0 {
-            self.idle.notify_one();
-        }
+        self.call_ended(began);
         self.measure(
             action,
             turn.moment.unwrap_or(start),
@@ -309,7 +358,26 @@ impl Worker {
             result.as_ref().err(),
         );
         let span = Span::new(start, end).expect("the clock never goes back");
-        (span, result)
+        Ok((span, result))
+    }
+
+    fn call_begins(&self) -> Began {
+        self.calls.set(self.calls.get() + 1);
+        self.under_way.begin()
+    }
+
+    fn call_ended(&self, began: Began) {
+        self.calls.set(self.calls.get() - 1);
+        self.under_way.end(began);
+        if self.stopped.get() && self.calls.get() == 0 {
+            self.idle.notify_one();
+        }
+    }
+
+    /// Counts a moment of an open loop that came before the end, and whose call did not begin by then.
+    pub fn too_late(&self, turn: Turn) {
+        let due = turn.moment.is_some_and(|it| self.schedule.covers(it));
+        self.interval.borrow_mut().measured.unbegun += u64::from(due);
     }
 
     fn measure(&self, action: Action, begun: u64, end: u64, failure: Option<&Failure>) {

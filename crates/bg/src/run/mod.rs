@@ -13,7 +13,8 @@
 //! Invariants:
 //!
 //! 1. Between the two stamps of a call there is nothing but the call.
-//! 2. A call is measured if it was meant to begin within the measured time; all calls are traced.
+//! 2. A call is measured if it was meant to begin within the measured time; all calls are traced. No call begins when the trial is over: the
+//!    stamp of its beginning decides.
 //! 3. A trial ends when every call has its answer or its timeout: no outcome is lost.
 //! 4. No worker begins before all are connected and whoever guards the gate lets them.
 

@@ -115,18 +115,26 @@ fn every_duplicate_is_found() {
 }
 
 #[test]
-fn every_fractured_list_is_found_and_nearly_all_are_called_so() {
+fn every_fractured_list_is_found_and_called_so() {
     // Few members, so that lists change while they are read.
     let mix = "list-friends 20\ninvite-friend 30\naccept-friend-request 30\nthaw-friendship 20";
     for workers in WORKERS {
-        let setup = setup_mix(workers, mix, 30, &[("fractured", "0.5")]);
-        let store = setup.store.clone();
-        let measured = Process::new(setup).unwrap().run(&trial(25, 1500)).unwrap();
-        let measured = check_found("fractured", 5, (store.injected(), measured));
-        let all = measured.reads.as_ref().unwrap().unpredictable;
-        // One may look as the list did once before: a few do, of however few there are.
-        let called = of_class(&measured, "fractured");
-        assert!((called + 3) * 10 >= all * 8, "{called} of {all}");
+        // On a busy machine few calls overlap: as many trials as it takes, each of a new data store.
+        let mut found = 0;
+        for _ in 0..50 {
+            let setup = setup_mix(workers, mix, 30, &[("fractured", "0.5")]);
+            let store = setup.store.clone();
+            let measured = Process::new(setup).unwrap().run(&trial(25, 500)).unwrap();
+            let reads = measured.reads.as_ref().unwrap();
+            assert_eq!(reads.unpredictable, of(&store.injected(), "fractured"));
+            assert_eq!(of_class(&measured, "fractured"), reads.unpredictable);
+            assert_eq!(reads.undecided, 0);
+            found += reads.unpredictable;
+            if found >= 5 {
+                break;
+            }
+        }
+        assert!(found >= 5, "only {found} injected");
     }
 }
 
@@ -200,9 +208,8 @@ fn refusals_and_silence_are_counted_and_spoil_no_verdict() {
     };
     let of = |name| of(&injected, name);
     assert!(of("error") > 50 && of("unknown") > 20, "{injected:?}");
-    // A call that begins in the moment in which the trial ends is not measured: at most one a worker.
-    let late = of("error") - sum(|it| it.refused) + of("unknown") - sum(|it| it.unknown);
-    assert!(late <= 3, "{late} calls are not counted");
+    assert_eq!(sum(|it| it.refused), of("error"));
+    assert_eq!(sum(|it| it.unknown), of("unknown"));
     let reads = measured.reads.unwrap();
     assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
 }

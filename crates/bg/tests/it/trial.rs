@@ -15,6 +15,8 @@ use larder_bg::run::{Conduct, Process, Setup, Tracing};
 use larder_bg::store::{Client, Reply, Store};
 use larder_bg::stores;
 
+use crate::end_state;
+
 pub fn setup(store: &str, mix: &str, settings: &[(&str, &str)]) -> Setup {
     let options = stores::Options {
         settings: settings
@@ -102,6 +104,22 @@ fn a_second_trial_is_judged_from_where_the_first_ended() {
     let mut process = Process::new(setup("memory", "comments", &[])).unwrap();
     for _ in 0..3 {
         check_all_explained(&process.run(&trial(5, 50)).unwrap());
+    }
+}
+
+/// Threads that think when the trial ends begin nothing more, and take no comment with them.
+#[test]
+fn no_call_begins_when_its_trial_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut setup = setup("faulty:memory", "sessions", &[("delay", "2ms")]);
+    setup.conduct.think = Duration::from_millis(3);
+    setup.tracing = Tracing::Keep(folder.path().to_owned());
+    let mut process = Process::new(setup).unwrap();
+    for trace in [folder.path().to_owned(), folder.path().join("trial-2")] {
+        check_all_explained(&process.run(&trial(40, 200)).unwrap());
+        let mut records = end_state::records(&trace).into_iter();
+        let late = records.find(|record| record.span.start() >= 200_000_000);
+        assert_eq!(late, None);
     }
 }
 

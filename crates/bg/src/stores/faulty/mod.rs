@@ -9,7 +9,7 @@
 //! | lost | a list that lacks an element | no write of the list runs during the read |
 //! | phantom | a list with somebody who is no member | |
 //! | duplicate | a list with an element twice | |
-//! | fractured | a list with the later of two writes, not the earlier | both run during the read, one behind the other |
+//! | fractured | a list with the later of two writes, not the earlier | both run during the read, one behind the other, and the list never was so |
 //! | lost-write | "done", of a write that is not | |
 //! | error | refused, and nothing is done | |
 //! | unknown | done, but nobody is told | |

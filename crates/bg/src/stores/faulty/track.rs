@@ -36,6 +36,8 @@ struct Track {
     /// Nobody knows what became of a write.
     in_doubt: bool,
     done: VecDeque<Done>,
+    /// Elements that were ever put or removed.
+    written: HashSet<u64>,
     /// By this step all that were forgotten had ended.
     forgotten: u64,
     /// Reads with faults in them.
@@ -48,6 +50,8 @@ struct Done {
     entry: Entry,
     returned: Return,
     what: Undone,
+    /// Whether no other had written the element.
+    first: bool,
 }
 
 /// A write by what it did.
@@ -125,10 +129,12 @@ impl Tracks {
                 let returned = returned.clone();
                 track.lost.push(Lost { what, returned });
             }
+            let first = track.written.insert(what.element);
             track.push(Done {
                 entry,
                 returned,
                 what,
+                first,
             });
         }
     }
@@ -172,8 +178,8 @@ impl Tracks {
     }
 
     /// The later of two writes of a list that came in since then, one after the other had ended, if nothing else wrote the element
-    /// of either since the read began and no write is under way: during the read and before the later one the list was never as after it,
-    /// and by then the earlier one was done for good. The list is held then.
+    /// of the earlier one since the read began, nor that of the later one ever, and no write is under way: before the later one the list was never as
+    /// after it, and by then the earlier one was done for good. The list is held then.
     pub fn two_since(&self, item: u64, read: &Entry, since: u64, steps: &Steps) -> Option<Undone> {
         let mut known = self.known();
         let track = known.lists.get_mut(&item)?;
@@ -188,8 +194,9 @@ impl Tracks {
             .iter()
             .filter(|earlier| once(earlier.what.element))
             .find_map(|earlier| {
-                let later =
-                    |it: &&&Done| earlier.returned.is_before(&it.entry) && once(it.what.element);
+                let later = |it: &&&Done| {
+                    it.first && earlier.returned.is_before(&it.entry) && once(it.what.element)
+                };
                 new.iter().find(later)
             })?
             .what;
