@@ -16,7 +16,7 @@ use crate::base::pattern::Binding;
 use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
 use crate::join::run::Run;
-use crate::join::{Join, JoinId, TableId};
+use crate::join::{Join, JoinId};
 
 impl Engine {
     /// Forgets a fill: its rows, nodes and updaters.
@@ -76,26 +76,9 @@ impl Engine {
             return true;
         };
         self.budget = Budget::of(Some(rows_max.max(1)));
-        let mut downstream = self.downstream(table);
+        let mut downstream = self.lineage().downstream(table);
         downstream.retain(|&id| !self.discard_fills_in_steps(id));
         downstream.is_empty()
-    }
-
-    /// The joins that read a table, or what others compute from it: those that read most joins come first, since what they were
-    /// computed from is pinned by them.
-    pub(crate) fn downstream(&self, table: TableId) -> Vec<JoinId> {
-        let mut tables = vec![table];
-        let mut joins: Vec<&Join> = Vec::new();
-        while let Some(table) = tables.pop() {
-            for join in self.joins.all() {
-                if join.tables.contains(&table) && !joins.iter().any(|known| known.id == join.id) {
-                    joins.push(join);
-                    tables.push(join.table);
-                }
-            }
-        }
-        joins.sort_by_key(|join| std::cmp::Reverse(join.upstream.len()));
-        joins.into_iter().map(|join| join.id).collect()
     }
 
     /// Forgets what joins have left that were dropped, about so many rows of it.

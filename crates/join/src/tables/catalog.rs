@@ -1,14 +1,14 @@
-//! The catalog: creates and drops joins, and refuses those that cannot work together.
+//! The catalog: creates and drops joins. What cannot work together is refused (see `lineage`).
 
 use crate::base::key_range::table_name;
 use crate::base::pattern::{Element, Pattern};
 use crate::budget::Budget;
 use crate::engine::Engine;
-use crate::error::{DefinitionError, Error, text};
+use crate::error::{DefinitionError, Error};
 use crate::join::{Join, JoinId, TableId};
 use crate::language::definition::Definition;
-use crate::language::grammar::Mode;
 use crate::language::plan;
+use crate::tables::lineage::Lineage;
 use crate::tables::log::LogEntry;
 use crate::tables::pages::Pages;
 
@@ -49,9 +49,7 @@ impl Engine {
                 format!("a join named {name:?} is there already: drop it first"),
             ));
         }
-        self.refuse_occupied(&definition)?;
-        self.refuse_cycle(&definition)?;
-        self.refuse_unheard(&definition)?;
+        self.lineage().admit(&definition)?;
         let table = self.table_for(&definition.shape.output, &definition);
         let order = plan::order(&definition);
         let tables: Vec<TableId> = order
@@ -143,108 +141,6 @@ impl Engine {
         })
     }
 
-    /// An output cannot share a table with base rows.
-    fn refuse_occupied(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let Some(table) = self.tables.named(table_of(&definition.shape.output)) else {
-            return Ok(());
-        };
-        let state = &self.tables[table];
-        if state.makers.is_empty() && (!state.rows.is_empty() || state.supplied.is_some()) {
-            let name = text(&state.name[..state.name.len() - 1]);
-            return Err(DefinitionError::new(
-                definition.output_column,
-                format!(
-                    "table {name} holds rows of its own: give the output another table, or remove the rows"
-                ),
-            ));
-        }
-        Ok(())
-    }
-
-    /// A join that reads, directly or through others, what it makes would never end.
-    fn refuse_cycle(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        let output = table_of(&definition.shape.output);
-        for source in &definition.sources {
-            let mut path = vec![text(&output[..output.len() - 1])];
-            if self.leads_to(table_of(&source.pattern), output, &mut path) {
-                path.reverse();
-                return Err(DefinitionError::new(
-                    source.column,
-                    format!(
-                        "this join would never end: its output leads back to its source ({})",
-                        path.join(" <- ")
-                    ),
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether rows of `table` are made from `output`.
-    fn leads_to(&self, table: &[u8], output: &[u8], path: &mut Vec<String>) -> bool {
-        path.push(text(&table[..table.len() - 1]));
-        if table == output {
-            return true;
-        }
-        if let Some(number) = self.tables.named(table) {
-            for &maker in &self.tables[number].makers {
-                let Some(join) = self.joins.get(maker) else {
-                    continue;
-                };
-                for &source in &join.tables {
-                    if self.leads_to(&self.tables[source].name.clone(), output, path) {
-                        return true;
-                    }
-                }
-            }
-        }
-        path.pop();
-        false
-    }
-
-    /// A join that writes keep fresh must hear of its sources' changes.
-    fn refuse_unheard(&self, definition: &Definition) -> Result<(), DefinitionError> {
-        if definition.is_maintained() {
-            for source in &definition.sources {
-                let Some(table) = self.tables.named(table_of(&source.pattern)) else {
-                    continue;
-                };
-                let makers = self.tables[table]
-                    .makers
-                    .iter()
-                    .filter_map(|&m| self.joins.get(m));
-                if let Some(join) = makers.into_iter().find(|j| j.definition.mode != Mode::Push) {
-                    return Err(DefinitionError::new(
-                        source.column,
-                        format!(
-                            "{} is made by join {}, which is {} and cannot tell when its rows change: make it push, or this join pull or snapshot",
-                            source.pattern.text,
-                            join.name,
-                            join.definition.mode.name()
-                        ),
-                    ));
-                }
-            }
-        }
-        if definition.mode != Mode::Push
-            && let Some(table) = self.tables.named(table_of(&definition.shape.output))
-            && let readers = self.tables[table].readers.iter()
-            && let Some(join) = readers
-                .filter_map(|(reader, _)| self.joins.get(*reader))
-                .find(|join| join.definition.is_maintained())
-        {
-            return Err(DefinitionError::new(
-                definition.output_column,
-                format!(
-                    "join {} reads this output and must hear of changes, which a {} join cannot tell: make this join push",
-                    join.name,
-                    definition.mode.name()
-                ),
-            ));
-        }
-        Ok(())
-    }
-
     /// The table of a pattern, made and split as the pattern suggests if it has no rows yet.
     fn table_for(&mut self, pattern: &Pattern, definition: &Definition) -> TableId {
         let table = self.tables.named_or_new(table_of(pattern));
@@ -255,9 +151,16 @@ impl Engine {
         table
     }
 
+    pub(crate) fn lineage(&self) -> Lineage<'_> {
+        Lineage {
+            tables: &self.tables,
+            joins: &self.joins,
+        }
+    }
+
     /// Discards all that was computed from a table.
     pub(crate) fn discard_downstream(&mut self, table: TableId) {
-        for id in self.downstream(table) {
+        for id in self.lineage().downstream(table) {
             self.discard_fills(id);
         }
     }
@@ -276,35 +179,17 @@ impl Engine {
     /// Finds for each join those that it reads from, in the order in which they depend on one another.
     fn order_upstream(&mut self) {
         for id in 0..self.joins.next_id() {
-            let mut upstream = Vec::new();
-            if let Some(join) = self.joins.get(id) {
-                for &table in &join.tables {
-                    self.add_upstream(table, &mut upstream);
-                }
-            }
-            if let Some(join) = self.joins.get_mut(id) {
+            let join = self.joins.get(id);
+            let upstream = join.map(|join| self.lineage().upstream(join));
+            if let (Some(join), Some(upstream)) = (self.joins.get_mut(id), upstream) {
                 join.upstream = upstream;
             }
         }
     }
-
-    fn add_upstream(&self, table: TableId, upstream: &mut Vec<JoinId>) {
-        for &maker in &self.tables[table].makers {
-            if upstream.contains(&maker) {
-                continue;
-            }
-            let Some(join) = self.joins.get(maker) else {
-                continue;
-            };
-            for &source in &join.tables {
-                self.add_upstream(source, upstream);
-            }
-            upstream.push(maker);
-        }
-    }
 }
 
-fn table_of(pattern: &Pattern) -> &[u8] {
+/// The name of a pattern's table, with its separator.
+pub(crate) fn table_of(pattern: &Pattern) -> &[u8] {
     let Some(Element::Text(start)) = pattern.elements.first() else {
         unreachable!("invariant 2 of patterns")
     };

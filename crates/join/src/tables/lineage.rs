@@ -1,0 +1,163 @@
+//! Lineage: which tables and joins are computed from which, and so what may be beside what.
+//!
+//! 1. No join reads, directly or through others, what it makes.
+//! 2. A join that writes keep fresh reads only what tells when it changes.
+//! 3. A table has rows that clients write, or rows that joins make, and not both.
+
+use crate::error::{DefinitionError, text};
+use crate::join::joins::Joins;
+use crate::join::{Join, JoinId, TableId};
+use crate::language::definition::Definition;
+use crate::language::grammar::Mode;
+use crate::tables::catalog::table_of;
+use crate::tables::table::Tables;
+
+#[derive(Clone, Copy)]
+pub struct Lineage<'a> {
+    pub tables: &'a Tables,
+    pub joins: &'a Joins,
+}
+
+impl<'a> Lineage<'a> {
+    /// Whether a definition fits to what is there.
+    ///
+    /// # Errors
+    /// Why it does not, and what to write instead.
+    pub fn admit(self, definition: &Definition) -> Result<(), DefinitionError> {
+        self.refuse_occupied(definition)?;
+        self.refuse_cycle(definition)?;
+        self.refuse_unheard(definition)
+    }
+
+    fn refuse_occupied(self, definition: &Definition) -> Result<(), DefinitionError> {
+        let Some(table) = self.tables.named(table_of(&definition.shape.output)) else {
+            return Ok(());
+        };
+        let state = &self.tables[table];
+        if state.makers.is_empty() && (!state.rows.is_empty() || state.supplied.is_some()) {
+            let name = text(&state.name[..state.name.len() - 1]);
+            return Err(DefinitionError::new(
+                definition.output_column,
+                format!(
+                    "table {name} holds rows of its own: give the output another table, or remove the rows"
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn refuse_cycle(self, definition: &Definition) -> Result<(), DefinitionError> {
+        let output = table_of(&definition.shape.output);
+        for source in &definition.sources {
+            let mut path = vec![text(&output[..output.len() - 1])];
+            if self.leads_to(table_of(&source.pattern), output, &mut path) {
+                path.reverse();
+                return Err(DefinitionError::new(
+                    source.column,
+                    format!(
+                        "this join would never end: its output leads back to its source ({})",
+                        path.join(" <- ")
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether rows of `table` are made from `output`.
+    fn leads_to(self, table: &[u8], output: &[u8], path: &mut Vec<String>) -> bool {
+        path.push(text(&table[..table.len() - 1]));
+        if table == output {
+            return true;
+        }
+        let mut sources = self.tables.named(table).into_iter().flat_map(|table| {
+            let makers = self.makers(table);
+            makers.flat_map(|join| join.tables.iter().copied())
+        });
+        if sources.any(|source| self.leads_to(&self.tables[source].name, output, path)) {
+            return true;
+        }
+        path.pop();
+        false
+    }
+
+    fn refuse_unheard(self, definition: &Definition) -> Result<(), DefinitionError> {
+        if definition.is_maintained() {
+            for source in &definition.sources {
+                let Some(table) = self.tables.named(table_of(&source.pattern)) else {
+                    continue;
+                };
+                let mut makers = self.makers(table);
+                if let Some(join) = makers.find(|join| join.definition.mode != Mode::Push) {
+                    return Err(DefinitionError::new(
+                        source.column,
+                        format!(
+                            "{} is made by join {}, which is {} and cannot tell when its rows change: make it push, or this join pull or snapshot",
+                            source.pattern.text,
+                            join.name,
+                            join.definition.mode.name()
+                        ),
+                    ));
+                }
+            }
+        }
+        if definition.mode != Mode::Push
+            && let Some(table) = self.tables.named(table_of(&definition.shape.output))
+            && let readers = self.tables[table].readers.iter()
+            && let Some(join) = readers
+                .filter_map(|(reader, _)| self.joins.get(*reader))
+                .find(|join| join.definition.is_maintained())
+        {
+            return Err(DefinitionError::new(
+                definition.output_column,
+                format!(
+                    "join {} reads this output and must hear of changes, which a {} join cannot tell: make this join push",
+                    join.name,
+                    definition.mode.name()
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    /// The joins that make a table, oldest first.
+    pub fn makers(self, table: TableId) -> impl Iterator<Item = &'a Join> {
+        let makers = self.tables[table].makers.iter();
+        makers.filter_map(move |&maker| self.joins.get(maker))
+    }
+
+    /// The joins that one reads from, directly or through others, each after those that it reads from.
+    pub fn upstream(self, join: &Join) -> Vec<JoinId> {
+        let mut upstream = Vec::new();
+        self.add_upstream(join, &mut upstream);
+        upstream
+    }
+
+    fn add_upstream(self, join: &Join, upstream: &mut Vec<JoinId>) {
+        for &table in &join.tables {
+            for maker in self.makers(table) {
+                if !upstream.contains(&maker.id) {
+                    self.add_upstream(maker, upstream);
+                    upstream.push(maker.id);
+                }
+            }
+        }
+    }
+
+    /// The joins that read a table, or what others compute from it: those that read most joins come first, since what they were
+    /// computed from is pinned by them.
+    pub fn downstream(self, table: TableId) -> Vec<JoinId> {
+        let mut tables = vec![table];
+        let mut joins: Vec<&Join> = Vec::new();
+        while let Some(table) = tables.pop() {
+            for join in self.joins.all() {
+                if join.tables.contains(&table) && !joins.iter().any(|known| known.id == join.id) {
+                    joins.push(join);
+                    tables.push(join.table);
+                }
+            }
+        }
+        joins.sort_by_key(|join| std::cmp::Reverse(join.upstream.len()));
+        joins.into_iter().map(|join| join.id).collect()
+    }
+}
