@@ -23,6 +23,18 @@ pub struct Came<'a> {
     pub mode: Option<&'a str>,
 }
 
+impl<'a> Came<'a> {
+    /// Of a request; `header` finds the text of one by its name, in lower case.
+    pub fn of(header: impl Fn(&str) -> Option<&'a str>) -> Came<'a> {
+        Came {
+            host: header("host"),
+            origin: header("origin"),
+            site: header("sec-fetch-site"),
+            mode: header("sec-fetch-mode"),
+        }
+    }
+}
+
 /// Why a request must be refused: it came for a page of another site, or by a name that is not ours. `what` is asked at `listens`:
 /// "this server". `is_open` are paths that may be asked for from anywhere: a page for people, which is there to be opened, and
 /// what tells nothing and costs nothing.
@@ -140,6 +152,27 @@ mod tests {
                 "{site}"
             );
         }
+    }
+
+    #[test]
+    fn where_a_request_comes_from_is_read_from_its_headers() {
+        let came = Came::of(|name| match name {
+            "host" => Some("localhost:7070"),
+            "origin" => Some("null"),
+            "sec-fetch-site" => Some("cross-site"),
+            "sec-fetch-mode" => Some("no-cors"),
+            _ => None,
+        });
+        assert_eq!(
+            (came.host, came.origin, came.site, came.mode),
+            (
+                Some("localhost:7070"),
+                Some("null"),
+                Some("cross-site"),
+                Some("no-cors")
+            )
+        );
+        assert_eq!(Came::of(|_| None).host, None);
     }
 
     #[test]

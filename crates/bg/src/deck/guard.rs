@@ -27,13 +27,7 @@ fn judge(
     is_page: bool,
 ) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let came = Came {
-        host: text("host"),
-        origin: text("origin"),
-        site: text("sec-fetch-site"),
-        mode: text("sec-fetch-mode"),
-    };
-    browser::refuse_other_site("this deck", addr, came, is_page)?;
+    browser::refuse_other_site("this deck", addr, Came::of(text), is_page)?;
     if matches!(*method, Method::GET | Method::HEAD) || browser::is_json(text("content-type")) {
         return Ok(());
     }

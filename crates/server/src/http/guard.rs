@@ -93,13 +93,7 @@ fn judge(
     is_open: bool,
 ) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let came = Came {
-        host: text("host"),
-        origin: text("origin"),
-        site: text("sec-fetch-site"),
-        mode: text("sec-fetch-mode"),
-    };
-    browser::refuse_other_site("this server", addr, came, is_open)?;
+    browser::refuse_other_site("this server", addr, Came::of(text), is_open)?;
     if matches!(*method, Method::GET | Method::HEAD)
         || browser::is_json(text("content-type"))
         || headers.contains_key("x-larder")
