@@ -30,6 +30,7 @@ mod settings;
 pub mod stats;
 mod stores;
 mod tables;
+mod unsent;
 
 pub use error::Error;
 pub use fetch::FAULT_POINTS;

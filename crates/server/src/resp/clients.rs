@@ -18,9 +18,9 @@ use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
 use super::memory::Limits;
-use super::unsent::unsent_bytes;
 use crate::rarely::Rarely;
 use crate::stats::ClientFigures;
+use crate::unsent::unsent_bytes;
 
 /// What others may know of a connection.
 pub(super) struct Client {

@@ -57,7 +57,6 @@ mod session;
 mod state;
 mod stray_http;
 pub(crate) mod tables;
-mod unsent;
 
 pub use listen::{RespListeners, RespThreads, bind, spawn};
 pub use reads::set_disk_hook;

@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 
 /// Bytes that the system holds for the socket `fd`: written, and not acknowledged by the other side. 0 if it does not say.
-pub(super) fn unsent_bytes(fd: RawFd) -> usize {
+pub fn unsent_bytes(fd: RawFd) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one int, to a place of ours that outlives the call. A number that is no socket is an
     // error of the call.
