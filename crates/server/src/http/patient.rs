@@ -1,22 +1,39 @@
-//! A connection whose client must take what it asked for: a write that the socket does not take any of for
-//! `server.http_timeout_seconds` ends it. Reading waits in other places: for a request's head in hyper, for its body in
+//! A connection whose client must take what it asked for: one that takes nothing of an answer for
+//! `server.http_timeout_seconds` ends. Reading waits in other places: for a request's head in hyper, for its body in
 //! `body.rs`.
+//!
+//! Who reads slowly takes some all the same: a socket takes more only after a good part of its buffer is free, so while it
+//! takes nothing, what the system still holds is looked at.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::unsent::unsent_bytes;
+
+/// How often a socket that takes nothing is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 pub struct Patient {
     stream: TcpStream,
     patience: Duration,
     /// Since the socket took nothing.
-    stuck: Option<Pin<Box<Sleep>>>,
+    stuck: Option<Stuck>,
+}
+
+struct Stuck {
+    look: Pin<Box<Sleep>>,
+    /// What the system held when last looked.
+    unsent_bytes: usize,
+    /// When the client was last seen to take some.
+    taken_at: Instant,
 }
 
 impl Patient {
@@ -28,7 +45,7 @@ impl Patient {
         }
     }
 
-    /// Passes on what came of a write, unless none came for too long.
+    /// Passes on what came of a write, unless the client took nothing for too long.
     fn judge<T>(
         &mut self,
         written: Poll<io::Result<T>>,
@@ -38,12 +55,23 @@ impl Patient {
             self.stuck = None;
             return written;
         }
-        let patience = self.patience;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(patience)));
-        match stuck.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+        let (fd, patience) = (self.stream.as_raw_fd(), self.patience);
+        let look_every = LOOK_EVERY.min(patience);
+        let stuck = self.stuck.get_or_insert_with(|| Stuck {
+            look: Box::pin(sleep(look_every)),
+            unsent_bytes: unsent_bytes(fd),
+            taken_at: Instant::now(),
+        });
+        while stuck.look.as_mut().poll(cx).is_ready() {
+            let (now, unsent) = (Instant::now(), unsent_bytes(fd));
+            if unsent != stuck.unsent_bytes {
+                (stuck.unsent_bytes, stuck.taken_at) = (unsent, now);
+            } else if now.duration_since(stuck.taken_at) >= patience {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            stuck.look.as_mut().reset(now + look_every);
         }
+        Poll::Pending
     }
 }
 

@@ -109,6 +109,27 @@ fn costly_answers_are_few_and_who_takes_none_makes_room() {
     assert!(rest.len() < 30_000_000, "{}", rest.len());
 }
 
+/// A socket takes more only when much of its buffer is free: that comes late where little is taken at a time.
+#[test]
+fn a_dump_that_is_read_slowly_but_steadily_is_not_broken_off() {
+    let server = server_of_large_values(300, |config| config.server.http_timeout_seconds = 2);
+    let mut slow = get(server.server().http_addr(), "/v1/stores/large/dump");
+    assert_eq!(status(&mut slow), 200);
+    let uptime = || {
+        let (_, stats) = server.get("/v1/stats");
+        stats["uptime_seconds"].as_u64().expect("a number")
+    };
+    // A little in each second, well beyond the time in which nothing may be taken.
+    let (began, mut taken) = (uptime(), vec![0; 128 << 10]);
+    for second in 1..=6 {
+        slow.read_exact(&mut taken).expect("more of the dump");
+        while uptime() < began + second {}
+    }
+    let mut rest = Vec::new();
+    let _ = slow.read_to_end(&mut rest);
+    assert!(rest.ends_with(b"\r\n0\r\n\r\n"), "{} bytes", rest.len());
+}
+
 #[test]
 fn a_dump_that_is_read_is_whole_however_large() {
     let server = server_of_large_values(90, |_| {});
