@@ -1,13 +1,16 @@
 //! Bodies of requests: taken whole before anything is done, within bounds of size and time, so that a client that sends
-//! half of one holds its connection no longer than one that sends half of a head.
+//! half of one holds its connection no longer than one that sends half of a head. One whose head says that it is too long is
+//! not read at all.
 
 use std::sync::Arc;
 
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use futures::StreamExt;
 
 use super::answer::Failure;
 use crate::Shared;
@@ -19,16 +22,42 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let patience = shared.http_work.patience;
     let (head, body) = request.into_parts();
-    let refused = match tokio::time::timeout(patience, to_bytes(body, BODY_BYTES_MAX)).await {
+    let (status, refused) = match tokio::time::timeout(patience, whole(body)).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(head, Body::from(bytes))).await,
-        Ok(Err(_)) => Error::BadRequest(format!(
-            "the request's body broke off, or is longer than {BODY_BYTES_MAX} bytes"
-        )),
-        Err(_) => Error::Timeout(format!(
-            "the rest of the request's body did not come within {} s (server.http_timeout_seconds)",
-            patience.as_secs()
-        )),
+        Ok(Err(refused)) => refused,
+        Err(_) => {
+            let seconds = patience.as_secs();
+            let message = format!(
+                "the rest of the request's body did not come within {seconds} s (server.http_timeout_seconds)"
+            );
+            (StatusCode::REQUEST_TIMEOUT, Error::Timeout(message))
+        }
     };
     // What is still to come of the body is not waited for.
-    ([(header::CONNECTION, "close")], Failure(refused)).into_response()
+    let close = [(header::CONNECTION, "close")];
+    (status, close, Failure(refused)).into_response()
+}
+
+/// All of a body.
+async fn whole(body: Body) -> Result<Bytes, (StatusCode, Error)> {
+    let too_long = || {
+        let message = format!("the request's body is longer than {BODY_BYTES_MAX} bytes");
+        (StatusCode::PAYLOAD_TOO_LARGE, Error::BadRequest(message))
+    };
+    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_long());
+    }
+    let mut all = BytesMut::new();
+    let mut parts = body.into_data_stream();
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|_| {
+            let message = "the request's body broke off".to_owned();
+            (StatusCode::BAD_REQUEST, Error::BadRequest(message))
+        })?;
+        if all.len() + part.len() > BODY_BYTES_MAX {
+            return Err(too_long());
+        }
+        all.extend_from_slice(&part);
+    }
+    Ok(all.freeze())
 }

@@ -67,6 +67,27 @@ fn half_sent_bodies_are_let_go_and_health_is_answered_meanwhile() {
     assert_eq!(server.get("/v1/stores").0, 200);
 }
 
+/// Nothing of the body is sent before the answer has come; nor is its end, where its length is not told.
+#[test]
+fn a_body_that_is_too_long_is_refused_before_it_is_read() {
+    let server = TestServer::start();
+    let addr = server.server().http_addr();
+    let head = "POST /v1/stores/pymk/swap HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+    let told = format!("{head}Content-Length: 2000000\r\n\r\n");
+    let part = format!("{:x}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19));
+    let untold = format!("{head}Transfer-Encoding: chunked\r\n\r\n{part}{part}1\r\nx\r\n");
+    for text in [told, untold] {
+        let mut refused = begin(addr, &text);
+        assert_eq!(status(&mut refused), 413);
+        let mut rest = Vec::new();
+        // A reset also ends the connection.
+        let _ = refused.read_to_end(&mut rest);
+        let rest = String::from_utf8_lossy(&rest);
+        let why = "the request's body is longer than 1048576 bytes";
+        assert!(rest.contains(why), "{rest}");
+    }
+}
+
 #[test]
 fn who_holds_connections_open_keeps_no_supervisor_out() {
     let server = TestServer::with(|config| config.server.max_http_connections = 1);
