@@ -53,6 +53,9 @@ pub use work::Work;
 const HEALTH_CONNECTIONS_MAX: usize = 16;
 /// How long one of those has to ask.
 const HEALTH_PATIENCE: Duration = Duration::from_secs(5);
+/// How long new connections wait while the process has no descriptor at all: another thread may give one back at any moment.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// The log says at most so often that a connection could not be accepted.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
@@ -140,13 +143,19 @@ impl Connections {
         let mut spare = put_by();
         let mut told: Option<Instant> = None;
         let mut untold = 0u64;
+        let mut pause = PAUSE_MIN;
         loop {
             let error = match listener.accept().await {
                 Ok((stream, from)) => {
+                    pause = PAUSE_MIN;
                     spare = spare.or_else(put_by);
                     let is_last =
                         spare.is_none() || !self.descriptors.allow(Purpose::Http, &stream);
-                    self.admit(stream, guard::Peer(from.ip()), is_last);
+                    if self.admit(stream, guard::Peer(from.ip()), is_last) {
+                        // What has made room for it gives its descriptor back, and what asks already is answered.
+                        tokio::task::yield_now().await;
+                        spare = spare.or_else(put_by);
+                    }
                     continue;
                 }
                 Err(error) => error,
@@ -158,21 +167,22 @@ impl Connections {
             }
             if spare.take().is_none() {
                 // What is open goes on, new ones wait in the backlog.
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
                 spare = put_by();
             }
         }
     }
 
-    /// Serves a connection: for whatever it asks if there is room, else for its asking whether the server is up. `is_last` says
-    /// that the process has no other descriptor to give for HTTP.
-    fn admit(&self, stream: TcpStream, from: guard::Peer, is_last: bool) {
+    /// Serves a connection: for whatever it asks if there is room, else for its asking whether the server is up; says whether it
+    /// is one of the latter. `is_last` says that the process has no other descriptor to give for HTTP.
+    fn admit(&self, stream: TcpStream, from: guard::Peer, is_last: bool) -> bool {
         // Without it small answers wait for the client's acknowledgement; nothing breaks.
         let _ = stream.set_nodelay(true);
         let permit = self.free.clone().try_acquire_owned().ok();
         if let Some(permit) = permit.filter(|_| !is_last) {
             self.serve(stream, from, self.patience, &self.app, Some(permit));
-            return;
+            return false;
         }
         let patience = self.patience.min(HEALTH_PATIENCE);
         let handle = self.serve(stream, from, patience, &self.health, None);
@@ -184,6 +194,7 @@ impl Connections {
             oldest.abort();
         }
         asking.push_back(handle);
+        true
     }
 
     fn serve(

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use larder_protocol::config::ServerConfig;
 use larder_server::Server;
@@ -336,13 +338,22 @@ fn a_server_with_few_descriptors() {
     runtime.block_on(server.stop());
 }
 
-#[test]
-fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
-    let folder = tempfile::tempdir().expect("a folder");
+struct Few {
+    child: Child,
+    /// What it prints still.
+    _said: Box<dyn Iterator<Item = String>>,
+    addr: SocketAddr,
+}
+
+/// That server.
+fn server_with_descriptors(limit: u32, data: &Path) -> Few {
     let mut child = Command::new("sh")
-        .args(["-c", "ulimit -n 100 && exec \"$0\" --nocapture --exact bounds::a_server_with_few_descriptors"])
+        .arg("-c")
+        .arg(format!(
+            "ulimit -n {limit} && exec \"$0\" --nocapture --exact bounds::a_server_with_few_descriptors"
+        ))
         .arg(std::env::current_exe().expect("this program"))
-        .env(FEW, folder.path())
+        .env(FEW, data)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -352,6 +363,25 @@ fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
     let addr = lines
         .find_map(|line| line.strip_prefix("serving ")?.parse().ok())
         .expect("it serves");
+    Few {
+        child,
+        _said: Box::new(lines),
+        addr,
+    }
+}
+
+impl Few {
+    fn stop(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().expect("our own child").success());
+    }
+}
+
+#[test]
+fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = server_with_descriptors(100, folder.path());
+    let addr = few.addr;
     // More than there are descriptors. Each asks, so that it is accepted before the next.
     let mut open = Vec::new();
     let mut answered = 200;
@@ -367,6 +397,24 @@ fn a_server_out_of_descriptors_says_that_it_is_up_and_recovers() {
     drop(open);
     // It learns of their end a moment later.
     while status(&mut get(addr, "/v1/openapi.json")) != 200 {}
-    drop(child.stdin.take());
-    assert!(child.wait().expect("our own child").success());
+    few.stop();
+}
+
+/// All of them stand before the one that asks for health, in the queue of those that are to be accepted.
+#[test]
+fn a_crowd_that_takes_all_descriptors_does_not_keep_a_supervisor_waiting() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let few = server_with_descriptors(64, folder.path());
+    let addr = few.addr;
+    // A test that would hang fails instead.
+    let patience = Duration::from_secs(10);
+    let connect = || TcpStream::connect_timeout(&addr, patience).expect("connected");
+    let crowd: Vec<TcpStream> = (0..500).map(|_| connect()).collect();
+    let mut health = connect();
+    health.set_read_timeout(Some(patience)).expect("set");
+    let asked = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    health.write_all(asked).expect("sent");
+    assert_eq!(status(&mut BufReader::new(health)), 200);
+    drop(crowd);
+    few.stop();
 }
