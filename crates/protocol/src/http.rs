@@ -210,6 +210,8 @@ pub enum PullState {
     Verifying,
     Warming,
     Swapping,
+    /// It was told to stop, and puts away what it has.
+    Cancelling,
     Done,
     Failed,
     Cancelled,
@@ -231,6 +233,7 @@ impl PullState {
             PullState::Verifying => "verifying",
             PullState::Warming => "warming",
             PullState::Swapping => "swapping",
+            PullState::Cancelling => "cancelling",
             PullState::Done => "done",
             PullState::Failed => "failed",
             PullState::Cancelled => "cancelled",

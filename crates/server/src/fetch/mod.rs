@@ -11,6 +11,8 @@
 //! but their entry. `pull.rs` has the steps in order, `segment.rs` the
 //! transfer of one file, `space.rs` the reservation, `gates.rs` the conditions for going live.
 //!
+//! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
+//!
 //! Invariants:
 //! 1. At most one pull of a store runs or waits at a time.
 //! 2. A pull that has ended never changes its status again.
@@ -419,13 +421,24 @@ impl Pull {
             store: self.store.clone(),
             version: self.version.load(Relaxed),
             source: self.source.clone(),
-            state: progress.state,
+            state: self.shown(progress.state),
             bytes_done: self.bytes_done.load(Relaxed),
             bytes_total: self.bytes_total.load(Relaxed),
             bytes_per_second: (self.bytes_fetched.load(Relaxed) as f64 / seconds) as u64,
             error: progress.error.clone(),
             started_at: self.started_at,
             ended_at: progress.ended_at,
+        }
+    }
+
+    /// What others are told of its state.
+    fn shown(&self, state: PullState) -> PullState {
+        let is_stopping = self.stopped() == Some(Stop::Cancelled);
+        match state {
+            PullState::Fetching | PullState::Verifying | PullState::Warming if is_stopping => {
+                PullState::Cancelling
+            }
+            state => state,
         }
     }
 
@@ -498,5 +511,36 @@ impl Pull {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its thread is of low priority, and may be in the middle of a file.
+    #[test]
+    fn a_pull_that_was_told_to_stop_says_so_until_it_has() {
+        let pull = || {
+            let request = serde_json::from_str(r#"{"source": "/x"}"#).expect("a request");
+            let store = "pymk".parse().expect("a name");
+            let pull = Pull::new("1".to_owned(), store, request, "/x".to_owned());
+            pull.begin();
+            pull
+        };
+        let cancelled = pull();
+        assert_eq!(cancelled.status().state, PullState::Fetching);
+        cancelled.stop(Stop::Cancelled);
+        assert_eq!(cancelled.status().state, PullState::Cancelling);
+        assert!(!cancelled.status().state.is_over());
+        cancelled.end(&Err(Error::Cancelled));
+        assert_eq!(cancelled.status().state, PullState::Cancelled);
+
+        let late = pull();
+        late.enter(PullState::Swapping);
+        late.stop(Stop::Cancelled);
+        assert_eq!(late.status().state, PullState::Swapping, "it goes live");
+        late.end(&Ok(()));
+        assert_eq!(late.status().state, PullState::Done);
     }
 }
