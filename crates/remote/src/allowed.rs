@@ -3,11 +3,13 @@
 //! An entry is a folder (`/data/exports`), or the beginning of a URL: `https://` for every host, `s3://bucket/dir`, or
 //! `http://host:8000/exports`; without a port, every port of the host.
 //!
-//! 1. A file that is read lies in a folder of an entry, wherever the links on its way lead: what was opened is asked.
+//! 1. A file that is read lies in a folder of an entry, wherever the links on its way lead: what was opened is asked. The links
+//!    themselves are asked before anything is done with what they lead to, so that a refusal does not tell whether that exists.
 //! 2. A URL that is asked for begins as an entry does, and so does each that it is redirected to.
 //! 3. An address of this machine itself, of the link that it is on, or where clouds tell machines their secrets, is spoken to
 //!    only if an entry names that host. This is asked of the address that a name has when it is connected to.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
@@ -73,6 +75,16 @@ impl Allowed {
         }
     }
 
+    /// Whether what a path leads to may be read, be it there or not.
+    pub(crate) fn check_links(&self, location: &Location, path: &Path) -> Result<()> {
+        let real = follow(path);
+        let inside = |folder: &PathBuf| real.starts_with(follow(folder));
+        match self.folders().any(inside) {
+            true => Ok(()),
+            false => Err(denied(location, LEADS_OUT.to_owned())),
+        }
+    }
+
     /// Whether the file that was opened may be read.
     pub(crate) fn check_file(&self, location: &Location, file: &File) -> Result<()> {
         if self.folders().any(|folder| folder == Path::new("/")) {
@@ -86,10 +98,7 @@ impl Allowed {
         };
         match self.folders().any(inside) {
             true => Ok(()),
-            false => Err(denied(
-                location,
-                "a link leads out of the folders that may be read".to_owned(),
-            )),
+            false => Err(denied(location, LEADS_OUT.to_owned())),
         }
     }
 
@@ -183,6 +192,39 @@ impl Allowed {
 }
 
 const NOT_NAMED: &str = "it is not among the sources that may be read";
+const LEADS_OUT: &str = "a link leads out of the folders that may be read";
+
+/// What the system follows before it gives up.
+const LINKS_MAX: usize = 40;
+
+/// Where a path leads when its links are followed. What is not there, or cannot be looked at, is no link.
+fn follow(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let parts = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().rev();
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let (mut real, mut left, mut links) = (PathBuf::from("/"), parts(&path), 0);
+    while let Some(part) = left.pop() {
+        if part == "." {
+            continue;
+        }
+        if part == ".." {
+            real.pop();
+            continue;
+        }
+        // A root begins anew.
+        let next = real.join(part);
+        match std::fs::read_link(&next) {
+            Ok(target) if links < LINKS_MAX => {
+                links += 1;
+                left.extend(parts(&target));
+            }
+            _ => real = next,
+        }
+    }
+    real
+}
 
 fn denied(location: &Location, reason: String) -> Error {
     Error::NotAllowed {
@@ -368,6 +410,29 @@ mod tests {
         check(&["/data"], "/data/../etc", false);
         check(&["/"], "/etc/../etc", true);
         check(&[], "/data/v7", false);
+    }
+
+    #[test]
+    fn a_path_is_followed_whether_or_not_something_is_at_its_end() {
+        use std::os::unix::fs::symlink;
+
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("a path");
+        let (inside, outside) = (root.join("inside"), root.join("outside"));
+        std::fs::create_dir(&inside).expect("a folder");
+        symlink(&outside, inside.join("out")).expect("a link");
+        symlink("../outside/./x/..", inside.join("climbs")).expect("a link");
+        symlink("here", inside.join("again")).expect("a link");
+        symlink("loop", inside.join("loop")).expect("a link");
+        for (path, leads) in [
+            ("here/v1", "inside/here/v1"),
+            ("again/v1", "inside/here/v1"),
+            ("out/v1", "outside/v1"),
+            ("climbs/v1", "outside/v1"),
+            ("loop/v1", "inside/loop/v1"),
+        ] {
+            assert_eq!(follow(&inside.join(path)), root.join(leads), "{path}");
+        }
     }
 
     #[test]

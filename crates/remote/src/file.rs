@@ -19,6 +19,7 @@ impl Location {
     /// # Errors
     /// `NotFound`, `Unsupported` with what it is instead, `NotAllowed`, or `Failed`.
     pub(crate) fn open_file(&self, path: &Path) -> Result<File> {
+        self.check_links(path)?;
         // Before it is opened: opening alone makes some devices act.
         self.check_regular(&std::fs::metadata(path).map_err(|e| Error::from_io(self, &e))?)?;
         let opened = File::options()
@@ -32,6 +33,14 @@ impl Location {
             allowed.check_file(self, &file)?;
         }
         Ok(file)
+    }
+
+    /// Before anything is done with what a path leads to.
+    pub(crate) fn check_links(&self, path: &Path) -> Result<()> {
+        match &self.allowed {
+            Some(allowed) => allowed.check_links(self, path),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn check_regular(&self, meta: &Metadata) -> Result<()> {

@@ -27,6 +27,7 @@ impl Location {
     pub async fn size(&self) -> Result<u64> {
         match &self.place {
             Place::Local(path) => {
+                self.check_links(path)?;
                 let meta = tokio::fs::metadata(path).await;
                 let meta = meta.map_err(|e| Error::from_io(self, &e))?;
                 self.check_regular(&meta)?;

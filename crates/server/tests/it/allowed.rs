@@ -103,6 +103,33 @@ fn a_pull_reads_the_folders_that_are_allowed_and_no_way_leads_out_of_them() {
     assert_eq!(pull["state"], "done", "{pull}");
 }
 
+/// Whoever may ask for pulls could look for files of this machine with links of their own.
+#[test]
+fn a_link_that_leads_out_is_refused_alike_whatever_is_at_its_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().canonicalize().expect("a path");
+    let (inside, outside) = (folder.join("inside"), folder.join("outside"));
+    std::fs::create_dir(&inside).expect("a folder");
+    build(&outside.join("version"), "pymk", 10, "v");
+    std::fs::create_dir_all(outside.join("folder/manifest.json")).expect("a folder");
+    std::fs::create_dir(outside.join("socket")).expect("a folder");
+    let _socket = UnixListener::bind(outside.join("socket/manifest.json")).expect("a socket");
+    let server = allowing(&[text(&inside)]);
+    for what in ["version", "folder", "socket", "nothing"] {
+        symlink(outside.join(what), inside.join("link")).expect("a link");
+        let said = failure(&server, text(&inside.join("link")));
+        std::fs::remove_file(inside.join("link")).expect("removed");
+        let expected = format!(
+            "{}/link/manifest.json: a link leads out of the folders that may be read; see fetch.allow",
+            text(&inside)
+        );
+        assert_eq!(said, expected, "{what}");
+    }
+    // Of what is inside it is told.
+    let said = failure(&server, text(&inside.join("nothing")));
+    assert!(!said.contains("leads out"), "{said}");
+}
+
 #[test]
 fn by_default_this_machines_own_addresses_are_not_pulled_from() {
     let versions = tempfile::tempdir().expect("a folder");
