@@ -183,7 +183,7 @@ impl Engine {
                 waits_for: None,
             });
         }
-        if state.readers.is_empty() && state.listeners == 0 {
+        if state.readers.is_empty() && state.subscriptions == 0 {
             state.rows.put_bytes(key, value);
             self.make_room();
             return Ok(Written {

@@ -13,7 +13,7 @@
 //! | room | holds |
 //! |---|---|
 //! | `shard` | rows that other engines or a database keep: how they come and go |
-//! | `evaluate` | a read: filling, settling, handing out; who listens |
+//! | `evaluate` | a read: filling, settling, handing out; subscribing |
 //! | `memory` | what goes when memory is short, and how |
 //! | `propagate` | a write: what follows from it, at once or later |
 //! | `tables` | tables and joins: what there is, their rows, expiry, the log |
@@ -47,7 +47,7 @@ pub use evaluate::needs::{Needs, ReadOutcome};
 pub use evaluate::reading::Reading;
 pub use join::JoinId;
 pub use language::grammar;
-pub use propagate::subscription::Heard;
+pub use propagate::subscription::RowChange;
 pub use shard::exchange::{Exchange, Message, Progress};
 pub use tables::catalog::JoinInfo;
 pub use tables::info::TableInfo;

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Read `reads`, `view`, `fill`, `settle`. Then what bounds them: `partial` (no more than a limit needs), `deferred` (a read that goes on
-//! in steps), `transient_fill` (what is large and not kept), and `reading`, which hands out a long answer some rows at a time.
+//! in steps), `transient_fill` (what is large and not kept), and `reading`, which hands out a long answer some rows at a time. `subscribe`
+//! has a range read so that its changes are told.
 //!
 //! 1. What is read is settled: it equals the join recomputed from its sources at that moment.
 //! 2. These files call one another in a circle, since computing an output reads sources that may be outputs. Joins form no cycle, so
@@ -17,7 +18,6 @@
 pub(crate) mod deferred;
 pub(crate) mod explain;
 pub(crate) mod fill;
-pub(crate) mod listen;
 pub(crate) mod needs;
 pub(crate) mod pages;
 pub(crate) mod pairs;
@@ -25,6 +25,7 @@ pub(crate) mod partial;
 pub(crate) mod reading;
 pub(crate) mod reads;
 pub(crate) mod settle;
+pub(crate) mod subscribe;
 pub(crate) mod transient_fill;
 pub(crate) mod tree;
 pub(crate) mod unread;

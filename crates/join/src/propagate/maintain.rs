@@ -58,8 +58,8 @@ impl Engine {
         old: Option<&Value>,
         new: Option<&Value>,
     ) {
-        if self.tables[table].listeners > 0 {
-            self.hear(table, key, new.is_some());
+        if self.tables[table].subscriptions > 0 {
+            self.tell_of_row(table, key, new.is_some());
         }
         for at in 0..self.tables[table].readers.len() {
             let (reader, level) = self.tables[table].readers[at];

@@ -1,14 +1,14 @@
 //! Subscriptions: somebody is to be told of every row that changes in a range, of base rows or of what joins make.
 //!
 //! ```text
-//!  listen ──► the range is filled, and its fills are pinned ──► each change of a row ──► heard ──► taken by the host
-//!     ▲                                                              │
-//!     └── refresh: what has yet to be settled, or was forgotten ◄────┘ checked sources change lazily
+//!  subscribe ──► the range is filled, and its fills are pinned ──► each change of a row ──► noted ──► taken by the host
+//!     ▲                                                                 │
+//!     └── refresh: what has yet to be settled, or was forgotten ◄───────┘ checked sources change lazily
 //! ```
 //!
-//! 1. Changes of one row are heard in the order in which they happened. What a fill finds is no change.
-//! 2. A fill in a range that is listened to is not evicted.
-//! 3. Copies of other shards' rows are not heard: their owner's are.
+//! 1. Changes of one row are told in the order in which they happened. What a fill finds is no change.
+//! 2. A fill in a range that somebody subscribed to is not evicted.
+//! 3. Changes of copies of other shards' rows are not told: their owner tells of them.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::join::{JoinId, TableId};
 
 /// A change of a visible row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct RowChange {
     pub key: Box<[u8]>,
     /// It has a value now; else it went.
     pub is_there: bool,
@@ -27,13 +27,13 @@ pub struct Heard {
 
 #[derive(Default)]
 pub(crate) struct Subscriptions {
-    pub listeners: BTreeMap<u64, Listener>,
+    pub all: BTreeMap<u64, Subscription>,
     beginnings: Beginnings,
     next: u64,
-    heard: Vec<Heard>,
+    row_changes: Vec<RowChange>,
 }
 
-/// What the keys begin with that are listened to, each with how often.
+/// What the keys begin with that somebody subscribed to, each with how often.
 #[derive(Default)]
 struct Beginnings {
     known: ByteMap<u32>,
@@ -68,7 +68,7 @@ impl Beginnings {
     }
 }
 
-pub(crate) struct Listener {
+pub(crate) struct Subscription {
     pub table: TableId,
     pub range: KeyRange,
     pub pins: Vec<Pin>,
@@ -83,40 +83,42 @@ pub(crate) struct Pin {
 }
 
 impl Subscriptions {
-    /// Adds a listener; returns its number.
-    pub fn add(&mut self, listener: Listener) -> u64 {
+    /// Adds a subscription; returns its number.
+    pub fn add(&mut self, subscription: Subscription) -> u64 {
         let number = self.next;
         self.next += 1;
-        self.beginnings.add(&listener.range.lo);
-        self.listeners.insert(number, listener);
+        self.beginnings.add(&subscription.range.lo);
+        self.all.insert(number, subscription);
         number
     }
 
-    pub fn remove(&mut self, number: u64) -> Option<Listener> {
-        let listener = self.listeners.remove(&number)?;
-        self.beginnings.remove(&listener.range.lo);
-        Some(listener)
+    pub fn remove(&mut self, number: u64) -> Option<Subscription> {
+        let subscription = self.all.remove(&number)?;
+        self.beginnings.remove(&subscription.range.lo);
+        Some(subscription)
     }
 }
 
 impl Engine {
-    /// A visible row changed.
-    pub(crate) fn hear(&mut self, table: TableId, key: &[u8], is_there: bool) {
+    /// A visible row changed: it is noted if somebody subscribed to it.
+    pub(crate) fn tell_of_row(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();
         let is_copy = is_base && self.sharding.own.is_some_and(|shard| !shard.owns(key));
         if is_copy || !self.subscriptions.beginnings.has_one_of(key) {
             return;
         }
         let key = key.into();
-        self.subscriptions.heard.push(Heard { key, is_there });
+        self.subscriptions
+            .row_changes
+            .push(RowChange { key, is_there });
     }
 
-    pub fn has_heard(&self) -> bool {
-        !self.subscriptions.heard.is_empty()
+    pub fn has_row_changes(&self) -> bool {
+        !self.subscriptions.row_changes.is_empty()
     }
 
-    /// What has been heard since it was last asked, in order.
-    pub fn take_heard(&mut self) -> Vec<Heard> {
-        std::mem::take(&mut self.subscriptions.heard)
+    /// The changes of rows that somebody subscribed to, since it was last asked, in order.
+    pub fn take_row_changes(&mut self) -> Vec<RowChange> {
+        std::mem::take(&mut self.subscriptions.row_changes)
     }
 }

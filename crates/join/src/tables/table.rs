@@ -33,7 +33,7 @@ pub struct TableState {
     /// The joins that read it, with the level of the source.
     pub readers: Vec<(JoinId, u8)>,
     /// How many want to be told of its rows' changes.
-    pub listeners: u32,
+    pub subscriptions: u32,
     /// The parts that are here, of a table whose rows come from elsewhere.
     pub supplied: Option<Supplied>,
     /// Rows of other shards that joins read.
@@ -112,7 +112,7 @@ impl TableState {
     /// Whether somebody must hear of its rows' changes.
     #[inline]
     pub fn is_read(&self) -> bool {
-        !self.readers.is_empty() || self.listeners > 0
+        !self.readers.is_empty() || self.subscriptions > 0
     }
 
     fn supplied_bytes(&self) -> usize {

@@ -3,10 +3,10 @@
 mod definitions;
 mod fills;
 mod limits;
-mod listen;
 mod model;
 mod pages;
 mod pages_random;
 mod random;
 mod shards;
 mod story;
+mod subscriptions;

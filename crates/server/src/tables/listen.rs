@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use larder_join::Heard;
+use larder_join::RowChange;
 use tokio::sync::{Notify, mpsc};
 
 use super::{Refusal, Tables};
@@ -122,7 +122,7 @@ struct Listener {
 }
 
 impl Listeners {
-    fn tell(&self, heard: &Heard) {
+    fn tell(&self, heard: &RowChange) {
         let all = self.by_beginning.borrow();
         for &length in self.lengths.borrow().keys() {
             let Some(beginning) = heard.key.get(..length) else {
@@ -145,13 +145,13 @@ impl Listeners {
 impl Tables {
     /// Tells those who listen what has been heard.
     pub(super) fn tell(&self) {
-        let heard = self.engine.borrow_mut().take_heard();
+        let heard = self.engine.borrow_mut().take_row_changes();
         heard.iter().for_each(|heard| self.listeners.tell(heard));
     }
 
     /// Whether ranges that are listened to must be read before all is told.
     pub(super) fn are_listeners_behind(&self) -> bool {
-        self.listeners.is_kept.get() && !self.engine.borrow().listeners_behind().is_empty()
+        self.listeners.is_kept.get() && !self.engine.borrow().subscriptions_behind().is_empty()
     }
 
     /// Tells of changes on this core from now on.
@@ -166,7 +166,7 @@ impl Tables {
         let (beginning, is_key) = (&subscription.beginning, subscription.is_key);
         let number = self
             .read_waiting(None, shared.postgres.as_ref(), |engine, now| {
-                self.complete(engine.listen(beginning, is_key, now))
+                self.complete(engine.subscribe(beginning, is_key, now))
             })
             .await?;
         // What was heard until now is not for this one.
@@ -210,19 +210,19 @@ impl Tables {
                 lengths.remove(&beginning.len());
             }
         }
-        self.engine.borrow_mut().unlisten(gone.number);
+        self.engine.borrow_mut().unsubscribe(gone.number);
     }
 
     /// Reads what is behind of the ranges that are listened to, so that all is told. Runs for ever.
     async fn keep_told(self: Rc<Self>, shared: Arc<Shared>) {
         loop {
             self.listeners.behind.notified().await;
-            let behind = self.engine.borrow().listeners_behind();
+            let behind = self.engine.borrow().subscriptions_behind();
             for number in behind {
                 self.resumed(None).await;
                 let postgres = shared.postgres.as_ref();
                 let read = self.read_waiting(None, postgres, |engine, now| {
-                    self.complete(engine.refresh(number, now))
+                    self.complete(engine.refresh_subscription(number, now))
                 });
                 if let Err((_, why)) = read.await {
                     tracing::warn!(why, "rows that are subscribed to cannot be computed");

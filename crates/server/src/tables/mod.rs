@@ -264,7 +264,7 @@ impl Tables {
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
         self.watched.note(&changes);
-        if engine.has_heard() {
+        if engine.has_row_changes() {
             self.call();
         }
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
@@ -342,7 +342,7 @@ impl Tables {
 
     /// Has `attend` go on where not all that was to go has gone at once.
     fn call_if_more(&self, engine: &Engine) {
-        if engine.has_late_rows() || engine.has_leftovers() || engine.has_heard() {
+        if engine.has_late_rows() || engine.has_leftovers() || engine.has_row_changes() {
             self.call();
         }
     }

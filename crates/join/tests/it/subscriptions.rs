@@ -17,8 +17,8 @@ struct Mirror {
 
 impl Mirror {
     fn new(t: &mut Told, beginning: &str, is_key: bool) -> Mirror {
-        let listener = t.0.listen(beginning.as_bytes(), is_key, t.1).unwrap();
-        t.0.take_heard();
+        let listener = t.0.subscribe(beginning.as_bytes(), is_key, t.1).unwrap();
+        t.0.take_row_changes();
         let mut mirror = Mirror {
             listener: listener.done().unwrap(),
             beginning: beginning.to_owned(),
@@ -53,15 +53,18 @@ impl Mirror {
 fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
     for _ in 0..100 {
         let more = t.0.step(3);
-        let behind = t.0.listeners_behind();
+        let behind = t.0.subscriptions_behind();
         if behind.is_empty() && !more {
             break;
         }
         for listener in behind {
-            assert_eq!(t.0.refresh(listener, t.1), Ok(ReadOutcome::Done(())));
+            assert_eq!(
+                t.0.refresh_subscription(listener, t.1),
+                Ok(ReadOutcome::Done(()))
+            );
         }
     }
-    let all = t.0.take_heard();
+    let all = t.0.take_row_changes();
     for heard in &all {
         let key = String::from_utf8(heard.key.to_vec()).unwrap();
         let mut mine = mirrors.iter_mut().filter(|m| m.is_mine(&key)).peekable();
@@ -116,8 +119,8 @@ fn what_is_heard_is_what_a_reader_sees_change() {
                 9 if mirrors.len() < 5 => mirrors.push(Mirror::new(&mut t, "n|bob", true)),
                 10 if mirrors.len() > 2 => {
                     let gone = mirrors.swap_remove(random.below(mirrors.len()));
-                    t.0.unlisten(gone.listener);
-                    t.0.take_heard();
+                    t.0.unsubscribe(gone.listener);
+                    t.0.take_row_changes();
                 }
                 _ => t.0.evict_all(),
             }
@@ -125,7 +128,7 @@ fn what_is_heard_is_what_a_reader_sees_change() {
         }
         assert!(heard > 50, "seed {seed}: {heard}");
         for mirror in mirrors {
-            t.0.unlisten(mirror.listener);
+            t.0.unsubscribe(mirror.listener);
         }
         // Nothing is held any more: all goes, what others were computed from after them.
         (0..8).for_each(|_| t.0.evict_all());
@@ -143,16 +146,16 @@ fn who_cannot_be_told_is_refused_and_a_dropped_join_leaves_nothing() {
         "c|<x> = copy p|<x>",
     ]);
     for pulled in ["a|", "b|1"] {
-        let refused = t.0.listen(pulled.as_bytes(), false, 0).unwrap_err();
+        let refused = t.0.subscribe(pulled.as_bytes(), false, 0).unwrap_err();
         assert!(refused.to_string().contains("when it is read"), "{refused}");
     }
-    assert!(t.0.listen(b"none", false, 0).is_err());
+    assert!(t.0.subscribe(b"none", false, 0).is_err());
     t.put(&[("p|1", "v")]);
-    let listener = t.0.listen(b"c|", false, 0).unwrap().done().unwrap();
+    let listener = t.0.subscribe(b"c|", false, 0).unwrap().done().unwrap();
     t.0.drop_join("j2").unwrap();
     t.put(&[("p|2", "v")]);
-    assert!(!t.0.has_heard());
-    t.0.unlisten(listener);
+    assert!(!t.0.has_row_changes());
+    t.0.unsubscribe(listener);
     t.0.create("j2", "c|<x> = copy p|<x>", 0).unwrap();
     t.shows("c|", &["c|1 v", "c|2 v"]);
 }
@@ -164,9 +167,9 @@ fn copies_of_other_shards_rows_are_not_heard() {
     for index in 0..2 {
         let mut engine = Engine::new();
         engine.set_shard(Shard::new(index, 2));
-        engine.listen(b"p|", false, 0).unwrap().done().unwrap();
+        engine.subscribe(b"p|", false, 0).unwrap().done().unwrap();
         engine.put(b"p|1", b"v", 0).unwrap();
-        assert_eq!(engine.has_heard(), index == owner);
+        assert_eq!(engine.has_row_changes(), index == owner);
     }
 }
 

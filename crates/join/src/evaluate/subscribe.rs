@@ -1,5 +1,5 @@
-//! Listening to a range: it is filled, and what is filled of it is pinned, so that every change of its rows is heard
-//! (`propagate::subscription` keeps who listens, and hears).
+//! Subscribing to a range: it is filled, and what is filled of it is pinned, so that every change of its rows is told
+//! (`propagate::subscription` keeps who subscribed, and notes the changes).
 
 use std::ops::ControlFlow;
 
@@ -9,16 +9,16 @@ use crate::error::{Error, text};
 use crate::evaluate::needs::ReadOutcome;
 use crate::join::{JoinId, TableId};
 use crate::language::grammar::Mode;
-use crate::propagate::subscription::{Listener, Pin};
+use crate::propagate::subscription::{Pin, Subscription};
 use crate::tables::scan::Limits;
 
 impl Engine {
-    /// Begins to listen to one row, or to all whose keys begin with some bytes; the listener's number, or what must be there
+    /// Subscribes to one row, or to all whose keys begin with some bytes; the subscription's number, or what must be there
     /// first.
     ///
     /// # Errors
     /// The bytes name no table; or nobody tells of its table's changes.
-    pub fn listen(
+    pub fn subscribe(
         &mut self,
         beginning: &[u8],
         is_key: bool,
@@ -29,9 +29,9 @@ impl Engine {
             key: beginning.to_vec(),
         })?;
         let table = self.tables.named_or_new(name);
-        self.refuse_untold(table)?;
-        self.tables[table].listeners += 1;
-        let listener = Listener {
+        self.refuse_unheard(table)?;
+        self.tables[table].subscriptions += 1;
+        let subscription = Subscription {
             table,
             range: match is_key {
                 true => KeyRange::point(beginning),
@@ -39,17 +39,17 @@ impl Engine {
             },
             pins: Vec::new(),
         };
-        let number = self.subscriptions.add(listener);
-        match self.refresh(number, now) {
+        let number = self.subscriptions.add(subscription);
+        match self.refresh_subscription(number, now) {
             Ok(ReadOutcome::Done(())) => Ok(ReadOutcome::Done(number)),
             not_yet => {
-                self.unlisten(number);
+                self.unsubscribe(number);
                 not_yet.map(|needs| needs.map(|()| number))
             }
         }
     }
 
-    fn refuse_untold(&self, table: TableId) -> Result<(), Error> {
+    fn refuse_unheard(&self, table: TableId) -> Result<(), Error> {
         let state = &self.tables[table];
         let makers = state.makers.iter();
         let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
@@ -69,15 +69,15 @@ impl Engine {
         })
     }
 
-    /// Settles a range that is listened to, and fills what was forgotten of it.
+    /// Settles a range that somebody subscribed to, and fills what was forgotten of it.
     ///
     /// # Errors
     /// As [`Engine::range`].
-    pub fn refresh(&mut self, number: u64, now: u64) -> Result<ReadOutcome, Error> {
-        let Some(listener) = self.subscriptions.listeners.get(&number) else {
+    pub fn refresh_subscription(&mut self, number: u64, now: u64) -> Result<ReadOutcome, Error> {
+        let Some(subscription) = self.subscriptions.all.get(&number) else {
             return Ok(ReadOutcome::Done(()));
         };
-        let (table, range) = (listener.table, listener.range.clone());
+        let (table, range) = (subscription.table, subscription.range.clone());
         if self.tables[table].makers.is_empty() {
             return Ok(ReadOutcome::Done(()));
         }
@@ -111,10 +111,10 @@ impl Engine {
                 });
             }
         }
-        let Some(listener) = self.subscriptions.listeners.get_mut(&number) else {
+        let Some(subscription) = self.subscriptions.all.get_mut(&number) else {
             return;
         };
-        let before = std::mem::replace(&mut listener.pins, here.clone());
+        let before = std::mem::replace(&mut subscription.pins, here.clone());
         let new = here.into_iter().filter(|pin| !before.contains(pin));
         for pin in new {
             if let Some(join) = self.joins.get_mut(pin.join) {
@@ -123,13 +123,13 @@ impl Engine {
         }
     }
 
-    /// Listens no more.
-    pub fn unlisten(&mut self, number: u64) {
-        let Some(listener) = self.subscriptions.remove(number) else {
+    /// Ends a subscription.
+    pub fn unsubscribe(&mut self, number: u64) {
+        let Some(subscription) = self.subscriptions.remove(number) else {
             return;
         };
-        self.tables[listener.table].listeners -= 1;
-        for pin in listener.pins {
+        self.tables[subscription.table].subscriptions -= 1;
+        for pin in subscription.pins {
             if self.is_there(pin)
                 && let Some(join) = self.joins.get_mut(pin.join)
             {
@@ -143,15 +143,15 @@ impl Engine {
         join.is_some_and(|join| join.fill_is_there(pin.fill, pin.serial))
     }
 
-    /// Those whose ranges are to be refreshed before all that has happened to them is heard.
-    pub fn listeners_behind(&self) -> Vec<u64> {
-        let behind = self.subscriptions.listeners.iter();
-        let behind = behind.filter(|(_, listener)| self.is_behind(listener));
+    /// Those whose ranges are to be refreshed before all that has happened to them is told.
+    pub fn subscriptions_behind(&self) -> Vec<u64> {
+        let behind = self.subscriptions.all.iter();
+        let behind = behind.filter(|(_, subscription)| self.is_behind(subscription));
         behind.map(|(number, _)| *number).collect()
     }
 
-    fn is_behind(&self, listener: &Listener) -> bool {
-        let makers = &self.tables[listener.table].makers;
+    fn is_behind(&self, subscription: &Subscription) -> bool {
+        let makers = &self.tables[subscription.table].makers;
         let is_unsettled = |join: &JoinId| {
             let join = self.joins.get(*join);
             join.is_some_and(|join| !join.unsettled.is_empty())
@@ -166,6 +166,7 @@ impl Engine {
                 || join.is_some_and(|join| join.fills.get(pin.fill).unsettled.is_some())
         };
         !makers.is_empty()
-            && (listener.pins.iter().any(pin_is_behind) || makers.iter().any(upstream_is_unsettled))
+            && (subscription.pins.iter().any(pin_is_behind)
+                || makers.iter().any(upstream_is_unsettled))
     }
 }
