@@ -106,7 +106,7 @@ impl Engine {
             .pattern
             .range(binding, run.bounds.as_ref());
         let table = join.tables[level];
-        let is_here = self.guests_here(table, &range);
+        let is_here = self.replicas_here(table, &range);
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
             run.missing = true;

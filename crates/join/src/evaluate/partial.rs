@@ -243,7 +243,7 @@ impl Engine {
             .source(level)
             .pattern
             .range(binding, Some(&look.bounds));
-        let is_here = self.guests_here(table, &range);
+        let is_here = self.replicas_here(table, &range);
         let view = self.view(table, &range, self.time.now).filter(|_| is_here);
         let Some(view) = view else {
             look.lacks = true;
@@ -333,9 +333,9 @@ impl Engine {
         each: &mut dyn FnMut(&[u8], &crate::base::rows::Value) -> Flow,
     ) -> bool {
         let state = &self.tables[table];
-        match (&state.guests, self.sharding.own) {
-            (Some(guests), Some(shard)) => {
-                return guests.scan_from(shard, &state.rows, range, reverse, each);
+        match (&state.replicas, self.sharding.own) {
+            (Some(replicas), Some(shard)) => {
+                return replicas.scan_from(shard, &state.rows, range, reverse, each);
             }
             _ => _ = state.rows.scan(&range.lo, &range.hi, reverse, each),
         }

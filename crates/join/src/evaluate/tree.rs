@@ -158,8 +158,8 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             supplied.pin(range, change);
         }
-        if let (Some(guests), Some(shard)) = (&mut state.guests, self.sharding.own) {
-            guests.pin(shard, range, change);
+        if let (Some(replicas), Some(shard)) = (&mut state.replicas, self.sharding.own) {
+            replicas.pin(shard, range, change);
         }
         for at in 0..self.tables[table].makers.len() {
             let maker = self.tables[table].makers[at];

@@ -29,7 +29,7 @@ pub enum Holder {
     /// A table whose rows come from elsewhere.
     Supplied(TableId),
     /// Rows of another shard.
-    Guests {
+    Replicas {
         table: TableId,
         owner: u16,
     },
@@ -99,7 +99,7 @@ impl Engine {
                 return is_gone.unwrap_or(true);
             }
             Holder::Supplied(table) => self.evict_supplied(table, number),
-            Holder::Guests { table, owner } => self.evict_guests(table, owner, number),
+            Holder::Replicas { table, owner } => self.evict_replicas(table, owner, number),
         }
         true
     }
@@ -144,9 +144,9 @@ fn find<'r>(joins: &'r mut Joins, tables: &'r mut Tables, victim: Victim) -> Fou
             let supplied = tables[table].supplied.as_mut();
             supplied.and_then(|supplied| supplied.marks(number, serial))
         }
-        Holder::Guests { table, owner } => {
-            let guests = tables[table].guests.as_mut();
-            guests.and_then(|guests| guests.of_mut(owner).marks(number, serial))
+        Holder::Replicas { table, owner } => {
+            let replicas = tables[table].replicas.as_mut();
+            replicas.and_then(|replicas| replicas.of_mut(owner).marks(number, serial))
         }
     };
     match held {

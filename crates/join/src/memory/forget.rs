@@ -100,7 +100,7 @@ impl Engine {
             }
             let gone = self.joins.remove_first_dropped();
             for table in gone.map_or(Vec::new(), |join| join.tables) {
-                self.release_guests(table);
+                self.release_replicas(table);
             }
         }
     }

@@ -3,11 +3,11 @@
 //! ```text
 //!   reader's shard                          owner's shard
 //!   fill lacks post|bob|  ── Ask ─────────► rows of the range, in chunks; from each chunk on the range is subscribed
-//!   supply_guests         ◄──── Supply ──
+//!   supply_replicas       ◄──── Supply ──
 //!                         ◄──── Changes ──  put post|bob|17: the writer waits ...
-//!   apply_guest, fan-out  ── Ack ─────────► ... until all who have the range reflect it
+//!   apply_replica, fan-out ─ Ack ─────────► ... until all who have the range reflect it
 //!                         ── Taken ───────► so many chunks are on their way, and no more
-//!   evict_guests          ── Unsubscribe ─►
+//!   evict_replicas        ── Unsubscribe ─►
 //! ```
 //!
 //! 1. Messages from one shard to another arrive in the order in which they were sent: so `Supply` and `Changes` of one
@@ -240,7 +240,7 @@ impl Exchange {
                 peer.asked.remove(&range);
                 progress.supplied = true;
                 peer.out.push(Message::Taken);
-                if !engine.supply_guests(from as u16, &range, rows.into_iter()) {
+                if !engine.supply_replicas(from as u16, &range, rows.into_iter()) {
                     peer.out.push(Message::Unsubscribe(range));
                 }
                 return spent;
@@ -252,7 +252,7 @@ impl Exchange {
             } => {
                 let mut spent = 0;
                 while let Some((key, value)) = rows.pop_front() {
-                    let _ = engine.apply_guest(&key, value.as_deref(), now);
+                    let _ = engine.apply_replica(&key, value.as_deref(), now);
                     spent += 1 + engine.spent();
                     if spent >= budget && !whole && !rows.is_empty() {
                         // The rest comes next; the whole is acknowledged at its end.

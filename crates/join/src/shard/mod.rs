@@ -1,10 +1,10 @@
 //! Rows that are kept elsewhere: by another engine of this server, or in a database.
 //!
-//! Read `exchange` for what engines say to one another, `guests` for copies of other engines' rows, and `supply` for tables whose
+//! Read `exchange` for what engines say to one another, `replicas` for copies of other engines' rows, and `supply` for tables whose
 //! rows a database keeps. Who has a key is said in `base::owner`.
 
 pub(crate) mod exchange;
-pub(crate) mod guests;
+pub(crate) mod replicas;
 pub(crate) mod supply;
 
 use crate::base::key_range::KeyRange;

@@ -67,7 +67,7 @@ impl Engine {
         self.joins.add(join);
         self.tables[table].makers.push(id);
         self.tables[table].pages = Pages::default();
-        self.release_guests(table);
+        self.release_replicas(table);
         if is_maintained {
             for (level, &source) in tables.iter().enumerate() {
                 self.tables[source].readers.push((id, level as u8));

@@ -69,8 +69,8 @@ impl Engine {
     ) {
         let state = &self.tables[table];
         if state.makers.is_empty() {
-            let _ = match (&state.guests, self.sharding.own) {
-                (Some(guests), Some(shard)) => guests.scan(shard, &state.rows, range, each),
+            let _ = match (&state.replicas, self.sharding.own) {
+                (Some(replicas), Some(shard)) => replicas.scan(shard, &state.rows, range, each),
                 _ => state.rows.scan(&range.lo, &range.hi, false, each),
             };
             return;

@@ -10,8 +10,8 @@ use crate::base::key_range::{is_successor, table_name};
 use crate::base::rows::Rows;
 use crate::error::Error;
 use crate::join::{JoinId, TableId};
-use crate::tables::guests::Guests;
 use crate::tables::pages::Pages;
+use crate::tables::replicas::Replicas;
 use crate::tables::supplied::Supplied;
 
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub struct TableState {
     /// The parts that are here, of a table whose rows come from elsewhere.
     pub supplied: Option<Supplied>,
     /// Rows of other shards that joins read.
-    pub guests: Option<Box<Guests>>,
+    pub replicas: Option<Box<Replicas>>,
 }
 
 impl Tables {
@@ -116,7 +116,7 @@ impl TableState {
     }
 
     fn supplied_bytes(&self) -> usize {
-        let guests = self.guests.as_ref().map_or(0, |g| g.memory_bytes());
-        guests + self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
+        let replicas = self.replicas.as_ref().map_or(0, |g| g.memory_bytes());
+        replicas + self.supplied.as_ref().map_or(0, Supplied::memory_bytes)
     }
 }

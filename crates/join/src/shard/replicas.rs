@@ -1,14 +1,14 @@
-//! Guests: base rows that other shards own, copied here because joins read them.
+//! Replicas: base rows that other shards own, copied here because joins read them.
 //!
 //! ```text
-//!  fill ─► evaluate ─► guests_here ─┬─ here: scan own rows and guests together
-//!                                   └─ not here: noted, asked for (see `exchange`), and the read is tried again
+//!  fill ─► evaluate ─► replicas_here ─┬─ here: scan own rows and replicas together
+//!                                     └─ not here: noted, asked for (see `exchange`), and the read is tried again
 //! ```
 //!
 //! 1. Rows of an owner are here inside the ranges that it supplied, and it tells of every change in them. A change
 //!    outside is not applied: the row comes when its range does.
 //! 2. What fills were computed from stays: their nodes pin it. What goes is unsubscribed from.
-//! 3. Guests are seen by fills alone. Clients' reads of base tables see own rows.
+//! 3. Replicas are seen by fills alone. Clients' reads of base tables see own rows.
 
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
@@ -16,7 +16,7 @@ use crate::base::rows::Value;
 use crate::engine::{Engine, Written};
 use crate::join::TableId;
 use crate::memory::evict::{Holder, Victim};
-use crate::tables::guests::Guests;
+use crate::tables::replicas::Replicas;
 use crate::tables::supplied::Supplied;
 
 impl Engine {
@@ -30,7 +30,7 @@ impl Engine {
     }
 
     /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
-    pub(crate) fn guests_here(&mut self, table: TableId, range: &KeyRange) -> bool {
+    pub(crate) fn replicas_here(&mut self, table: TableId, range: &KeyRange) -> bool {
         let Some(shard) = self.sharding.own else {
             return true;
         };
@@ -40,13 +40,13 @@ impl Engine {
         }
         let mut is_here = true;
         for owner in shard.others(range) {
-            let guests = state.guests.get_or_insert_with(|| {
-                Box::new(Guests {
+            let replicas = state.replicas.get_or_insert_with(|| {
+                Box::new(Replicas {
                     rows: state.rows.like(),
                     by_owner: (0..shard.count).map(|_| Supplied::default()).collect(),
                 })
             });
-            for gap in guests.of_mut(owner).read(range) {
+            for gap in replicas.of_mut(owner).read(range) {
                 is_here = false;
                 self.reads.needs.owned.push((owner, gap));
             }
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// Takes in all rows of a range that their owner has. Says whether anybody may still want them.
-    pub fn supply_guests(
+    pub fn supply_replicas(
         &mut self,
         owner: u16,
         range: &KeyRange,
@@ -69,26 +69,26 @@ impl Engine {
         let Some(table) = self.tables.of_key(&range.lo) else {
             return false;
         };
-        let Some(guests) = &mut self.tables[table].guests else {
+        let Some(replicas) = &mut self.tables[table].replicas else {
             return false;
         };
-        let gaps = guests.of_mut(owner).read(range);
+        let gaps = replicas.of_mut(owner).read(range);
         for gap in &gaps {
             let serial = self.memory.next_serial();
-            let number = guests.of_mut(owner).insert(gap, serial);
-            let of = Holder::Guests { table, owner };
+            let number = replicas.of_mut(owner).insert(gap, serial);
+            let of = Holder::Replicas { table, owner };
             self.memory.clock.add(Victim { number, serial, of });
         }
         for (key, value) in rows {
             if gaps.iter().any(|gap| gap.contains(&key)) {
-                guests.rows.put_bytes(&key, &value);
+                replicas.rows.put_bytes(&key, &value);
             }
         }
         true
     }
 
     /// Applies a change that the owner of a row tells of.
-    pub fn apply_guest(&mut self, key: &[u8], value: Option<&[u8]>, now: u64) -> Written {
+    pub fn apply_replica(&mut self, key: &[u8], value: Option<&[u8]>, now: u64) -> Written {
         self.begin(now);
         let before = self.writes.backlog.last_change();
         let nothing = Written {
@@ -98,16 +98,16 @@ impl Engine {
         let (Some(shard), Some(table)) = (self.sharding.own, self.tables.of_key(key)) else {
             return nothing;
         };
-        let Some(guests) = &mut self.tables[table].guests else {
+        let Some(replicas) = &mut self.tables[table].replicas else {
             return nothing;
         };
-        if !guests.of_mut(shard.owner_of(key)).holds(key) {
+        if !replicas.of_mut(shard.owner_of(key)).holds(key) {
             return nothing;
         }
         let value = value.map(Value::new);
         let old = match &value {
-            Some(value) => guests.rows.replace(key, value),
-            None => guests.rows.remove(key),
+            Some(value) => replicas.rows.replace(key, value),
+            None => replicas.rows.remove(key),
         };
         if old.is_some() || value.is_some() {
             self.changed(table, key, old.as_ref(), value.as_ref());
@@ -127,20 +127,20 @@ impl Engine {
         self.writes.backlog.last_change()
     }
 
-    /// Forgets a range of guests.
-    pub(crate) fn evict_guests(&mut self, table: TableId, owner: u16, number: u32) {
-        let (Some(shard), Some(guests)) = (self.sharding.own, &mut self.tables[table].guests)
+    /// Forgets a range of replicas.
+    pub(crate) fn evict_replicas(&mut self, table: TableId, owner: u16, number: u32) {
+        let (Some(shard), Some(replicas)) = (self.sharding.own, &mut self.tables[table].replicas)
         else {
             return;
         };
-        let range = guests.of_mut(owner).forget(number);
+        let range = replicas.of_mut(owner).forget(number);
         match shard.owner_of_range(&range.lo, &range.hi) {
             Owner::One(_) => {
-                guests.rows.remove_range(&range.lo, &range.hi);
+                replicas.rows.remove_range(&range.lo, &range.hi);
             }
             Owner::All => {
                 let mut keys: Vec<Box<[u8]>> = Vec::new();
-                let _ = guests
+                let _ = replicas
                     .rows
                     .read(&range.lo, &range.hi, false, &mut |key, _| {
                         if shard.owner_of(key) == owner {
@@ -149,32 +149,35 @@ impl Engine {
                         Flow::Continue(())
                     });
                 for key in keys {
-                    guests.rows.remove(&key);
+                    replicas.rows.remove(&key);
                 }
             }
         }
         self.sharding.unsubscribed.push((owner, range));
     }
 
-    /// Forgets all guests of a table that no join reads any more, or that joins compute from now on.
-    pub(crate) fn release_guests(&mut self, table: TableId) {
+    /// Forgets all replicas of a table that no join reads any more, or that joins compute from now on.
+    pub(crate) fn release_replicas(&mut self, table: TableId) {
         let is_source = |join: &crate::join::Join| join.tables.contains(&table);
         let state = &self.tables[table];
         if state.makers.is_empty() && self.joins.all().any(is_source) {
             return;
         }
-        let Some(guests) = self.tables[table].guests.take() else {
+        let Some(replicas) = self.tables[table].replicas.take() else {
             return;
         };
-        for (owner, supplied) in (0..).zip(guests.by_owner) {
+        for (owner, supplied) in (0..).zip(replicas.by_owner) {
             let ranges = supplied.ranges().map(|range| (owner, range.clone()));
             self.sharding.unsubscribed.extend(ranges);
         }
     }
 
     /// How many rows of other shards are here.
-    pub fn guest_count(&self) -> u64 {
-        let guests = self.tables.iter().filter_map(|table| table.guests.as_ref());
-        guests.map(|guests| guests.rows.len()).sum()
+    pub fn replica_count(&self) -> u64 {
+        let replicas = self
+            .tables
+            .iter()
+            .filter_map(|table| table.replicas.as_ref());
+        replicas.map(|replicas| replicas.rows.len()).sum()
     }
 }

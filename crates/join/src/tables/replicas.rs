@@ -1,18 +1,18 @@
-//! Guests: base rows that other shards own, copied here because joins read them. `shard::guests` has them come and go.
+//! Replicas: base rows that other shards own, copied here because joins read them. `shard::replicas` has them come and go.
 
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
 use crate::base::rows::{Rows, Value};
 use crate::tables::supplied::Supplied;
 
-/// The guests of one table.
-pub struct Guests {
+/// The replicas of one table.
+pub struct Replicas {
     pub rows: Rows,
     /// What of each owner's is here.
     pub by_owner: Vec<Supplied>,
 }
 
-impl Guests {
+impl Replicas {
     pub fn memory_bytes(&self) -> usize {
         let ranges: usize = self.by_owner.iter().map(Supplied::memory_bytes).sum();
         self.rows.memory_bytes() + ranges
@@ -28,7 +28,7 @@ impl Guests {
         &mut self.by_owner[usize::from(owner)]
     }
 
-    /// As [`Guests::scan`], from either end. `false`, in reverse, if the range is of several owners.
+    /// As [`Replicas::scan`], from either end. `false`, in reverse, if the range is of several owners.
     pub fn scan_from(
         &self,
         shard: Shard,
@@ -50,7 +50,7 @@ impl Guests {
         true
     }
 
-    /// Hands out own rows and guests in key order.
+    /// Hands out own rows and replicas in key order.
     pub fn scan(
         &self,
         shard: Shard,
@@ -64,21 +64,21 @@ impl Guests {
             Owner::One(_) => self.rows.scan(lo, hi, false, each),
             Owner::All if self.rows.is_empty() => own.scan(lo, hi, false, each),
             Owner::All => {
-                let mut guests = self.rows.cursor(lo, hi, false);
+                let mut replicas = self.rows.cursor(lo, hi, false);
                 let mut next = || {
-                    let key = guests.next().map(|(key, _)| Box::<[u8]>::from(key))?;
-                    Some((key, guests.value()))
+                    let key = replicas.next().map(|(key, _)| Box::<[u8]>::from(key))?;
+                    Some((key, replicas.value()))
                 };
-                let mut guest = next();
+                let mut replica = next();
                 own.scan(lo, hi, false, &mut |key, value| {
-                    while let Some((other, value)) = guest.take_if(|(other, _)| **other < *key) {
-                        guest = next();
+                    while let Some((other, value)) = replica.take_if(|(other, _)| **other < *key) {
+                        replica = next();
                         each(&other, &value)?;
                     }
                     each(key, value)
                 })?;
-                while let Some((key, value)) = guest.take() {
-                    guest = next();
+                while let Some((key, value)) = replica.take() {
+                    replica = next();
                     each(&key, &value)?;
                 }
                 Flow::Continue(())
