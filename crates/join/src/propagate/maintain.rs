@@ -191,13 +191,13 @@ impl Engine {
 
     /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, readers hear of it.
     pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
+        let makers = &self.tables[table].makers;
+        let Some(at) = makers.iter().position(|m| *m == maker) else {
+            // The join was dropped, and goes on only for the writers that wait for it: nobody sees its rows.
+            return;
+        };
         let (mut old, mut new) = (change.old.clone(), change.new.clone());
-        if self.tables[table].makers.len() > 1 {
-            let makers = &self.tables[table].makers;
-            let at = makers
-                .iter()
-                .position(|m| *m == maker)
-                .expect("invariant: the table knows its joins");
+        if makers.len() > 1 {
             let holds = |&m: &JoinId| {
                 self.joins
                     .get(m)

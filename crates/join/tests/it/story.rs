@@ -728,3 +728,17 @@ fn limits_reverse_reads_and_counts() {
     );
     assert_eq!(t.0.count(b"none|", b"none}", 0), Ok(ReadOutcome::Done(0)));
 }
+
+/// A write waits to reach three timelines when their join is dropped, and their lengths are read.
+#[test]
+fn what_a_dropped_join_has_yet_to_do_is_seen_by_nobody() {
+    let mut t = told(&[TIMELINE, "n|<user> = count t|<user>|<time>|<poster>"]);
+    t.put(&[("s|ann|bob", ""), ("s|cid|bob", ""), ("s|dan|bob", "")]);
+    t.shows("n|", &[]);
+    t.0.set_step_rows(Some(1));
+    t.put(&[("p|bob|0001", "x")]);
+    t.0.drop_join("j0").expect("it is there");
+    t.shows("n|", &[]);
+    while t.0.step(1) {}
+    t.shows("n|", &[]);
+}
