@@ -75,6 +75,36 @@ fn mget_and_exists_go_on_beside_a_row_that_does_not_add_up() {
     }
 }
 
+/// Whether there is a row is one question, what its value is another; the guide says which command asks which.
+#[test]
+fn a_row_that_does_not_add_up_is_absent_unless_its_value_is_asked_for() {
+    for threads in [1, 3] {
+        let server = server(threads);
+        let mut client = Client::connect(&server);
+        client.create("plain", "sum|<a> = sum p|<a>|<t>");
+        client.check("SET p|1|1 bad", "+OK");
+        client.check("TYPE sum|1", "+none");
+        for ask in ["TTL", "PTTL", "EXPIRETIME", "PEXPIRETIME"] {
+            client.check(&format!("{ask} sum|1"), ":-2");
+        }
+        let error = client.ask("GET sum|1");
+        assert!(error.starts_with("-ERR "), "{error}");
+        for ask in [
+            "STRLEN sum|1",
+            "GETRANGE sum|1 0 -1",
+            "MEMORY USAGE sum|1",
+            "WATCH sum|1",
+        ] {
+            client.check(ask, &error);
+        }
+        // With the value goes the error.
+        client.check("SET p|1|1 5", "+OK");
+        client.check("TYPE sum|1", "+string");
+        client.check("TTL sum|1", ":-1");
+        client.check("STRLEN sum|1", ":1");
+    }
+}
+
 #[test]
 fn mget_of_other_cores_keeps_values_of_any_bytes_in_their_order() {
     let server = server(3);

@@ -6,7 +6,8 @@ use larder_protocol::resp::Request;
 use super::super::reads::show;
 use super::super::state::State;
 use super::number;
-use super::rows::{get, write};
+use super::reads::{Found, get_among};
+use super::rows::write;
 use crate::tables::{Refusal, refusal};
 
 /// A time, its unit in milliseconds, and whether it counts from now or from 1970.
@@ -135,10 +136,9 @@ fn answer_time(
         if let Some(at) = engine.expires_at(key, now) {
             return Ok(shown(at, now) as i64);
         }
-        Ok(if get(&tables, engine, key, now, |_| {})? {
-            -1
-        } else {
-            -2
+        Ok(match get_among(&tables, engine, key, now, |_| {})? {
+            Found::Row => -1,
+            Found::Nothing | Found::NoValue => -2,
         })
     })?;
     state.encoder().integer(time);

@@ -11,15 +11,15 @@ use crate::tables::{Refusal, Tables};
 
 /// What was found at a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+pub(super) enum Found {
     Row,
     Nothing,
     /// A row that does not add up.
     NoValue,
 }
 
-/// As [`get`], among other rows: one that does not add up has no value.
-fn get_among(
+/// As [`get`], among other rows, and where the value is not asked for: a row that does not add up has none, and counts as absent.
+pub(super) fn get_among(
     tables: &Tables,
     engine: &mut Engine,
     key: &[u8],
@@ -72,7 +72,9 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusa
                 }
             };
             let found = match id {
-                Id::MGet | Id::Exists | Id::Touch => get_among(&tables, engine, key, now, each)?,
+                Id::MGet | Id::Exists | Id::Touch | Id::Type => {
+                    get_among(&tables, engine, key, now, each)?
+                }
                 _ if get(&tables, engine, key, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
