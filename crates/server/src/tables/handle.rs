@@ -10,6 +10,7 @@ use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
 use super::expiring::Expiring;
+use super::pause::Stand;
 use super::source::News;
 use super::{Refusal, Tables};
 use crate::error::Error;
@@ -31,7 +32,7 @@ pub enum Message {
     /// Execute no commands but those with this ticket; see `pause`.
     Pause {
         ticket: u64,
-        granted: oneshot::Sender<()>,
+        granted: oneshot::Sender<Stand>,
     },
     Release(u64),
     /// From PostgreSQL.

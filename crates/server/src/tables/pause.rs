@@ -10,7 +10,9 @@
 //!    goes on, so that the holder's commands can wait for rows.
 //! 3. What changes meanwhile is gathered, and the coordinator hands the changes of all cores to the journal as one batch.
 //!    Each core hands over what came before when it grants the pause, so the log's order is that of the changes.
-//! 4. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
+//! 4. Commands that a pause held up have a turn before the core grants the next one, however many ask for it: transactions that
+//!    come without end hold nobody up for ever.
+//! 5. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
 //!    number of it; see `source`.
 
 use std::collections::VecDeque;
@@ -29,11 +31,21 @@ use crate::error::Error;
 #[derive(Default)]
 pub struct Pause {
     holder: Option<u64>,
-    next: VecDeque<(u64, oneshot::Sender<()>)>,
+    next: VecDeque<(u64, oneshot::Sender<Stand>)>,
     /// Those whose commands wait.
     held: Vec<Waker>,
+    /// They have their turn, and nothing is granted.
+    is_their_turn: bool,
     /// How often the cores were paused so far: the same on all cores, but while one has been released and another not.
     epoch: u64,
+}
+
+/// Where a core that grants a pause stands with what PostgreSQL tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Stand {
+    pub number: u64,
+    /// Its outputs reflect it.
+    pub is_reflected: bool,
 }
 
 /// All cores obey this ticket until it is dropped.
@@ -50,26 +62,28 @@ impl Paused {
             handle: handle.clone(),
             ticket: handle.next_ticket(),
         };
+        let mut stands = Vec::with_capacity(handle.cores());
         for core in 0..handle.cores() {
             let (granted, grant) = oneshot::channel();
             let ticket = paused.ticket;
             handle.send(core, Message::Pause { ticket, granted });
-            let stopping = |_| Error::Io("the server is stopping".to_owned());
-            grant.await.map_err(stopping)?;
+            stands.push(grant.await.map_err(|_| stopping())?);
         }
-        if handle.follows {
-            paused.stand_at_one_number().await?;
-        }
+        paused.stand_at_one_number(&stands).await?;
         Ok(paused)
     }
 
-    async fn stand_at_one_number(&self) -> Result<(), Error> {
-        let ticket = Some(self.ticket);
-        let followed = |tables: Rc<Tables>| async move { tables.followed() };
-        let numbers = self.handle.call_all(ticket, followed).await?;
-        let last = numbers.into_iter().max().unwrap_or(0);
+    async fn stand_at_one_number(&self, stands: &[Stand]) -> Result<(), Error> {
+        let last = stands.iter().map(|stand| stand.number).max().unwrap_or(0);
+        let is_there = |stand: &Stand| stand.number == last && stand.is_reflected;
+        let behind = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
         let follow = move |tables: Rc<Tables>| async move { tables.follow_to(last).await };
-        self.handle.call_all(ticket, follow).await?;
+        let begun: Vec<_> = behind
+            .map(|core| self.handle.begin_call(core, Some(self.ticket), follow))
+            .collect();
+        for followed in begun {
+            followed.await.map_err(|_| stopping())?;
+        }
         Ok(())
     }
 
@@ -112,6 +126,10 @@ impl Paused {
     }
 }
 
+fn stopping() -> Error {
+    Error::Io("the server is stopping".to_owned())
+}
+
 impl Drop for Paused {
     fn drop(&mut self) {
         for core in 0..self.handle.cores() {
@@ -148,22 +166,34 @@ impl Tables {
         .await;
     }
 
-    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<()>) {
-        if self.is_paused() {
-            return self.pause.borrow_mut().next.push_back((ticket, granted));
+    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<Stand>) {
+        let mut pause = self.pause.borrow_mut();
+        if pause.holder.is_some() || pause.is_their_turn {
+            return pause.next.push_back((ticket, granted));
         }
+        drop(pause);
         self.grant(ticket, granted);
     }
 
-    fn grant(&self, ticket: u64, granted: oneshot::Sender<()>) {
+    fn grant_next(&self) {
+        let mut pause = self.pause.borrow_mut();
+        pause.is_their_turn = false;
+        let next = pause.next.pop_front();
+        drop(pause);
+        if let Some((ticket, granted)) = next {
+            self.grant(ticket, granted);
+        }
+    }
+
+    fn grant(&self, ticket: u64, granted: oneshot::Sender<Stand>) {
         self.commit();
         *self.together.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
         // An error means that the coordinator is gone; it releases what it was granted, this included.
-        let _ = granted.send(());
+        let _ = granted.send(self.stand());
     }
 
-    pub fn release(&self, ticket: u64) {
+    pub fn release(self: &Rc<Self>, ticket: u64) {
         let mut pause = self.pause.borrow_mut();
         if pause.holder != Some(ticket) {
             pause.next.retain(|(waiting, _)| *waiting != ticket);
@@ -171,8 +201,8 @@ impl Tables {
         }
         pause.holder = None;
         pause.epoch += 1;
-        let next = pause.next.pop_front();
         let held = std::mem::take(&mut pause.held);
+        pause.is_their_turn = !held.is_empty();
         drop(pause);
         let rest = self.together.borrow_mut().take().unwrap_or_default();
         if !rest.is_empty() {
@@ -180,11 +210,18 @@ impl Tables {
             let _ = self.append(&rest, &mut Gate::default());
         }
         self.apply_held();
-        if let Some((ticket, granted)) = next {
-            self.grant(ticket, granted);
+        // Rows whose time came in the pause could not go.
+        self.call();
+        if held.is_empty() {
+            return self.grant_next();
         }
-        // Who is held up by the next one waits again.
         held.into_iter().for_each(Waker::wake);
+        // Behind them in the loop's queue. Who needs more than this turn waits for the next one.
+        let tables = self.clone();
+        tokio::task::spawn_local(async move {
+            tokio::task::yield_now().await;
+            tables.grant_next();
+        });
     }
 
     pub fn take_together(&self) -> Vec<LogEntry> {

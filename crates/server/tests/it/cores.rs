@@ -1,6 +1,7 @@
 //! Tables spread over several serving threads: what one thread would answer, from any connection.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use larder_types::ByteSize;
@@ -601,4 +602,55 @@ fn a_long_fan_out_to_other_cores_holds_up_nobody_and_its_writer_until_it_is_done
     for user in (0..followers).step_by(997) {
         others[user % 6].check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
     }
+}
+
+/// The reads go on, however it ends.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// When one transaction lets the cores go on, the next one is waiting already: on the first core, which all of them ask first, there
+/// would never be time for anything else.
+#[test]
+fn transactions_of_several_cores_that_come_without_end_hold_nobody_up() {
+    let server = server(2);
+    // Their owners are different cores.
+    let transaction = [
+        request(&["MULTI"]),
+        request(&["SET", "t|1", "x"]),
+        request(&["SET", "t|2", "x"]),
+        request(&["EXEC"]),
+    ];
+    let pipeline = transaction.concat().repeat(8);
+    let mut readers = clients(&server, 8);
+    readers[0].check("MSET t|1 x t|2 x", "+OK");
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut client = Client::connect(&server);
+                while !ended.load(Relaxed) {
+                    client.send(&pipeline);
+                    for _ in 0..8 {
+                        let replies: Vec<String> = (0..4).map(|_| client.reply()).collect();
+                        let expected = ["+OK", "+QUEUED", "+QUEUED", "*2|+OK|+OK"];
+                        assert_eq!(replies, expected);
+                    }
+                }
+            });
+        }
+        let _ended = Ended(&ended);
+        for _ in 0..20 {
+            for client in &mut readers {
+                client.check("GET t|1", "$1|x");
+                client.check("GET t|2", "$1|x");
+                client.check("MGET t|1 t|2", "*2|$1|x|$1|x");
+                client.check("RANGE t| t}", "*4|$3|t|1|$1|x|$3|t|2|$1|x");
+            }
+        }
+    });
 }

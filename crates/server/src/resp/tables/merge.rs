@@ -12,8 +12,9 @@ use larder_join::{Error, Limits, Reading};
 use tokio::sync::mpsc;
 
 use super::super::clients::Client;
+use super::coordinate::TRIES_MAX;
 use super::range::Asked;
-use crate::tables::{Refusal, Tables, TablesHandle, refusal};
+use crate::tables::{Paused, Refusal, Tables, TablesHandle, refusal, stopping};
 
 const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
@@ -106,19 +107,24 @@ struct Source {
 }
 
 impl Merge {
-    /// Begins to read on all cores, of one moment as far as transactions go.
+    /// Begins to read on all cores, of one moment as far as transactions go. If one keeps coming, the cores are paused for it.
     pub async fn begin(
-        handle: &TablesHandle,
+        handle: &Arc<TablesHandle>,
         asked: &Asked,
         ticket: Option<u64>,
         client: &Client,
     ) -> Result<Merge, Refusal> {
-        loop {
+        for _ in 0..TRIES_MAX {
             let begun = Merge::try_to_begin(handle, asked, ticket, client);
             if let Some(merge) = begun.await? {
                 return Ok(merge);
             }
         }
+        let paused = Paused::all(handle).await.map_err(stopping)?;
+        let begun = Merge::try_to_begin(handle, asked, Some(paused.ticket), client);
+        let begun = begun.await?;
+        drop(paused);
+        begun.ok_or_else(gone)
     }
 
     /// Nothing if a transaction came in between.

@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 
 use super::spread::{News, Seen};
 use crate::tables::Tables;
+use crate::tables::pause::Stand;
 
 /// One core's.
 #[derive(Default)]
@@ -53,6 +54,20 @@ impl Tables {
         self.followed.number.get()
     }
 
+    /// Whether outputs reflect what is applied here.
+    fn is_reflected(&self) -> bool {
+        let change = self.followed.change.get();
+        change.is_none_or(|change| self.engine.borrow().is_done(change))
+    }
+
+    /// Where a core stands that grants a pause.
+    pub(in crate::tables) fn stand(&self) -> Stand {
+        Stand {
+            number: self.followed(),
+            is_reflected: self.is_reflected(),
+        }
+    }
+
     /// Of a paused core: comes to stand at a number that another one has come to, and has outputs reflect it.
     pub(in crate::tables) async fn follow_to(&self, number: u64) {
         poll_fn(|cx| {
@@ -64,8 +79,7 @@ impl Tables {
                 };
                 self.apply_news(news);
             }
-            let change = self.followed.change.get();
-            if change.is_none_or(|change| self.engine.borrow().is_done(change)) {
+            if self.is_reflected() {
                 return Poll::Ready(());
             }
             self.followed.waiting.borrow_mut().push(cx.waker().clone());

@@ -21,6 +21,9 @@ use super::super::watch::Watching;
 use super::{Coordinator, gone};
 use crate::tables::{Paused, Refusal, Tables, stopping};
 
+/// Reads of a transaction that wait for PostgreSQL's rows at the same time.
+const READ_AHEAD_MAX: usize = 64;
+
 impl Coordinator {
     pub(super) async fn transaction(
         &mut self,
@@ -39,7 +42,8 @@ impl Coordinator {
         if let Some(refused) = self.read_ahead(requests).await? {
             return Ok(refused);
         }
-        if requests.iter().any(|queued| queued.command.spec.writes) {
+        let writes = requests.iter().any(|queued| queued.command.spec.writes);
+        if writes {
             self.core.tables.take_writes()?;
         }
         if let Some(parts) = self.by_core(requests) {
@@ -47,7 +51,10 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let done = self.one_after_another(requests).await;
-        self.go_on(paused).await?;
+        match writes {
+            true => self.go_on(paused).await?,
+            false => self.end_reading(paused),
+        }
         done
     }
 
@@ -179,28 +186,41 @@ impl Coordinator {
         if self.core.shared.postgres.is_none() {
             return Ok(None);
         }
+        for some in requests.chunks(READ_AHEAD_MAX) {
+            if let Some(refused) = self.read_some_ahead(some).await? {
+                return Ok(Some(refused));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The cores do it at the same time: each may be paused for others meanwhile, and then all of them wait together.
+    async fn read_some_ahead(&mut self, requests: &[Queued]) -> Result<Option<Vec<u8>>, Refusal> {
+        let (mut asked, mut of_several) = (Vec::new(), Vec::new());
         for command in requests.iter().map(|queued| queued.command.command()) {
             if command.writes() || !self.is_of_tables(command) {
                 continue;
             }
-            let reply = match self.route(command).map(|route| route.to) {
-                Some(To::Core(core)) => {
-                    let mut incoming = self.ask(core, command.into(), Mode::Ahead);
-                    incoming.reply().await.ok_or_else(gone)?
-                }
-                // What else they refuse, the transaction will answer.
-                Some(To::Several) => match Box::pin(self.execute(command)).await {
-                    Ok(reply) if reply.starts_with(b"-SOURCE ") => reply,
-                    Err((Code::Source, why)) => return Err((Code::Source, why)),
-                    _ => continue,
-                },
-                None => continue,
-            };
-            if reply.first() == Some(&b'-') {
-                return Ok(Some(reply));
+            match self.route(command).map(|route| route.to) {
+                Some(To::Core(core)) => asked.push(self.ask(core, command.into(), Mode::Ahead)),
+                Some(To::Several) => of_several.push(command),
+                None => {}
             }
         }
-        Ok(None)
+        let mut refused = None;
+        for mut incoming in asked {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            refused = refused.or((reply.first() == Some(&b'-')).then_some(reply));
+        }
+        for command in of_several {
+            // What else they refuse, the transaction will answer.
+            match Box::pin(self.execute(command)).await {
+                Ok(reply) if reply.starts_with(b"-SOURCE ") => return Ok(Some(reply)),
+                Err((Code::Source, why)) => return Err((Code::Source, why)),
+                _ => {}
+            }
+        }
+        Ok(refused)
     }
 
     fn is_of_tables(&self, command: Command<'_>) -> bool {

@@ -98,7 +98,7 @@ pub(in crate::resp) struct Done {
 type Read = (Vec<u8>, bool);
 
 /// So often a read is tried that transactions come in between of.
-const TRIES_MAX: usize = 4;
+pub(super) const TRIES_MAX: usize = 4;
 
 fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
     let first = incoming.next().map(Incoming::moment);
@@ -239,7 +239,7 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let reply = Box::pin(self.execute(command)).await;
-        self.go_on(paused).await?;
+        self.end_reading(paused);
         reply
     }
 
@@ -348,6 +348,14 @@ impl Coordinator {
                 paused.finish(&self.core.tables, &mut self.gate).await
             }
         }
+    }
+
+    /// As [`Coordinator::go_on`], where nothing was written: nobody has to wait until the cores have said so.
+    fn end_reading(&mut self, paused: Option<Paused>) {
+        if paused.is_some() {
+            self.ticket = None;
+        }
+        drop(paused);
     }
 
     /// All rows of a range, in a transaction.
