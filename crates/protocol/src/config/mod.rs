@@ -152,7 +152,7 @@ sections! {
         output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes";
         /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
         subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes";
-        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, and what a long answer keeps of rows that changed since. A client with more is closed; an answer that would be longer than half of it is refused with OOM. Never more than `clients_memory`.
+        /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, and what a long answer keeps of rows that changed since. A client with more is closed; an argument that is longer than half of it, and an answer that would be, is refused with OOM. Never more than `clients_memory`.
         client_memory: ByteSize = ByteSize(1 << 30), "bytes";
         /// The most that the server keeps for all clients of the Redis protocol together, as Redis's maxmemory-clients: beyond it those with the most are closed, the largest first. 0 is a quarter of the machine's memory and no more than `tables.memory` where that is set, but 64 MiB at least.
         clients_memory: ByteSize = ByteSize(0), "bytes";

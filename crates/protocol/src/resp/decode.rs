@@ -27,18 +27,38 @@ pub enum Step {
 
 /// What is wrong with the bytes, in Redis's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ProtocolError(String);
+pub struct ProtocolError {
+    what: String,
+    too_long: Option<usize>,
+}
+
+impl ProtocolError {
+    /// If an argument, or a request, has more bytes than it may: how many at the least.
+    pub fn too_long(&self) -> Option<usize> {
+        self.too_long
+    }
+}
 
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Protocol error: {}", self.0)
+        write!(f, "Protocol error: {}", self.what)
     }
 }
 
 impl std::error::Error for ProtocolError {}
 
 fn wrong(what: &str) -> ProtocolError {
-    ProtocolError(what.to_owned())
+    ProtocolError {
+        what: what.to_owned(),
+        too_long: None,
+    }
+}
+
+fn too_long(what: &str, bytes: usize) -> ProtocolError {
+    ProtocolError {
+        too_long: Some(bytes),
+        ..wrong(what)
+    }
 }
 
 /// The decoder of one connection, or of one buffer at a time.
@@ -177,7 +197,7 @@ impl Decoder {
             };
             let end = self.at + len;
             if end > self.limits.request_bytes_max {
-                return Err(wrong("too big request"));
+                return Err(too_long("too big request", end));
             }
             if input.len() < end + 2 {
                 self.left = Some(left);
@@ -210,7 +230,7 @@ impl Decoder {
                 } else {
                     '?'
                 };
-                return Err(ProtocolError(format!("expected '$', got '{shown}'")));
+                return Err(wrong(&format!("expected '$', got '{shown}'")));
             }
         }
         match self.number(input, self.at + 1)? {
@@ -222,7 +242,8 @@ impl Decoder {
                     self.at = next;
                     Ok(Some(len))
                 }
-                _ => Err(wrong("invalid bulk length")),
+                Ok(len) => Err(too_long("invalid bulk length", len)),
+                Err(_) => Err(wrong("invalid bulk length")),
             },
         }
     }
@@ -437,6 +458,25 @@ mod tests {
         let tight = Limits::default().before_password();
         assert!(feed(&encode(&vec![vec![b'a']; 11]), &[1000], tight).is_err());
         assert!(feed(&encode(&vec![vec![b'a']; 10]), &[1000], tight).is_ok());
+    }
+
+    /// Who is told why can be told what to do about it, before the bytes have come.
+    #[test]
+    fn what_is_too_long_says_how_long_it_is() {
+        let limits = Limits {
+            argument_bytes_max: 60,
+            request_bytes_max: 100,
+            ..Limits::default()
+        };
+        let too_long = |bytes: &[u8]| {
+            let error = Decoder::new(limits).decode(bytes).unwrap_err();
+            error.too_long()
+        };
+        assert_eq!(too_long(b"*2\r\n$3\r\nSET\r\n$61\r\n"), Some(61));
+        let two = encode(&[vec![b'a'; 60], vec![b'b'; 60]]);
+        assert_eq!(too_long(&two[..80]), Some(135));
+        assert_eq!(too_long(b"*1\r\n$-7\r\n"), None);
+        assert_eq!(too_long(b"*x\r\n"), None);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(super) struct Client {
     pub output_bytes: AtomicUsize,
     /// Bytes of what is on other cores, and of long answers.
     pub elsewhere: Arc<AtomicUsize>,
+    /// Bytes that a command keeps while it is executed: its client is not closed for them.
+    pub executing: Arc<AtomicUsize>,
     /// What of all that is in the sum over all clients.
     counted_bytes: AtomicUsize,
     /// Milliseconds since the registry was made when its socket last took replies, while it takes no more of them; else 0.
@@ -94,10 +96,13 @@ impl Client {
     /// What the server keeps for it.
     pub fn memory_bytes(&self) -> usize {
         let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
-        of(&self.input_bytes)
-            + of(&self.queued_bytes)
-            + of(&self.output_bytes)
-            + of(&self.elsewhere)
+        self.own_bytes() + of(&self.elsewhere) + of(&self.executing)
+    }
+
+    /// What of that its own connection keeps.
+    pub fn own_bytes(&self) -> usize {
+        let of = |bytes: &AtomicUsize| bytes.load(Relaxed);
+        of(&self.input_bytes) + of(&self.queued_bytes) + of(&self.output_bytes)
     }
 
     pub fn counted_bytes(&self) -> usize {
@@ -256,6 +261,7 @@ impl Clients {
             queued_bytes: AtomicUsize::new(0),
             output_bytes: AtomicUsize::new(0),
             elsewhere: Arc::default(),
+            executing: Arc::default(),
             counted_bytes: AtomicUsize::new(0),
             stalled_ms: AtomicU64::new(0),
             unsent_bytes: AtomicUsize::new(0),
@@ -373,7 +379,7 @@ impl Clients {
             }
             let bytes = self.count(client);
             let stalled_ms = client.stalled_ms.load(Relaxed);
-            if bytes > self.limits.each {
+            if bytes.saturating_sub(client.executing.load(Relaxed)) > self.limits.each {
                 self.doom(client);
                 self.note_too_large(client, bytes);
             } else if stalled_ms > 0 && client.has_taken_some() {

@@ -22,6 +22,8 @@ const SPARE_BYTES_MAX: usize = 2 << 20;
 /// All that are kept.
 const SPARES_BYTES_MAX: usize = 8 << 20;
 const FIRST_BYTES: usize = 4 << 10;
+/// What a request may have beside one argument at its limit.
+const REQUEST_REST_BYTES: usize = 64 << 20;
 
 pub(super) struct Core {
     pub index: usize,
@@ -29,6 +31,8 @@ pub(super) struct Core {
     pub clients: Arc<Clients>,
     pub stats: Arc<CoreStats>,
     pub limits: Limits,
+    /// Requests may be longer by their own limits than one client may have.
+    is_bounded_by_memory: bool,
     pub output_bytes_max: usize,
     /// What a socket is read into. Used between two awaits only, so one serves all sessions.
     pub read_buffer: RefCell<Box<[u8]>>,
@@ -73,12 +77,14 @@ impl Core {
         tables: Rc<Tables>,
     ) -> Core {
         let server = &shared.config.server;
+        let kept = clients.limits;
         let argument_bytes_max = server.max_argument_bytes.0 as usize;
+        // Several arguments at the limit are not needed by any command; many short ones are.
+        let request_bytes_max = argument_bytes_max + REQUEST_REST_BYTES;
         let limits = Limits {
             arguments_max: server.max_arguments as usize,
-            argument_bytes_max,
-            // Several arguments at the limit are not needed by any command; many short ones are.
-            request_bytes_max: argument_bytes_max + (64 << 20),
+            argument_bytes_max: argument_bytes_max.min(kept.argument()),
+            request_bytes_max: request_bytes_max.min(kept.request()),
             ..Limits::default()
         };
         Core {
@@ -86,7 +92,9 @@ impl Core {
             clients,
             stats: shared.stats.core(index),
             limits,
-            output_bytes_max: server.output_buffer_bytes.0 as usize,
+            is_bounded_by_memory: limits.argument_bytes_max < argument_bytes_max
+                || limits.request_bytes_max < request_bytes_max,
+            output_bytes_max: (server.output_buffer_bytes.0 as usize).min(kept.waiting()),
             read_buffer: RefCell::new(vec![0; READ_BYTES].into_boxed_slice()),
             sessions: Cell::new(0),
             tables,
@@ -97,6 +105,23 @@ impl Core {
             by_store: RefCell::default(),
             shared,
         }
+    }
+
+    /// How long an argument may be, and the setting that says so.
+    pub fn argument_bytes_max(&self) -> (usize, &'static str) {
+        let max = self.limits.argument_bytes_max;
+        match (max as u64) < self.shared.config.server.max_argument_bytes.0 {
+            true => (max, "half of server.client_memory"),
+            false => (max, "server.max_argument_bytes"),
+        }
+    }
+
+    /// Whether it is for what one client may have that a request of so many bytes, or more, is refused.
+    pub fn is_too_long_to_keep(&self, request_bytes: usize) -> bool {
+        self.is_bounded_by_memory
+            && request_bytes > self.clients.limits.argument()
+            && request_bytes as u64
+                <= self.shared.config.server.max_argument_bytes.0 + REQUEST_REST_BYTES as u64
     }
 
     /// The series of a command that concerns no store.

@@ -61,7 +61,7 @@ pub(super) enum Ended {
 /// # Errors
 /// Nobody takes the replies.
 pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) -> io::Result<Ended> {
-    let mut counted = Charge::new(&replies.state().client);
+    let mut counted = Charge::executing(&replies.state().client);
     loop {
         counted.set(pending.memory_bytes());
         let state = replies.state();
@@ -221,6 +221,11 @@ async fn answer_by_several<R: Replies>(
     let Some(asked) = several.range(command.command()) else {
         match several.answer(state, command).await {
             Ok(done) => {
+                let limits = state.core.clients.limits;
+                if !limits.fits(state.output.len(), done.reply.len()) {
+                    replies.flush().await?;
+                }
+                let state = replies.state();
                 state.failed = done.reply.first() == Some(&b'-');
                 state.output.tail.extend_from_slice(&done.reply);
                 state.gate.join(done.gate);

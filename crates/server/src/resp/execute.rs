@@ -196,9 +196,11 @@ impl<'s, 'i> Turn<'s, 'i> {
             _ => None,
         };
         let tables = &self.core.tables;
+        let mark = state.output.mark();
         if let Some(pending) = tables.in_parts(parts, || dispatch(state, self.snapshot, command)) {
             return Next::Pending(pending);
         }
+        state.bound_whole_answer(mark, command);
         finish(state, command.spec, &mut self.clock, command.args());
         Turn::next(state)
     }
@@ -232,7 +234,14 @@ impl<'s, 'i> Turn<'s, 'i> {
     fn refuse_bytes(&mut self, state: &mut State, error: &ProtocolError) {
         self.answer_gets(state);
         self.core.stats.protocol_errors.add(1);
-        state.error(Code::BadRequest, &error.to_string());
+        match error.too_long() {
+            Some(bytes) if state.authenticated && self.core.is_too_long_to_keep(bytes) => {
+                let clients = &self.core.clients;
+                clients.note_too_large(&state.client, bytes);
+                state.refuse(clients.limits.request_too_long(bytes));
+            }
+            _ => state.error(Code::BadRequest, &error.to_string()),
+        }
         state.closing = true;
     }
 

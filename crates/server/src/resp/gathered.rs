@@ -46,8 +46,15 @@ pub(super) struct Gathered {
     is_long: bool,
     /// The number of what is written at the same time, if it is.
     parts: Option<u64>,
-    /// Where in the output's tail a reply of a core belongs.
-    holes: Vec<(usize, usize)>,
+    holes: Vec<Hole>,
+}
+
+/// Where in the output's tail a reply of a core belongs.
+pub(super) struct Hole {
+    at: usize,
+    core: usize,
+    name: &'static str,
+    writes: bool,
 }
 
 impl Gathered {
@@ -94,7 +101,12 @@ impl Gathered {
         self.wrote[core] |= kind.writes;
         self.depends[core] |= kind.depends;
         self.is_long |= kind.is_long;
-        self.holes.push((at, core));
+        self.holes.push(Hole {
+            at,
+            core,
+            name: command.spec.name,
+            writes: kind.writes,
+        });
     }
 
     /// Sends it; the answers of each core, and the holes. `parts` are to be kept when all have answered.
@@ -139,7 +151,7 @@ impl Gathered {
 /// What was gathered, on its way.
 pub(super) struct Sent {
     pub incoming: Vec<Option<Incoming>>,
-    pub holes: Vec<(usize, usize)>,
+    pub holes: Vec<Hole>,
     pub writes: bool,
     pub parts: Option<u64>,
 }
@@ -157,32 +169,45 @@ impl Session {
             writes,
             parts,
         } = gathered.send(&self.state);
-        let Some(&(first, _)) = holes.first() else {
+        let Some(first) = holes.first().map(|hole| hole.at) else {
             return Ok(());
         };
         let late = self.state.output.tail.split_off(first);
         let mut at = first;
         let limits = self.state.core.clients.limits;
-        let (mut is_too_long, mut dropped) = (false, Vec::new());
-        for (hole, core) in holes {
+        let mut dropped = Vec::new();
+        for hole in holes {
             let tail = &mut self.state.output.tail;
-            tail.extend_from_slice(&late[at - first..hole - first]);
-            at = hole;
+            tail.extend_from_slice(&late[at - first..hole.at - first]);
+            at = hole.at;
+            let begin = tail.len();
             let gone = || io::Error::other("a core does not answer");
-            let incoming = incoming[core].as_mut().ok_or_else(gone)?;
+            let incoming = incoming[hole.core].as_mut().ok_or_else(gone)?;
+            // The bytes of an answer that is not kept.
+            let mut too_long = 0;
             loop {
                 let tail = &mut self.state.output.tail;
-                is_too_long |= tail.len() > limits.each;
-                let out = if is_too_long { &mut dropped } else { tail };
+                let out = if too_long > 0 { &mut dropped } else { tail };
                 let ended = incoming.next(out).await.ok_or_else(gone)?;
+                too_long += dropped.len();
                 dropped.clear();
-                // Writes are not to wait for their client to take replies.
+                // Writes are not to wait for their client to take replies. So nothing of this one was sent yet.
+                let tail = &mut self.state.output.tail;
+                if writes && tail.len() > limits.most() {
+                    too_long = tail.len() - begin;
+                    tail.truncate(begin);
+                }
                 if !writes {
                     self.room().await?;
                 }
                 if ended {
                     break;
                 }
+            }
+            match hole.writes {
+                _ if too_long == 0 => {}
+                true => self.state.refuse(limits.executed(hole.name, too_long)),
+                false => self.state.refuse(limits.too_long()),
             }
         }
         let State {
@@ -192,9 +217,6 @@ impl Session {
         if let Some(parts) = parts {
             core.tables.keep_parts(parts, gate);
         }
-        match is_too_long {
-            true => Err(io::Error::other("the replies are too long")),
-            false => Ok(()),
-        }
+        Ok(())
     }
 }

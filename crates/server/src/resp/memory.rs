@@ -9,7 +9,10 @@
 //!
 //! 1. A client with little ([`SMALL_BYTES`]) costs nothing but plain stores to memory of its own.
 //! 2. What is counted is never less than what is kept, but for buffers that are shared and for what a single command needs
-//!    while it is executed. What a command may answer at once is bounded by what one client may have.
+//!    while it is executed. What a command may bring, and answer at once, is bounded by what one client may have.
+//! 3. Nobody is closed for a command that is being executed: what is too long is refused before, or its answer is replaced by an
+//!    error that says so. With a request and an answer of half of what one may have, and [`Limits::waiting`] before it,
+//!    there is not too much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -62,7 +65,56 @@ impl Limits {
         self.each / 2
     }
 
-    /// The refusal of an answer that would be longer than that.
+    /// How long an argument may be. What can be set can be read.
+    pub fn argument(self) -> usize {
+        self.answer()
+    }
+
+    /// How long a request may be.
+    pub fn request(self) -> usize {
+        self.each / 2 + self.each / 16
+    }
+
+    /// How many bytes of replies may wait before another command is executed.
+    pub fn waiting(self) -> usize {
+        self.each / 4
+    }
+
+    /// How many bytes of replies there may be at all: the rest is for what has come behind them.
+    pub fn most(self) -> usize {
+        self.each - self.each / 8
+    }
+
+    /// Whether a value may be answered behind what was so far.
+    pub fn admits(self, answered: usize, value: usize) -> bool {
+        answered.max(value) <= self.answer() && self.fits(answered, value)
+    }
+
+    /// Whether there is room for it: what was executed is to be answered if it can be.
+    pub fn fits(self, answered: usize, value: usize) -> bool {
+        answered + value <= self.most()
+    }
+
+    /// How a request is refused that is too long; nothing of it was executed.
+    pub fn request_too_long(self, bytes: usize) -> Refusal {
+        let message = format!(
+            "{bytes} bytes or more in a request are more than server.client_memory allows ({} in an argument, {} in all): nothing of it \
+             was executed, and the connection is closed",
+            self.argument(),
+            self.request()
+        );
+        (Code::OutOfMemory, message)
+    }
+
+    /// How a command is answered that has changed something, and whose answer is too long.
+    pub fn executed(self, command: &str, bytes: usize) -> Refusal {
+        let message = format!(
+            "{command} was executed, but its answer of {bytes} bytes is more than may be kept for one client (server.client_memory)"
+        );
+        (Code::OutOfMemory, message)
+    }
+
+    /// The refusal of an answer that would be longer than [`Limits::answer`].
     pub fn too_long(self) -> Refusal {
         let message = format!(
             "the answer is longer than {} bytes, half of what may be kept for one client (server.client_memory): ask for less at a time",
@@ -73,12 +125,16 @@ impl Limits {
 
     /// As [`Limits::too_long`], as a whole reply.
     pub fn too_long_reply(self) -> Vec<u8> {
-        let (code, message) = self.too_long();
-        let (mut out, proto) = (Vec::new(), Proto::Resp2);
-        let out_of = &mut out;
-        Encoder { out: out_of, proto }.error(code, &message);
-        out
+        as_reply(self.too_long())
     }
+}
+
+/// A refusal as a whole reply.
+pub(super) fn as_reply((code, message): Refusal) -> Vec<u8> {
+    let (mut out, proto) = (Vec::new(), Proto::Resp2);
+    let out_of = &mut out;
+    Encoder { out: out_of, proto }.error(code, &message);
+    out
 }
 
 /// What this process may use: of the machine, or of the control group that it is in.
@@ -120,6 +176,14 @@ impl Charge {
         }
     }
 
+    /// For what a command of the client needs while it is executed.
+    pub fn executing(client: &Client) -> Charge {
+        Charge {
+            to: client.executing.clone(),
+            bytes: 0,
+        }
+    }
+
     /// There are so many now. Small changes are not noted.
     #[inline]
     pub fn set(&mut self, bytes: usize) {
@@ -150,6 +214,20 @@ mod tests {
         config.tables.memory = ByteSize(tables);
         let limits = Limits::on(&config, 16 << 30);
         assert_eq!((limits.each, limits.all), expected);
+    }
+
+    #[test]
+    fn a_command_with_its_answer_is_not_too_much_for_its_client() {
+        for each in [1 << 20, 3_000_017, 1 << 30] {
+            let limits = Limits { each, all: each };
+            let longest = limits.waiting() + limits.argument().max(limits.answer());
+            assert!(limits.admits(limits.waiting(), limits.answer()));
+            assert!(longest <= limits.most() && limits.most() < each);
+            assert!(limits.request() + limits.waiting() < each);
+            assert!(!limits.admits(0, limits.answer() + 1));
+            assert!(!limits.admits(limits.answer() + 1, 0));
+            assert!(!limits.admits(limits.answer(), limits.answer()));
+        }
     }
 
     #[test]

@@ -526,7 +526,15 @@ impl ReadJob {
             return;
         };
         let before = Before::now(&live, state, &self.answer, 0);
+        let is_answered = matches!(self.answer.ask, Ask::Get | Ask::MGet | Ask::GetRange { .. });
         match found {
+            // What lies in the map takes no memory, however long it is.
+            Ok(Some(value))
+                if is_answered && value.memory_bytes() > state.core.clients.limits.answer() =>
+            {
+                let refusal = state.core.clients.limits.too_long();
+                self.refuse(state, refusal);
+            }
             Ok(value) => {
                 let borrowed = value.as_ref().is_some_and(HeldValue::is_borrowed);
                 let len = value.as_ref().map_or(0, |value| value.len());
@@ -553,10 +561,14 @@ impl ReadJob {
     }
 
     fn fail(&mut self, state: &mut State, error: &Error) {
+        self.refuse(state, failure(error));
+    }
+
+    fn refuse(&mut self, state: &mut State, refusal: Refusal) {
         if let Some(mark) = self.mark {
             state.output.rewind(mark);
         }
-        state.refuse(failure(error));
+        state.refuse(refusal);
         // Once part of an array has been sent, the damaged element says so in its place.
         let in_array =
             self.mark.is_none() && self.answer.ask == Ask::MGet && self.answer.array.is_none();

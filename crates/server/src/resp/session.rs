@@ -149,9 +149,13 @@ impl Session {
 
     /// Notes what is kept for the client; ends the connection if that is more than one may have.
     fn bound_memory(&mut self) -> io::Result<()> {
-        let bytes = self.note_memory();
         let limits = self.state.core.clients.limits;
-        if bytes <= limits.each || self.state.closing {
+        if self.note_memory() <= limits.each || self.state.closing {
+            return Ok(());
+        }
+        // What is elsewhere may be on its way here, and is looked at once a second.
+        let bytes = self.state.client.own_bytes();
+        if bytes <= limits.each {
             return Ok(());
         }
         if let Some(transaction) = &mut self.state.transaction
@@ -164,7 +168,7 @@ impl Session {
         }
         let clients = self.state.core.clients.clone();
         clients.note_too_large(&self.state.client, bytes);
-        if self.state.client.output_bytes.load(Relaxed) > limits.each / 2 {
+        if self.state.client.output_bytes.load(Relaxed) > limits.each {
             return Err(io::Error::other("replies that were not taken are too many"));
         }
         (self.rest, self.state.transaction, self.held_up) = (Vec::new(), None, false);
@@ -205,6 +209,10 @@ impl Session {
                 tokio::task::yield_now().await;
                 self.execute_rest();
                 continue;
+            }
+            if self.state.gathered.is_some() || self.pending.is_some() {
+                // What was executed, or goes elsewhere now, is not kept here any more.
+                self.note_memory();
             }
             if self.state.gathered.is_some() {
                 self.drain().await?;

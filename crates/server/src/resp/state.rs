@@ -4,13 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{self, Encoder, Proto};
 
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::gathered::Gathered;
-use super::output::Output;
+use super::output::{Mark, Output};
 use super::reads::Refusal;
 use super::tables::{Subscribed, Transaction, Watching};
 use crate::tables::{Gate, Tables};
@@ -76,6 +77,29 @@ impl State {
 
     pub fn refuse(&mut self, (code, message): Refusal) {
         self.error(code, &message);
+    }
+
+    /// Takes back what was answered since `mark` if it is more than one client may have, and says so instead.
+    #[inline]
+    pub fn bound_whole_answer(&mut self, mark: Mark, command: Command<'_>) {
+        if self.output.len() > self.core.clients.limits.most() {
+            self.take_back_long(mark, command.name(), command.writes());
+        }
+    }
+
+    #[cold]
+    pub fn take_back_long(&mut self, mark: Mark, command: &str, has_changed: bool) {
+        let limits = self.core.clients.limits;
+        // Values that are read where they lie take nothing.
+        if self.output.memory_bytes() <= limits.most() {
+            return;
+        }
+        let all = self.output.len();
+        self.output.rewind(mark);
+        self.refuse(match has_changed {
+            true => limits.executed(command, all - self.output.len()),
+            false => limits.too_long(),
+        });
     }
 
     /// Refuses an answer that would be longer than what one client may have.

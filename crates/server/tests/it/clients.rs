@@ -31,13 +31,10 @@ fn connect(server: &TestServer) -> (Client, String) {
     (client, id)
 }
 
-/// A request whose last argument is still to come, all but its first `size` bytes.
+/// A request whose last argument has not come whole, but its first `size` bytes.
 fn unfinished(size: usize) -> Vec<u8> {
-    [
-        &b"*2\r\n$4\r\nECHO\r\n$100000000\r\n"[..],
-        &vec![b'x'; size],
-    ]
-    .concat()
+    let head = format!("*2\r\n$4\r\nECHO\r\n${}\r\n", size + 1);
+    [head.as_bytes(), &vec![b'x'; size]].concat()
 }
 
 /// A page of any site can have a browser send this, with a body of the page's choice.
@@ -101,7 +98,7 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     let _ = greedy.stream.get_mut().write_all(&unfinished(5 << 20));
     let rest = greedy.rest();
     assert!(
-        rest.is_empty() || rest.starts_with("-OOM requests that have not come whole"),
+        rest.is_empty() || rest.starts_with("-OOM 5242881 bytes or more in a request"),
         "{rest}"
     );
     assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 1);
@@ -140,6 +137,164 @@ fn a_client_that_sends_or_queues_more_than_one_may_have_is_stopped() {
     );
     assert!(exec.contains("|-OOM the answer is longer"));
     client.check("GET t|2", "$1|x");
+}
+
+/// A server whose clients may have 2 MiB each.
+fn server_of_small_clients(threads: u32) -> TestServer {
+    TestServer::with(|config| {
+        config.server.threads = threads;
+        config.server.client_memory = ByteSize(2 << 20);
+        config.server.clients_memory = ByteSize(64 << 20);
+    })
+}
+
+#[test]
+fn a_request_that_says_that_it_is_too_long_is_refused_before_it_comes() {
+    for threads in [1, 2] {
+        let server = server_of_small_clients(threads);
+        let mut client = Client::connect(&server);
+        let many = "$100000\r\n".to_owned() + &"v".repeat(100_000) + "\r\n";
+        for (request, bytes) in [
+            (
+                "*3\r\n$3\r\nSET\r\n$3\r\nt|1\r\n$1048577\r\n".to_owned(),
+                "1048577",
+            ),
+            (
+                format!("*24\r\n$4\r\nMSET\r\n$3\r\nt|1\r\n{}", many.repeat(12)),
+                "1200",
+            ),
+        ] {
+            let mut refused = Client::connect(&server);
+            // It may be closed before all is sent.
+            let _ = refused.stream.get_mut().write_all(request.as_bytes());
+            let rest = refused.rest();
+            assert!(
+                rest.is_empty() || rest.starts_with(&format!("-OOM {bytes}")),
+                "{rest}"
+            );
+            assert!(
+                rest.is_empty() || rest.contains("server.client_memory"),
+                "{rest}"
+            );
+        }
+        let closed = "client_memory_limit_disconnections";
+        assert_eq!(figure(&mut client, closed), 2);
+        client.check("EXISTS t|1", ":0");
+        // What is not too long is set and read again, on whichever core.
+        let value = "v".repeat(1 << 20);
+        let expected = format!("$1048576|{value}");
+        for row in (0..6).cycle().take(60) {
+            client.send(&request(&["SET", &format!("t|{row}"), &value]));
+            assert_eq!(client.reply(), "+OK");
+            client.send(&request(&["GET", &format!("t|{row}")]));
+            assert!(client.reply() == expected, "row {row}");
+        }
+        assert_eq!(figure(&mut client, closed), 2);
+    }
+}
+
+/// Rows may be longer than their reader may have: they were written when one might have more.
+#[test]
+fn a_value_that_is_too_long_to_answer_is_refused_and_stays() {
+    for threads in [1, 2] {
+        let mut server = TestServer::with(|config| config.server.threads = threads);
+        let mut client = Client::connect(&server);
+        let value = "v".repeat(5 << 20);
+        for row in 0..4 {
+            client.send(&request(&["SET", &format!("t|{row}"), &value]));
+            assert_eq!(client.reply(), "+OK");
+        }
+        server.restart_with(|config| config.server.client_memory = ByteSize(2 << 20));
+        let mut client = Client::connect(&server);
+        let refused = "-OOM the answer is longer than 1048576 bytes, half of what may be kept for one client (server.client_memory): ask for less at a time";
+        for row in 0..4 {
+            for ask in [
+                format!("GET t|{row}"),
+                format!("MGET t|{row} t|none"),
+                format!("GETRANGE t|{row} 1 -1"),
+                format!("GETDEL t|{row}"),
+                format!("GETEX t|{row} EX 1"),
+                format!("GETSET t|{row} x"),
+                format!("SET t|{row} x GET"),
+            ] {
+                client.check(&ask, refused);
+            }
+            client.check(&format!("GETRANGE t|{row} 0 1"), "$2|vv");
+            // A transaction is refused before it begins.
+            client.check("MULTI", "+OK");
+            client.check(&format!("SET n|{row} x"), "+QUEUED");
+            client.check("SET n|other x", "+QUEUED");
+            client.check(&format!("GETDEL t|{row}"), "+QUEUED");
+            client.check("EXEC", refused);
+            client.check(&format!("EXISTS n|{row} n|other"), ":0");
+            // What only reads them is refused alone.
+            client.check("MULTI", "+OK");
+            client.check(&format!("SET n|{row} x"), "+QUEUED");
+            client.check(&format!("GET t|{row}"), "+QUEUED");
+            client.check("EXEC", &format!("*2|+OK|{refused}"));
+            client.check(&format!("STRLEN t|{row}"), ":5242880");
+            client.check(&format!("TTL t|{row}"), ":-1");
+        }
+        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+    }
+}
+
+/// How long its answers are is known when they are there: values that it sets, and answers several times.
+#[test]
+fn a_transaction_whose_answers_turn_out_too_long_says_what_was_executed() {
+    for threads in [1, 2] {
+        let server = server_of_small_clients(threads);
+        let mut client = Client::connect(&server);
+        let value = "v".repeat(700_000);
+        for row in 0..4 {
+            let (key, other) = (format!("t|{row}"), format!("u|{row}"));
+            client.check("MULTI", "+OK");
+            client.send(&request(&["SET", &key, &value]));
+            assert_eq!(client.reply(), "+QUEUED");
+            for _ in 0..3 {
+                client.check(&format!("GETEX {key}"), "+QUEUED");
+            }
+            client.check(&format!("INCR {other}"), "+QUEUED");
+            let exec = client.ask("EXEC");
+            let expected = format!(
+                "*5|+OK|$700000|{value}|$700000|{value}|-OOM GETEX was executed, but its answer of"
+            );
+            assert!(exec.starts_with(&expected), "{}", &exec[exec.len() - 300..]);
+            assert!(
+                exec.ends_with("(server.client_memory)|:1"),
+                "{}",
+                exec.len()
+            );
+            client.check(&format!("GET {other}"), "$1|1");
+        }
+        assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
+    }
+}
+
+/// Writes do not wait for their client to take what was answered before them.
+#[test]
+fn replies_of_other_cores_beside_a_write_are_refused_one_by_one() {
+    let server = TestServer::with(|config| {
+        config.server.threads = 2;
+        config.server.client_memory = ByteSize(8 << 20);
+    });
+    let mut client = Client::connect(&server);
+    let value = "v".repeat(100_000);
+    for row in 0..4 {
+        let key = format!("t|{row}");
+        client.send(&request(&["SET", &key, &value]));
+        assert_eq!(client.reply(), "+OK");
+        let gets = request(&["GET", &key]).repeat(120);
+        client.send(&[gets, request(&["PERSIST", &key])].concat());
+        let expected = format!("$100000|{value}");
+        for _ in 0..120 {
+            let reply = client.reply();
+            let is_refused = reply.starts_with("-OOM the answer is longer");
+            assert!(reply == expected || is_refused, "{}", reply.len());
+        }
+        assert_eq!(client.reply(), ":0");
+    }
+    assert_eq!(figure(&mut client, "client_memory_limit_disconnections"), 0);
 }
 
 #[test]

@@ -159,6 +159,7 @@ pub(super) fn range(
         true => (u64::MAX, limits.answer().saturating_sub(state.output.len())),
         false => (CHUNK_ROWS, CHUNK_BYTES),
     };
+    let mark = state.output.mark();
     turn_over(state);
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
@@ -177,6 +178,12 @@ pub(super) fn range(
             return Err(refusal);
         }
     };
+    if state.output.len() > limits.most() {
+        // With its first rows already.
+        state.output.rewind(mark);
+        return Err(limits.too_long());
+    }
+    let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let announced = match left {
         None => Some(rows),
         Some(left) => left.map(|left| rows + left),

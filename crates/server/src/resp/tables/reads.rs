@@ -57,18 +57,24 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusa
             if output.len() > limits.answer() {
                 return Err(limits.too_long());
             }
+            let mut is_too_long = false;
             let each = |value: &[u8]| {
+                let answered = output.len();
                 let mut encoder = output.encoder(proto);
-                match id {
-                    Id::Exists | Id::Touch => {}
-                    Id::StrLen => encoder.count(value.len() as u64),
-                    Id::Memory => encoder.count((key.len() + value.len()) as u64),
-                    Id::Type => encoder.simple("string"),
+                let value = match id {
+                    Id::Exists | Id::Touch => return,
+                    Id::StrLen => return encoder.count(value.len() as u64),
+                    Id::Memory => return encoder.count((key.len() + value.len()) as u64),
+                    Id::Type => return encoder.simple("string"),
                     Id::GetRange | Id::SubStr => {
                         let (start, end) = part.unwrap_or((0, -1));
-                        encoder.bulk(&value[range_of(start, end, value.len())]);
+                        &value[range_of(start, end, value.len())]
                     }
-                    _ => encoder.bulk(value),
+                    _ => value,
+                };
+                match limits.admits(answered, value.len()) {
+                    true => encoder.bulk(value),
+                    false => is_too_long = true,
                 }
             };
             let found = match id {
@@ -78,6 +84,9 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusa
                 _ if get(&tables, engine, key, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
+            if is_too_long {
+                return Err(limits.too_long());
+            }
             if found != Found::Row {
                 absent += 1;
                 if matches!(id, Id::Get | Id::MGet)

@@ -6,7 +6,7 @@ use larder_protocol::resp::Request;
 
 use super::super::state::State;
 use super::expire::{Expiry, deadline, expiry, positive};
-use super::{number, syntax};
+use super::{number, strings, syntax};
 use crate::tables::{Refusal, Tables, refusal};
 
 pub(super) fn write<T>(
@@ -90,7 +90,7 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal
         return Ok(());
     }
     let options = set_options(request)?;
-    let tables = state.tables();
+    let (tables, bound) = (state.tables(), strings::Bound::of(state));
     let (put, before) = write(state, |engine, now| {
         let mut before = None;
         let deadline = match options.expiry {
@@ -103,20 +103,24 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal
                 before = Some(value.to_vec());
             })?;
         }
+        if options.get
+            && let Err(refusal) = bound.refuse_long(before.as_deref())
+        {
+            return Ok((Err(refusal), None));
+        }
         if (options.if_absent && before.is_some()) || (options.if_present && before.is_none()) {
-            return Ok(((false, before), None));
+            return Ok((Ok((false, before)), None));
         }
         let written = engine.put(key, value, now).map_err(refusal)?;
         if deadline.is_some() {
             engine.expire(key, deadline, now).map_err(refusal)?;
         }
-        Ok(((true, before), written.waits_for))
-    })?;
-    let mut encoder = state.encoder();
+        Ok((Ok((true, before)), written.waits_for))
+    })??;
     match before {
-        Some(before) if options.get => encoder.bulk(&before),
-        _ if options.get || !put => encoder.null(),
-        _ => encoder.ok(),
+        before if options.get => strings::answer(state, "SET", before),
+        _ if !put => state.encoder().null(),
+        _ => state.encoder().ok(),
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! Commands that make a row's new value of what it was: APPEND, SETRANGE, INCRBYFLOAT, GETSET, GETDEL, GETEX; and SETEX.
 
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
+use super::super::memory::Limits;
 use super::super::state::State;
 use super::expire::{deadline, expiry, positive};
 use super::rows::{get, write};
@@ -22,7 +24,7 @@ enum Change {
 }
 
 pub(super) fn append(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
-    let max = state.core.limits.argument_bytes_max;
+    let max = state.core.argument_bytes_max();
     let len = change(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
         fits(value.len() + request.arg(2).len(), max)?;
@@ -47,18 +49,21 @@ pub(super) fn increment_by_float(state: &mut State, request: Request<'_>) -> Res
 }
 
 pub(super) fn get_set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let bound = Bound::of(state);
     let before = change(state, request.arg(1), |before, _| {
-        Ok((before, Change::New(request.arg(2).to_vec(), None)))
-    })?;
-    answer(state, before);
+        let new = Change::New(request.arg(2).to_vec(), None);
+        Ok(bound.unless_long(before, new))
+    })??;
+    answer(state, "GETSET", before);
     Ok(())
 }
 
 pub(super) fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+    let bound = Bound::of(state);
     let before = change(state, request.arg(1), |before, _| {
-        Ok((before, Change::Goes))
-    })?;
-    answer(state, before);
+        Ok(bound.unless_long(before, Change::Goes))
+    })??;
+    answer(state, "GETDEL", before);
     Ok(())
 }
 
@@ -78,9 +83,65 @@ pub(super) fn set_ex(
     Ok(())
 }
 
-fn answer(state: &mut State, value: Option<Vec<u8>>) {
+/// The key of a write that answers what its row was.
+pub(super) fn key_of_answer(command: Command<'_>) -> Option<&[u8]> {
+    let answers = match command.id() {
+        Id::GetSet | Id::GetDel | Id::GetEx => true,
+        Id::Set => command
+            .args()
+            .skip(3)
+            .any(|word| word.eq_ignore_ascii_case(b"GET")),
+        _ => false,
+    };
+    answers.then(|| command.arg(1))
+}
+
+/// How long the value may be that a write answers.
+pub(super) struct Bound {
+    limits: Limits,
+    answered: usize,
+    /// One of several commands that are executed as one: then all are, and this one's answer says that it is too long.
+    is_together: bool,
+}
+
+impl Bound {
+    pub fn of(state: &State) -> Bound {
+        Bound {
+            limits: state.core.clients.limits,
+            answered: state.output.len(),
+            is_together: state.core.tables.is_together(),
+        }
+    }
+
+    /// Before anything is changed.
+    pub fn refuse_long(&self, value: Option<&[u8]>) -> Result<(), Refusal> {
+        let bytes = value.map_or(0, <[u8]>::len);
+        match self.is_together || self.limits.admits(self.answered, bytes) {
+            true => Ok(()),
+            false => Err(self.limits.too_long()),
+        }
+    }
+
+    /// The change of a row that is answered as it was; none if it is too long.
+    fn unless_long(&self, before: Option<Vec<u8>>, change: Change) -> (Before, Change) {
+        match self.refuse_long(before.as_deref()) {
+            Ok(()) => (Ok(before), change),
+            Err(refusal) => (Err(refusal), Change::Stays),
+        }
+    }
+}
+
+/// What a row was, or why that is not answered.
+type Before = Result<Option<Vec<u8>>, Refusal>;
+
+/// Answers what a row was that `command` has changed.
+pub(super) fn answer(state: &mut State, command: &str, value: Option<Vec<u8>>) {
+    let limits = state.core.clients.limits;
     match value {
-        Some(value) => state.encoder().bulk(&value),
+        Some(value) if limits.fits(state.output.len(), value.len()) => {
+            state.encoder().bulk(&value);
+        }
+        Some(value) => state.refuse(limits.executed(command, value.len())),
         None => state.encoder().null(),
     }
 }
@@ -131,12 +192,11 @@ fn change<T>(
 }
 
 /// What can be sent in one argument can be a value, and no more.
-fn fits(len: usize, max: usize) -> Result<(), Refusal> {
+fn fits(len: usize, (max, setting): (usize, &str)) -> Result<(), Refusal> {
     if len <= max {
         return Ok(());
     }
-    let message =
-        format!("string exceeds maximum allowed size (server.max_argument_bytes, {max} bytes)");
+    let message = format!("string exceeds maximum allowed size ({setting}, {max} bytes)");
     Err((Code::BadRequest, message))
 }
 
@@ -146,7 +206,7 @@ pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), R
         let message = "offset is out of range".to_owned();
         (Code::BadRequest, message)
     })?;
-    let max = state.core.limits.argument_bytes_max;
+    let max = state.core.argument_bytes_max();
     let len = change(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
         if part.is_empty() {
@@ -172,6 +232,7 @@ pub(super) fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Refu
         _ => return Err(syntax()),
     };
     let is_plain = option.is_none();
+    let bound = Bound::of(state);
     let before = change(state, request.arg(1), |before, now| {
         let change = match expiry {
             None if is_plain => Change::Stays,
@@ -181,8 +242,8 @@ pub(super) fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Refu
                 at => Change::Until(Some(at)),
             },
         };
-        Ok((before, change))
-    })?;
-    answer(state, before);
+        Ok(bound.unless_long(before, change))
+    })??;
+    answer(state, "GETEX", before);
     Ok(())
 }

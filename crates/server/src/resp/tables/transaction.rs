@@ -13,6 +13,7 @@ use super::super::pending::Work;
 use super::super::state::State;
 use super::check::check_keys;
 use super::execute::at_once;
+use super::strings::key_of_answer;
 use super::{Retry, retry, watch};
 use crate::catalog::Snapshot;
 use crate::tables::Refusal;
@@ -135,12 +136,37 @@ pub(super) fn execute(
     Ok(pressed.then_some(Work::Room))
 }
 
+/// Refuses a transaction, of which nothing was executed, whose writes would answer more than one client may have.
+fn refuse_long<'q>(
+    state: &State,
+    commands: impl Iterator<Item = Command<'q>>,
+) -> Result<(), Refusal> {
+    let (tables, limits) = (state.tables(), state.core.clients.limits);
+    let mut bytes = 0;
+    for key in commands.filter_map(key_of_answer) {
+        if !tables.is_computed(key) && !tables.is_mapped(key) {
+            // What else is wrong with it, its own answer says.
+            let mut count = |value: &[u8]| bytes += value.len();
+            let _ = tables.read(|engine, now| engine.get(key, now, &mut count));
+        }
+    }
+    match bytes > limits.answer() {
+        true => Err(limits.too_long()),
+        false => Ok(()),
+    }
+}
+
 /// Executes commands with no other in between, and logs their changes as one.
 fn run_together<'q>(
     state: &mut State,
     snapshot: &Snapshot,
-    commands: impl ExactSizeIterator<Item = (Command<'q>, Option<&'q Queued>)>,
+    commands: impl ExactSizeIterator<Item = (Command<'q>, Option<&'q Queued>)> + Clone,
 ) {
+    let alone = commands.clone().map(|(command, _)| command);
+    if let Err(refusal) = refuse_long(state, alone.clone()) {
+        return state.refuse(refusal);
+    }
+    let mark = state.output.mark();
     state.encoder().array(commands.len());
     let tables = state.tables();
     let mut gate = std::mem::take(&mut state.gate);
@@ -151,6 +177,10 @@ fn run_together<'q>(
         gate.join(std::mem::take(&mut state.gate));
     });
     state.gate = gate;
+    if state.output.len() > state.core.clients.limits.most() {
+        let mut alone = alone;
+        state.take_back_long(mark, "EXEC", alone.any(|command| command.writes()));
+    }
 }
 
 /// Executes commands as a transaction of another core's connection; what is to be done before, if its reads miss rows.

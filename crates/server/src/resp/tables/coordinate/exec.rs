@@ -12,13 +12,15 @@ use std::rc::Rc;
 use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
 
+use super::super::super::memory::as_reply;
 use super::super::super::requests::{Incoming, Mode};
 use super::super::super::state::State;
 use super::super::is_of_tables;
 use super::super::route::{Route, To, route};
+use super::super::strings::key_of_answer;
 use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
-use super::{Coordinator, gone};
+use super::{Coordinator, gone, number_of};
 use crate::tables::{Paused, Refusal, Tables, stopping};
 
 /// Reads of a transaction that wait for PostgreSQL's rows at the same time.
@@ -45,6 +47,7 @@ impl Coordinator {
         let writes = requests.iter().any(|queued| queued.command.spec.writes);
         if writes {
             self.core.tables.take_writes()?;
+            self.refuse_long(requests).await?;
         }
         if let Some(parts) = self.by_core(requests) {
             return self.parts(parts).await;
@@ -67,6 +70,7 @@ impl Coordinator {
         if let Some(refused) = self.read_ahead(transaction.requests()).await? {
             return Ok(refused);
         }
+        self.refuse_long(transaction.requests()).await?;
         let paused = self.pause().await?;
         let done = match self.holds(watching).await {
             Err(refusal) => Err(refusal),
@@ -75,6 +79,27 @@ impl Coordinator {
         };
         self.go_on(paused).await?;
         done
+    }
+
+    /// Refuses a transaction whose writes would answer more than one client may have.
+    async fn refuse_long(&self, requests: &[Queued]) -> Result<(), Refusal> {
+        let limits = self.core.clients.limits;
+        let mut bytes = 0;
+        for command in requests.iter().map(|queued| queued.command.command()) {
+            let Some(key) = key_of_answer(command) else {
+                continue;
+            };
+            if self.core.tables.is_computed(key) || self.core.tables.is_mapped(key) {
+                continue;
+            }
+            let reply = self.one(Id::StrLen, &[key]).await?;
+            // What else is wrong with it, its own answer says.
+            bytes += number_of(&reply).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
+            if bytes > limits.answer() {
+                return Err(limits.too_long());
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing has changed that is watched. In a pause.
@@ -119,13 +144,25 @@ impl Coordinator {
                 _ => Box::pin(self.execute(command)).await,
             };
             match reply {
-                Ok(reply) => all.extend(queued.with_stores(reply)),
+                Ok(reply) => self.put(&mut all, command, queued.with_stores(reply)),
                 Err((code, message)) => {
                     all.extend(self.encoded(|encoder| encoder.error(code, &message)));
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Adds the reply to a command that was executed, or says that it is too long.
+    fn put(&self, all: &mut Vec<u8>, command: Command<'_>, reply: Vec<u8>) {
+        let limits = self.core.clients.limits;
+        if limits.fits(all.len(), reply.len()) {
+            return all.extend(reply);
+        }
+        all.extend(as_reply(match command.writes() {
+            true => limits.executed(command.name(), reply.len()),
+            false => limits.too_long(),
+        }));
     }
 
     /// The core of each request, if each is of one and reads nothing that is computed: then those of different cores have
@@ -158,15 +195,10 @@ impl Coordinator {
         let paused = paused.map_err(stopping)?;
         self.ticket = Some(paused.ticket);
         let mut incoming = self.ask_each(parts, Mode::Part);
-        for (core, _) in requests {
+        for (core, command) in requests {
             let incoming = incoming[core].as_mut().ok_or_else(gone)?;
             let reply = incoming.reply().await.ok_or_else(gone)?;
-            match self.bound(&all) {
-                Ok(()) => all.extend(reply),
-                Err((code, message)) => {
-                    all.extend(self.encoded(|encoder| encoder.error(code, &message)));
-                }
-            }
+            self.put(&mut all, command, reply);
         }
         self.ticket = None;
         let changes = |incoming: &mut Option<Incoming>| {

@@ -127,7 +127,7 @@ impl Coordinator {
     }
 
     /// The reply of the core that has a key, which is the first argument.
-    async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
         let command = OwnedCommand::of(id, args.iter().copied());
         let owner = self.owner(command.command().arg(1));
         let mut incoming = self.ask(owner, command.into(), self.mode());

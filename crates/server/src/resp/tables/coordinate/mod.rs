@@ -15,6 +15,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 
 use super::super::clients::Client;
 use super::super::core::Core;
+use super::super::memory::as_reply;
 use super::super::requests::{Incoming, Mode};
 use super::super::state::State;
 use super::merge::Merge;
@@ -66,6 +67,15 @@ impl SeveralCores {
             gate: Gate::default(),
             closing: false,
         };
+        let (limits, spec) = (state.core.clients.limits, command.spec);
+        let queued_writes = |transaction: &Transaction| {
+            let mut queued = transaction.requests().iter();
+            queued.any(|queued| queued.command.spec.writes)
+        };
+        let writes = self
+            .transaction
+            .as_deref()
+            .map_or(spec.writes, queued_writes);
         let (transaction, watching) = (self.transaction.take(), self.watching.take());
         let task = tokio::task::spawn_local(async move {
             let reply = match transaction {
@@ -73,7 +83,11 @@ impl SeveralCores {
                 None => all.execute(command.command()).await,
             };
             reply.map(|reply| Done {
-                reply,
+                reply: match (reply.len(), writes) {
+                    (bytes, _) if bytes <= limits.most() => reply,
+                    (bytes, true) => as_reply(limits.executed(spec.name, bytes)),
+                    _ => limits.too_long_reply(),
+                },
                 gate: all.gate,
                 proto: all.proto,
                 closing: all.closing,
@@ -103,6 +117,12 @@ pub(super) const TRIES_MAX: usize = 4;
 fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
     let first = incoming.next().map(Incoming::moment);
     first.is_none_or(|first| first.is_some() && incoming.all(|one| one.moment() == first))
+}
+
+/// The number that a reply is.
+fn number_of(reply: &[u8]) -> Option<i64> {
+    let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+    super::integer(digits)
 }
 
 /// Executes one command on several cores.
@@ -301,10 +321,7 @@ impl Coordinator {
         let mut all = self.ask_each(parts, self.mode());
         for incoming in all.iter_mut().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
-            let number = reply
-                .strip_prefix(b":")
-                .and_then(|n| n.strip_suffix(b"\r\n"));
-            match number.and_then(super::integer) {
+            match number_of(&reply) {
                 Some(number) => sum += number,
                 None => error = error.or(Some(reply)),
             }
