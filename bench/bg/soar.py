@@ -8,7 +8,6 @@ import argparse
 import datetime
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -58,21 +57,22 @@ def rate(options, address, settings, store, image, mix):
     if image != "none":
         population += ["--image-size", image]
     common = ["--store", store, "--at", address, *settings, *population]
+    # All figures of the rating; `bg report` makes a page of them.
+    recorded = os.path.join(options.into, "bg-soar", f"{store}-{mix}-{image}.json".replace("+", "-"))
+    os.makedirs(os.path.dirname(recorded), exist_ok=True)
+    if os.path.exists(recorded):
+        os.remove(recorded)
     began = time.monotonic()
     row = {"store": store, "image": image, "mix": mix}
     loaded = subprocess.run([options.bg, "load", *common], capture_output=True, text=True)
     row["load_s"] = time.monotonic() - began
     if loaded.returncode:
         return {**row, "end": "not loaded", "why": loaded.stderr.strip().splitlines()[-1]}
-    # Told from the folder of the results, so that the page's command names no folder of this machine.
-    name = os.path.join("bg-soar", f"{store}-{mix}-{image}".replace("+", "-"))
-    folder = os.path.join(options.into, name)
-    shutil.rmtree(folder, ignore_errors=True)
     command = [
         os.path.abspath(options.bg), "rate", *common, "--mix", mix, "--sla", options.sla, "--trial", options.trial,
-        "--warmup", "300ms", "--tolerance", "5", "--trials", "2", "--first", "8", "--within", f"{options.within:.0f}s", "--json", "--report", name,
+        "--warmup", "300ms", "--tolerance", "5", "--trials", "2", "--first", "8", "--within", f"{options.within:.0f}s", "--json",
     ]
-    process = subprocess.Popen(command, cwd=options.into, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         # Backing off from a load that does not hold takes longer than was asked for.
         told, said = process.communicate(timeout=4 * options.within)
@@ -84,8 +84,8 @@ def rate(options, address, settings, store, image, mix):
         report = json.loads(told)
     except json.JSONDecodeError:
         return {**row, "end": "failed", "why": (said.strip().splitlines() or ["nothing said"])[-1]}
-    # One of many: its figures are in the table, all of them in the page.
-    os.remove(os.path.join(folder, "rating.json"))
+    with open(recorded, "w") as out:
+        out.write(told)
     experiments = report["experiments"]
     if report["end"] != "rated":
         return {**row, "end": report["end"], "why": report["why"] or "no confirmed rating in four times the time"}
@@ -154,7 +154,7 @@ def write(options, rows):
             f"# SoAR, side by side\n\n"
             f"{options.members} members, {options.friends} friends and {options.resources} resources each; agreement `{options.sla}`; "
             f"trials of {options.trial}; `make bench-bg`, {datetime.date.today()}, {machine()}. Server and bg share the machine. "
-            f"How each store is set up: `bench/bg/peers.py`. Each figure is of a trial that confirmed it, within {options.within:.0f} s of search.\n"
+            f"How each store is set up: `bench/bg/peers.py`. All figures of a rating: `bg-soar/STORE-MIX-IMAGE.json`, of which `bg report` makes a page. Each figure is of a trial that confirmed it, within {options.within:.0f} s of search.\n"
         )
         for image in images:
             title = "Without images" if image == "none" else f"Profile images of {image}, thumbnails of 2K"

@@ -16,8 +16,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::measure::{ActionMeasured, Measured, Moment};
+use crate::rate::Goal;
 use crate::rate::noise::Noise;
-use crate::report::FORMAT;
+use crate::report::{Ended, Report};
 
 /// What a report says, as far as two are compared.
 #[derive(Clone, Debug)]
@@ -78,8 +79,7 @@ impl Subject {
         let value: Value =
             serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
         match value["format"].as_str() {
-            Some(FORMAT) => of_rating(&value),
-            Some(other) => Err(format!("its format is {other}, and not {FORMAT}")),
+            Some(_) => of_rating(&Report::read(text)?),
             None => {
                 let measured = serde_json::from_value(value);
                 let measured: Measured = measured.map_err(|why| {
@@ -91,41 +91,30 @@ impl Subject {
     }
 }
 
-fn of_rating(report: &Value) -> Result<Subject, String> {
-    let odd = |what: &str| format!("it has no {what}");
-    let end = report["end"].as_str().ok_or_else(|| odd("end"))?;
-    if end != "rated" {
-        return Err(format!("it has no rating: the search was {end}"));
+fn of_rating(report: &Report) -> Result<Subject, String> {
+    if report.end != Ended::Rated {
+        return Err(format!("it has no rating: the search was {}", report.end));
     }
-    let number = |of: &Value, name: &str| of[name].as_f64().ok_or_else(|| odd(name));
     let (mut loads, mut reads, mut bad) = (BTreeMap::<u64, Vec<f64>>::new(), 0.0, 0.0);
-    for one in report["experiments"].as_array().into_iter().flatten() {
-        reads += number(one, "reads")?;
-        bad += number(one, "unpredictable")? + number(one, "wrong")?;
-        if one["verdict"]["met"] == true {
-            let load = number(one, "load")? as u64;
-            let throughput = number(one, "throughput")?;
-            loads.entry(load).or_default().push(throughput);
+    for one in &report.experiments {
+        reads += one.reads as f64;
+        bad += (one.unpredictable + one.wrong) as f64;
+        if one.verdict.met {
+            loads.entry(one.load).or_default().push(one.throughput);
         }
     }
-    let plan = &report["plan"];
-    let (name, value) = match plan["goal"].as_str() {
-        Some("socialites") => ("socialites", number(report, "load")?),
-        _ => ("throughput", number(report, "throughput")?),
+    let plan = &report.plan;
+    let (name, value) = match plan.goal {
+        Goal::Socialites => ("socialites", report.load as f64),
+        Goal::Soar => ("throughput", report.throughput),
     };
-    let mut question: Vec<(String, String)> = ["sla", "goal", "over"]
-        .map(|name| {
-            let value = plan[name].as_str().unwrap_or_default();
-            (name.to_owned(), value.to_owned())
-        })
-        .into();
-    for setting in report["facts"]["settings"].as_array().into_iter().flatten() {
-        if let (Some(name), Some(value)) = (setting[0].as_str(), setting[1].as_str())
-            && name != "address"
-        {
-            question.push((name.to_owned(), value.to_owned()));
-        }
-    }
+    let asked = [
+        ("sla", plan.sla.to_string()),
+        ("load", report.unit().to_owned()),
+    ];
+    let settings = report.facts.settings.iter();
+    let settings = settings.filter(|(name, _)| name != "address").cloned();
+    let asked = asked.map(|(name, value)| (name.to_owned(), value));
     Ok(Subject {
         rows: vec![Figure {
             name,
@@ -134,7 +123,7 @@ fn of_rating(report: &Value) -> Result<Subject, String> {
             error: None,
         }],
         unpredictable: share(bad, reads),
-        question,
+        question: asked.into_iter().chain(settings).collect(),
         loads,
     })
 }

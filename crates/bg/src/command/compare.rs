@@ -1,12 +1,11 @@
 //! `bg compare`: one report beside another.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::ending::Ending;
-use super::say;
+use super::{report, say};
 use crate::compare::{self, Comparison, Subject, Verdict};
 
 const EXAMPLES: &str = "\
@@ -39,7 +38,7 @@ pub fn compare(arguments: &Arguments) -> Result<Ending, String> {
             arguments.tolerance
         ));
     }
-    let (one, other) = (read(&arguments.one)?, read(&arguments.other)?);
+    let (one, other) = (subject(&arguments.one)?, subject(&arguments.other)?);
     let comparison = compare::compare(&one, &other, arguments.tolerance / 100.0)?;
     if arguments.json {
         let text = serde_json::to_string(&comparison).map_err(|why| why.to_string())?;
@@ -50,12 +49,8 @@ pub fn compare(arguments: &Arguments) -> Result<Ending, String> {
     Ok(Ending::of(comparison.verdict != Verdict::Worse))
 }
 
-fn read(path: &Path) -> Result<Subject, String> {
-    let file = match path.is_dir() {
-        true => path.join("rating.json"),
-        false => path.to_owned(),
-    };
-    let text = fs::read_to_string(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+fn subject(path: &Path) -> Result<Subject, String> {
+    let (file, text) = report::read(path)?;
     Subject::read(&text).map_err(|why| format!("{}: {why}", file.display()))
 }
 

@@ -14,6 +14,7 @@ mod load;
 mod memory;
 pub mod options;
 mod rate;
+mod report;
 mod run;
 mod say;
 mod table;
@@ -63,6 +64,8 @@ enum Command {
     Client(client::Arguments),
     /// Judge the reads of a trace
     Validate(validate::Arguments),
+    /// Make the page of a rating again, from its JSON
+    Report(report::Arguments),
     /// Tell which of two reports is better, and whether noise could have made the difference
     Compare(compare::Arguments),
     /// List the data stores that bg knows
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Client(arguments) => client::client(&arguments).map(met),
         Command::Deck(arguments) => deck::deck(*arguments).map(met),
         Command::Validate(arguments) => validate::validate(arguments),
+        Command::Report(arguments) => report::report(&arguments).map(met),
         Command::Compare(arguments) => compare::compare(&arguments),
         Command::Stores => {
             for known in stores::KNOWN {

@@ -26,7 +26,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::{Laboratory, Load, Measured, Trial};
 use crate::sla::{Sla, Verdict};
@@ -38,7 +38,7 @@ pub(crate) mod noise;
 mod search;
 
 /// What is looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goal {
     /// The highest throughput among loads that meet the agreement.
@@ -48,7 +48,7 @@ pub enum Goal {
 }
 
 /// What a load is a number of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Over {
     /// Closed loop: emulated threads.
@@ -58,7 +58,7 @@ pub enum Over {
 }
 
 /// What to rate by.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     pub sla: Sla,
     pub goal: Goal,
@@ -109,7 +109,7 @@ impl Plan {
 }
 
 /// Why an experiment was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
     Double,
@@ -173,7 +173,7 @@ pub enum End {
 }
 
 /// What several trials of one load came to: how far a rating may be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     pub trials: usize,
     /// Actions a second.

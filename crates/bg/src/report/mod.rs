@@ -1,19 +1,21 @@
 //! A rating on paper: one page that opens from disk, and the same as JSON.
 //!
 //! ```text
-//!   Rating + Plan + Facts ──► Report ──► rating.json
+//!   Rating + Plan + Facts ──► Report ◄─► rating.json
 //!                               └─────► rating.html   page.rs, chart.rs (inline SVG), figures.rs, page.css
 //! ```
 //!
 //! The page asks nothing of the network and runs no script; it follows the reader's light or dark. Every figure on it is in the JSON, whose
-//! shape is that of the structs here (`docs/formats/rating.md`).
+//! shape is that of the structs here (`docs/formats/rating.md`), so that the page can be made of the JSON again.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::measure::{ActionMeasured, Effort, Measured};
 use crate::rate::{self, End, Over, Plan, Purpose, Rating, Spread};
@@ -30,7 +32,7 @@ pub use machine::Machine;
 pub const FORMAT: &str = "bg-rating-1";
 
 /// What the reader should know beside the figures.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Facts {
     /// Of the data store, as `--store` names it.
     pub store: String,
@@ -42,9 +44,9 @@ pub struct Facts {
 }
 
 /// A rating as JSON has it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    pub format: &'static str,
+    pub format: String,
     pub facts: Facts,
     pub plan: Plan,
     /// Of each experiment of the search.
@@ -52,8 +54,7 @@ pub struct Report {
     /// Of the confirming one.
     pub confirm_seconds: f64,
     pub warmup_seconds: f64,
-    /// `rated`, `interrupted` or `failed`.
-    pub end: &'static str,
+    pub end: Ended,
     /// Why it failed.
     pub why: Option<String>,
     /// Zero where no load meets the agreement, or the search did not end.
@@ -73,8 +74,27 @@ pub struct Report {
     pub measured: Option<Measured>,
 }
 
+/// How the search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    Rated,
+    Interrupted,
+    Failed,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Ended::Rated => "rated",
+            Ended::Interrupted => "interrupted",
+            Ended::Failed => "failed",
+        })
+    }
+}
+
 /// An experiment in short. Latencies are in microseconds, of all calls.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub number: usize,
     pub load: u64,
@@ -161,13 +181,13 @@ impl Report {
         let shown = rating.confirmed.or(last);
         let measured = shown.map(|index| rating.experiments[index].measured.clone());
         let (end, why) = match &rating.end {
-            End::Rated => ("rated", None),
-            End::Interrupted => ("interrupted", None),
-            End::Failed(why) => ("failed", Some(why.clone())),
+            End::Rated => (Ended::Rated, None),
+            End::Interrupted => (Ended::Interrupted, None),
+            End::Failed(why) => (Ended::Failed, Some(why.clone())),
         };
         let rows = rating.experiments.iter().enumerate();
         Report {
-            format: FORMAT,
+            format: FORMAT.to_owned(),
             facts,
             plan: plan.clone(),
             trial_seconds: plan.trial.as_secs_f64(),
@@ -186,6 +206,32 @@ impl Report {
             shown: shown.map_or(0, |index| index + 1),
             measured,
         }
+    }
+
+    /// As it was written as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Why the text is no report of a rating.
+    pub fn read(text: &str) -> Result<Report, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
+        match value["format"].as_str() {
+            Some(FORMAT) => {}
+            Some(other) => return Err(format!("its format is {other}, and not {FORMAT}")),
+            None => return Err(format!("it is no {FORMAT}: it names no format")),
+        }
+        let mut report: Report =
+            serde_json::from_value(value).map_err(|why| format!("it is no {FORMAT}: {why}"))?;
+        let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string());
+        report.plan.trial = seconds(report.trial_seconds)?;
+        report.plan.warmup = seconds(report.warmup_seconds)?;
+        Ok(report)
+    }
+
+    /// The page, as it is written into `rating.html`.
+    pub fn page(&self) -> String {
+        page::html(self)
     }
 
     /// Makes the folder, and tries to write into it.
@@ -210,12 +256,12 @@ impl Report {
         let json = serde_json::to_string_pretty(self).map_err(io::Error::other)?;
         fs::write(folder.join("rating.json"), json)?;
         let page = folder.join("rating.html");
-        fs::write(&page, page::html(self))?;
+        fs::write(&page, self.page())?;
         Ok(page)
     }
 
     /// `threads`, or `actions a second offered`.
-    fn unit(&self) -> &'static str {
+    pub(crate) fn unit(&self) -> &'static str {
         match self.plan.over {
             Over::Threads => "threads",
             Over::Rate => "actions/s offered",

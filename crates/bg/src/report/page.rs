@@ -6,7 +6,7 @@
 use std::fmt::{self, Write as _};
 
 use super::figures::{coarse_percent, count, escape, fine_percent, number};
-use super::{Report, Row};
+use super::{Ended, Report, Row};
 use crate::rate::Goal;
 use crate::sla::Judgement;
 
@@ -38,12 +38,12 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
     let (store, sla) = (escape(&report.facts.store), &report.plan.sla);
     let (goal, unit) = (goal(report.plan.goal), report.unit());
     match (report.end, report.plan.goal) {
-        ("rated", Goal::Soar) => writeln!(
+        (Ended::Rated, Goal::Soar) => writeln!(
             out,
             "<h1>{store}: {goal} {} actions/s</h1>",
             count(report.throughput)
         )?,
-        ("rated", Goal::Socialites) => {
+        (Ended::Rated, Goal::Socialites) => {
             writeln!(
                 out,
                 "<h1>{store}: {} {goal}</h1>",
@@ -61,7 +61,7 @@ fn head(out: &mut String, report: &Report) -> fmt::Result {
             count(report.load as f64),
             number(report.confirm_seconds),
         )?;
-    } else if report.end == "rated" {
+    } else if report.end == Ended::Rated {
         writeln!(
             out,
             "<p class=sub>No load meets the agreement <code>{sla}</code>.</p>"
@@ -157,7 +157,7 @@ fn foot(out: &mut String, report: &Report) -> fmt::Result {
     }
     writeln!(
         out,
-        "</dl><p class=sub>All figures, and the whole of the trial shown, are in <code>rating.json</code> beside this page.</p>"
+        "</dl><p class=sub>All figures, and the whole of the trial shown, are in the JSON that this page was made of.</p>"
     )
 }
 

@@ -17,7 +17,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::action::Action;
 use crate::duration::Time;
@@ -71,9 +72,9 @@ pub struct Tally {
 }
 
 /// A clause with the figures that decide it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    #[serde(serialize_with = "in_words")]
+    #[serde(serialize_with = "in_words", deserialize_with = "from_words")]
     pub clause: Clause,
     /// What the clause limits, in percent; None where there was nothing.
     pub percent: Option<f64>,
@@ -85,7 +86,7 @@ pub struct Judgement {
 }
 
 /// All clauses of an agreement, judged.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     pub met: bool,
     pub clauses: Vec<Judgement>,
@@ -301,6 +302,19 @@ impl fmt::Display for Judgement {
 
 fn in_words<S: Serializer>(clause: &Clause, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(clause)
+}
+
+fn from_words<'de, D: Deserializer<'de>>(from: D) -> Result<Clause, D::Error> {
+    match Sla::deserialize(from)?.clauses[..] {
+        [clause] => Ok(clause),
+        _ => Err(D::Error::custom("one clause alone was to be here")),
+    }
+}
+
+impl<'de> Deserialize<'de> for Sla {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Sla, D::Error> {
+        String::deserialize(from)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl Serialize for Sla {

@@ -169,6 +169,45 @@ fn a_page_shows_everything_and_needs_nothing() {
     assert_eq!(measured.done(), rating.best().unwrap().measured.done());
 }
 
+/// Recorded runs keep the JSON alone: whoever wants the page makes it again.
+#[test]
+fn a_page_is_made_again_from_its_json() {
+    let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable at counts");
+    let rating = rate(&plan, &mut Everything, &mut |_| true);
+    let folder = tempfile::tempdir().unwrap();
+    let page = report(&plan, &rating).write(folder.path()).unwrap();
+    let written = std::fs::read_to_string(&page).unwrap();
+    std::fs::remove_file(&page).unwrap();
+    let bg_report = |more: &[&Path]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bg"));
+        command.arg("report").args(more).output().unwrap()
+    };
+    let made = bg_report(&[folder.path()]);
+    assert_eq!(
+        String::from_utf8_lossy(&made.stdout).trim_end(),
+        page.to_str().unwrap()
+    );
+    assert!(std::fs::read_to_string(&page).unwrap() == written);
+
+    let json = folder.path().join("rating.json");
+    let elsewhere = folder.path().join("elsewhere.html");
+    let made = bg_report(&[&json, Path::new("--to"), &elsewhere]);
+    assert!(made.status.success());
+    assert!(std::fs::read_to_string(&elsewhere).unwrap() == written);
+    // A page is no JSON, and the JSON of a run is no rating.
+    std::fs::write(
+        &json,
+        serde_json::to_string(&Measured::new(Duration::ZERO)).unwrap(),
+    )
+    .unwrap();
+    for (file, why) in [(&elsewhere, "it is no JSON"), (&json, "it names no format")] {
+        let refused = bg_report(&[file]);
+        let told = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(told.contains(why), "{told}");
+    }
+}
+
 #[test]
 fn a_rating_of_zero_says_which_clause_failed() {
     let plan = plan("95% < 1us, 5s");

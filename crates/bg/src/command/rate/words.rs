@@ -2,7 +2,7 @@
 
 use super::super::table;
 use crate::rate::{Experiment, Goal, Over, Plan};
-use crate::report::{Report, Row};
+use crate::report::{Ended, Report, Row};
 use crate::sla::{Clause, Judgement};
 
 pub fn header(plan: &Plan) -> String {
@@ -71,12 +71,12 @@ pub fn summary(report: &Report) -> String {
         out += &format!("warning: {warning}\n");
     }
     out += &match (report.end, report.load, report.plan.goal) {
-        ("rated", 0, _) => format!("{goal} 0: no load meets {}\n", report.plan.sla),
-        ("rated", load, Goal::Soar) => format!(
+        (Ended::Rated, 0, _) => format!("{goal} 0: no load meets {}\n", report.plan.sla),
+        (Ended::Rated, load, Goal::Soar) => format!(
             "{goal} {:.0} actions/s, at {load} {unit}, under {}\n",
             report.throughput, report.plan.sla
         ),
-        ("rated", load, Goal::Socialites) => format!(
+        (Ended::Rated, load, Goal::Socialites) => format!(
             "{goal} {load} {unit}, with {:.0} actions/s, under {}\n",
             report.throughput, report.plan.sla
         ),
