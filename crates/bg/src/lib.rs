@@ -6,41 +6,20 @@
 //! time, and how many of its answers no order of the writes explains.
 //!
 //! ```text
-//!   population ──► load ──► stores/* (the trait in store.rs)
-//!                               ▲ │ answers
-//!   mix ──► draw ──► action ────┘ ▼
-//!                            trace ──► validate ──► sla ──► rate
+//!   ui ──► coordinate ──► run ──┐
+//!    │                          ├──► verdict ──► stores ──► model
+//!    └───► rate ────────────────┘
 //! ```
 //!
-//! Read `action` for what members do, `population` for whom there is, `store` for what a data store must answer, and
-//! `content` for how an answer's bytes are known to be right; `measure` says what a trial gives. `deck` shows it in a browser while it runs.
+//! Each folder is a room, and an arrow is who knows whom: a room knows those that its arrows lead to and those behind them, and no other
+//! (`cargo xtask tidy` checks it). Read them from the right: `model` is whom there is and what they do, `stores` what a data store must answer,
+//! `verdict` what a trial gives and whether it was right and good enough, `run` one trial in this process, `coordinate` the same with several
+//! processes, `rate` the search for the best load, `ui` what a user sees. Each room's `mod.rs` says in which order to read it.
 
-pub mod action;
-pub mod clock;
-pub mod command;
-pub mod compare;
-pub mod content;
 pub mod coordinate;
-pub mod deck;
-pub mod draw;
-mod duration;
-pub mod item;
-pub mod judge;
-pub mod load;
-pub mod mark;
-pub mod measure;
-pub mod mix;
-pub mod population;
-pub mod random;
+pub mod model;
 pub mod rate;
-pub mod report;
-mod resp;
 pub mod run;
-pub mod scratch;
-pub mod session;
-pub mod sla;
-pub mod state;
-pub mod store;
 pub mod stores;
-pub mod trace;
-pub mod validate;
+pub mod ui;
+pub mod verdict;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    larder_bg::command::main()
+    larder_bg::ui::command::main()
 }

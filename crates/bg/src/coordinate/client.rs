@@ -1,6 +1,6 @@
 //! The client's side: does what one coordinator at a time asks, whom `door` lets in.
 //!
-//! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`reins`); another gives a
+//! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`session_control`); another gives a
 //! sign of life each second.
 
 use std::io::{self, BufReader};
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use super::door::Door;
 use super::protocol::{self, Done, Load as Part, Order, PROTOCOL, Prepare, Second, Tell};
-use super::reins::Reins;
-use crate::load;
-use crate::measure::{Laboratory, Load, Measured, Trial};
+use super::session_control::SessionControl;
 use crate::run::Process;
 use crate::run::live::Seen;
+use crate::stores::load;
+use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
 
 /// Between signs of life.
 const ALIVE: Duration = Duration::from_secs(1);
@@ -37,14 +37,14 @@ pub struct Leave(Arc<Leaving>);
 struct Leaving {
     wished: AtomicBool,
     /// The coordinator who is there.
-    visit: Mutex<Option<(TcpStream, Arc<Reins>)>>,
+    visit: Mutex<Option<(TcpStream, Arc<SessionControl>)>>,
 }
 
 impl Leave {
     pub fn leave(&self, listener: &TcpListener) {
         self.0.wished.store(true, Ordering::SeqCst);
-        if let Some((stream, reins)) = &*self.visit() {
-            reins.part();
+        if let Some((stream, control)) = &*self.visit() {
+            control.part();
             // No more orders; answers still go out.
             let _ = stream.shutdown(Shutdown::Read);
         }
@@ -58,7 +58,7 @@ impl Leave {
         self.0.wished.load(Ordering::SeqCst)
     }
 
-    fn visit(&self) -> MutexGuard<'_, Option<(TcpStream, Arc<Reins>)>> {
+    fn visit(&self) -> MutexGuard<'_, Option<(TcpStream, Arc<SessionControl>)>> {
         self.0.visit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,10 +109,10 @@ fn attend(
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
     tell: &dyn Fn(&str),
 ) -> io::Result<()> {
-    let reins = Arc::new(Reins::default());
-    *leave.visit() = Some((stream.try_clone()?, reins.clone()));
+    let control = Arc::new(SessionControl::default());
+    *leave.visit() = Some((stream.try_clone()?, control.clone()));
     let reader = BufReader::new(stream.try_clone()?);
-    let orders = read(reader, reins.clone());
+    let orders = read(reader, control.clone());
     let coordinator = Coordinator(Arc::new(Mutex::new(stream)));
     let mut ready: Option<Ready> = None;
     for order in orders {
@@ -128,7 +128,7 @@ fn attend(
             Ok(Order::Prepare(order)) => {
                 tell(&format!("preparing: {}", order.words.join(" ")));
                 ready = None;
-                let made = coordinator.alive(|| get_ready(&order, prepare, &reins, &coordinator));
+                let made = coordinator.alive(|| get_ready(&order, prepare, &control, &coordinator));
                 made.map(|new| {
                     let answer = Tell::Prepared {
                         mass: new.mass,
@@ -152,7 +152,7 @@ fn attend(
         };
         let answer = match answer {
             _ if leave.is_wished() => Err("it was told to end (Ctrl-C or SIGTERM)".to_owned()),
-            _ if reins.is_gone() => continue,
+            _ if control.is_gone() => continue,
             answer => answer,
         };
         coordinator.say(&answer.unwrap_or_else(|why| {
@@ -164,18 +164,21 @@ fn attend(
 }
 
 /// A thread that obeys at once what is for the trial under way, and passes on the rest.
-fn read(mut reader: BufReader<TcpStream>, reins: Arc<Reins>) -> Receiver<io::Result<Order>> {
+fn read(
+    mut reader: BufReader<TcpStream>,
+    control: Arc<SessionControl>,
+) -> Receiver<io::Result<Order>> {
     let (sender, orders): (Sender<io::Result<Order>>, _) = channel();
     // Ends with the connection, at the latest when the coordinator closes it.
     thread::spawn(move || {
         loop {
             let order = protocol::read_order(&mut reader);
             match &order {
-                Ok(Order::Go) => reins.go(),
-                Ok(Order::Threads(threads)) => reins.set_threads(*threads),
-                Ok(Order::Stop) => reins.stop(),
-                Ok(Order::Trial(_)) => reins.reset(),
-                Err(_) => reins.part(),
+                Ok(Order::Go) => control.go(),
+                Ok(Order::Threads(threads)) => control.set_threads(*threads),
+                Ok(Order::Stop) => control.stop(),
+                Ok(Order::Trial(_)) => control.reset(),
+                Err(_) => control.part(),
                 Ok(_) => {}
             }
             let last = order.is_err();
@@ -191,18 +194,18 @@ fn read(mut reader: BufReader<TcpStream>, reins: Arc<Reins>) -> Receiver<io::Res
 fn get_ready(
     order: &Prepare,
     prepare: &dyn Fn(&Prepare) -> Result<Ready, String>,
-    reins: &Arc<Reins>,
+    control: &Arc<SessionControl>,
     coordinator: &Coordinator,
 ) -> Result<Ready, String> {
     let mut ready = prepare(order)?;
-    reins.take(ready.process.live());
+    control.take(ready.process.live());
     if order.load || ready.process.setup().store.is_volatile() {
         ready.process.load(&mut |_: load::Progress| {})?;
     }
-    let (reins, other) = (reins.clone(), coordinator.clone());
+    let (control, other) = (control.clone(), coordinator.clone());
     ready.process.before_start(move || {
         other.say(&Tell::Ready).map_err(|why| why.to_string())?;
-        reins.wait_for_go()
+        control.wait_for_go()
     });
     let coordinator = coordinator.clone();
     ready.process.on_second(move |live| {

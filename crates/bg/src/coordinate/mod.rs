@@ -33,15 +33,15 @@ use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::mark;
-use crate::measure::{Enough, Laboratory, Load, Measured, Trial};
 use crate::run::live::{Live, Tell as OnSecond, Watchable};
+use crate::stores::notes;
+use crate::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
 
 pub mod client;
 pub mod door;
 mod hear;
 pub mod protocol;
-mod reins;
+mod session_control;
 mod trial;
 
 use hear::{Event, hear};
@@ -95,7 +95,7 @@ impl Fleet {
             load,
             reload,
             silence_max: SILENCE_MAX,
-            run: mark::unique(),
+            run: notes::unique(),
             secret: None,
             clients: Vec::new(),
             live: Arc::new(Live::new()),

@@ -27,7 +27,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Judged, Measured};
+use crate::verdict::measure::{Judged, Measured};
 
 /// Raised when a message changes its meaning.
 pub const PROTOCOL: u32 = 3;

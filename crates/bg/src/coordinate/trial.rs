@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::hear::{Event, hear};
 use super::protocol::{self, Done, Load as Part, Order, Second, Tell};
 use super::{Connection, odd, share};
-use crate::measure::{Enough, Judged, Load, Measured, Trial};
 use crate::run::live::{Interval, Live, Tell as OnSecond};
+use crate::verdict::measure::{Enough, Judged, Load, Measured, Trial};
 
 /// What all clients came to.
 pub struct Together {

@@ -11,14 +11,15 @@
 //! ```
 //!
 //! The report's search (its section on heuristic search, and Figure 13), made safe against noise. `search` doubles and narrows, `choose` runs again
-//! what noise could have put in a wrong order, `confirm` runs the full duration and backs off, `noise` says when two throughputs differ.
+//! what noise could have put in a wrong order, `confirm` runs the full duration and backs off, `noise` says when two throughputs differ. Then `report`: what is kept of
+//! a rating, and `compare`: two of them side by side.
 //!
 //! Invariants:
 //!
 //! 1. The rating's figures are those of one trial of the agreement's full duration that met it. Without such a trial it is zero.
 //! 2. A load is never visited twice without need: what was run is remembered, and run again only where noise could have decided.
 //! 3. The search looks below the last load that rose: the peak of throughput may lie on either side of it.
-//! 4. A trial of the search that clearly misses ends early (`sla/early`); the confirming ones never do.
+//! 4. A trial of the search that clearly misses ends early (`agreement/early`); the confirming ones never do.
 //! 5. No load that met the agreement did more than the rating, by more than noise, unless a trial of the full duration said otherwise or
 //!    a note says that none was run.
 //! 6. A load that ends the doubling does so in two trials; of two that disagree the first is set aside, and that is noted.
@@ -28,13 +29,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::{Laboratory, Load, Measured, Trial};
-use crate::sla::{Sla, Verdict};
+use crate::verdict::agreement::{Sla, Verdict};
+use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
 use search::Search;
 
 mod choose;
+pub mod compare;
 mod confirm;
-pub(crate) mod noise;
+mod noise;
+pub mod report;
 mod search;
 
 /// What is looked for.

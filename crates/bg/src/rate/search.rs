@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::noise::{Noise, mean};
 use super::{Bench, End, Goal, Purpose};
-use crate::sla::{Tally, Verdict};
+use crate::verdict::agreement::{Tally, Verdict};
 
 /// At loads up to this one the throughput may fall by any part and rise again: few calls are under way at the same time, and their ways of waiting
 /// for each other are few.

@@ -2,9 +2,9 @@
 
 use super::call::{Over, Turn};
 use super::worker::Worker;
-use crate::action::Action;
-use crate::session::Session;
-use crate::state::{Hold, Relation};
+use crate::model::action::Action;
+use crate::model::session::Session;
+use crate::model::state::{Hold, Relation};
 
 /// Draws until one is found that nobody holds.
 const FREE_TRIES: u32 = 100;

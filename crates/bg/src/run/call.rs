@@ -12,12 +12,12 @@ use larder_validate::set::Sketch;
 
 use super::under_way::Began;
 use super::worker::Worker;
-use crate::action::Action;
-use crate::item::Kind;
-use crate::population::walls;
-use crate::state::{Change, Hold, Relation};
-use crate::store::{Client, Failure, People, Reply};
-use crate::trace;
+use crate::model::action::Action;
+use crate::model::item::Kind;
+use crate::model::population::walls;
+use crate::model::state::{Change, Hold, Relation};
+use crate::stores::contract::{Client, Failure, People, Reply};
+use crate::verdict::trace;
 
 /// The trial was over when a call was to begin: the data store was asked nothing.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,9 @@ use tokio::time::sleep;
 
 use super::call::{Over, Turn};
 use super::worker::Worker;
-use crate::mix::Doing;
-use crate::session::{Session, Step};
-use crate::state::{Hold, Relation};
+use crate::model::mix::Doing;
+use crate::model::session::{Session, Step};
+use crate::model::state::{Hold, Relation};
 
 /// After so many calls in a row that were answered at once, others get their turn.
 const INSTANT_MAX: u32 = 32;

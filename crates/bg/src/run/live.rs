@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Schedule;
-use crate::measure::{Drawn, Judged, Laboratory, Load, Measured, Moment, Trial};
+use crate::model::draw::Drawn;
+use crate::verdict::measure::{Judged, Laboratory, Load, Measured, Moment, Trial};
 
 /// Shared between a process, those who watch it, and those who press its buttons.
 pub struct Live {

@@ -3,12 +3,13 @@
 //! ```text
 //!   Process::run ──spawns──► worker threads: connect ──► (gate) ──► the start ──► emulated threads (emulate, act, call)
 //!        ▲                         │ every second                                      │ each call
-//!        └── Interval ─────────────┘                                    records ───────┴──► trace/writer ──► judge
+//!        └── Interval ─────────────┘                                    records ───────┴──► writer ──► judge
 //! ```
 //!
 //! `emulate` is the loop of one emulated thread, `act` says whom an action takes, `call` makes it, stamps it and keeps what came of it;
 //! `worker` is the thread that all of that runs on, `pace` when actions begin in an open loop, `schedule` when the parts of a trial are, `live` what others see meanwhile, `online` the judge
-//! of reads who does not wait for the end, with `under_way` to tell how far he can see.
+//! of reads who does not wait for the end, with `under_way` to tell how far he can see; `writer` has the trace written, `preflight` looks at the data store
+//! before the first trial.
 //!
 //! Invariants:
 //!
@@ -20,15 +21,17 @@
 
 mod act;
 mod call;
+mod clock;
 mod effort;
 mod emulate;
-mod held;
 pub mod live;
-pub(crate) mod online;
+mod online;
 mod pace;
+mod preflight;
 mod schedule;
 mod under_way;
 mod worker;
+mod writer;
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -39,17 +42,18 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::action::Action;
-use crate::draw::{Cells, Drawing};
-use crate::judge;
-use crate::load;
-use crate::mark::{self, Claim};
-use crate::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
-use crate::mix::Mix;
-use crate::population::Population;
-use crate::state::State;
-use crate::store::Store;
-use crate::trace;
+use crate::model::action::Action;
+use crate::model::draw::{Cells, Drawing};
+use crate::model::mix::Mix;
+use crate::model::population::Population;
+use crate::model::state::State;
+use crate::stores::contract::Store;
+use crate::stores::load;
+use crate::stores::notes::{self, Claim};
+use crate::verdict::judge;
+use crate::verdict::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
+use crate::verdict::scratch::Scratch;
+use crate::verdict::trace;
 use live::{Interval, Live, Tell, Watchable};
 use schedule::Schedule;
 
@@ -197,7 +201,7 @@ impl Process {
             cells: Arc::new(Cells::of(&setup.drawing)),
             trials: 0,
             known: false,
-            name: mark::unique(),
+            name: notes::unique(),
             claim: None,
             online: false,
             on_second: None,
@@ -342,15 +346,12 @@ impl Laboratory for Process {
         self.trials += 1;
         let folder = self.trace_folder();
         let scratch = self.setup.tracing == Tracing::Scratch;
-        let _scratch = folder
-            .clone()
-            .filter(|_| scratch)
-            .map(crate::scratch::Scratch::new);
+        let _scratch = folder.clone().filter(|_| scratch).map(Scratch::new);
         let writer = folder
             .as_deref()
             .map(|folder| {
                 let online = self.online && !self.setup.store.is_hollow();
-                trace::Writer::create(folder, &self.setup, &self.state, &self.live, online)
+                writer::Writer::create(folder, &self.setup, &self.state, &self.live, online)
             })
             .transpose()?;
         let threads = match trial.load {

@@ -1,7 +1,7 @@
 //! Reads judged while the trial runs: a thread that is given what the trace is given.
 //!
 //! ```text
-//!   trace/writer ── records, watermarks ──► thread ──► validate's Online ── each second ──► Live
+//!   writer ── records, watermarks ──► thread ──► validate's Online ── each second ──► Live
 //! ```
 //!
 //! What it says is for those who look meanwhile; a trial's result is what the whole trace says when it is over.
@@ -19,7 +19,7 @@ use larder_validate::record::Record;
 use larder_validate::trace::Online;
 
 use super::live::Live;
-use crate::judge::{self, Start};
+use crate::verdict::judge::{self, Start};
 
 /// Buffers of the trace, of 1 MB each, that may wait.
 const BEHIND_MAX: usize = 64;

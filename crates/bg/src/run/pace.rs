@@ -14,9 +14,9 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 
+use super::clock::Clock;
 use super::worker::Worker;
-use crate::clock::Clock;
-use crate::random::Random;
+use crate::model::random::Random;
 
 /// How long before a moment the kernel's timer fires: what it and the runtime take to wake a task.
 const AHEAD_NS: u64 = 60_000;

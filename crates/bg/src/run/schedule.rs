@@ -1,7 +1,7 @@
 //! When the parts of a trial are: its warm-up, its measured time, its seconds.
 
-use crate::clock::Clock;
-use crate::measure::Trial;
+use super::clock::Clock;
+use crate::verdict::measure::Trial;
 
 /// When the parts of a trial are, on its clock.
 #[derive(Clone, Copy, Debug)]

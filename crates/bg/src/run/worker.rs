@@ -15,14 +15,16 @@ use tokio::time::{sleep_until, timeout};
 use super::live::{Control, Interval};
 use super::pace::Pace;
 use super::under_way::UnderWay;
-use super::{CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, held};
-use crate::draw::Cells;
-use crate::mark;
-use crate::measure::Load;
-use crate::random::Random;
-use crate::state::State;
-use crate::store::Client;
-use crate::trace::Recorder;
+use super::writer::Recorder;
+use super::{
+    CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, preflight,
+};
+use crate::model::draw::Cells;
+use crate::model::random::Random;
+use crate::model::state::State;
+use crate::stores::contract::Client;
+use crate::stores::notes;
+use crate::verdict::measure::Load;
 
 /// What the emulated threads of one worker share.
 pub(super) struct Worker {
@@ -75,7 +77,7 @@ pub(super) fn work(
     };
     let connected = runtime.block_on(async {
         let (store, population) = (&shared.setup.store, shared.setup.population.clone());
-        let failed = |why: String| mark::unreached(&**store, &why);
+        let failed = |why: String| notes::unreached(&**store, &why);
         let client = match timeout(CONNECT_TIMEOUT, store.connect(population)).await {
             Ok(Ok(client)) => client,
             Ok(Err(why)) => return Err(failed(why.to_string())),
@@ -87,7 +89,7 @@ pub(super) fn work(
             }
         };
         if shared.unseen && index == 0 {
-            held::check(&*client, shared.setup).await?;
+            preflight::check(&*client, shared.setup).await?;
         }
         Ok(client)
     });

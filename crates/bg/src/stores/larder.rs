@@ -28,14 +28,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::resp::{self, Done, LOAD_BYTES};
+use super::resp::common::{self, Done, LOAD_BYTES};
 use super::{Opened, Options};
-use crate::content::{self, Contents, Owner};
-use crate::population::Population;
-use crate::resp::{Call, Pool, Receiver, Server, Text, command, hex};
-use crate::store::{
+use crate::model::content::{self, Contents, Owner};
+use crate::model::population::Population;
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
+use crate::stores::resp::{Call, Pool, Receiver, Server, Text, command, hex};
 use answer::{CommentRows, FeedRows, PageRows, PeopleRows, WallRows};
 
 const ADDRESS: &str = "127.0.0.1:7379";
@@ -88,7 +88,7 @@ struct Worker {
 /// Opens it: `--set password=...` where the server asks for one.
 pub fn open(options: &Options) -> Opened {
     Ok(Box::new(Larder {
-        server: resp::server("larder", ADDRESS, options)?,
+        server: common::server("larder", ADDRESS, options)?,
         connections: options.connections.unwrap_or(CONNECTIONS),
     }))
 }
@@ -129,17 +129,17 @@ impl Store for Larder {
     }
 
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
-        Box::pin(resp::note(&self.server, format!("bg.note|{name}")))
+        Box::pin(common::note(&self.server, format!("bg.note|{name}")))
     }
 
     fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg.note|{name}");
-        Box::pin(resp::put_note(&self.server, "SET", key, text))
+        Box::pin(common::put_note(&self.server, "SET", key, text))
     }
 
     fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg.note|{name}");
-        Box::pin(resp::put_note(&self.server, "SETNX", key, text))
+        Box::pin(common::put_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 
 /// Between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::links::Links;
 use super::pipe::{Framing, Pipe};
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 
 /// What a cache with compare-and-swap does; every step of it is atomic.
 ///

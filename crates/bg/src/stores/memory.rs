@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
 use super::{Opened, Options};
-use crate::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
-use crate::population::Population;
-use crate::store::{
+use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::model::population::Population;
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 
@@ -412,7 +412,7 @@ impl Client for Connected {
             let text = self
                 .population
                 .contents()
-                .make(owner, crate::content::POST_SIZE);
+                .make(owner, crate::model::content::POST_SIZE);
             let (_, mut changing) = self.world.member(member)?;
             changing.posts.push((post, text.into()));
             Ok(())

@@ -1,12 +1,20 @@
-//! The data stores that bg knows, by name.
+//! The data stores that bg knows, by name, and what all of them must do.
+//!
+//! Read `contract` first: the trait that opens one and the trait that acts on one. `load` fills one with a population, `notes` is what it keeps about itself
+//! beside that. Then `memory`, the reference, and any other: `larder`, `redis` (both by `resp`), `postgres`, `casql` (PostgreSQL behind
+//! `memcached`), `mongodb`. `null` does nothing, and `faulty` wraps another and lies. `links` and `pipe` are connections that several of them use, `settings`
+//! reads `--set`.
 
 mod casql;
+pub mod contract;
 mod faulty;
 mod larder;
 mod links;
+pub mod load;
 mod memcached;
 mod memory;
 mod mongodb;
+pub mod notes;
 mod null;
 mod pipe;
 mod postgres;
@@ -14,7 +22,7 @@ mod redis;
 mod resp;
 mod settings;
 
-use crate::store::Store;
+use contract::Store;
 
 /// A data store's name and what `bg stores` says of it.
 pub struct Known {

@@ -5,8 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::{Opened, Options};
-use crate::population::Population;
-use crate::store::{Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store};
+use crate::model::population::Population;
+use crate::stores::contract::{
+    Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store,
+};
 
 struct Null;
 

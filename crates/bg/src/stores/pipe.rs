@@ -20,7 +20,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
 
 use super::links::Link;
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 
 /// Where a reply ends.
 pub trait Framing: 'static {

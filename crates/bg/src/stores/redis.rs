@@ -25,12 +25,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::resp::{self, Done, LOAD_BYTES};
+use super::resp::common::{self, Done, LOAD_BYTES};
 use super::{Opened, Options};
-use crate::content::{self, Owner};
-use crate::population::Population;
-use crate::resp::{Pool, Receiver, Server, Text, command, hex};
-use crate::store::{Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store};
+use crate::model::content::{self, Owner};
+use crate::model::population::Population;
+use crate::stores::contract::{
+    Client, Comments, Feed, People, Post, Profile, Reply, Resources, Store,
+};
+use crate::stores::resp::{Pool, Receiver, Server, Text, command, hex};
 use answer::{CommentFields, FeedPosts, PeopleCards, PersonFields, Sha, WallBodies};
 use scripts::{SCRIPTS, Script};
 
@@ -52,7 +54,7 @@ struct Worker {
 /// Opens it: `--set password=...` where the server asks for one.
 pub fn open(options: &Options) -> Opened {
     Ok(Box::new(Redis {
-        server: resp::server("redis", ADDRESS, options)?,
+        server: common::server("redis", ADDRESS, options)?,
         connections: options.connections.unwrap_or(CONNECTIONS),
     }))
 }
@@ -77,17 +79,17 @@ impl Store for Redis {
     }
 
     fn note<'a>(&'a self, name: &'a str) -> Reply<'a, Option<String>> {
-        Box::pin(resp::note(&self.server, format!("bg:note:{name}")))
+        Box::pin(common::note(&self.server, format!("bg:note:{name}")))
     }
 
     fn put_note<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg:note:{name}");
-        Box::pin(resp::put_note(&self.server, "SET", key, text))
+        Box::pin(common::put_note(&self.server, "SET", key, text))
     }
 
     fn put_note_if_absent<'a>(&'a self, name: &'a str, text: &'a str) -> Reply<'a, ()> {
         let key = format!("bg:note:{name}");
-        Box::pin(resp::put_note(&self.server, "SETNX", key, text))
+        Box::pin(common::put_note(&self.server, "SETNX", key, text))
     }
 
     fn connect(&self, population: Arc<Population>) -> Reply<'_, Rc<dyn Client>> {
@@ -237,7 +239,7 @@ impl Worker {
         key: Text,
         last: Option<u32>,
         pattern: &str,
-    ) -> crate::resp::Call<R> {
+    ) -> crate::stores::resp::Call<R> {
         self.pool.call(1, receiver, |out| match last {
             None => command(
                 out,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Options;
-use crate::duration::duration;
+use crate::model::duration::duration;
 
 /// Takes settings one by one, then refuses those that nobody took.
 pub struct Settings<'a> {

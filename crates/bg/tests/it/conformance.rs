@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use larder_bg::population::Population;
-use larder_bg::store::{Client, Post, Store};
+use larder_bg::model::population::Population;
+use larder_bg::stores::contract::{Client, Post, Store};
 use larder_bg::stores::{self, Options};
 use tokio::task::LocalSet;
 

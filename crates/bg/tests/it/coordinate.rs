@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use larder_bg::coordinate::Fleet;
-use larder_bg::measure::{Laboratory, Load, Trial};
+use larder_bg::verdict::measure::{Laboratory, Load, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A `bg client`; ends with the test.

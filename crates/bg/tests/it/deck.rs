@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use larder_bg::action::Action;
-use larder_bg::deck::{About, Board, Controls, Deck, FAREWELL, Limits, Order, Second, Watched};
-use larder_bg::measure::{Judged, Laboratory, Load, Measured, Trial};
+use larder_bg::model::action::Action;
+use larder_bg::ui::deck::{About, Board, Controls, Deck, FAREWELL, Limits, Order, Second, Watched};
+use larder_bg::verdict::measure::{Judged, Laboratory, Load, Measured, Trial};
 use serde_json::{Value, json};
 
 /// What was pressed.

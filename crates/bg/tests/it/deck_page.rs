@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::Ordering;
 
-use larder_bg::measure::{Laboratory, Load, Measured, Trial};
+use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
 
 use super::browser::Browser;
 use super::deck::{self, measured, trial};
@@ -84,7 +84,7 @@ fn a_search_is_a_plot_of_points_with_their_verdicts() {
     };
     let open = deck::open("rate", Some("90% < 400us, 60s"));
     let mut model = Model;
-    let mut watched = larder_bg::deck::Watched::new(&mut model, open.board.clone());
+    let mut watched = larder_bg::ui::deck::Watched::new(&mut model, open.board.clone());
     for threads in [1, 2, 4, 8] {
         watched
             .run(&trial(Load::Threads(threads), 3))

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use larder_bg::draw::fragment::split;
-use larder_bg::draw::{Cells, DEFAULT, Distribution, Drawing, Skew, exponent_for, mass_of_top};
-use larder_bg::measure::{Drawn, Laboratory};
-use larder_bg::random::Random;
+use larder_bg::model::draw::fragment::split;
+use larder_bg::model::draw::{
+    Cells, DEFAULT, Distribution, Drawing, Drawn, Skew, exponent_for, mass_of_top,
+};
+use larder_bg::model::random::Random;
 use larder_bg::run::Process;
+use larder_bg::verdict::measure::Laboratory;
 
 use crate::trial::{setup, trial};
 

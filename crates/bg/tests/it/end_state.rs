@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use larder_bg::item::Kind;
-use larder_bg::judge;
-use larder_bg::population::Population;
-use larder_bg::store::Store;
+use larder_bg::model::item::Kind;
+use larder_bg::model::population::Population;
+use larder_bg::stores::contract::Store;
+use larder_bg::verdict::judge;
 use larder_validate::Span;
 use larder_validate::record::{self, END_STATE, Encoder, Outcome, Record, What};
 use larder_validate::report::Report;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_bg::draw::{self, Drawing};
-use larder_bg::item::Kind;
-use larder_bg::measure::{Laboratory, Load, Measured, Trial};
-use larder_bg::mix::Mix;
-use larder_bg::population::Population;
+use larder_bg::model::draw::{self, Drawing};
+use larder_bg::model::item::Kind;
+use larder_bg::model::mix::Mix;
+use larder_bg::model::population::Population;
 use larder_bg::run::{Process, Setup, Tracing};
+use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
 use larder_validate::record::{Outcome, Record, What};
 use larder_validate::set::Sketch;
 
@@ -203,7 +203,7 @@ fn acknowledged(population: &Population, records: &[Record]) -> BTreeMap<u64, BT
 #[test]
 fn refusals_and_silence_are_counted_and_spoil_no_verdict() {
     let (injected, measured) = run(3, &[("error", "0.1"), ("unknown", "0.1")]);
-    let sum = |count: fn(&larder_bg::measure::ActionMeasured) -> u64| -> u64 {
+    let sum = |count: fn(&larder_bg::verdict::measure::ActionMeasured) -> u64| -> u64 {
         measured.actions.iter().map(count).sum()
     };
     let of = |name| of(&injected, name);

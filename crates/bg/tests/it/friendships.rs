@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use larder_bg::population::edges;
-use larder_bg::population::zipfian;
+use larder_bg::model::population::edges;
+use larder_bg::model::population::zipfian;
 
 #[test]
 fn eighty_percent_of_the_friendships_are_of_twenty_percent_of_the_members() {

@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_bg::draw::{self, Drawing};
-use larder_bg::measure::{ActionMeasured, Laboratory, Load, Measured, Trial};
-use larder_bg::mix::Mix;
-use larder_bg::population::Population;
+use larder_bg::model::draw::{self, Drawing};
+use larder_bg::model::mix::Mix;
+use larder_bg::model::population::Population;
 use larder_bg::run::{Conduct, Process, Setup, Tracing};
 use larder_bg::stores::Options;
+use larder_bg::verdict::measure::{ActionMeasured, Laboratory, Load, Measured, Trial};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::conformance::open;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::measure::{Effort, Judged, Level, Measured, Moment};
-use larder_bg::store::Failure;
+use larder_bg::model::action::Action;
+use larder_bg::stores::contract::Failure;
+use larder_bg::verdict::measure::{Effort, Judged, Level, Measured, Moment};
 
 fn measured() -> Measured {
     let mut measured = Measured::new(Duration::from_millis(1500));

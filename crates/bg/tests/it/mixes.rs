@@ -1,7 +1,7 @@
 //! Mixes: the named ones, and files.
 
-use larder_bg::mix::{Doing, Mix, NAMED};
-use larder_bg::random::Random;
+use larder_bg::model::mix::{Doing, Mix, NAMED};
+use larder_bg::model::random::Random;
 
 #[test]
 fn every_named_mix_adds_up_and_draws_what_it_says() {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use larder_bg::population::graph::Graph;
-use larder_bg::population::{Friendships, Impossible, Population};
+use larder_bg::model::population::graph::Graph;
+use larder_bg::model::population::{Friendships, Impossible, Population};
 
 fn lattice(members: u32, friends: u32, invitations: u32) -> Population {
     Population {

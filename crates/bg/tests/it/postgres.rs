@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use larder_bg::population::Population;
-use larder_bg::store::Failure;
+use larder_bg::model::population::Population;
 use larder_bg::stores::Options;
+use larder_bg::stores::contract::Failure;
 
 use crate::conformance::{conforms, open, run};
 use crate::servers::{self, Database};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::measure::{Enough, Laboratory, Load, Measured, Trial};
-use larder_bg::random::Random;
+use larder_bg::model::action::Action;
+use larder_bg::model::random::Random;
 use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate};
+use larder_bg::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
 
 /// A store that does `throughput` actions a second of which `within` (0 to 1) are in time, at a load and for so long.
 struct Model<T, W> {

@@ -4,12 +4,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::compare::{Subject, Verdict, compare};
-use larder_bg::measure::{Cell, Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
+use larder_bg::model::action::Action;
+use larder_bg::model::draw::Cell;
+use larder_bg::rate::compare::{Subject, Verdict, compare};
+use larder_bg::rate::report::{Facts, Machine, Report};
 use larder_bg::rate::{Goal, Plan, Rating, rate};
-use larder_bg::report::{Facts, Machine, Report};
-use larder_bg::store::Failure;
+use larder_bg::stores::contract::Failure;
+use larder_bg::ui::page;
+use larder_bg::verdict::measure::{Effort, Judged, Laboratory, Load, Measured, Moment, Trial};
 
 /// Something of everything that a page may show.
 struct Everything;
@@ -101,7 +103,7 @@ fn report(plan: &Plan, rating: &Rating) -> Report {
 /// The page and the JSON.
 fn written(report: &Report) -> (String, serde_json::Value) {
     let folder = tempfile::tempdir().unwrap();
-    let page = report.write(&folder.path().join("new/folder")).unwrap();
+    let page = page::write(report, &folder.path().join("new/folder")).unwrap();
     let json = std::fs::read(page.with_file_name("rating.json")).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     if let Ok(keep) = std::env::var("LARDER_KEEP_REPORT") {
@@ -175,7 +177,7 @@ fn a_page_is_made_again_from_its_json() {
     let plan = plan("95% < 1ms, list-friends: p99 < 20ms, 1% errors, 1% unpredictable at counts");
     let rating = rate(&plan, &mut Everything, &mut |_| true);
     let folder = tempfile::tempdir().unwrap();
-    let page = report(&plan, &rating).write(folder.path()).unwrap();
+    let page = page::write(&report(&plan, &rating), folder.path()).unwrap();
     let written = std::fs::read_to_string(&page).unwrap();
     std::fs::remove_file(&page).unwrap();
     let bg_report = |more: &[&Path]| {

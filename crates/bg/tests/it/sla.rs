@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::measure::{Judged, Level, Measured};
-use larder_bg::sla::{Clause, Sla};
-use larder_bg::store::Failure;
+use larder_bg::model::action::Action;
+use larder_bg::stores::contract::Failure;
+use larder_bg::verdict::agreement::{Clause, Sla};
+use larder_bg::verdict::measure::{Judged, Level, Measured};
 
 fn parse(text: &str) -> Sla {
     text.parse().unwrap_or_else(|why| panic!("{why}"))

@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::draw::{self, Drawing};
-use larder_bg::judge;
-use larder_bg::measure::{Laboratory, Load, Measured, Trial};
-use larder_bg::mix::Mix;
-use larder_bg::population::Population;
+use larder_bg::model::action::Action;
+use larder_bg::model::draw::{self, Drawing};
+use larder_bg::model::mix::Mix;
+use larder_bg::model::population::Population;
 use larder_bg::run::{Conduct, Process, Setup, Tracing};
-use larder_bg::store::{Client, Reply, Store};
 use larder_bg::stores;
+use larder_bg::stores::contract::{Client, Reply, Store};
+use larder_bg::verdict::judge;
+use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
 
 use crate::end_state;
 

@@ -5,13 +5,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use larder_bg::action::Action;
-use larder_bg::draw::{self, Drawing};
-use larder_bg::measure::{Laboratory, Load, Measured, Trial};
-use larder_bg::mix::Mix;
-use larder_bg::population::Population;
+use larder_bg::model::action::Action;
+use larder_bg::model::draw::{self, Drawing};
+use larder_bg::model::mix::Mix;
+use larder_bg::model::population::Population;
 use larder_bg::run::{Conduct, Process, Setup, Tracing};
 use larder_bg::stores::{self, Options};
+use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
 use rustix::process::Signal;
 
 use crate::servers::{self, Server, ask_postgres};

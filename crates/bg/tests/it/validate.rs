@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::Command;
 
-use larder_bg::validate::{Bound, TraceFolder, judge_within};
+use larder_bg::verdict::validate::{Bound, TraceFolder, judge_within};
 use larder_validate::Span;
 use larder_validate::record::{Encoder, Outcome, RECORD_SIZE, Record, What};
 use larder_validate::report::{Level, Report};

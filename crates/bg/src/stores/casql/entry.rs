@@ -2,8 +2,8 @@
 
 use tokio_postgres::Row;
 
-use crate::population::Population;
-use crate::store::{Comments, Failure, People, Profile, Resources};
+use crate::model::population::Population;
+use crate::stores::contract::{Comments, Failure, People, Profile, Resources};
 use crate::stores::postgres::{ProfileRow, Raw, member, number};
 
 /// Instead of a size: there are no bytes, not even none.

@@ -44,7 +44,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 use crate::stores::memcached::{Cache, Deleted, Entry, Found, Only};
 
 pub const VALUE: u32 = 0;

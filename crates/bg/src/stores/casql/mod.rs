@@ -26,8 +26,8 @@ use super::memcached::{Cache, Entry, Memcached, Only};
 use super::postgres::{self, Postgres, Sql};
 use super::settings::Settings;
 use super::{Opened, Options};
-use crate::population::Population;
-use crate::store::{
+use crate::model::population::Population;
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use lease::Looked;

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 use super::steps::Entry;
 use super::track::{Lost, Undone};
 use super::{Fault, Wrapped};
-use crate::item::Kind;
-use crate::store::{Client, Failure, Profile};
+use crate::model::item::Kind;
+use crate::stores::contract::{Client, Failure, Profile};
 
 /// How long a list may be kept back until two writes of it have passed.
 const FRACTURE_WAIT_MS: u32 = 40;

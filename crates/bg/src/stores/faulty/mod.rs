@@ -39,12 +39,12 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::{Opened, Options};
-use crate::duration::duration;
-use crate::item::Kind;
-use crate::population::Population;
-use crate::random::Random;
-use crate::state::{Change, Relation};
-use crate::store::{
+use crate::model::duration::duration;
+use crate::model::item::Kind;
+use crate::model::population::Population;
+use crate::model::random::Random;
+use crate::model::state::{Change, Relation};
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use steps::{Order, Steps};

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard};
 
 use super::steps::{Entry, Return, Steps};
-use crate::state::Change;
+use crate::model::state::Change;
 
 /// Writes of a list that are remembered.
 const KEPT: usize = 16;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use bson::{RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::{Worker, binary};
-use crate::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
-use crate::store::Failure;
+use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::stores::contract::Failure;
 
 /// Of a command; servers take 16 MB.
 const COMMAND_SIZE: usize = 4 << 20;

@@ -26,9 +26,9 @@ use bson::{Binary, RawArrayBuf, RawDocumentBuf, rawdoc};
 
 use super::settings::Settings;
 use super::{Opened, Options};
-use crate::content::{COMMENT_SIZE, Owner, POST_SIZE};
-use crate::population::Population;
-use crate::store::{
+use crate::model::content::{COMMENT_SIZE, Owner, POST_SIZE};
+use crate::model::population::Population;
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 use wire::{Wire, number, text};

@@ -19,7 +19,7 @@ use bson::RawDocumentBuf;
 use bson::raw::{RawBsonRef, RawDocument};
 use bytes::Bytes;
 
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 use crate::stores::links::Links;
 use crate::stores::pipe::{Framing, Pipe};
 

@@ -11,8 +11,8 @@ use tokio_postgres::{CopyInSink, Transaction};
 use super::pool;
 use super::schema::{self, Layout, Rows};
 use super::sql::Sql;
-use crate::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
-use crate::store::Failure;
+use crate::model::content::{COMMENT_SIZE, Owner, PROFILE_SIZE, RESOURCE_SIZE, THUMBNAIL_SIZE};
+use crate::stores::contract::Failure;
 
 impl Sql {
     pub async fn load(&self, members: Range<u32>) -> Result<(), Failure> {

@@ -32,8 +32,8 @@ pub use sql::{ProfileRow, Raw, Sql, member, number};
 
 use super::settings::Settings;
 use super::{Opened, Options};
-use crate::population::Population;
-use crate::store::{
+use crate::model::population::Population;
+use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
 };
 

@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Error, NoTls, Row, Statement};
 
 use super::schema::Query;
-use crate::store::Failure;
+use crate::stores::contract::Failure;
 use crate::stores::links::{Link, Links};
 
 pub struct Pool {

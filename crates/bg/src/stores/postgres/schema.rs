@@ -12,7 +12,7 @@
 //!
 //! The ten attributes of a profile lie in one column, one behind the other: every action wants all of them, and PostgreSQL answers faster so.
 
-use crate::population::Population;
+use crate::model::population::Population;
 
 /// How counts come about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 use super::Postgres;
 use super::pool::Pool;
 use super::schema::{Layout, Query, Rows};
-use crate::content::{COMMENT_SIZE, Owner, POST_SIZE};
-use crate::population::Population;
-use crate::store::{Failure, Post};
+use crate::model::content::{COMMENT_SIZE, Owner, POST_SIZE};
+use crate::model::population::Population;
+use crate::stores::contract::{Failure, Post};
 
 /// One worker's way to PostgreSQL.
 pub struct Sql {

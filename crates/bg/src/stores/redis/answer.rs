@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::super::resp::apart;
-use crate::population::Population;
-use crate::resp::{Receiver, Token, hex_of, number_of};
-use crate::store::{Comments, Feed, People, Post, Profile, Resources};
+use super::super::resp::common::apart;
+use crate::model::population::Population;
+use crate::stores::contract::{Comments, Feed, People, Post, Profile, Resources};
+use crate::stores::resp::{Receiver, Token, hex_of, number_of};
 
 /// Digits of the author before a comment's text.
 const AUTHOR: usize = 8;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::random::Random;
+use crate::model::random::Random;
 
 /// Shared by all that is interleaved.
 struct Dice(RefCell<Random>);

@@ -1,0 +1,230 @@
+//! Which member acts, or is looked at: uniformly, by Zipf's law, or the latest most often; of all members or of a client's own.
+//!
+//! Member 0 is the most popular by Zipf's law, the last member by *latest*. Several clients share the members by D-Zipfian
+//! (`fragment`), so that together they draw as one client would.
+//!
+//! ```text
+//!   Distribution ──► Zipf (rejection-inversion, any number of members)      one client
+//!               └──► fragment::split ──► Alias (its own members)            several
+//! ```
+//!
+//! What was drawn is counted by `cells` into `drawn`, so that a run can say how far it was from what was meant.
+
+mod alias;
+mod cells;
+mod drawn;
+pub mod fragment;
+mod zipf;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+pub(crate) use alias::Alias;
+pub use cells::Cells;
+pub use drawn::{Cell, ChiSquare, Drawn, Share};
+use fragment::Fragment;
+pub use zipf::{exponent_for, mass_of_top};
+
+use crate::model::random::Random;
+use zipf::Zipf;
+
+/// How popular members are. The one of rank `i`, from 1, is drawn in proportion to `i` to the power of minus the exponent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    Uniform,
+    /// The lower a member's number, the more popular.
+    Zipf(Skew),
+    /// The higher a member's number, the more popular.
+    Latest(Skew),
+}
+
+/// Three ways to say an exponent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Skew {
+    /// BG's `zipfianmean`: the exponent is 1 less theta.
+    Theta(f64),
+    Exponent(f64),
+    /// This part of the draws goes to this part of the members; both between 0 and 1.
+    Share {
+        draws: f64,
+        members: f64,
+    },
+}
+
+/// The report's theta.
+pub const DEFAULT: Distribution = Distribution::Zipf(Skew::Theta(0.27));
+
+impl Skew {
+    pub fn exponent(self, members: u32) -> f64 {
+        match self {
+            Skew::Theta(theta) => 1.0 - theta,
+            Skew::Exponent(exponent) => exponent,
+            Skew::Share { draws, members: of } => exponent_for(members, of, draws),
+        }
+    }
+}
+
+impl Distribution {
+    pub fn exponent(self, members: u32) -> f64 {
+        match self {
+            Distribution::Uniform => 0.0,
+            Distribution::Zipf(skew) | Distribution::Latest(skew) => skew.exponent(members),
+        }
+    }
+
+    /// The member of a rank, from 0 for the most popular, or the rank of a member.
+    pub fn ranked(self, members: u32, rank: u32) -> u32 {
+        match self {
+            Distribution::Latest(_) => members - 1 - rank,
+            Distribution::Uniform | Distribution::Zipf(_) => rank,
+        }
+    }
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, skew) = match self {
+            Distribution::Uniform => return write!(out, "uniform"),
+            Distribution::Zipf(skew) => ("zipf", skew),
+            Distribution::Latest(skew) => ("latest", skew),
+        };
+        match skew {
+            Skew::Theta(theta) => write!(out, "{name}:theta={theta}"),
+            Skew::Exponent(exponent) => write!(out, "{name}:exponent={exponent}"),
+            Skew::Share { draws, members } => {
+                write!(out, "{name}:{}/{}", draws * 100.0, members * 100.0)
+            }
+        }
+    }
+}
+
+impl FromStr for Distribution {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Distribution, String> {
+        let fail = |why: &str| {
+            Err(format!(
+                "{text}: {why}; known are uniform, zipf, latest, and the latter two with :theta=0.27, :exponent=0.73 or :80/20"
+            ))
+        };
+        let (name, skew) = text.split_once(':').unwrap_or((text, "theta=0.27"));
+        let number = |text: &str| text.parse::<f64>().ok().filter(|it| it.is_finite());
+        let skew = if let Some(theta) = skew.strip_prefix("theta=") {
+            number(theta).map(Skew::Theta)
+        } else if let Some(exponent) = skew.strip_prefix("exponent=") {
+            number(exponent).map(Skew::Exponent)
+        } else {
+            skew.split_once('/').and_then(|(draws, members)| {
+                let (draws, members) = (number(draws)? / 100.0, number(members)? / 100.0);
+                let sound = 0.0 < members && members <= draws && draws < 1.0;
+                sound.then_some(Skew::Share { draws, members })
+            })
+        };
+        let Some(skew) = skew else {
+            return fail("no such skew");
+        };
+        if !(0.0..=20.0).contains(&skew.exponent(1000)) {
+            return fail("the exponent must be 0 to 20");
+        }
+        match name {
+            "uniform" if text == name => Ok(Distribution::Uniform),
+            "zipf" => Ok(Distribution::Zipf(skew)),
+            "latest" => Ok(Distribution::Latest(skew)),
+            _ => fail("no such distribution"),
+        }
+    }
+}
+
+/// Draws members; shared by all workers.
+#[derive(Clone, Debug)]
+pub struct Drawing {
+    members: u32,
+    distribution: Distribution,
+    rank: Rank,
+    fragment: Option<Arc<Fragment>>,
+}
+
+#[derive(Clone, Debug)]
+enum Rank {
+    Uniform,
+    Zipf(Zipf),
+    /// By index into the fragment's members.
+    Alias(Arc<Alias>),
+}
+
+impl Drawing {
+    /// Of all members.
+    pub fn of_all(distribution: Distribution, members: u32) -> Drawing {
+        let exponent = distribution.exponent(members);
+        Drawing {
+            members,
+            distribution,
+            rank: match exponent {
+                0.0 => Rank::Uniform,
+                _ => Rank::Zipf(Zipf::new(members, exponent)),
+            },
+            fragment: None,
+        }
+    }
+
+    /// As it would be drawn of all members.
+    pub fn distribution(&self) -> Distribution {
+        self.distribution
+    }
+
+    /// Of one client's members, as often among themselves as of all.
+    pub fn of_fragment(
+        distribution: Distribution,
+        members: u32,
+        fragment: Arc<Fragment>,
+    ) -> Drawing {
+        let exponent = distribution.exponent(members);
+        let weights: Vec<f64> = fragment
+            .members()
+            .iter()
+            .map(|member| {
+                let rank = distribution.ranked(members, *member);
+                (f64::from(rank) + 1.0).powf(-exponent)
+            })
+            .collect();
+        Drawing {
+            members,
+            distribution,
+            rank: Rank::Alias(Arc::new(Alias::new(&weights))),
+            fragment: Some(fragment),
+        }
+    }
+
+    pub fn draw(&self, random: &mut Random) -> u32 {
+        match (&self.rank, &self.fragment) {
+            (Rank::Alias(alias), Some(fragment)) => fragment.members()[alias.draw(random)],
+            (Rank::Zipf(zipf), _) => self
+                .distribution
+                .ranked(self.members, zipf.draw(random) - 1),
+            _ => random.below(self.members),
+        }
+    }
+
+    /// Any of the client's members, each as often.
+    pub fn any(&self, random: &mut Random) -> u32 {
+        match &self.fragment {
+            Some(fragment) => fragment.members()[random.index(fragment.members().len())],
+            None => random.below(self.members),
+        }
+    }
+
+    /// Whether a member is this client's, so that its relations may be changed here.
+    pub fn owns(&self, member: u32) -> bool {
+        self.fragment
+            .as_ref()
+            .is_none_or(|fragment| fragment.owns(member))
+    }
+
+    /// How many members may be drawn.
+    pub fn size(&self) -> u32 {
+        self.fragment
+            .as_ref()
+            .map_or(self.members, |fragment| fragment.members().len() as u32)
+    }
+}

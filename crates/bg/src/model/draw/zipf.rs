@@ -1,0 +1,117 @@
+//! Zipf's law over any number of ranks, by rejection-inversion: no table, and a little more than one trial a draw whatever the exponent.
+//!
+//! W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", 1996.
+
+use crate::model::random::Random;
+
+/// Ranks 1 to `members`, in proportion to `rank` to the power of `-exponent`, the exponent being more than 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Zipf {
+    members: f64,
+    exponent: f64,
+    /// The integral of the hat from 1 to where the first rank ends, less the first rank's weight.
+    low: f64,
+    /// The integral up to where the last rank ends.
+    high: f64,
+    /// Within this distance below a rank no trial is rejected.
+    sure: f64,
+}
+
+impl Zipf {
+    pub fn new(members: u32, exponent: f64) -> Zipf {
+        let mut zipf = Zipf {
+            members: members.into(),
+            exponent,
+            low: 0.0,
+            high: 0.0,
+            sure: 0.0,
+        };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(zipf.members + 0.5);
+        zipf.sure = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
+        zipf
+    }
+
+    pub fn draw(&self, random: &mut Random) -> u32 {
+        loop {
+            let area = self.high + random.unit() * (self.low - self.high);
+            let at = self.inverse(area);
+            let rank = (at + 0.5).floor().clamp(1.0, self.members);
+            if rank - at <= self.sure || area >= self.integral(rank + 0.5) - self.weight(rank) {
+                return rank as u32;
+            }
+        }
+    }
+
+    fn weight(&self, at: f64) -> f64 {
+        (-self.exponent * at.ln()).exp()
+    }
+
+    /// Of the weight, from 1 to `at`.
+    fn integral(&self, at: f64) -> f64 {
+        let log = at.ln();
+        let power = (1.0 - self.exponent) * log;
+        let factor = if power.abs() > 1e-8 {
+            power.exp_m1() / power
+        } else {
+            1.0 + power / 2.0
+        };
+        factor * log
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        let power = (area * (1.0 - self.exponent)).max(-1.0);
+        let factor = if power.abs() > 1e-8 {
+            power.ln_1p() / power
+        } else {
+            1.0 - power / 2.0
+        };
+        (factor * area).exp()
+    }
+}
+
+/// What part of all draws goes to the most popular members, `top` of them being a part of all.
+pub fn mass_of_top(members: u32, exponent: f64, top: f64) -> f64 {
+    let first = f64::from(members) * top;
+    sum(first, exponent) / sum(members.into(), exponent)
+}
+
+/// The exponent at which `draws` of all draws go to `top` of all members.
+pub fn exponent_for(members: u32, top: f64, draws: f64) -> f64 {
+    let (mut low, mut high) = (0.0, 20.0);
+    for _ in 0..60 {
+        let middle = f64::midpoint(low, high);
+        match mass_of_top(members, middle, top) < draws {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+/// The sum of the weights of the first ranks, to about 12 digits: the first thousand one by one, the rest by Euler and Maclaurin.
+/// Between two whole numbers of ranks the weights are of a part of a rank.
+fn sum(ranks: f64, exponent: f64) -> f64 {
+    const EXACT: u32 = 1000;
+    let weight = |rank: f64| rank.powf(-exponent);
+    let whole = ranks.floor();
+    let part = (ranks - whole) * weight(whole + 1.0);
+    let exact = (whole as u32).min(EXACT);
+    let head: f64 = (1..=exact).map(|rank| weight(rank.into())).sum();
+    if whole <= f64::from(EXACT) {
+        return head + part;
+    }
+    let from = f64::from(EXACT);
+    let zipf = Zipf {
+        members: whole,
+        exponent,
+        low: 0.0,
+        high: 0.0,
+        sure: 0.0,
+    };
+    let slope = |rank: f64| -exponent * rank.powf(-exponent - 1.0);
+    head + zipf.integral(whole) - zipf.integral(from)
+        + (weight(whole) - weight(from)) / 2.0
+        + (slope(whole) - slope(from)) / 12.0
+        + part
+}

@@ -1,0 +1,265 @@
+//! Mixes: how often each action or session is drawn, by name or from a file.
+//!
+//! A mix file has a line for each action or session: its name, then its part in percent; `#` begins a comment. The parts add up to 100.
+//!
+//! ```text
+//! # Mostly looking around.
+//! view-profile   80
+//! list-friends   19.9
+//! invite-friend   0.1
+//! ```
+//!
+//! The report's mixes (its Table 3) accept and reject more than they invite, and thaw more than they accept: invitations run out, and
+//! friendships with them. The symmetric ones keep both. Draws that cannot be done are counted in either.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::model::action::Action;
+use crate::model::random::Random;
+use crate::model::session::Session;
+
+/// What an emulated thread does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    Action(Action),
+    Session(Session),
+}
+
+impl Doing {
+    pub fn name(self) -> &'static str {
+        match self {
+            Doing::Action(action) => action.name(),
+            Doing::Session(session) => session.name(),
+        }
+    }
+
+    pub fn find(name: &str) -> Option<Doing> {
+        let actions = Action::ALL.into_iter().map(Doing::Action);
+        let sessions = Session::ALL.into_iter().map(Doing::Session);
+        actions.chain(sessions).find(|doing| doing.name() == name)
+    }
+}
+
+/// Parts in percent, each more than 0, together 100.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mix {
+    name: String,
+    parts: Vec<(Doing, f64)>,
+}
+
+/// Why a mix cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// Neither a known name nor a readable file.
+    Unknown {
+        name: String,
+        why: String,
+    },
+    Line {
+        name: String,
+        line: usize,
+        why: String,
+    },
+    Sum {
+        name: String,
+        sum: String,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Unknown { name, why } => {
+                let known: Vec<&str> = NAMED.iter().map(|mix| mix.name).collect();
+                write!(
+                    out,
+                    "--mix {name}: no mix of that name ({}), and no file: {why}",
+                    known.join(", ")
+                )
+            }
+            Error::Line { name, line, why } => write!(out, "mix {name}, line {line}: {why}"),
+            Error::Sum { name, sum } => {
+                write!(out, "mix {name}: the parts add up to {sum}, not to 100")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A mix that needs no file.
+pub struct Named {
+    pub name: &'static str,
+    pub about: &'static str,
+    parts: &'static str,
+}
+
+pub const DEFAULT: &str = "symmetric-low-write";
+
+/// In the order in which `bg mixes` lists them.
+pub const NAMED: &[Named] = &[
+    Named {
+        name: "symmetric-very-low-write",
+        about: "0.1 % writes that keep the number of friendships and invitations",
+        parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49.9\n\
+            invite-friend .04\naccept-friend-request .02\nreject-friend-request .02\nthaw-friendship .02",
+    },
+    Named {
+        name: "symmetric-low-write",
+        about: "1 % writes that keep the number of friendships and invitations",
+        parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49\n\
+            invite-friend .4\naccept-friend-request .2\nreject-friend-request .2\nthaw-friendship .2",
+    },
+    Named {
+        name: "symmetric-high-write",
+        about: "10 % writes that keep the number of friendships and invitations",
+        parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 45\n\
+            invite-friend 4\naccept-friend-request 2\nreject-friend-request 2\nthaw-friendship 2",
+    },
+    Named {
+        name: "very-low-write",
+        about: "the report's, 0.1 % writes",
+        parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49.9\n\
+            invite-friend .02\naccept-friend-request .02\nreject-friend-request .03\nthaw-friendship .03",
+    },
+    Named {
+        name: "low-write",
+        about: "the report's, 1 % writes",
+        parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 49\n\
+            invite-friend .2\naccept-friend-request .2\nreject-friend-request .3\nthaw-friendship .3",
+    },
+    Named {
+        name: "high-write",
+        about: "the report's, 10 % writes",
+        parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 45\n\
+            invite-friend 2\naccept-friend-request 2\nreject-friend-request 3\nthaw-friendship 3",
+    },
+    Named {
+        name: "read-only",
+        about: "no writes",
+        parts: "view-profile 40\nlist-friends 5\nview-friend-requests 5\nview-top-resources 40\nview-comments 10",
+    },
+    Named {
+        name: "write-only",
+        about: "friendships come and go",
+        parts: "invite-friend 40\naccept-friend-request 20\nreject-friend-request 20\nthaw-friendship 20",
+    },
+    Named {
+        name: "comments",
+        about: "10 % writes, of comments as well",
+        parts: "view-profile 35\nlist-friends 5\nview-friend-requests 5\nview-top-resources 35\nview-comments 10\n\
+            invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1\n\
+            post-comment 2.5\ndelete-comment 2.5",
+    },
+    Named {
+        name: "feeds",
+        about: "members post, share, and look at what their friends posted; friendships come and go",
+        parts: "view-feed 60\npost-to-feed 8\nshare 2\nview-profile 20\nlist-friends 5\n\
+            invite-friend 2\naccept-friend-request 1\nreject-friend-request 1\nthaw-friendship 1",
+    },
+    Named {
+        name: "sessions",
+        about: "all sessions of the report",
+        parts: "view-self 30\nview-friend 40\ncomment-on-resource 5\ndelete-own-comment 5\n\
+            invite 8\naccept 4\nreject 4\nthaw 4",
+    },
+];
+
+impl Mix {
+    /// A named mix, or else a file's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: nothing may be run.
+    pub fn open(name: &str) -> Result<Mix, Error> {
+        if let Some(named) = NAMED.iter().find(|mix| mix.name == name) {
+            return Mix::parse(name, named.parts);
+        }
+        match std::fs::read_to_string(Path::new(name)) {
+            Ok(text) => Mix::parse(name, &text),
+            Err(why) => Err(Error::Unknown {
+                name: name.to_owned(),
+                why: why.to_string(),
+            }),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Line`] and [`Error::Sum`].
+    pub fn parse(name: &str, text: &str) -> Result<Mix, Error> {
+        let mut parts: Vec<(Doing, f64)> = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let fail = |why: String| Error::Line {
+                name: name.to_owned(),
+                line: index + 1,
+                why,
+            };
+            let mut words = line.split('#').next().unwrap_or("").split_whitespace();
+            let Some(what) = words.next() else { continue };
+            let doing = Doing::find(what)
+                .ok_or_else(|| fail(format!("{what} is neither an action nor a session")))?;
+            let part = words
+                .next()
+                .ok_or_else(|| fail(format!("{what} has no part in percent")))?;
+            let percent: f64 = part
+                .trim_end_matches('%')
+                .parse()
+                .ok()
+                .filter(|percent| (0.0..=100.0).contains(percent))
+                .ok_or_else(|| fail(format!("{part} is no part in percent")))?;
+            if let Some(more) = words.next() {
+                return Err(fail(format!("{more} is one word too many")));
+            }
+            if parts.iter().any(|(other, _)| *other == doing) {
+                return Err(fail(format!("{what} is there twice")));
+            }
+            if percent > 0.0 {
+                parts.push((doing, percent));
+            }
+        }
+        let sum = parts.iter().fold(0.0, |sum, (_, percent)| sum + percent);
+        if (sum - 100.0).abs() > 1e-6 {
+            return Err(Error::Sum {
+                name: name.to_owned(),
+                sum: format!("{}", (sum * 1e6).round() / 1e6),
+            });
+        }
+        Ok(Mix {
+            name: name.to_owned(),
+            parts,
+        })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn parts(&self) -> &[(Doing, f64)] {
+        &self.parts
+    }
+
+    pub fn draw(&self, random: &mut Random) -> Doing {
+        let mut left = random.unit() * 100.0;
+        for (doing, percent) in &self.parts {
+            left -= percent;
+            if left < 0.0 {
+                return *doing;
+            }
+        }
+        self.parts[self.parts.len() - 1].0
+    }
+
+    /// Every action that a draw may lead to.
+    pub fn actions(&self) -> impl Iterator<Item = Action> + '_ {
+        Action::ALL.into_iter().filter(|action| {
+            self.parts.iter().any(|(doing, _)| match doing {
+                Doing::Action(other) => other == action,
+                Doing::Session(session) => {
+                    session.steps().iter().any(|step| step.action() == *action)
+                }
+            })
+        })
+    }
+}

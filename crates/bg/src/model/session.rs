@@ -1,0 +1,158 @@
+//! Sessions: what a member does in a row (the report's Table 4), held by one emulated thread from the first action to the last.
+
+use crate::model::action::Action;
+
+/// The report's eight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Session {
+    ViewSelf,
+    ViewFriend,
+    CommentOnResource,
+    DeleteOwnComment,
+    Invite,
+    Accept,
+    Reject,
+    Thaw,
+}
+
+/// One action of a session. *Self* is the member whose session it is, *other* a member drawn when the session begins: a friend
+/// where the session needs one, else any. The *resource* is drawn from the top of the wall that was looked at last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    ViewProfileOfSelf,
+    ViewProfileOfOther,
+    ViewTopOfSelf,
+    ViewTopOfOther,
+    ListFriendsOfSelf,
+    ViewOwnRequests,
+    ViewComments,
+    PostComment,
+    DeleteComment,
+    Invite,
+    Accept,
+    Reject,
+    Thaw,
+}
+
+impl Session {
+    pub const ALL: [Session; 8] = [
+        Session::ViewSelf,
+        Session::ViewFriend,
+        Session::CommentOnResource,
+        Session::DeleteOwnComment,
+        Session::Invite,
+        Session::Accept,
+        Session::Reject,
+        Session::Thaw,
+    ];
+
+    /// As mix files spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Session::ViewSelf => "view-self",
+            Session::ViewFriend => "view-friend",
+            Session::CommentOnResource => "comment-on-resource",
+            Session::DeleteOwnComment => "delete-own-comment",
+            Session::Invite => "invite",
+            Session::Accept => "accept",
+            Session::Reject => "reject",
+            Session::Thaw => "thaw",
+        }
+    }
+
+    /// The action that gives the session its name.
+    pub fn about(self) -> Action {
+        match self {
+            Session::ViewSelf | Session::ViewFriend => Action::ViewProfile,
+            Session::CommentOnResource => Action::PostComment,
+            Session::DeleteOwnComment => Action::DeleteComment,
+            Session::Invite => Action::InviteFriend,
+            Session::Accept => Action::AcceptFriendRequest,
+            Session::Reject => Action::RejectFriendRequest,
+            Session::Thaw => Action::ThawFriendship,
+        }
+    }
+
+    /// In order. After an invitation the report's formula looks at the invited member's requests, its prose at one's own; only the latter is
+    /// an action that it defines, so that it is.
+    pub fn steps(self) -> &'static [Step] {
+        use Step::*;
+        match self {
+            Session::ViewSelf => &[ViewProfileOfSelf, ViewTopOfSelf],
+            Session::ViewFriend => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ListFriendsOfSelf,
+                ViewProfileOfOther,
+                ViewTopOfOther,
+            ],
+            Session::CommentOnResource => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ViewProfileOfOther,
+                ViewTopOfOther,
+                ViewComments,
+                PostComment,
+                ViewComments,
+            ],
+            Session::DeleteOwnComment => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ViewComments,
+                DeleteComment,
+                ViewComments,
+            ],
+            Session::Invite => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ListFriendsOfSelf,
+                Invite,
+                ViewOwnRequests,
+            ],
+            Session::Accept => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ListFriendsOfSelf,
+                ViewOwnRequests,
+                Accept,
+                ViewOwnRequests,
+                ListFriendsOfSelf,
+            ],
+            Session::Reject => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ListFriendsOfSelf,
+                ViewOwnRequests,
+                Reject,
+                ViewOwnRequests,
+                ListFriendsOfSelf,
+            ],
+            Session::Thaw => &[
+                ViewProfileOfSelf,
+                ViewTopOfSelf,
+                ListFriendsOfSelf,
+                Thaw,
+                ListFriendsOfSelf,
+            ],
+        }
+    }
+}
+
+impl Step {
+    pub fn action(self) -> Action {
+        match self {
+            Step::ViewProfileOfSelf | Step::ViewProfileOfOther => Action::ViewProfile,
+            Step::ViewTopOfSelf | Step::ViewTopOfOther => Action::ViewTopResources,
+            Step::ListFriendsOfSelf => Action::ListFriends,
+            Step::ViewOwnRequests => Action::ViewFriendRequests,
+            Step::ViewComments => Action::ViewComments,
+            Step::PostComment => Action::PostComment,
+            Step::DeleteComment => Action::DeleteComment,
+            Step::Invite => Action::InviteFriend,
+            Step::Accept => Action::AcceptFriendRequest,
+            Step::Reject => Action::RejectFriendRequest,
+            Step::Thaw => Action::ThawFriendship,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Which comments there are on each resource, as far as the clients know.
+//!
+//! Several may act on one resource at once: each comment is numbered by one and deleted by one, so nobody needs to hold the resource.
+//! A comment that is to be deleted is taken first, and put back if the data store refuses.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use super::Change;
+use crate::model::item::Kind;
+use crate::model::population::Population;
+use crate::model::random::Random;
+
+const SHARDS: usize = 256;
+
+/// Of all resources; those that are as the population has them take no memory.
+pub struct Comments {
+    at_start: u64,
+    shards: Box<[Mutex<HashMap<u64, Thread>>]>,
+}
+
+/// The comments on one resource.
+struct Thread {
+    /// The number of the next one.
+    next: u64,
+    known: Vec<u64>,
+    /// Those whose last write has an unknown outcome, and whether that put them.
+    retired: Vec<(u64, bool)>,
+}
+
+impl Comments {
+    pub fn new(population: &Population) -> Comments {
+        Comments {
+            at_start: population.comments.into(),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// A number for a new comment; [`posted`](Self::posted) or [`retire`](Self::retire) follows, or neither if the data store refuses.
+    pub fn number(&self, resource: u64) -> u64 {
+        self.with(resource, |thread| {
+            thread.next += 1;
+            thread.next - 1
+        })
+    }
+
+    pub fn posted(&self, resource: u64, comment: u64) {
+        self.with(resource, |thread| thread.known.push(comment));
+    }
+
+    /// Whether there is a comment to delete.
+    pub fn has(&self, resource: u64) -> bool {
+        match self.shard(resource).get(&resource) {
+            Some(thread) => !thread.known.is_empty(),
+            None => self.at_start > 0,
+        }
+    }
+
+    /// Takes a comment to delete it; [`posted`](Self::posted) puts it back.
+    pub fn take(&self, resource: u64, random: &mut Random) -> Option<u64> {
+        if !self.has(resource) {
+            return None;
+        }
+        self.with(resource, |thread| match thread.known.len() {
+            0 => None,
+            size => Some(thread.known.swap_remove(random.index(size))),
+        })
+    }
+
+    /// Whether this comment was put (or deleted) nobody will know.
+    pub fn retire(&self, resource: u64, comment: u64, put: bool) {
+        self.with(resource, |thread| thread.retired.push((comment, put)));
+    }
+
+    pub(super) fn changes(&self, tell: &mut dyn FnMut(Change)) {
+        for shard in &self.shards {
+            let shard = shard.lock().expect("nobody panics within");
+            let mut resources: Vec<_> = shard.iter().collect();
+            resources.sort_unstable_by_key(|(resource, _)| **resource);
+            for (resource, thread) in resources {
+                self.changes_of(*resource, thread, tell);
+            }
+        }
+    }
+
+    fn changes_of(&self, resource: u64, thread: &Thread, tell: &mut dyn FnMut(Change)) {
+        let mut tell = |element, put, certain| {
+            tell(Change {
+                item: Kind::Comments.of(resource),
+                element,
+                put,
+                certain,
+            });
+        };
+        // A comment that is being deleted with unknown outcome is there until then.
+        let deleting = thread.retired.iter().filter(|(_, put)| !put);
+        let mut now = thread.known.clone();
+        now.extend(deleting.map(|(comment, _)| *comment));
+        now.sort_unstable();
+        for comment in now.iter().filter(|comment| **comment >= self.at_start) {
+            tell(*comment, true, true);
+        }
+        for comment in (0..self.at_start).filter(|comment| now.binary_search(comment).is_err()) {
+            tell(comment, false, true);
+        }
+        for (comment, put) in &thread.retired {
+            tell(*comment, *put, false);
+        }
+    }
+
+    fn with<T>(&self, resource: u64, change: impl FnOnce(&mut Thread) -> T) -> T {
+        let mut shard = self.shard(resource);
+        change(shard.entry(resource).or_insert_with(|| Thread {
+            next: self.at_start,
+            known: (0..self.at_start).collect(),
+            retired: Vec::new(),
+        }))
+    }
+
+    fn shard(&self, resource: u64) -> MutexGuard<'_, HashMap<u64, Thread>> {
+        self.shards[resource as usize % SHARDS]
+            .lock()
+            .expect("nobody panics within")
+    }
+}

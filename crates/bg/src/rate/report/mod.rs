@@ -1,0 +1,232 @@
+//! A rating as it is kept: what was asked, each experiment in short, and the whole of the trial that the rating stands on.
+//!
+//! ```text
+//!   Rating + Plan + Facts ──► Report ◄──► rating.json
+//!                               └───────► rating.html   (`ui/page`)
+//! ```
+//!
+//! The JSON's shape is that of the structs here (`docs/formats/rating.md`). The page shows nothing else, so that it can be made of the JSON again.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::rate::{self, End, Over, Plan, Purpose, Rating, Spread};
+use crate::verdict::agreement::Verdict;
+use crate::verdict::measure::{ActionMeasured, Effort, Measured};
+
+mod machine;
+
+pub use machine::Machine;
+
+/// How the JSON calls its shape.
+pub const FORMAT: &str = "bg-rating-1";
+
+/// What the reader should know beside the figures.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Facts {
+    /// Of the data store, as `--store` names it.
+    pub store: String,
+    /// Run it again to rate again.
+    pub command: String,
+    /// Names and values of the population, the mix and the like, in the order to show them.
+    pub settings: Vec<(String, String)>,
+    pub machine: Machine,
+}
+
+/// A rating as JSON has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    pub format: String,
+    pub facts: Facts,
+    pub plan: Plan,
+    /// Of each experiment of the search.
+    pub trial_seconds: f64,
+    /// Of the confirming one.
+    pub confirm_seconds: f64,
+    pub warmup_seconds: f64,
+    pub end: Ended,
+    /// Why it failed.
+    pub why: Option<String>,
+    /// Zero where no load meets the agreement, or the search did not end.
+    pub load: u64,
+    /// Actions a second.
+    pub throughput: f64,
+    /// Of all trials of that load; None without a rating.
+    pub spread: Option<Spread>,
+    pub notes: Vec<String>,
+    /// Whether the load's generator was short of processors, and whether others used them, in words.
+    pub warnings: Vec<String>,
+    /// In the order in which they were run.
+    pub experiments: Vec<Row>,
+    /// Of `experiments`, from 1: the one that confirmed the rating; the last one where none did.
+    pub shown: usize,
+    /// All of it.
+    pub measured: Option<Measured>,
+}
+
+/// How the search ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    Rated,
+    Interrupted,
+    Failed,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Ended::Rated => "rated",
+            Ended::Interrupted => "interrupted",
+            Ended::Failed => "failed",
+        })
+    }
+}
+
+/// An experiment in short. Latencies are in microseconds, of all calls.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    pub number: usize,
+    pub load: u64,
+    pub purpose: Purpose,
+    pub seconds: f64,
+    pub throughput: f64,
+    pub verdict: Verdict,
+    pub done: u64,
+    pub failed: u64,
+    pub skipped: u64,
+    pub wrong: u64,
+    pub p50_us: f64,
+    pub p95_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
+    pub reads: u64,
+    pub unpredictable: u64,
+    /// 0 to 1, as [`Effort`](crate::verdict::measure::Effort) has them; None where nobody looked.
+    pub processors_used: Option<f64>,
+    pub busiest_worker: Option<f64>,
+    /// Processors that others used, and that the host of this machine took; None where nobody can tell.
+    pub processors_others: Option<f64>,
+    pub processors_stolen: Option<f64>,
+}
+
+impl Row {
+    pub fn new(number: usize, experiment: &rate::Experiment) -> Row {
+        let measured = &experiment.measured;
+        let mut all = ActionMeasured::new();
+        measured.actions.iter().for_each(|one| all.add(one));
+        let quantile = |share| all.latency.value_at_quantile(share) as f64 / 1e3;
+        let reads = measured.reads.as_ref();
+        let seconds = measured.duration.as_secs_f64().max(1e-9);
+        let processors = |time: fn(&Effort) -> Option<Duration>| {
+            Some(time(measured.effort.as_ref()?)?.as_secs_f64() / seconds)
+        };
+        Row {
+            number,
+            load: experiment.load,
+            purpose: experiment.purpose,
+            seconds: measured.duration.as_secs_f64(),
+            throughput: experiment.throughput,
+            verdict: experiment.verdict.clone(),
+            done: all.done(),
+            failed: all.failed.len(),
+            skipped: all.skipped,
+            wrong: all.wrong,
+            p50_us: quantile(0.5),
+            p95_us: quantile(0.95),
+            p99_us: quantile(0.99),
+            max_us: all.latency.max() as f64 / 1e3,
+            reads: reads.map_or(0, |reads| reads.reads),
+            unpredictable: reads.map_or(0, |reads| reads.unpredictable),
+            processors_used: measured
+                .effort
+                .map(|effort| effort.processors_used(measured.duration)),
+            busiest_worker: measured.effort.map(|effort| effort.busiest_worker),
+            processors_others: processors(|effort| effort.others),
+            processors_stolen: processors(|effort| effort.stolen),
+        }
+    }
+}
+
+fn warnings(shown: Option<&Measured>, rating: &Rating) -> Vec<String> {
+    let mut warnings: Vec<String> = shown.and_then(Measured::short_of).into_iter().collect();
+    // A search that was disturbed may have gone astray, even if the last trial was not.
+    let disturbed = rating.experiments.iter().enumerate();
+    let disturbed: Vec<(usize, String)> = disturbed
+        .filter_map(|(index, one)| Some((index + 1, one.measured.disturbed()?)))
+        .collect();
+    if let Some((number, why)) = disturbed.last() {
+        warnings.push(format!(
+            "{} of {} trials were disturbed; in number {number} {why}",
+            disturbed.len(),
+            rating.experiments.len()
+        ));
+    }
+    warnings
+}
+
+impl Report {
+    pub fn new(plan: &Plan, rating: &Rating, facts: Facts) -> Report {
+        let last = rating.experiments.len().checked_sub(1);
+        let shown = rating.confirmed.or(last);
+        let measured = shown.map(|index| rating.experiments[index].measured.clone());
+        let (end, why) = match &rating.end {
+            End::Rated => (Ended::Rated, None),
+            End::Interrupted => (Ended::Interrupted, None),
+            End::Failed(why) => (Ended::Failed, Some(why.clone())),
+        };
+        let rows = rating.experiments.iter().enumerate();
+        Report {
+            format: FORMAT.to_owned(),
+            facts,
+            plan: plan.clone(),
+            trial_seconds: plan.trial.as_secs_f64(),
+            confirm_seconds: plan.sla.duration.as_secs_f64(),
+            warmup_seconds: plan.warmup.as_secs_f64(),
+            end,
+            why,
+            load: rating.load(),
+            throughput: rating.throughput(),
+            spread: rating.spread(),
+            notes: rating.notes.clone(),
+            warnings: warnings(measured.as_ref(), rating),
+            experiments: rows
+                .map(|(index, experiment)| Row::new(index + 1, experiment))
+                .collect(),
+            shown: shown.map_or(0, |index| index + 1),
+            measured,
+        }
+    }
+
+    /// As it was written as JSON.
+    ///
+    /// # Errors
+    ///
+    /// Why the text is no report of a rating.
+    pub fn read(text: &str) -> Result<Report, String> {
+        let value: Value =
+            serde_json::from_str(text).map_err(|why| format!("it is no JSON: {why}"))?;
+        match value["format"].as_str() {
+            Some(FORMAT) => {}
+            Some(other) => return Err(format!("its format is {other}, and not {FORMAT}")),
+            None => return Err(format!("it is no {FORMAT}: it names no format")),
+        }
+        let mut report: Report =
+            serde_json::from_value(value).map_err(|why| format!("it is no {FORMAT}: {why}"))?;
+        let seconds = |seconds| Duration::try_from_secs_f64(seconds).map_err(|why| why.to_string());
+        report.plan.trial = seconds(report.trial_seconds)?;
+        report.plan.warmup = seconds(report.warmup_seconds)?;
+        Ok(report)
+    }
+
+    /// `threads`, or `actions a second offered`.
+    pub(crate) fn unit(&self) -> &'static str {
+        match self.plan.over {
+            Over::Threads => "threads",
+            Over::Rate => "actions/s offered",
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Writes the records of all workers, on a thread of its own.
+//!
+//! ```text
+//!   Recorder (one a worker) ── full buffers ──► thread ──► worker-NNN.trace
+//!            ▲── empty buffers ─────────────────┘
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. A worker hands over whole buffers of 1 MB; it waits only when the disk is 16 of them behind.
+//! 2. What cannot be written ends the trial: [`Live::fail`] at once, and an error from [`Writer::finish`]. A trace lacks nothing, or
+//!    has no footer.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use larder_validate::record::{Encoder, RECORD_SIZE, Record};
+
+use super::live::Live;
+use super::{Setup, online};
+use crate::model::state::State;
+use crate::verdict::judge::Start;
+use crate::verdict::trace::{self, BEFORE, Parameters};
+
+/// Records in a buffer.
+const BUFFER_RECORDS: usize = (1 << 20) / RECORD_SIZE;
+
+/// Records of one call, at most.
+const CALL_RECORDS: usize = 8;
+
+/// Full buffers that may wait.
+const BUFFERS_MAX: usize = 16;
+
+/// A trace being written.
+pub struct Writer {
+    sender: SyncSender<Full>,
+    empty: Pool,
+    online: bool,
+    thread: JoinHandle<Result<(), String>>,
+}
+
+/// A worker's way to its file; the rest is written when it is dropped.
+pub struct Recorder {
+    worker: usize,
+    buffer: Vec<Record>,
+    sender: SyncSender<Full>,
+    empty: Pool,
+    /// Whether someone judges meanwhile.
+    online: bool,
+}
+
+struct Full {
+    worker: usize,
+    records: Vec<Record>,
+    /// No call of the worker that began before this instant is yet to be recorded.
+    watermark: Option<u64>,
+}
+
+type Pool = Arc<Mutex<Vec<Vec<Record>>>>;
+
+impl Writer {
+    /// # Errors
+    ///
+    /// A folder that holds something already, or that cannot be made.
+    pub fn create(
+        folder: &Path,
+        setup: &Setup,
+        state: &State,
+        live: &Arc<Live>,
+        online: bool,
+    ) -> Result<Writer, String> {
+        trace::make_folder(folder)?;
+        let parameters = Parameters::new(setup.store.name(), &setup.population, setup.conduct.top);
+        parameters.save(folder, &setup.population)?;
+        let mut first = Trace::create(folder.join(BEFORE))?;
+        let mut records = Vec::new();
+        trace::before(state, &mut |record| records.push(record));
+        first.append(&records)?;
+        first.finish()?;
+        let judge = online.then(|| {
+            let start = Start::new(setup.population.as_ref().clone(), setup.conduct.top);
+            online::Judge::start(start, &records, setup.workers, live.clone())
+        });
+        let traces = (0..setup.workers)
+            .map(|worker| Trace::create(folder.join(format!("worker-{worker:03}.trace"))))
+            .collect::<Result<Vec<Trace>, String>>()?;
+        let (sender, receiver) = sync_channel(BUFFERS_MAX);
+        let empty = Pool::default();
+        let thread = thread::Builder::new()
+            .name("trace".to_owned())
+            .spawn({
+                let (empty, live) = (empty.clone(), live.clone());
+                move || {
+                    write_all(traces, &receiver, &empty, judge).inspect_err(|why| {
+                        live.fail(why.clone());
+                        // Workers must not wait for a writer that is gone.
+                        receiver.iter().for_each(drop);
+                    })
+                }
+            })
+            .map_err(|why| format!("no thread for the trace: {why}"))?;
+        Ok(Writer {
+            sender,
+            empty,
+            online,
+            thread,
+        })
+    }
+
+    pub fn recorder(&self, worker: usize) -> Recorder {
+        Recorder {
+            worker,
+            buffer: Vec::with_capacity(BUFFER_RECORDS),
+            sender: self.sender.clone(),
+            empty: self.empty.clone(),
+            online: self.online,
+        }
+    }
+
+    /// After all recorders are gone: writes what is left, and the footers.
+    ///
+    /// # Errors
+    ///
+    /// Why the trace is not whole.
+    pub fn finish(self) -> Result<(), String> {
+        drop(self.sender);
+        self.thread.join().expect("the trace's thread panicked")
+    }
+}
+
+impl Recorder {
+    /// Records of one call come one after another, and stay together.
+    pub fn push(&mut self, record: Record) {
+        if self.buffer.len() >= BUFFER_RECORDS - CALL_RECORDS
+            && self
+                .buffer
+                .last()
+                .is_none_or(|last| (last.session, last.span) != (record.session, record.span))
+        {
+            self.hand_over(None);
+        }
+        self.buffer.push(record);
+    }
+
+    /// No call that began before this instant is yet to be recorded: for whoever judges meanwhile.
+    pub fn tick(&mut self, watermark: u64) {
+        if self.online {
+            self.hand_over(Some(watermark));
+        }
+    }
+
+    fn hand_over(&mut self, watermark: Option<u64>) {
+        let next = self.empty.lock().expect("nobody panics within").pop();
+        let next = next.unwrap_or_else(|| Vec::with_capacity(BUFFER_RECORDS));
+        let records = std::mem::replace(&mut self.buffer, next);
+        // The thread takes until all recorders are gone.
+        let _ = self.sender.send(Full {
+            worker: self.worker,
+            records,
+            watermark,
+        });
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.hand_over(None);
+    }
+}
+
+fn write_all(
+    mut traces: Vec<Trace>,
+    receiver: &Receiver<Full>,
+    empty: &Pool,
+    mut judge: Option<online::Judge>,
+) -> Result<(), String> {
+    while let Ok(mut full) = receiver.recv() {
+        traces[full.worker].append(&full.records)?;
+        if let Some(judge) = &mut judge {
+            judge.feed(full.worker, &full.records, full.watermark);
+        }
+        full.records.clear();
+        empty
+            .lock()
+            .expect("nobody panics within")
+            .push(full.records);
+    }
+    traces.into_iter().try_for_each(Trace::finish)
+}
+
+/// One file.
+struct Trace {
+    path: PathBuf,
+    file: File,
+    encoder: Encoder,
+    bytes: Vec<u8>,
+}
+
+impl Trace {
+    fn create(path: PathBuf) -> Result<Trace, String> {
+        let file = File::create_new(&path)
+            .map_err(|why| format!("cannot write {}: {why}", path.display()))?;
+        let mut trace = Trace {
+            path,
+            file,
+            encoder: Encoder::default(),
+            bytes: Encoder::header().to_vec(),
+        };
+        trace.flush()?;
+        Ok(trace)
+    }
+
+    fn append(&mut self, records: &[Record]) -> Result<(), String> {
+        for record in records {
+            self.bytes.extend_from_slice(&self.encoder.record(record));
+        }
+        self.flush()
+    }
+
+    fn finish(mut self) -> Result<(), String> {
+        let encoder = std::mem::take(&mut self.encoder);
+        self.bytes.extend_from_slice(&encoder.footer());
+        self.flush()
+    }
+
+    fn flush(&mut self) -> Result<(), String> {
+        self.file
+            .write_all(&self.bytes)
+            .map_err(|why| format!("cannot write {}: {why}", self.path.display()))?;
+        self.bytes.clear();
+        Ok(())
+    }
+}

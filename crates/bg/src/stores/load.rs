@@ -1,0 +1,210 @@
+//! Fills a data store with a population: in parallel, in pieces that may be loaded again.
+//!
+//! Workers take the next piece as they are ready. What is loaded does not depend on how many they are. If one fails, the others finish
+//! their pieces, and the error names the member from which loading can go on. A note in the data store says meanwhile that it is not whole (`notes`).
+
+use std::ops::{ControlFlow, Range};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use tokio::runtime::LocalRuntime;
+
+use crate::model::population::Population;
+use crate::stores::contract::{Client, Failure, Store};
+use crate::stores::notes::Loaded;
+
+/// Members of a piece.
+const PIECE: u32 = 50;
+
+/// Pieces that one worker loads at once.
+const PIECES_AT_ONCE: usize = 4;
+
+/// A piece whose outcome is unknown is loaded again, which leaves the same rows.
+const TRIES: u32 = 5;
+
+/// How far loading is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Members loaded.
+    pub loaded: u32,
+    pub members: u32,
+}
+
+/// Empties the data store and loads all, unless `tell`, which is told of each piece, breaks it off.
+///
+/// # Errors
+///
+/// Why it could not be loaded, and from which member to go on.
+pub fn load(
+    store: &Arc<dyn Store>,
+    population: &Arc<Population>,
+    workers: usize,
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let fail = |why: Failure| format!("cannot create the schema of {}: {why}", store.name());
+    let loaded = Loaded::new(&**store, population);
+    runtime()?
+        .block_on(async {
+            // So that a run under way learns of it before anything is gone; where there is no schema, nobody runs.
+            let _ = loaded.begin(&**store).await;
+            store.create(population).await?;
+            loaded.begin(&**store).await
+        })
+        .map_err(fail)?;
+    fill(0, loaded, store, population, workers, tell)
+}
+
+/// Loads members from this one on into a data store that holds those before it.
+///
+/// # Errors
+///
+/// As [`load`]; what the data store holds is no part of this population, or a run changed it.
+pub fn load_from(
+    first: u32,
+    store: &Arc<dyn Store>,
+    population: &Arc<Population>,
+    workers: usize,
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let loaded = match store.is_hollow() {
+        true => Loaded::new(&**store, population),
+        false => Loaded::resumed(&**store, population)?,
+    };
+    let fail = |why: Failure| format!("cannot go on loading into {}: {why}", store.name());
+    runtime()?.block_on(loaded.begin(&**store)).map_err(fail)?;
+    fill(first, loaded, store, population, workers, tell)
+}
+
+fn fill(
+    first: u32,
+    loaded: Loaded,
+    store: &Arc<dyn Store>,
+    population: &Arc<Population>,
+    workers: usize,
+    tell: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let shared = Shared {
+        population,
+        next: AtomicU32::new(first),
+        failed: AtomicBool::new(false),
+        // The first member of the first piece that was not loaded.
+        missing: Mutex::new(None),
+    };
+    let (sender, receiver) = channel();
+    let mut so_far = first;
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            let (sender, shared) = (sender.clone(), &shared);
+            scope.spawn(move || {
+                let tell = |members: u32| {
+                    let _ = sender.send(members);
+                };
+                if let Err(why) = work(store, shared, &tell) {
+                    shared.fail(shared.population.members, why);
+                }
+            });
+        }
+        drop(sender);
+        for members in receiver {
+            so_far += members;
+            let told = tell(Progress {
+                loaded: so_far,
+                members: population.members,
+            });
+            if told.is_break() {
+                shared.fail(population.members, "it was told to end".to_owned());
+            }
+        }
+    });
+    let missing = shared.missing.into_inner().expect("nobody panics within");
+    if let Some((missing, why)) = missing
+        && missing.min(shared.next.load(Ordering::Relaxed)) < population.members
+    {
+        let missing = missing.min(shared.next.into_inner());
+        let kept = !store.is_volatile();
+        let go_on = format!("; bg load --from {missing} goes on there");
+        return Err(format!(
+            "loading into {} stopped: {why}{}",
+            store.name(),
+            if kept { &go_on } else { "" }
+        ));
+    }
+    let finished = runtime()?.block_on(async {
+        let client = store.connect(population.clone()).await?;
+        client.finish_load().await?;
+        loaded.end(&**store).await
+    });
+    finished.map_err(|why| format!("cannot finish loading into {}: {why}", store.name()))
+}
+
+struct Shared<'a> {
+    population: &'a Arc<Population>,
+    next: AtomicU32,
+    failed: AtomicBool,
+    missing: Mutex<Option<(u32, String)>>,
+}
+
+impl Shared<'_> {
+    /// The next piece that nobody has.
+    fn piece(&self) -> Option<Range<u32>> {
+        if self.failed.load(Ordering::Relaxed) {
+            return None;
+        }
+        let members = self.population.members;
+        let take = |next: u32| (next < members).then(|| members.min(next.saturating_add(PIECE)));
+        let first = self
+            .next
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .ok()?;
+        Some(first..take(first)?)
+    }
+
+    fn fail(&self, first: u32, why: String) {
+        self.failed.store(true, Ordering::Relaxed);
+        let mut missing = self.missing.lock().expect("nobody panics within");
+        if missing.as_ref().is_none_or(|(known, _)| first < *known) {
+            *missing = Some((first, why));
+        }
+    }
+}
+
+fn work(store: &Arc<dyn Store>, shared: &Shared, tell: &dyn Fn(u32)) -> Result<(), String> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let client = store
+            .connect(shared.population.clone())
+            .await
+            .map_err(|why| why.to_string())?;
+        let pieces = (0..PIECES_AT_ONCE).map(|_| load_pieces(&client, shared, tell));
+        futures::future::join_all(pieces).await;
+        Ok(())
+    })
+}
+
+async fn load_pieces(client: &Rc<dyn Client>, shared: &Shared<'_>, tell: &dyn Fn(u32)) {
+    while let Some(piece) = shared.piece() {
+        let mut tries = 0;
+        let loaded = loop {
+            tries += 1;
+            match client.load(piece.clone()).await {
+                Err(Failure::Unknown(_)) if tries < TRIES => {}
+                loaded => break loaded,
+            }
+        };
+        match loaded {
+            Ok(()) => tell(piece.end - piece.start),
+            Err(why) => return shared.fail(piece.start, why.to_string()),
+        }
+    }
+}
+
+/// For what is asked of a data store before or after it is acted on.
+pub(crate) fn runtime() -> Result<LocalRuntime, String> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build_local(Default::default())
+        .map_err(|why| format!("no runtime: {why}"))
+}

@@ -1,0 +1,99 @@
+//! What the stores that speak the Redis protocol have in common.
+
+use std::rc::Rc;
+
+use super::{Pool, Receiver, Server, Token, command};
+use crate::model::content;
+use crate::model::population::Population;
+use crate::stores::Options;
+use crate::stores::contract::Failure;
+use crate::stores::settings::Settings;
+
+/// Bytes of requests that a load has under way.
+pub const LOAD_BYTES: usize = 256 << 10;
+
+/// Where the server is: at its `usual` address if not said.
+///
+/// # Errors
+///
+/// The address is none, or there is a setting other than `password`.
+pub fn server(name: &str, usual: &str, options: &Options) -> Result<Server, String> {
+    let mut settings = Settings::of(options);
+    let password = settings.text("password").map(str::to_owned);
+    settings.finish(name)?;
+    let address = options.address.as_deref().unwrap_or(usual);
+    let port = address
+        .rsplit_once(':')
+        .map(|(_, port)| port.parse::<u16>());
+    if !matches!(port, Some(Ok(_))) {
+        return Err(format!("{address:?} is no address: write host:port"));
+    }
+    Ok(Server {
+        address: address.to_owned(),
+        password,
+    })
+}
+
+/// Takes any reply that is no error.
+pub struct Done;
+
+impl Receiver for Done {
+    fn take(&mut self, _: Token<'_>) {}
+}
+
+/// Takes a value, or that there is none.
+#[derive(Default)]
+struct Value(Option<Vec<u8>>);
+
+impl Receiver for Value {
+    fn take(&mut self, token: Token<'_>) {
+        if let Token::Bulk(value) = token {
+            self.0 = Some(value.to_vec());
+        }
+    }
+}
+
+/// A note, by its key.
+pub async fn note(server: &Server, key: String) -> Result<Option<String>, Failure> {
+    let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
+    let call = pool.call(1, Value::default(), |out| command(out, &[&"GET", &key]));
+    let value = call.await?.0;
+    Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
+}
+
+/// Puts a note by `how`: SET or SETNX.
+pub async fn put_note(server: &Server, how: &str, key: String, text: &str) -> Result<(), Failure> {
+    let pool = Pool::connect(Rc::new(server.clone()), 1).await?;
+    let call = pool.call(1, Done, |out| command(out, &[&how, &key, &text]));
+    call.await.map(|Done| ())
+}
+
+/// A profile, and the image behind it if the population has images.
+pub fn apart<'v>(population: &Population, value: &'v [u8]) -> (&'v [u8], Option<&'v [u8]>) {
+    if population.image_size.is_none() {
+        return (value, None);
+    }
+    let (profile, image) = value.split_at(value.len().min(content::PROFILE_SIZE));
+    (profile, Some(image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        let at = |address: &str| Options {
+            address: Some(address.to_owned()),
+            ..Options::default()
+        };
+        for good in ["127.0.0.1:7379", "example.org:1", "[::1]:6379"] {
+            let server = server("larder", "127.0.0.1:7379", &at(good));
+            assert_eq!(server.expect("an address").address, good);
+        }
+        for bad in ["", "localhost", "7379", "host:99999", "http://host"] {
+            let refused = server("larder", "127.0.0.1:7379", &at(bad)).expect_err("no address");
+            assert!(refused.contains("write host:port"), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! One connection that many calls share.
+//!
+//! A call appends its requests to the output and queues where its replies go. The *driver*, a task beside the calls, runs when
+//! all calls that were ready have done so: it writes what has gathered, reads what has come and hands each piece to the
+//! call whose turn it is.
+//!
+//! ```text
+//!            ┌─ call ─► output ─► driver: write, read ─► receivers ─► wake the calls
+//!  connected ┤                        │ lost
+//!            │                        ▼
+//!            └◄─ connected ── the next call ── idle: what was under way is Unknown
+//!                                     │ cannot connect
+//!                                     └► what waits is Refused: it was never sent
+//! ```
+//!
+//! Invariants:
+//! 1. Replies come in the order of requests, so the front of the queue is whose turn it is. A call that is dropped stays in the queue.
+//! 2. Nothing is sent twice: a request that was queued before a connection was lost is never sent on the next.
+//! 3. Bytes that are no reply lose the connection.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::Server;
+use super::request::command;
+use super::token::{self, Malformed, Nesting, Step, Token};
+use crate::stores::contract::Failure;
+
+/// One read takes at most so many bytes; it grows only for a value that is longer.
+const INPUT_BYTES: usize = 256 << 10;
+/// An output that grew beyond this is given back when it is empty.
+const OUTPUT_BYTES: usize = 1 << 20;
+
+/// Takes the replies of one call.
+pub trait Receiver: 'static {
+    /// The next piece. Errors do not come here: a call that gets one fails.
+    fn take(&mut self, token: Token<'_>);
+}
+
+/// Several calls share it; used from one thread.
+pub struct Connection {
+    shared: Rc<Shared>,
+}
+
+struct Shared {
+    server: Rc<Server>,
+    output: RefCell<Vec<u8>>,
+    queue: RefCell<VecDeque<Queued>>,
+    driver: RefCell<Option<Waker>>,
+    /// The driver waits and nobody has woken it.
+    is_idle: Cell<bool>,
+    /// No call will come.
+    is_closed: Cell<bool>,
+}
+
+struct Queued {
+    waiting: Rc<dyn Waiting>,
+    /// Replies that have not come.
+    replies: u32,
+}
+
+trait Waiting {
+    fn take(&self, token: Token<'_>, depth: usize);
+    fn end(&self, failure: Option<Failure>);
+}
+
+/// What a call and the driver share.
+struct Slot<R> {
+    /// None once the call was dropped, or has it.
+    receiver: RefCell<Option<R>>,
+    failure: RefCell<Option<Failure>>,
+    has_ended: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// Replies under way; dropped before they come, they are ignored.
+pub struct Call<R> {
+    slot: Rc<Slot<R>>,
+}
+
+impl Connection {
+    /// # Errors
+    /// It cannot be made; nothing was sent.
+    pub async fn open(server: Rc<Server>) -> Result<Connection, Failure> {
+        let stream = connect(&server).await?;
+        let shared = Rc::new(Shared {
+            server,
+            output: RefCell::default(),
+            queue: RefCell::default(),
+            driver: RefCell::default(),
+            is_idle: Cell::new(false),
+            is_closed: Cell::new(false),
+        });
+        tokio::task::spawn_local(drive(shared.clone(), stream));
+        Ok(Connection { shared })
+    }
+
+    /// How many calls wait for replies.
+    pub fn under_way(&self) -> usize {
+        self.shared.queue.borrow().len()
+    }
+
+    /// Sends what `encode` appends: requests with so many replies, at least one.
+    pub fn call<R: Receiver>(
+        &self,
+        replies: u32,
+        receiver: R,
+        encode: impl FnOnce(&mut Vec<u8>),
+    ) -> Call<R> {
+        let slot = Rc::new(Slot {
+            receiver: RefCell::new(Some(receiver)),
+            failure: RefCell::new(None),
+            has_ended: Cell::new(false),
+            waker: RefCell::new(None),
+        });
+        encode(&mut self.shared.output.borrow_mut());
+        self.shared.queue.borrow_mut().push_back(Queued {
+            waiting: slot.clone(),
+            replies,
+        });
+        self.shared.wake_driver();
+        Call { slot }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.shared.is_closed.set(true);
+        self.shared.wake_driver();
+    }
+}
+
+impl<R: Receiver> Future for Call<R> {
+    type Output = Result<R, Failure>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let slot = &self.slot;
+        if !slot.has_ended.get() {
+            let mut waker = slot.waker.borrow_mut();
+            match &mut *waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                None => *waker = Some(cx.waker().clone()),
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(match slot.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(slot
+                .receiver
+                .take()
+                .expect("a call is polled to its end once")),
+        })
+    }
+}
+
+impl<R> Drop for Call<R> {
+    fn drop(&mut self) {
+        self.slot.receiver.take();
+        self.slot.waker.take();
+    }
+}
+
+impl<R: Receiver> Waiting for Slot<R> {
+    #[inline]
+    fn take(&self, token: Token<'_>, depth: usize) {
+        if let Token::Error(text) = token {
+            return self.fail(text, depth);
+        }
+        if let Some(receiver) = &mut *self.receiver.borrow_mut() {
+            receiver.take(token);
+        }
+    }
+
+    fn end(&self, failure: Option<Failure>) {
+        if failure.is_some() {
+            self.failure.replace(failure);
+        }
+        self.has_ended.set(true);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl<R> Slot<R> {
+    /// The server refuses a command before it changes anything, unless its disk fails. In a transaction or a script others may have been
+    /// executed.
+    fn fail(&self, text: &[u8], depth: usize) {
+        let text = String::from_utf8_lossy(text).into_owned();
+        let is_refused = depth == 0 && !text.starts_with("IOERR") && !text.contains("script:");
+        let mut failure = self.failure.borrow_mut();
+        match (&*failure, is_refused) {
+            (None, true) => *failure = Some(Failure::Refused(text)),
+            (None | Some(Failure::Refused(_)), false) => *failure = Some(Failure::Unknown(text)),
+            _ => {}
+        }
+    }
+}
+
+impl Shared {
+    #[inline]
+    fn wake_driver(&self) {
+        if self.is_idle.replace(false)
+            && let Some(waker) = &*self.driver.borrow()
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Notes that the driver waits.
+    fn idle(&self, cx: &Context<'_>) {
+        let mut driver = self.driver.borrow_mut();
+        match &mut *driver {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *driver = Some(cx.waker().clone()),
+        }
+        self.is_idle.set(true);
+    }
+
+    /// Ends all calls that wait; what they sent is not sent again.
+    fn fail(&self, failure: &Failure) {
+        self.output.borrow_mut().clear();
+        let queue = std::mem::take(&mut *self.queue.borrow_mut());
+        for queued in queue {
+            queued.waiting.end(Some(failure.clone()));
+        }
+    }
+}
+
+async fn drive(shared: Rc<Shared>, first: TcpStream) {
+    let mut stream = Some(first);
+    while !shared.is_closed.get() {
+        match stream.take() {
+            Some(stream) => {
+                let mut wire = Wire::new(stream);
+                if let Err(error) = poll_fn(|cx| wire.poll_drive(&shared, cx)).await {
+                    let why = format!(
+                        "the connection to {} was lost: {error}",
+                        shared.server.address
+                    );
+                    shared.fail(&Failure::Unknown(why));
+                }
+            }
+            None => {
+                poll_fn(|cx| {
+                    if !shared.queue.borrow().is_empty() || shared.is_closed.get() {
+                        return Poll::Ready(());
+                    }
+                    shared.idle(cx);
+                    Poll::Pending
+                })
+                .await;
+                if shared.is_closed.get() {
+                    return;
+                }
+                match connect(&shared.server).await {
+                    Ok(connected) => stream = Some(connected),
+                    Err(failure) => shared.fail(&failure),
+                }
+            }
+        }
+    }
+}
+
+async fn connect(server: &Server) -> Result<TcpStream, Failure> {
+    let address = &server.address;
+    let refused =
+        |error: io::Error| Failure::Refused(format!("cannot connect to {address}: {error}"));
+    let mut stream = TcpStream::connect(address).await.map_err(refused)?;
+    stream.set_nodelay(true).map_err(refused)?;
+    if let Some(password) = &server.password {
+        let mut request = Vec::new();
+        command(&mut request, &[&"AUTH", password]);
+        stream.write_all(&request).await.map_err(refused)?;
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"\r\n") {
+            reply.push(stream.read_u8().await.map_err(refused)?);
+        }
+        if reply != b"+OK\r\n" {
+            let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
+            return Err(Failure::Refused(format!("{address} says: {reply}")));
+        }
+    }
+    Ok(stream)
+}
+
+/// A socket, and what was read from it and not handed out.
+struct Wire {
+    stream: TcpStream,
+    /// Bytes of the output that were sent.
+    sent: usize,
+    input: Vec<u8>,
+    filled: usize,
+    nesting: Nesting,
+}
+
+impl Wire {
+    fn new(stream: TcpStream) -> Wire {
+        Wire {
+            stream,
+            sent: 0,
+            input: vec![0; INPUT_BYTES],
+            filled: 0,
+            nesting: Nesting::default(),
+        }
+    }
+
+    /// Ends when the connection is lost or not needed.
+    fn poll_drive(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if shared.is_closed.get() {
+            return Poll::Ready(Ok(()));
+        }
+        // Before anything is read: a call that comes while the rest of this turn runs wakes the next.
+        shared.idle(cx);
+        while let Poll::Ready(read) = self.poll_read(cx) {
+            if read? == 0 {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.hand_out(shared)
+                .map_err(|Malformed| io::Error::other("it sent what is no reply"))?;
+        }
+        self.send(shared, cx)
+            .map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(&mut self.input[self.filled..]);
+        match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => {
+                let read = room.filled().len();
+                self.filled += read;
+                Poll::Ready(Ok(read))
+            }
+        }
+    }
+
+    /// Hands out whole tokens, and moves the rest to the beginning.
+    fn hand_out(&mut self, shared: &Shared) -> Result<(), Malformed> {
+        let mut queue = shared.queue.borrow_mut();
+        let (mut at, mut needed) = (0, 1);
+        while let Some(front) = queue.front_mut() {
+            let (token, size) = match token::read(&self.input[at..self.filled])? {
+                Step::Token(token, size) => (token, size),
+                Step::Incomplete(bytes) => {
+                    needed = bytes;
+                    break;
+                }
+            };
+            front.waiting.take(token, self.nesting.depth());
+            at += size;
+            if self.nesting.after(token)? {
+                front.replies -= 1;
+                if front.replies == 0 {
+                    let ended = queue.pop_front().expect("it is in front");
+                    ended.waiting.end(None);
+                }
+            }
+        }
+        if queue.is_empty() && at < self.filled {
+            return Err(Malformed);
+        }
+        self.input.copy_within(at..self.filled, 0);
+        self.filled -= at;
+        if needed > self.input.len() {
+            self.input.resize(needed, 0);
+        }
+        Ok(())
+    }
+
+    /// Sends what has gathered, as far as the socket takes it.
+    fn send(&mut self, shared: &Shared, cx: &mut Context<'_>) -> Option<io::Error> {
+        let mut output = shared.output.borrow_mut();
+        while self.sent < output.len() {
+            match Pin::new(&mut self.stream).poll_write(cx, &output[self.sent..]) {
+                Poll::Pending => return None,
+                Poll::Ready(Ok(0)) => return Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(written)) => self.sent += written,
+                Poll::Ready(Err(error)) => return Some(error),
+            }
+        }
+        output.clear();
+        output.shrink_to(OUTPUT_BYTES);
+        self.sent = 0;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

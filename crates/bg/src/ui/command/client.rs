@@ -1,0 +1,106 @@
+//! `bg client`: acts for a part of the members, as a coordinator says.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::coordinator::Work;
+use super::folder::Folder;
+use super::interrupt::on_interrupt;
+use super::say;
+use crate::coordinate::client::{Leave, Ready, serve};
+use crate::coordinate::door::{self, Door};
+use crate::coordinate::protocol::Prepare;
+use crate::model::draw::{Drawing, fragment};
+use crate::run::{Process, Tracing};
+
+const EXAMPLES: &str = "\
+Examples:
+  bg client
+  BG_SECRET=... bg client --listen 10.0.0.7:7654 --folder /var/tmp/bg
+
+Whoever is let in may have this client act on data stores that it can reach. On an address that others reach it asks its coordinators for the
+secret in BG_SECRET, which theirs must have, too. It opens no file but those below --folder. Port 0 takes a free one, which is printed.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Where coordinators connect
+    #[arg(long, default_value = "127.0.0.1:7654", value_name = "HOST:PORT")]
+    listen: String,
+    /// Where the files are that a coordinator may name (--edges, --mix, --trace), by names relative to it; none without it
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Let in whoever reaches an address that is not loopback, though there is no BG_SECRET
+    #[arg(long)]
+    open: bool,
+}
+
+/// Where the secret is that clients and their coordinator share.
+pub const SECRET: &str = "BG_SECRET";
+
+/// That of this process; an empty one is none.
+pub fn secret() -> Option<String> {
+    std::env::var(SECRET)
+        .ok()
+        .filter(|secret| !secret.is_empty())
+}
+
+pub fn client(arguments: &Arguments) -> Result<(), String> {
+    let refuse = |why: std::io::Error| format!("--listen {}: {why}", arguments.listen);
+    let listener = TcpListener::bind(&arguments.listen).map_err(refuse)?;
+    let address = listener.local_addr().map_err(refuse)?;
+    let secret = secret();
+    if secret.is_none() && !arguments.open && !address.ip().is_loopback() {
+        return Err(format!(
+            "--listen {}: others reach this address, and could have this client act on any data store: set {SECRET} to the same here and for the coordinator, or say --open",
+            arguments.listen
+        ));
+    }
+    let folder = arguments.folder.as_deref().map(Folder::open).transpose()?;
+    println!("listening on {address}");
+    let leave = Leave::default();
+    let (wish, own) = (leave.clone(), listener.try_clone().map_err(refuse)?);
+    on_interrupt(move || wish.leave(&own))?;
+    let door = Door::new(secret, door::PATIENCE);
+    serve(
+        &listener,
+        &door,
+        &leave,
+        &|order| prepare(order, folder.as_ref()),
+        &|what| say::err(format_args!("{what}")),
+    );
+    Ok(())
+}
+
+/// What the words of a command and a fragment come to.
+fn prepare(order: &Prepare, folder: Option<&Folder>) -> Result<Ready, String> {
+    let mut work = Work::parse(&order.words)?;
+    work.confine(folder)?;
+    let mut setup = work.setup()?;
+    let (own, of) = (order.fragment, order.speeds.len());
+    let sane = order
+        .speeds
+        .iter()
+        .all(|speed| *speed > 0.0 && speed.is_finite());
+    if own >= of || !sane {
+        return Err(format!("there is no fragment {own} of {of}"));
+    }
+    let (distribution, members) = (setup.drawing.distribution(), setup.population.members);
+    let mut fragments = fragment::split(distribution, members, &order.speeds);
+    let fragment = Arc::new(fragments.swap_remove(own));
+    let mass = fragment.mass();
+    setup.drawing = Drawing::of_fragment(distribution, members, fragment);
+    setup.seed = setup.seed.wrapping_add(own as u64);
+    if let Tracing::Keep(folder) = &mut setup.tracing {
+        folder.push(format!("client-{own}"));
+    }
+    let mut process = Process::new(setup)?;
+    process.part_of(&order.run);
+    if work.judges_online() {
+        process.judge_online();
+    }
+    Ok(Ready { process, mass })
+}

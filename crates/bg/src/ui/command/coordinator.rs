@@ -1,0 +1,151 @@
+//! `bg coordinator`: runs or rates with several clients as one.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use super::client;
+use super::ending::Ending;
+use super::folder::Folder;
+use super::interrupt::on_interrupt;
+use super::{rate, run};
+use crate::coordinate::Fleet;
+use crate::model::duration::duration;
+use crate::run::Setup;
+use crate::run::live::Watchable;
+
+const EXAMPLES: &str = "\
+Examples:
+  bg coordinator --client 10.0.0.7:7654 --client 10.0.0.8:7654 run --store postgres --threads 64 --duration 30s
+  bg coordinator --client 10.0.0.7:7654 --client 10.0.0.8:7654@2.5 \\
+      rate --store larder --sla '95% < 100ms, 0.1% unpredictable, 60s' --report /tmp/rating
+
+A client with @SPEED gets members for so many times the work of one without. Options behind `run` and `rate` are those
+of `bg run` and `bg rate`; addresses of data stores are those of the clients. Files (--edges, --mix, --trace) are named as they are called below each client's --folder,
+and for --edges and --mix below the folder that this is started in, too. Clients that ask for a secret are told that of BG_SECRET.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A client, and how fast it is beside the others; once for each
+    #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = at)]
+    clients: Vec<(String, f64)>,
+    /// A client that gives no sign of life for so long ends the trial
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    patience: Duration,
+    #[command(subcommand)]
+    work: Work,
+}
+
+/// What all clients do together.
+#[derive(Subcommand)]
+pub enum Work {
+    /// Act on a data store for a while
+    Run(Box<run::Arguments>),
+    /// Find the highest throughput, or the highest load, under an agreement
+    Rate(Box<rate::Arguments>),
+}
+
+/// The words of a command by themselves, as a client is sent them.
+#[derive(Parser)]
+#[command(name = "bg")]
+struct Words {
+    #[command(subcommand)]
+    work: Work,
+}
+
+impl Work {
+    /// # Errors
+    ///
+    /// Words that are no command; what the coordinator took, a client of the same version takes.
+    pub fn parse(words: &[String]) -> Result<Work, String> {
+        let all = std::iter::once("bg").chain(words.iter().map(String::as_str));
+        Words::try_parse_from(all)
+            .map(|words| words.work)
+            .map_err(|why| why.to_string())
+    }
+
+    /// Of a client: the files that it names are those below a folder.
+    ///
+    /// # Errors
+    ///
+    /// One that is not.
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        match self {
+            Work::Run(arguments) => arguments.confine(folder),
+            Work::Rate(arguments) => arguments.confine(folder),
+        }
+    }
+
+    /// All of a trial but its load, for all members.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be, by name.
+    pub fn setup(&self) -> Result<Setup, String> {
+        match self {
+            Work::Run(arguments) => arguments.setup(),
+            Work::Rate(arguments) => arguments.setup(),
+        }
+    }
+
+    /// Whether reads are judged while trials run, too.
+    pub fn judges_online(&self) -> bool {
+        match self {
+            Work::Run(arguments) => arguments.judges_online(),
+            Work::Rate(arguments) => arguments.judges_online(),
+        }
+    }
+}
+
+pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
+    // The command's own words follow its name, which stands behind this command's options.
+    let own = std::env::args().position(|word| word == "coordinator");
+    let words: Vec<String> = std::env::args()
+        .skip(own.map_or(0, |own| own + 1))
+        .skip_while(|word| word != "run" && word != "rate")
+        .collect();
+    // What cannot be is refused here, before any client is asked.
+    let setup = arguments.work.setup()?;
+    let fleet = |load, reload| {
+        Fleet::new(arguments.clients.clone(), words, load, reload)
+            .with_silence_max(arguments.patience)
+            .with_secret(client::secret())
+    };
+    let mut fleet = match &arguments.work {
+        Work::Run(work) => fleet(work.load, false),
+        Work::Rate(work) => fleet(work.load, work.reloads()),
+    };
+    let live = fleet.live().clone();
+    on_interrupt(move || live.end())?;
+    match &arguments.work {
+        Work::Run(work) => work.run_with(&mut fleet, &setup),
+        Work::Rate(work) => {
+            let clients = arguments
+                .clients
+                .iter()
+                .map(|(address, _)| address.as_str());
+            let clients = clients.collect::<Vec<_>>().join(", ");
+            work.rate_with(&mut fleet, &setup, &clients)
+        }
+    }
+}
+
+fn at(text: &str) -> Result<(String, f64), String> {
+    let (address, speed) = match text.split_once('@') {
+        None => (text, 1.0),
+        Some((address, speed)) => match speed.parse() {
+            Ok(speed) => (address, speed),
+            Err(_) => return Err(format!("{speed:?} is no speed")),
+        },
+    };
+    if !(speed > 0.0 && f64::is_finite(speed)) {
+        return Err("a speed is more than 0".to_owned());
+    }
+    match address.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok((address.to_owned(), speed))
+        }
+        _ => Err("must be HOST:PORT, or HOST:PORT@SPEED".to_owned()),
+    }
+}

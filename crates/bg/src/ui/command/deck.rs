@@ -1,0 +1,187 @@
+//! `bg deck`: one trial after another, with the deck open; and the deck beside other commands.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::interrupt::on_interrupt;
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::{load, say, table};
+use crate::model::duration::duration;
+use crate::rate::{End, Rating};
+use crate::run::live::{Live, Watchable};
+use crate::run::{Process, Setup, Tracing};
+use crate::ui::deck::{About, Board, Deck, Order, Watched};
+use crate::verdict::agreement::Sla;
+use crate::verdict::measure::{Laboratory, Load, Trial};
+
+const EXAMPLES: &str = "\
+Examples:
+  bg deck --store memory
+  bg deck --store postgres --at 'host=/run/postgresql user=me' --load --threads 16 --sla '95% < 100ms, 0.1% unpredictable, 60s'
+  bg deck --store redis --duration 60s --listen 8080
+
+The page at http://127.0.0.1:6001/ has the buttons: threads, stop, start again. Ctrl-C ends bg.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    #[command(flatten)]
+    conduct: ConductOptions,
+    /// Closed loop: so many emulated threads to begin with; the page changes them
+    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
+    threads: u32,
+    /// Open loop: so many actions a second, whatever the data store does
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long each trial is measured
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Before each, not measured
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    warmup: Duration,
+    /// Judge by this agreement
+    #[arg(long, value_name = "AGREEMENT")]
+    sla: Option<Sla>,
+    /// Judge no reads, neither meanwhile nor after each trial: less work for this machine
+    #[arg(long)]
+    untraced: bool,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    load: bool,
+    /// Where the page is: PORT of loopback, or HOST:PORT; 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = PORT)]
+    listen: String,
+}
+
+/// The port of BG's own deck.
+const PORT: &str = "6001";
+
+/// Of commands that may have a deck.
+#[derive(Args, Clone, Debug)]
+pub struct DeckOption {
+    /// Show it in the browser while it runs: PORT of loopback, or HOST:PORT; 6001 if not said
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PORT)]
+    pub deck: Option<String>,
+}
+
+/// A deck that is open for a process.
+pub struct Shown {
+    pub board: Arc<Board>,
+    _deck: Deck,
+}
+
+impl Shown {
+    /// Says where it is.
+    pub fn open(
+        command: &'static str,
+        address: &str,
+        setup: &Setup,
+        live: &Arc<Live>,
+        sla: Option<&Sla>,
+    ) -> Result<Shown, String> {
+        let about = About::of(command, setup);
+        let board = Board::new(about, sla.cloned(), live.clone());
+        let board = Arc::new(board);
+        let deck = Deck::open(address, board.clone())?;
+        say::err(format_args!("{}", deck.invitation()));
+        Ok(Shown { board, _deck: deck })
+    }
+
+    /// Shows each second of the trials; `also` is told of them, too.
+    pub fn watch(&self, trials: &mut dyn Watchable, mut also: impl FnMut(&Live) + 'static) {
+        let board = self.board.clone();
+        trials.watch(Box::new(move |live| {
+            live.seen(|seen| board.second(&seen.into()));
+            also(live);
+        }));
+    }
+
+    /// Loads, and shows how far it is.
+    pub fn load(&self, process: &mut Process) -> Result<(), String> {
+        let mut tell = load::progress(Instant::now());
+        let loaded = process.load(&mut |progress| {
+            self.board
+                .loading(progress.loaded.into(), progress.members.into());
+            tell(progress);
+        });
+        self.failed(loaded)
+    }
+
+    /// Shows what a search came to.
+    pub fn rated(&self, rating: &Rating) {
+        match &rating.end {
+            End::Rated => self.board.rated(
+                rating.load(),
+                rating.throughput(),
+                rating.confirmed,
+                &rating.notes,
+            ),
+            End::Interrupted => self.board.ended(Some("the rating was stopped".to_owned())),
+            End::Failed(why) => self.board.ended(Some(why.clone())),
+        }
+    }
+
+    /// Shows why it ended, if it failed.
+    pub fn failed<T>(&self, done: Result<T, String>) -> Result<T, String> {
+        done.inspect_err(|why| self.board.ended(Some(why.clone())))
+    }
+}
+
+pub fn deck(arguments: Arguments) -> Result<(), String> {
+    let mut setup = arguments
+        .conduct
+        .setup(&arguments.store, &arguments.population, None)?;
+    if !arguments.untraced && !setup.store.is_hollow() {
+        setup.tracing = Tracing::Scratch;
+    }
+    let mut trial = Trial {
+        load: match arguments.rate {
+            Some(rate) => Load::Rate(rate),
+            None => Load::Threads(arguments.threads),
+        },
+        warmup: arguments.warmup,
+        duration: arguments.duration,
+    };
+    let mut process = Process::new(setup)?;
+    process.check(&trial)?;
+    if !arguments.untraced {
+        process.judge_online();
+    }
+    let (live, sla) = (process.live().clone(), arguments.sla.as_ref());
+    let shown = Shown::open("deck", &arguments.listen, process.setup(), &live, sla)?;
+    let board = shown.board.clone();
+    on_interrupt(move || {
+        live.end();
+        board.quit();
+    })?;
+    if arguments.load || process.setup().store.is_volatile() {
+        shown.load(&mut process)?;
+    }
+    shown.watch(&mut process, |_| {});
+    let board = &shown.board;
+    for number in 1.. {
+        if let (Load::Threads(_), Some(threads)) = (trial.load, board.threads()) {
+            trial.load = Load::Threads(threads);
+        }
+        match Watched::new(&mut process, board.clone()).run(&trial) {
+            Ok(measured) => {
+                say::out(format_args!("trial {number}: {}", table::short(&measured)));
+            }
+            Err(_) if process.is_over() => break,
+            Err(why) => {
+                say::err(format_args!("trial {number} has no result: {why}"));
+                board.stumbled(why);
+            }
+        }
+        if board.order() == Order::Stop && !board.rest() {
+            break;
+        }
+    }
+    Ok(())
+}

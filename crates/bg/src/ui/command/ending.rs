@@ -1,0 +1,82 @@
+//! How a command ends, for whoever called it: the statuses that scripts go by.
+//!
+//! | status | |
+//! |---|---|
+//! | 0 | it was done; what was agreed was kept, and nothing read was wrong |
+//! | 1 | it was done, and something was missed: the agreement, the reads that are allowed to be unpredictable, the comparison |
+//! | 2 | it was not done: nonsense on the command line, a data store that is not there or not as it was loaded, a full disk |
+//! | 130 | it was interrupted before it knew |
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::verdict::agreement::{Clause, Sla};
+use crate::verdict::measure::Measured;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Met,
+    Missed,
+    /// Nobody knows.
+    Interrupted,
+}
+
+/// The status of what was not done. As of clap, for nonsense on the command line.
+pub const NOT_DONE: u8 = 2;
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> ExitCode {
+        ExitCode::from(match ending {
+            Ending::Met => 0,
+            Ending::Missed => 1,
+            Ending::Interrupted => 130,
+        })
+    }
+}
+
+impl Ending {
+    pub fn of(met: bool) -> Ending {
+        match met {
+            true => Ending::Met,
+            false => Ending::Missed,
+        }
+    }
+}
+
+/// Of commands that judge reads.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Allowed {
+    /// Percent of the reads that may be unpredictable, or have wrong bytes, without this ending with status 1
+    #[arg(long, default_value_t = 0.0, value_name = "PERCENT", value_parser = percent)]
+    pub allow: f64,
+}
+
+impl Allowed {
+    pub fn of(self, bad: u64, reads: u64) -> bool {
+        bad == 0 || 100.0 * bad as f64 / reads.max(bad) as f64 <= self.allow
+    }
+
+    /// Whether a trial kept its agreement, and read no more that was wrong than is allowed where the agreement does not say.
+    pub fn trial(self, measured: &Measured, sla: Option<&Sla>) -> bool {
+        let judge = |sla: &Sla| sla.judge_trial(measured).met;
+        let says = sla.is_some_and(|sla| {
+            let clauses = sla.clauses.iter();
+            clauses
+                .clone()
+                .any(|clause| matches!(clause, Clause::Unpredictable { .. }))
+        });
+        let wrong: u64 = measured.actions.iter().map(|one| one.wrong).sum();
+        let judged = measured.reads.as_ref();
+        let unpredictable = judged.map_or(0, |judged| judged.unpredictable);
+        let reads = judged.map_or_else(|| measured.done(), |judged| judged.reads);
+        sla.is_none_or(judge) && (says || self.of(unpredictable + wrong, reads))
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: Option<f64> = text.trim_end_matches('%').parse().ok();
+    percent
+        .filter(|percent| (0.0..=100.0).contains(percent))
+        .ok_or_else(|| "must be 0 to 100 percent".to_owned())
+}

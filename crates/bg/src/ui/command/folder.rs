@@ -1,0 +1,114 @@
+//! The folder that a client's files are in: a coordinator names what it opens, and may name nothing else.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use crate::model::mix;
+
+/// A folder that is there, by its real name.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// # Errors
+    ///
+    /// That it is none.
+    pub fn open(folder: &Path) -> Result<Folder, String> {
+        let real = fs::canonicalize(folder);
+        let real = real.map_err(|why| format!("--folder {}: {why}", folder.display()))?;
+        match real.is_dir() {
+            true => Ok(Folder(real)),
+            false => Err(format!("--folder {}: is no folder", folder.display())),
+        }
+    }
+
+    /// What a name means below it, whether that is there or not.
+    fn below(&self, name: &Path) -> Option<PathBuf> {
+        let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+        if name.as_os_str().is_empty() || !name.components().all(plain) {
+            return None;
+        }
+        // A link may lead out of it: what there is of the path must be below it by its real name, too.
+        let whole = self.0.join(name);
+        let mut there = whole.as_path();
+        while fs::symlink_metadata(there).is_err() {
+            there = there.parent()?;
+        }
+        fs::canonicalize(there)
+            .ok()?
+            .starts_with(&self.0)
+            .then_some(whole)
+    }
+}
+
+/// What a client opens for an option's name.
+///
+/// # Errors
+///
+/// A name that leads elsewhere; no folder. Neither tells what is there.
+pub fn confine(folder: Option<&Folder>, option: &str, name: &Path) -> Result<PathBuf, String> {
+    let shown = name.display();
+    let Some(folder) = folder else {
+        return Err(format!(
+            "{option} {shown}: this client opens no files; start it with --folder DIR, and name one by what it is called there"
+        ));
+    };
+    folder.below(name).ok_or_else(|| {
+        format!("{option} {shown}: must be a name below the client's --folder, without .. or a / at its beginning")
+    })
+}
+
+/// The same of a mix, which may have one of the known names.
+///
+/// # Errors
+///
+/// As [`confine`].
+pub fn confine_mix(folder: Option<&Folder>, name: &str) -> Result<String, String> {
+    if mix::NAMED.iter().any(|known| known.name == name) {
+        return Ok(name.to_owned());
+    }
+    let path = confine(folder, "--mix", Path::new(name))?;
+    let path = path.into_os_string().into_string();
+    path.map_err(|path| format!("--mix {}: its name is no text", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_to_what_is_below_the_folder_and_nowhere_else() {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let inside = temporary.path().join("inside");
+        fs::create_dir(&inside).expect("made");
+        fs::create_dir(inside.join("deep")).expect("made");
+        fs::write(temporary.path().join("secret"), "1 2").expect("written");
+        std::os::unix::fs::symlink(temporary.path(), inside.join("out")).expect("linked");
+        std::os::unix::fs::symlink("../secret", inside.join("edges")).expect("linked");
+        std::os::unix::fs::symlink("nowhere", inside.join("dangling")).expect("linked");
+        let folder = Folder::open(&inside).expect("there");
+        let may = |name: &str| confine(Some(&folder), "--edges", Path::new(name)).is_ok();
+        for name in ["a.txt", "deep/a.txt", "new/trace"] {
+            assert!(may(name), "{name}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "../secret",
+            "/etc/passwd",
+            "deep/../../secret",
+            "out/secret",
+            "edges",
+            "out",
+            "dangling",
+        ] {
+            assert!(!may(name), "{name}");
+        }
+        let why = confine(None, "--trace", Path::new("a")).expect_err("no folder");
+        assert!(why.contains("--folder DIR"), "{why}");
+        assert!(confine_mix(None, "comments").is_ok());
+        assert!(confine_mix(None, "/etc/passwd").is_err());
+        assert!(Folder::open(&temporary.path().join("secret")).is_err());
+    }
+}

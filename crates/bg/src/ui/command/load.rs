@@ -1,0 +1,95 @@
+//! `bg load`: fills a data store.
+
+use std::io::{IsTerminal, Write as _};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use clap::Args;
+
+use super::interrupt::on_interrupt;
+use super::options::{PopulationOptions, StoreOptions};
+use super::say;
+use crate::stores::load::{self, Progress};
+
+const EXAMPLES: &str = "\
+Examples:
+  bg load --store postgres --at 'host=localhost user=me' --members 10000 --image-size 12K
+  bg load --store postgres --at 'host=localhost user=me' --members 10000 --image-size 12K --from 4200";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    /// Go on with this member where a load stopped, instead of making everything anew
+    #[arg(long, value_name = "MEMBER")]
+    from: Option<u32>,
+}
+
+pub fn load(arguments: Arguments) -> Result<(), String> {
+    let population = arguments.population.population()?;
+    let store = arguments.store.open()?;
+    if store.is_volatile() {
+        return Err(format!(
+            "what is loaded into {} is gone with this process; bg run loads it by itself",
+            arguments.store.store
+        ));
+    }
+    let workers = arguments.store.workers();
+    if let Some(from) = arguments.from
+        && from > population.members
+    {
+        return Err(format!(
+            "--from {from}: is more than --members {}",
+            population.members
+        ));
+    }
+    let started = Instant::now();
+    let mut tell = progress(started);
+    let ended = Arc::new(AtomicBool::new(false));
+    let end = ended.clone();
+    on_interrupt(move || end.store(true, Ordering::Relaxed))?;
+    let mut tell = |progress| {
+        tell(progress);
+        match ended.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
+    match arguments.from {
+        None => load::load(&store, &population, workers, &mut tell)?,
+        Some(first) => load::load_from(first, &store, &population, workers, &mut tell)?,
+    }
+    println!(
+        "loaded {} members, {} friendships, {} resources in {:.1} s",
+        population.members,
+        population.friendship_count(),
+        population.resource_count(),
+        started.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// A line on a terminal that follows the loading; every tenth on anything else.
+pub fn progress(started: Instant) -> impl FnMut(Progress) {
+    let terminal = std::io::stderr().is_terminal();
+    let mut tenths = 0;
+    move |progress| {
+        let Progress { loaded, members } = progress;
+        let rate = f64::from(loaded) / started.elapsed().as_secs_f64().max(1e-3);
+        let line = format!("{loaded} of {members} members, {rate:.0} a second");
+        let now = u64::from(loaded) * 10 / u64::from(members.max(1));
+        if terminal {
+            let end = if loaded == members { "\n" } else { "" };
+            let _ = write!(std::io::stderr(), "\r{line}{end}");
+            let _ = std::io::stderr().flush();
+        } else if now > tenths {
+            say::err(format_args!("{line}"));
+        }
+        tenths = now;
+    }
+}

@@ -1,0 +1,110 @@
+//! The command line: what a user may say, and what they are told.
+//!
+//! One file a command; `options` has what several take, `interrupt` what Ctrl-C does, `ending` with which status they end, `table` what a trial's
+//! result looks like.
+
+mod client;
+mod compare;
+mod coordinator;
+mod deck;
+mod ending;
+mod folder;
+mod interrupt;
+mod load;
+mod memory;
+pub mod options;
+mod rate;
+mod report;
+mod run;
+mod say;
+mod table;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use ending::Ending;
+
+use crate::model::mix;
+use crate::stores;
+
+/// Rates a data store by social actions under an agreement, and proves what it read.
+#[derive(Parser)]
+#[command(name = "bg", version, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
+  bg load --store postgres --at 'host=/run/postgresql user=me' --members 10000
+  bg run --store postgres --threads 16 --mix high-write --duration 30s --json
+  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s' --report /tmp/rating
+  bg compare yesterday/rating.json today/rating.json
+  bg deck --store memory
+
+Status: 0 when all was done and kept; 1 when an agreement was missed, reads were unpredictable, or a comparison is worse;
+2 when it could not be done; 130 when it was interrupted before it knew. docs/guide/bg.md says more.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Fill a data store with members, friendships and resources
+    Load(load::Arguments),
+    /// Act on a data store for a while: throughput, latencies, and what was read judged
+    Run(Box<run::Arguments>),
+    /// Find the highest throughput, or the highest load, that a data store sustains under an agreement
+    Rate(Box<rate::Arguments>),
+    /// One trial after another, shown in the browser, with buttons for threads, stop and start
+    Deck(Box<deck::Arguments>),
+    /// Run or rate with several clients on other machines as one
+    Coordinator(Box<coordinator::Arguments>),
+    /// Act for a part of the members, as a coordinator says
+    Client(client::Arguments),
+    /// Judge the reads of a trace
+    Validate(validate::Arguments),
+    /// Make the page of a rating again, from its JSON
+    Report(report::Arguments),
+    /// Tell which of two reports is better, and whether noise could have made the difference
+    Compare(compare::Arguments),
+    /// List the data stores that bg knows
+    Stores,
+    /// List the mixes that have names
+    Mixes,
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let met = |()| Ending::Met;
+    let done = match Arguments::parse().command {
+        Command::Load(arguments) => load::load(arguments).map(met),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Rate(arguments) => rate::rate(&arguments),
+        Command::Coordinator(arguments) => coordinator::coordinator(*arguments),
+        Command::Client(arguments) => client::client(&arguments).map(met),
+        Command::Deck(arguments) => deck::deck(*arguments).map(met),
+        Command::Validate(arguments) => validate::validate(arguments),
+        Command::Report(arguments) => report::report(&arguments).map(met),
+        Command::Compare(arguments) => compare::compare(&arguments),
+        Command::Stores => {
+            for known in stores::KNOWN {
+                println!("{:<20} {}", known.name, known.about);
+            }
+            Ok(Ending::Met)
+        }
+        Command::Mixes => {
+            for named in mix::NAMED {
+                println!("{:<26} {}", named.name, named.about);
+            }
+            Ok(Ending::Met)
+        }
+    };
+    match done {
+        Ok(ending) => ending.into(),
+        Err(why) => {
+            say::err(format_args!("bg: {why}"));
+            ExitCode::from(ending::NOT_DONE)
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Options that several commands take: which data store, which population, how members behave.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::folder::{self, Folder};
+use super::memory;
+use crate::model::draw::{self, Distribution, Drawing};
+use crate::model::duration::duration;
+use crate::model::mix::{self, Mix};
+use crate::model::population::{Friendships, Population, edges, zipfian};
+use crate::run::{Conduct, Setup, Tracing};
+use crate::stores;
+use crate::stores::contract::Store;
+
+/// What bg knows of a member whom nobody has acted for: the state, the draws, the posts.
+const MEMBER_BYTES: u64 = 200;
+
+/// More threads of the machine than any has processors.
+const WORKERS_MAX: usize = 1024;
+
+/// Connections of a worker: more are a mistake.
+const CONNECTIONS_MAX: usize = 10_000;
+
+/// Which data store.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Data store")]
+pub struct StoreOptions {
+    /// Its name, as `bg stores` lists it; faulty:NAME wraps another
+    #[arg(long, value_name = "NAME")]
+    pub store: String,
+    /// Where it is; its usual address if not said
+    #[arg(long = "at", value_name = "ADDRESS")]
+    pub address: Option<String>,
+    /// Connections of each worker, where the data store lets one choose
+    #[arg(long)]
+    pub connections: Option<usize>,
+    /// A setting of this data store; may be repeated
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    pub settings: Vec<(String, String)>,
+    /// Threads of this machine that act, each with its own client [default: one a processor]
+    #[arg(long)]
+    pub workers: Option<usize>,
+}
+
+/// Whom and what there is.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Population (the same for load and run)")]
+pub struct PopulationOptions {
+    /// [default: 10000, or those of the edges]
+    #[arg(long)]
+    pub members: Option<u32>,
+    /// Confirmed friends of each member, even; in the mean with zipf
+    #[arg(long, default_value_t = 100)]
+    pub friends: u32,
+    /// The report's ring of neighbours, or 80 % of the friendships on 20 % of the members
+    #[arg(long, value_enum, default_value_t = Shape::Lattice)]
+    pub friendships: Shape,
+    /// Friendships of a real graph: two numbers a line, may be gzip
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["friendships", "friends"])]
+    pub edges: Option<PathBuf>,
+    /// Invitations that each member has not answered
+    #[arg(long, default_value_t = 0)]
+    pub invitations: u32,
+    /// Resources that each member created
+    #[arg(long, default_value_t = 100)]
+    pub resources: u32,
+    /// Comments on each resource
+    #[arg(long, default_value_t = 0)]
+    pub comments: u32,
+    /// Bytes of a profile image (12K); without it there are neither images nor thumbnails
+    #[arg(long, value_parser = size)]
+    pub image_size: Option<usize>,
+    /// Of all that is made up
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Who is whose friend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Shape {
+    Lattice,
+    Zipf,
+}
+
+/// How members are drawn and behave.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Members' behaviour")]
+pub struct ConductOptions {
+    /// A name that `bg mixes` lists, or a file
+    #[arg(long, default_value = mix::DEFAULT, value_name = "NAME|FILE")]
+    pub mix: String,
+    /// uniform, zipf:theta=0.27 (as BG spells it), zipf:exponent=0.73, zipf:80/20, latest
+    #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
+    pub draw: Distribution,
+    /// Between the actions of a session
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub think: Duration,
+    /// Before each session, or each action by itself
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    pub between: Duration,
+    /// After so long nobody waits for an answer any more
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    pub timeout: Duration,
+    /// How many resources of a wall, or posts of a feed, are looked at
+    #[arg(long, default_value_t = 5)]
+    pub top: u32,
+    /// Let one member look around for several threads at once
+    #[arg(long)]
+    pub shared_reads: bool,
+    /// Draws of a member for an action that the first one drawn cannot do
+    #[arg(long, default_value_t = 1)]
+    pub tries: u32,
+    /// In an open loop, how many actions may be under way
+    #[arg(long, default_value_t = 1000)]
+    pub threads_max: u32,
+    /// Of what is drawn
+    #[arg(long, default_value_t = 1)]
+    pub draw_seed: u64,
+}
+
+impl StoreOptions {
+    /// # Errors
+    ///
+    /// A name nobody knows, or what the data store says of its options.
+    pub fn open(&self) -> Result<Arc<dyn Store>, String> {
+        if self.connections == Some(0) {
+            return Err("--connections 0: there must be one at least".to_owned());
+        }
+        if let Some(count) = self.connections.filter(|count| *count > CONNECTIONS_MAX) {
+            return Err(format!("--connections {count}: at most {CONNECTIONS_MAX}"));
+        }
+        if let Some(count) = self.workers.filter(|count| *count > WORKERS_MAX) {
+            return Err(format!(
+                "--workers {count}: at most {WORKERS_MAX}; each is a thread of this machine, and has as many emulated ones as are asked for"
+            ));
+        }
+        let options = stores::Options {
+            address: self.address.clone(),
+            connections: self.connections,
+            settings: self.settings.clone(),
+        };
+        stores::open(&self.store, &options).map(Arc::from)
+    }
+
+    pub fn workers(&self) -> usize {
+        self.workers
+            .unwrap_or_else(|| available_parallelism().map_or(1, |count| count.get()))
+    }
+}
+
+impl PopulationOptions {
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        if let Some(edges) = &mut self.edges {
+            *edges = folder::confine(folder, "--edges", edges)?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// Numbers that cannot be, by name.
+    pub fn population(&self) -> Result<Arc<Population>, String> {
+        let members = self.members.unwrap_or(10_000);
+        if self.friendships == Shape::Zipf {
+            // Each friendship of a graph is there twice, and once more while it is made.
+            let what = format!("--members {members} --friends {}", self.friends);
+            memory::check(members, &what, 16 * u64::from(self.friends).max(1))?;
+        }
+        let (members, friendships) = match (&self.edges, self.friendships) {
+            (Some(path), _) => {
+                let graph = edges::read(path)?;
+                let members = self.members.unwrap_or(graph.members());
+                (members, Friendships::Graph(Arc::new(graph)))
+            }
+            (None, Shape::Lattice) => (members, Friendships::Lattice),
+            (None, Shape::Zipf) => {
+                let graph = zipfian::graph(members, self.friends, 0.8, 0.2, self.seed)?;
+                (members, Friendships::Graph(Arc::new(graph)))
+            }
+        };
+        let population = Population {
+            members,
+            friends: self.friends,
+            friendships,
+            invitations: self.invitations,
+            resources: self.resources,
+            comments: self.comments,
+            image_size: self.image_size,
+            seed: self.seed,
+        };
+        population.check().map_err(|why| why.to_string())?;
+        memory::check(members, &format!("--members {members}"), MEMBER_BYTES)?;
+        Ok(Arc::new(population))
+    }
+}
+
+impl ConductOptions {
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.mix = folder::confine_mix(folder, &self.mix)?;
+        Ok(())
+    }
+
+    pub fn conduct(&self) -> Conduct {
+        Conduct {
+            think: self.think,
+            between: self.between,
+            timeout: self.timeout,
+            top: self.top,
+            unique_reads: !self.shared_reads,
+            tries: self.tries,
+            threads_max: self.threads_max,
+        }
+    }
+
+    /// All that a trial needs but its load.
+    ///
+    /// # Errors
+    ///
+    /// A mix or a data store that is none.
+    pub fn setup(
+        &self,
+        store: &StoreOptions,
+        population: &PopulationOptions,
+        trace: Option<PathBuf>,
+    ) -> Result<Setup, String> {
+        let population = population.population()?;
+        let mix = Mix::open(&self.mix).map_err(|why| why.to_string())?;
+        Ok(Setup {
+            store: store.open()?,
+            mix,
+            drawing: Drawing::of_all(self.draw, population.members),
+            conduct: self.conduct(),
+            workers: store.workers(),
+            tracing: trace.map_or(Tracing::None, Tracing::Keep),
+            seed: self.draw_seed,
+            population,
+        })
+    }
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(['K', 'M']);
+    let how = || "a size is a number of bytes, or one with K or M, such as 12K".to_owned();
+    let unit = match &text[digits.len()..] {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        _ => return Err(how()),
+    };
+    let count: usize = digits.parse().map_err(|_| how())?;
+    match count.checked_mul(unit) {
+        Some(size) if (1..=64 << 20).contains(&size) => Ok(size),
+        _ => Err("must be 1 byte to 64M".to_owned()),
+    }
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE".to_owned()),
+    }
+}

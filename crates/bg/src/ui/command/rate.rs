@@ -1,0 +1,434 @@
+//! `bg rate`: SoAR or Socialites of a data store.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use super::deck::{DeckOption, Shown};
+use super::ending::Ending;
+use super::folder::Folder;
+use super::interrupt::on_interrupt;
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::{load, say};
+use crate::coordinate::Fleet;
+use crate::model::duration::duration;
+use crate::rate::report::{Facts, Machine, Report};
+use crate::rate::{self, End, Experiment, Goal, Over, Plan};
+use crate::run::live::{Live, Watchable as _};
+use crate::run::{Process, Setup, Tracing};
+use crate::ui::deck::{Order, Watched};
+use crate::ui::page;
+use crate::verdict::agreement::Sla;
+use crate::verdict::measure::{Enough, Laboratory, Measured, Trial};
+
+mod words;
+
+const EXAMPLES: &str = "\
+Examples:
+  bg rate --store memory --sla '95% < 10ms, 0.1% unpredictable, 10s'
+  bg rate --store postgres --sla '95% < 100ms, view-profile: 99% < 10ms, 60s' --mix low-write --report /tmp/rating
+  bg rate --store larder --sla 'p99 < 20ms, 1% errors' --for socialites --between-trials reload
+  bg rate --store memory --sla '95% < 1ms, 10s' --deck
+  bg rate --store redis --sla 'p99 < 5ms, 30s' --over rate --first 1000
+
+The agreement (--sla) is clauses with commas between them:
+  95% < 100ms                  at least so many of the calls within the time
+  p99.9 < 1s                   the same, as a percentile
+  view-profile: 99% < 10ms     of one action only
+  1% errors                    at most so many calls refused or without an answer
+  0.1% unpredictable           at most so many reads that no order of the writes explains;
+                               `at counts`, `at members`, `at atomic` or `at joint` for another level
+  60s                          how long the trial lasts that confirms the rating";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    #[command(flatten)]
+    conduct: ConductOptions,
+    #[command(flatten)]
+    search: SearchOptions,
+    #[command(flatten)]
+    deck: DeckOption,
+    /// What becomes of the data store between trials
+    #[arg(long, value_enum, default_value_t = State::Keep)]
+    between_trials: State,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    pub(super) load: bool,
+    /// Judge no reads: quicker, and nobody knows what was read
+    #[arg(long)]
+    untraced: bool,
+    /// Judge reads while trials run, too: a trial ends early when it is clear that too many are unpredictable
+    #[arg(long, conflicts_with = "untraced")]
+    online: bool,
+}
+
+/// What to look for, and how.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rating")]
+pub struct SearchOptions {
+    /// The agreement; see below
+    #[arg(long, value_name = "AGREEMENT")]
+    sla: Sla,
+    /// The highest throughput under the agreement, or the highest load
+    #[arg(long = "for", value_enum, default_value_t = For::Soar, value_name = "RATING")]
+    goal: For,
+    /// Load is threads of a closed loop, or arrivals a second of an open one
+    #[arg(long, value_enum, default_value_t = By::Threads)]
+    over: By,
+    /// The load to begin with [default: 1 thread, 100 actions a second]
+    #[arg(long)]
+    first: Option<u64>,
+    /// The highest load to try [default: a thread a member, 2^20 actions a second]
+    #[arg(long)]
+    most: Option<u64>,
+    /// How long each trial of the search lasts; the confirming one lasts as the agreement says
+    #[arg(long, default_value = "3s", value_parser = duration)]
+    trial: Duration,
+    /// Before each trial, not measured
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    warmup: Duration,
+    /// Percent of throughput that is not worth another trial
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT")]
+    tolerance: f64,
+    /// Trials of one load, at most, where noise could decide
+    #[arg(long, default_value_t = 3)]
+    trials: u32,
+    /// Have a confirmed rating after so long: the search ends early enough [default: when nothing is to be gained]
+    #[arg(long, value_parser = duration)]
+    within: Option<Duration>,
+    /// Run each trial of the search to its end, also when it is clear that it misses the agreement
+    #[arg(long)]
+    full_trials: bool,
+    /// Write rating.html and rating.json into this folder
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Print the report as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum For {
+    Soar,
+    Socialites,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum By {
+    Threads,
+    Rate,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum State {
+    /// Empty it and load it again, so that all trials begin alike
+    Reload,
+    /// Go on with what the last trial left
+    Keep,
+}
+
+pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
+    let setup = arguments.setup()?;
+    let members = u64::from(setup.drawing.size());
+    let plan = arguments.plan(members)?;
+    let mut process = Process::new(setup)?;
+    if arguments.online {
+        process.judge_online();
+    }
+    let live = process.live().clone();
+    let shown = arguments.show(process.setup(), &live)?;
+    if let Some(shown) = &shown {
+        shown.watch(&mut process, |_| {});
+    }
+    on_interrupt(move || live.end())?;
+    if arguments.load || process.setup().store.is_volatile() {
+        match &shown {
+            Some(shown) => shown.load(&mut process)?,
+            None => process.load(&mut load::progress(Instant::now()))?,
+        }
+    }
+    let settings = arguments.settings(process.setup());
+    let mut laboratory = Trials {
+        process,
+        reload: arguments.reloads(),
+        run: 0,
+    };
+    let (store, search) = (&arguments.store.store, &arguments.search);
+    let shown = shown.as_ref();
+    search.rate(&plan, &mut laboratory, shown, store, settings)
+}
+
+/// The laboratory of this process, with the data store made anew between trials where that is wished.
+struct Trials {
+    process: Process,
+    reload: bool,
+    run: u32,
+}
+
+impl Laboratory for Trials {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+        if self.reload && self.run > 0 {
+            self.process.load(&mut |_| {})?;
+        }
+        self.run += 1;
+        self.process.run_until(trial, enough)
+    }
+
+    fn is_over(&self) -> bool {
+        self.process.is_over()
+    }
+}
+
+impl Arguments {
+    /// All of a trial but its load.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be, by name.
+    pub fn setup(&self) -> Result<Setup, String> {
+        let mut setup = self.conduct.setup(&self.store, &self.population, None)?;
+        if !self.untraced && !setup.store.is_hollow() {
+            setup.tracing = Tracing::Scratch;
+        } else if self.search.sla.wants_reads() {
+            return Err(
+                "the agreement limits unpredictable reads, but none are judged: leave out --untraced, and take a data store that keeps what it is given"
+                    .to_owned(),
+            );
+        }
+        Ok(setup)
+    }
+
+    /// As [`Work::confine`](super::coordinator::Work::confine). The report is the coordinator's.
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.population.confine(folder)?;
+        self.conduct.confine(folder)
+    }
+
+    /// For so many members.
+    fn plan(&self, members: u64) -> Result<Plan, String> {
+        self.search.plan(if self.conduct.shared_reads {
+            1 << 20
+        } else {
+            members
+        })
+    }
+
+    /// Whether the data store is loaded anew between trials.
+    pub fn reloads(&self) -> bool {
+        self.between_trials == State::Reload
+    }
+
+    /// Whether reads are judged meanwhile.
+    pub fn judges_online(&self) -> bool {
+        self.online
+    }
+
+    /// Rates by clients that act as one, for whom `setup` would be without them.
+    ///
+    /// # Errors
+    ///
+    /// As [`SearchOptions::rate`].
+    pub fn rate_with(
+        &self,
+        fleet: &mut Fleet,
+        setup: &Setup,
+        clients: &str,
+    ) -> Result<Ending, String> {
+        let live = fleet.live().clone();
+        let shown = self.show(setup, &live)?;
+        if let Some(shown) = &shown {
+            shown.watch(fleet, |_| {});
+        }
+        fleet.prepare()?;
+        let plan = self.plan(fleet.threads_max())?;
+        let mut settings = self.settings(setup);
+        settings.push(("clients".to_owned(), clients.to_owned()));
+        let store = &self.store.store;
+        self.search
+            .rate(&plan, fleet, shown.as_ref(), store, settings)
+    }
+
+    /// Opens the deck, if it is wished.
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+        let (address, sla) = (self.deck.deck.as_deref(), &self.search.sla);
+        address
+            .map(|address| Shown::open("rate", address, setup, live, Some(sla)))
+            .transpose()
+    }
+
+    fn settings(&self, setup: &Setup) -> Vec<(String, String)> {
+        let population = &setup.population;
+        let images = population.image_size.map_or_else(
+            || "without images".to_owned(),
+            |size| format!("images of {size} bytes"),
+        );
+        let mut settings = vec![
+            (
+                "population",
+                format!(
+                    "{} members, {} friends, {} invitations, {} resources and {} comments on each, {images}; seed {}",
+                    population.members,
+                    population.friends,
+                    population.invitations,
+                    population.resources,
+                    population.comments,
+                    population.seed
+                ),
+            ),
+            ("mix", self.conduct.mix.clone()),
+            ("members drawn", self.conduct.draw.to_string()),
+            ("workers", setup.workers.to_string()),
+            (
+                "between trials",
+                match self.between_trials {
+                    State::Reload => "loaded anew".to_owned(),
+                    State::Keep => "kept as the last trial left it".to_owned(),
+                },
+            ),
+        ];
+        if let Some(address) = &self.store.address {
+            settings.insert(0, ("address", address.clone()));
+        }
+        let own = |(name, value): (&str, String)| (name.to_owned(), value);
+        settings.into_iter().map(own).collect()
+    }
+}
+
+impl SearchOptions {
+    /// # Errors
+    ///
+    /// Numbers that cannot be, by name; a folder that cannot have the report.
+    pub fn plan(&self, threads_max: u64) -> Result<Plan, String> {
+        let over = match self.over {
+            By::Threads => Over::Threads,
+            By::Rate => Over::Rate,
+        };
+        let (first, most) = match self.over {
+            By::Threads => (1, threads_max),
+            By::Rate => (100, 1 << 20),
+        };
+        let (first, most) = (self.first.unwrap_or(first), self.most.unwrap_or(most));
+        if first == 0 || first > most {
+            return Err(format!(
+                "--first {first}: must be 1 to the highest load, {most}"
+            ));
+        }
+        if self.over == By::Threads && most > u64::from(u32::MAX) {
+            return Err(format!("--most {most}: so many threads cannot be"));
+        }
+        if !(self.tolerance > 0.0 && self.tolerance <= 50.0) {
+            return Err(format!(
+                "--tolerance {}: must be more than 0 and at most 50 percent",
+                self.tolerance
+            ));
+        }
+        if self.trial.is_zero() {
+            return Err("--trial 0: nothing would be measured".to_owned());
+        }
+        let least = 2 * self.warmup + self.trial + self.sla.duration;
+        if let Some(within) = self.within
+            && within < least
+        {
+            return Err(format!(
+                "--within {} s: one trial of the search and one that confirms take {} s already (--trial, --warmup, and the time in the agreement)",
+                within.as_secs_f64(),
+                least.as_secs_f64()
+            ));
+        }
+        if self.trials == 0 {
+            return Err("--trials 0: there must be one at least".to_owned());
+        }
+        if let Some(folder) = &self.report {
+            // Not after an hour of trials.
+            page::may_write(folder)
+                .map_err(|why| format!("--report {}: {why}", folder.display()))?;
+        }
+        Ok(Plan {
+            sla: self.sla.clone(),
+            goal: match self.goal {
+                For::Soar => Goal::Soar,
+                For::Socialites => Goal::Socialites,
+            },
+            over,
+            first,
+            most,
+            warmup: self.warmup,
+            trial: self.trial,
+            tolerance: self.tolerance / 100.0,
+            trials_max: self.trials,
+            full_trials: self.full_trials,
+            within: self.within,
+        })
+    }
+
+    /// Rates, tells each experiment, and writes the report.
+    ///
+    /// # Errors
+    ///
+    /// An experiment without a result; a report that cannot be written.
+    pub fn rate(
+        &self,
+        plan: &Plan,
+        laboratory: &mut dyn Laboratory,
+        shown: Option<&Shown>,
+        store: &str,
+        settings: Vec<(String, String)>,
+    ) -> Result<Ending, String> {
+        say::err(format_args!("{}", words::header(plan)));
+        let mut number = 0;
+        let mut progress = |experiment: &Experiment| {
+            number += 1;
+            say::err(format_args!("{}", words::line(number, experiment)));
+            shown.is_none_or(|shown| {
+                shown.board.explain(&experiment.purpose.to_string());
+                shown.board.order() == Order::Go
+            })
+        };
+        let rating = match shown {
+            Some(shown) => {
+                let mut watched = Watched::new(laboratory, shown.board.clone());
+                let rating = rate::rate(plan, &mut watched, &mut progress);
+                shown.rated(&rating);
+                rating
+            }
+            None => rate::rate(plan, laboratory, &mut progress),
+        };
+        let facts = Facts {
+            store: store.to_owned(),
+            command: words::command(std::env::args()),
+            settings,
+            machine: Machine::here(),
+        };
+        let report = Report::new(plan, &rating, facts);
+        if self.json {
+            let text = serde_json::to_string(&report).map_err(|why| why.to_string())?;
+            // Whoever reads may have gone.
+            let _ = writeln!(io::stdout(), "{text}");
+        } else {
+            print!("{}", words::summary(&report));
+        }
+        if let Some(folder) = &self.report {
+            let page = page::write(&report, folder).map_err(|why| {
+                format!("cannot write the report into {}: {why}", folder.display())
+            })?;
+            say::err(format_args!("report: {}", page.display()));
+        }
+        match rating.end {
+            End::Failed(why) => Err(why),
+            End::Interrupted => Ok(Ending::Interrupted),
+            End::Rated => Ok(Ending::of(report.load > 0)),
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `bg report`: the page of a rating, made again from its JSON.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::say;
+use crate::rate::report::Report;
+use crate::ui::page;
+
+const EXAMPLES: &str = "\
+Examples:
+  bg report rating/rating.json
+  bg rate --store memory --sla '95% < 10ms, 5s' --json > today.json; bg report today.json --to /tmp/today.html";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// rating.json of bg rate --report (or its folder), or what bg rate --json printed
+    #[arg(value_name = "FILE.json")]
+    rating: PathBuf,
+    /// Where the page is written [default: beside the JSON, with the ending .html]
+    #[arg(long, value_name = "FILE.html")]
+    to: Option<PathBuf>,
+}
+
+pub fn report(arguments: &Arguments) -> Result<(), String> {
+    let (file, text) = read(&arguments.rating)?;
+    let report = Report::read(&text).map_err(|why| format!("{}: {why}", file.display()))?;
+    let to = &arguments.to;
+    let path = to.clone().unwrap_or_else(|| file.with_extension("html"));
+    if path == file {
+        return Err(format!(
+            "{}: the page would take the place of its JSON: name another file with --to",
+            file.display()
+        ));
+    }
+    fs::write(&path, page::html(&report)).map_err(|why| format!("{}: {why}", path.display()))?;
+    say::out(format_args!("{}", path.display()));
+    Ok(())
+}
+
+/// The file that is meant, and what it holds: of a folder its rating.json.
+///
+/// # Errors
+///
+/// A file that cannot be read.
+pub fn read(path: &Path) -> Result<(PathBuf, String), String> {
+    let file = match path.is_dir() {
+        true => path.join("rating.json"),
+        false => path.to_owned(),
+    };
+    let text = fs::read_to_string(&file).map_err(|why| format!("{}: {why}", file.display()))?;
+    Ok((file, text))
+}

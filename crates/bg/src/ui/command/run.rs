@@ -1,0 +1,218 @@
+//! `bg run`: one trial.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::deck::{DeckOption, Shown};
+use super::ending::{Allowed, Ending};
+use super::folder::{self, Folder};
+use super::interrupt::on_interrupt;
+use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::{load, say, table};
+use crate::coordinate::Fleet;
+use crate::model::duration::duration;
+use crate::run::live::{Live, Watchable};
+use crate::run::{Process, Setup, Tracing};
+use crate::ui::deck::Watched;
+use crate::verdict::agreement::Sla;
+use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
+
+const EXAMPLES: &str = "\
+Examples:
+  bg run --store memory --threads 8 --duration 5s --trace /tmp/trace
+  bg run --store null --threads 100 --mix symmetric-high-write --duration 10s
+  bg run --store memory --threads 8 --duration 60s --sla '95% < 1ms, 0% unpredictable' --deck
+  bg run --store postgres --rate 2000 --mix low-write --warmup 5s --duration 60s --json";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES, allow_negative_numbers = true)]
+pub struct Arguments {
+    #[command(flatten)]
+    store: StoreOptions,
+    #[command(flatten)]
+    population: PopulationOptions,
+    #[command(flatten)]
+    conduct: ConductOptions,
+    /// Closed loop: so many emulated threads, each with one action at a time
+    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
+    threads: u32,
+    /// Open loop: so many actions a second, whatever the data store does
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long is measured
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Before it, not measured
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    warmup: Duration,
+    /// Keep what was seen in this empty folder, and judge it
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
+    /// Say whether the trial keeps this agreement; reads are judged where it speaks of them
+    #[arg(long, value_name = "AGREEMENT")]
+    sla: Option<Sla>,
+    /// Judge reads, and do so while the trial runs, too
+    #[arg(long)]
+    online: bool,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    pub(super) load: bool,
+    #[command(flatten)]
+    allowed: Allowed,
+    #[command(flatten)]
+    deck: DeckOption,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// No line each second
+    #[arg(long)]
+    quiet: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Ending, String> {
+    let setup = arguments.setup()?;
+    let mut process = Process::new(setup)?;
+    process.check(&arguments.trial())?;
+    if arguments.online {
+        process.judge_online();
+    }
+    let shown = arguments.show(process.setup(), process.live())?;
+    let live = process.live().clone();
+    on_interrupt(move || live.end())?;
+    if arguments.load || process.setup().store.is_volatile() {
+        match &shown {
+            Some(shown) => shown.load(&mut process)?,
+            None => process.load(&mut load::progress(Instant::now()))?,
+        }
+    }
+    let measured = arguments.watch(&mut process, shown.as_ref())?;
+    let failures = process.live().seen(|seen| seen.failures.clone());
+    let injected = process.setup().store.injected();
+    arguments.print(&measured, &failures, &injected)
+}
+
+impl Arguments {
+    /// All of the trial but its load.
+    ///
+    /// # Errors
+    ///
+    /// What cannot be, by name.
+    pub fn setup(&self) -> Result<Setup, String> {
+        let mut setup = self
+            .conduct
+            .setup(&self.store, &self.population, self.trace.clone())?;
+        let judged = self.online || self.sla.as_ref().is_some_and(Sla::wants_reads);
+        if setup.tracing == Tracing::None && judged && !setup.store.is_hollow() {
+            setup.tracing = Tracing::Scratch;
+        }
+        Ok(setup)
+    }
+
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        self.population.confine(folder)?;
+        self.conduct.confine(folder)?;
+        if let Some(trace) = &mut self.trace {
+            *trace = folder::confine(folder, "--trace", trace)?;
+        }
+        Ok(())
+    }
+
+    fn trial(&self) -> Trial {
+        Trial {
+            load: match self.rate {
+                Some(rate) => Load::Rate(rate),
+                None => Load::Threads(self.threads),
+            },
+            warmup: self.warmup,
+            duration: self.duration,
+        }
+    }
+
+    /// Whether reads are judged meanwhile.
+    pub fn judges_online(&self) -> bool {
+        self.online
+    }
+
+    /// By clients that act as one, for whom `setup` would be without them.
+    ///
+    /// # Errors
+    ///
+    /// Why it has no result.
+    pub fn run_with(&self, fleet: &mut Fleet, setup: &Setup) -> Result<Ending, String> {
+        let shown = self.show(setup, fleet.live())?;
+        let measured = self.watch(fleet, shown.as_ref())?;
+        let failures = fleet.live().seen(|seen| seen.failures.clone());
+        self.print(&measured, &failures, fleet.injected())
+    }
+
+    /// Opens the deck, if it is wished.
+    fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
+        let address = self.deck.deck.as_deref();
+        address
+            .map(|address| Shown::open("run", address, setup, live, self.sla.as_ref()))
+            .transpose()
+    }
+
+    /// The trial by whoever can run it, with a line each second.
+    fn watch(
+        &self,
+        laboratory: &mut dyn Watchable,
+        shown: Option<&Shown>,
+    ) -> Result<Measured, String> {
+        let quiet = self.quiet;
+        let tell = move |live: &Live| {
+            if !quiet {
+                live.seen(|seen| say::err(format_args!("{}", table::second(seen))));
+            }
+        };
+        let trial = self.trial();
+        match shown {
+            None => {
+                laboratory.watch(Box::new(tell));
+                laboratory.run(&trial)
+            }
+            Some(shown) => {
+                shown.watch(laboratory, tell);
+                let ended = Watched::new(laboratory, shown.board.clone()).run(&trial);
+                shown.failed(ended)
+            }
+        }
+    }
+
+    fn print(
+        &self,
+        measured: &Measured,
+        failures: &[(String, u64)],
+        injected: &[(impl Display, u64)],
+    ) -> Result<Ending, String> {
+        let ending = Ending::of(self.allowed.trial(measured, self.sla.as_ref()));
+        if self.json {
+            let text = serde_json::to_string(measured).map_err(|why| why.to_string())?;
+            say::out(format_args!("{text}"));
+            return Ok(ending);
+        }
+        print!("{}", table::result(measured));
+        if self.rate.is_none() {
+            println!("{}", table::CLOSED_LOOP);
+        }
+        for clause in self
+            .sla
+            .iter()
+            .flat_map(|sla| sla.judge_trial(measured).clauses)
+        {
+            println!("{} {clause}", if clause.met { "met   " } else { "missed" });
+        }
+        for (why, count) in failures {
+            println!("{count} calls failed: {why}");
+        }
+        for (class, count) in injected {
+            println!("{count} injected: {class}");
+        }
+        Ok(ending)
+    }
+}

@@ -1,0 +1,175 @@
+//! What a trial's result looks like on a terminal.
+
+use std::fmt::Write as _;
+
+use hdrhistogram::Histogram;
+
+use crate::model::action::Action;
+use crate::run::live::Seen;
+use crate::verdict::measure::{ActionMeasured, Judged, Level, Load, Measured};
+
+/// The second that ended last, in a line.
+pub fn second(seen: &Seen) -> String {
+    let all = together(&seen.second);
+    let failed: u64 = seen.second.actions.iter().map(|it| it.failed.len()).sum();
+    let seconds = seen.now_ns as f64 / 1e9;
+    let load = match seen.trial.load {
+        Load::Threads(_) => format!("{} threads", seen.threads),
+        Load::Rate(rate) => format!("rate {rate}"),
+    };
+    format!(
+        "{seconds:5.1} s  {load}  {:>9} actions  p50 {}  p99 {}  max {}  failed {failed}",
+        seen.second.done(),
+        time(all.value_at_quantile(0.5)),
+        time(all.value_at_quantile(0.99)),
+        time(all.max()),
+    )
+}
+
+/// A trial in a line.
+pub fn short(measured: &Measured) -> String {
+    let all = together(measured);
+    let failed: u64 = measured.actions.iter().map(|it| it.failed.len()).sum();
+    let mut out = format!(
+        "{:.0} actions a second  p50 {}  p95 {}  p99 {}  failed {failed}",
+        measured.throughput(),
+        time(all.value_at_quantile(0.5)),
+        time(all.value_at_quantile(0.95)),
+        time(all.value_at_quantile(0.99)),
+    );
+    if let Some(reads) = &measured.reads {
+        let _ = write!(
+            out,
+            "  unpredictable {} of {} reads",
+            reads.unpredictable, reads.reads
+        );
+    }
+    out
+}
+
+/// What latencies of a closed loop leave out.
+pub const CLOSED_LOOP: &str = "closed loop: a thread that waits for a slow answer asks nothing meanwhile, so that those who would have come then are in no \
+figure above (coordinated omission); --rate measures them, too";
+
+/// A row for each action that was drawn, and what all of them come to.
+pub fn result(measured: &Measured) -> String {
+    let mut out = String::new();
+    let _ = writeln!(
+        out,
+        "{:<22} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
+        "action",
+        "actions",
+        "a second",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+        "refused",
+        "unknown",
+        "skipped",
+        "wrong"
+    );
+    let seconds = measured.duration.as_secs_f64().max(1e-9);
+    let mut total = ActionMeasured::new();
+    for action in Action::ALL {
+        let one = measured.of(action);
+        total.add(one);
+        if one.calls() + one.skipped > 0 {
+            row(&mut out, action.name(), one, seconds);
+        }
+    }
+    row(&mut out, "all", &total, seconds);
+    if measured.sessions > 0 {
+        let rate = measured.sessions as f64 / seconds;
+        let _ = writeln!(out, "{} sessions, {rate:.0} a second", measured.sessions);
+    }
+    if measured.unbegun > 0 {
+        let _ = writeln!(
+            out,
+            "{} actions were due that nobody was free to begin: the rate is more than the data store does",
+            measured.unbegun
+        );
+    }
+    if let Some(told) = measured.drawn.tell() {
+        let _ = writeln!(out, "{told}");
+    }
+    if let Some(effort) = measured.effort {
+        let _ = writeln!(
+            out,
+            "measured {seconds:.1} s; bg took {:.2} of {} processors, its busiest worker {:.0} % of one",
+            effort.cpu.as_secs_f64() / seconds,
+            effort.processors,
+            effort.busiest_worker * 100.0
+        );
+    }
+    for warning in [measured.short_of(), measured.disturbed()].iter().flatten() {
+        let _ = writeln!(out, "warning: {warning}");
+    }
+    if let Some(reads) = &measured.reads {
+        out += &judged(reads);
+    }
+    out
+}
+
+/// What validation says.
+pub fn judged(judged: &Judged) -> String {
+    let mut out = String::new();
+    let part = 100.0 * judged.unpredictable as f64 / (judged.reads as f64).max(1.0);
+    let _ = writeln!(
+        out,
+        "reads judged {}, unpredictable {} ({part:.4} %), undecided {}",
+        judged.reads, judged.unpredictable, judged.undecided
+    );
+    for (class, count) in judged.by_class.iter().filter(|(_, count)| *count > 0) {
+        let _ = writeln!(out, "  {class:<10} {count}");
+    }
+    let levels = Level::ALL.iter().zip(judged.by_level);
+    let levels: Vec<String> = levels
+        .filter_map(|(level, refused)| Some(format!("{} {}", level.name(), refused?)))
+        .collect();
+    if !levels.is_empty() {
+        let _ = writeln!(
+            out,
+            "not as a level or one below it wants: {}",
+            levels.join(", ")
+        );
+    }
+    for witness in &judged.witnesses {
+        let _ = writeln!(out, "  {witness}");
+    }
+    out
+}
+
+fn row(out: &mut String, name: &str, one: &ActionMeasured, seconds: f64) {
+    let quantile = |quantile| time(one.latency.value_at_quantile(quantile));
+    let _ = writeln!(
+        out,
+        "{name:<22} {:>11} {:>9.0} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>8} {:>6}",
+        one.done(),
+        one.done() as f64 / seconds,
+        quantile(0.5),
+        quantile(0.95),
+        quantile(0.99),
+        time(one.latency.max()),
+        one.refused,
+        one.unknown,
+        one.skipped,
+        one.wrong
+    );
+}
+
+fn together(measured: &Measured) -> Histogram<u64> {
+    let mut all = ActionMeasured::new();
+    measured.actions.iter().for_each(|one| all.add(one));
+    all.latency
+}
+
+/// Nanoseconds in the unit that reads best.
+pub fn time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{:.1} us", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.2} s", nanoseconds as f64 / 1e9),
+    }
+}

@@ -1,0 +1,423 @@
+//! What the deck shows, and what was asked for on it: shared between the command that runs and the thread that serves.
+//!
+//! ```text
+//!   Waiting ──second──► Running ──last second──► Ending ──ends──► Waiting ... ──ended──► Ended
+//!      ▲ └──loading──► Loading                                      └──rest──► Stopped ──start──┐
+//!      └──────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. A stop that was asked for is obeyed by the trial that runs or, where none runs yet, by the next one's first second.
+//! 2. Buttons are pressed with nothing locked here: what they do takes locks of its own, under which seconds are told.
+//! 3. Points are numbered from 0 without gaps; the oldest are forgotten, the newest [`Board::POINTS_MAX`] are not.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::json;
+
+use super::routes::Failure;
+use super::view::{
+    About, ActionView, Agreement, Both, Figures, Phase, Point, Rated, Reads, TrialView, Visit,
+    actions, together,
+};
+use crate::verdict::agreement::Sla;
+use crate::verdict::measure::{Load, Measured, Trial};
+
+/// What the buttons do to the trial that runs.
+pub trait Controls: Send + Sync {
+    /// Changes the number of emulated threads of a closed loop.
+    fn set_threads(&self, threads: u32);
+
+    /// Ends the trial with what it has.
+    fn stop(&self);
+}
+
+/// A second of a trial that is over.
+pub struct Second<'a> {
+    /// Since the trial's start.
+    pub now: Duration,
+    pub threads: u32,
+    pub second: &'a Measured,
+    pub total: &'a Measured,
+    pub failures: &'a [(String, u64)],
+}
+
+/// What whoever runs trials shall do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Go,
+    /// No more trials, until there is a start.
+    Stop,
+}
+
+pub struct Board {
+    about: About,
+    sla: Option<Sla>,
+    controls: Arc<dyn Controls>,
+    opened: Instant,
+    /// Tells one run from another at the same address.
+    id: String,
+    now: Mutex<Now>,
+    changed: Condvar,
+}
+
+/// All that changes.
+struct Now {
+    phase: Phase,
+    /// How far loading is, of so many.
+    loaded: Option<(u64, u64)>,
+    trial: Option<TrialView>,
+    all: Option<Both>,
+    actions: Vec<ActionView>,
+    agreement: Option<Agreement>,
+    reads: Option<Reads>,
+    failures: Vec<(String, u64)>,
+    visits: Vec<Visit>,
+    rated: Option<Rated>,
+    /// Why it ended before its time.
+    failed: Option<String>,
+    points: VecDeque<Point>,
+    /// The number of the first of `points`.
+    points_from: u64,
+    /// What the next trial of a closed loop begins with, where someone chose.
+    threads: Option<u32>,
+    order: Order,
+    quit: bool,
+    last_asked: Option<Instant>,
+    /// Whether someone was told of the end.
+    told: bool,
+}
+
+impl Board {
+    /// Seconds that are remembered: an hour of them.
+    pub const POINTS_MAX: usize = 3600;
+
+    pub fn new(about: About, sla: Option<Sla>, controls: Arc<dyn Controls>) -> Board {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH);
+        let started = started.map_or(0, |since| since.as_nanos());
+        Board {
+            id: format!("{}-{started}", std::process::id()),
+            now: Mutex::new(Now {
+                phase: Phase::Waiting,
+                loaded: None,
+                trial: None,
+                all: None,
+                actions: Vec::new(),
+                agreement: sla.as_ref().map(|sla| Agreement::of(sla, None)),
+                reads: None,
+                failures: Vec::new(),
+                visits: Vec::new(),
+                rated: None,
+                failed: None,
+                points: VecDeque::new(),
+                points_from: 0,
+                threads: None,
+                order: Order::Go,
+                quit: false,
+                last_asked: None,
+                told: false,
+            }),
+            about,
+            sla,
+            controls,
+            opened: Instant::now(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// What `GET /v1/state` answers: everything now, and the seconds from this number on.
+    pub(super) fn json(&self, from: u64) -> String {
+        let mut now = self.lock();
+        now.last_asked = Some(Instant::now());
+        if now.phase == Phase::Ended {
+            now.told = true;
+            self.changed.notify_all();
+        }
+        let skip = from.saturating_sub(now.points_from) as usize;
+        let first = now.points_from + skip.min(now.points.len()) as u64;
+        let points: Vec<&Point> = now.points.iter().skip(skip).collect();
+        let deck = self.about.command == "deck";
+        let ended = now.phase == Phase::Ended;
+        json!({
+            "id": self.id,
+            "version": env!("CARGO_PKG_VERSION"),
+            "about": self.about,
+            "phase": now.phase,
+            "uptime_seconds": self.opened.elapsed().as_secs_f64(),
+            "loaded": now.loaded.map(|(done, of)| json!({"done": done, "of": of})),
+            "trial": now.trial,
+            "all": now.all,
+            "actions": now.actions,
+            "agreement": now.agreement,
+            "reads": now.reads,
+            "failures": now.failures.iter().map(|(why, count)| json!({"why": why, "count": count})).collect::<Vec<_>>(),
+            "trials": now.visits,
+            "rated": now.rated,
+            "failed": now.failed,
+            "controls": {
+                "threads": now.may_set_threads(deck).is_ok() && self.about.command != "rate",
+                "stop": !ended && now.order == Order::Go && now.phase != Phase::Stopped,
+                "start": now.phase == Phase::Stopped,
+                "stopping": !ended && now.order == Order::Stop && now.phase != Phase::Stopped,
+                "threads_next": now.threads,
+            },
+            "points": {"from": first, "points": points},
+        })
+        .to_string()
+    }
+
+    pub(super) fn set_threads(&self, threads: u32) -> Result<(), Failure> {
+        let most = self.about.threads_max;
+        if threads == 0 || threads > most {
+            return Err(Failure::Bad(format!(
+                "threads: {threads}, must be 1 to {most}"
+            )));
+        }
+        if self.about.command == "rate" {
+            let why = "a rating chooses its threads itself".to_owned();
+            return Err(Failure::Conflict(why));
+        }
+        let mut now = self.lock();
+        now.may_set_threads(self.about.command == "deck")?;
+        now.threads = Some(threads);
+        let running = now.phase == Phase::Running;
+        if let Some(trial) = now.trial.as_mut().filter(|_| running) {
+            trial.threads = threads;
+        }
+        drop(now);
+        if running {
+            self.controls.set_threads(threads);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop(&self) -> Result<(), Failure> {
+        let mut now = self.lock();
+        match now.phase {
+            Phase::Ended => return Err(Failure::Conflict("it has ended".to_owned())),
+            Phase::Stopped => return Err(Failure::Conflict("it is stopped".to_owned())),
+            _ => {}
+        }
+        now.order = Order::Stop;
+        drop(now);
+        self.controls.stop();
+        Ok(())
+    }
+
+    pub(super) fn start(&self) -> Result<(), Failure> {
+        let mut now = self.lock();
+        if now.phase != Phase::Stopped {
+            let why = match self.about.command {
+                "deck" => "it is not stopped",
+                _ => "only `bg deck` starts again",
+            };
+            return Err(Failure::Conflict(why.to_owned()));
+        }
+        now.order = Order::Go;
+        now.phase = Phase::Waiting;
+        now.failed = None;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    pub fn order(&self) -> Order {
+        self.lock().order
+    }
+
+    /// What the next trial of a closed loop shall begin with, if someone chose.
+    pub fn threads(&self) -> Option<u32> {
+        self.lock().threads
+    }
+
+    pub fn loading(&self, done: u64, of: u64) {
+        let mut now = self.lock();
+        now.phase = Phase::Loading;
+        now.loaded = Some((done, of));
+    }
+
+    /// A trial is about to begin.
+    pub fn begins(&self, trial: &Trial) {
+        let mut now = self.lock();
+        let number = now.trial.as_ref().map_or(1, |trial| trial.number + 1);
+        let threads = match trial.load {
+            Load::Threads(threads) => threads,
+            Load::Rate(_) => 0,
+        };
+        now.phase = Phase::Waiting;
+        now.loaded = None;
+        now.trial = Some(TrialView::new(number, trial, threads));
+        now.failures.clear();
+        now.agreement = self.sla.as_ref().map(|sla| Agreement::of(sla, None));
+    }
+
+    pub fn second(&self, second: &Second<'_>) {
+        let at = self.opened.elapsed();
+        let mut locked = self.lock();
+        let now = &mut *locked;
+        let Some(trial) = &mut now.trial else { return };
+        let elapsed = second.now.as_secs_f64();
+        let seconds = elapsed - trial.elapsed_seconds;
+        trial.elapsed_seconds = elapsed;
+        trial.threads = second.threads;
+        let measured = (elapsed - trial.warmup_seconds).max(0.0);
+        let total = Measured {
+            duration: Duration::from_secs_f64(measured),
+            reads: second.total.reads.clone(),
+            actions: second.total.actions.clone(),
+            ..Measured::new(Duration::ZERO)
+        };
+        now.all = Some(Both {
+            second: Figures::of(&together(second.second), seconds),
+            trial: Figures::of(&together(&total), measured),
+        });
+        let sla = self.sla.as_ref();
+        now.actions = actions(second.second, seconds, &total, measured, sla);
+        now.agreement = sla.map(|sla| Agreement::of(sla, Some(&total)));
+        if let Some(judged) = &total.reads {
+            now.reads = Some(Reads::of(trial.number, judged));
+        }
+        now.failures = second.failures.to_vec();
+        let point = Point::of(trial, at, second.second, seconds);
+        now.points.push_back(point);
+        if now.points.len() > Board::POINTS_MAX {
+            now.points.pop_front();
+            now.points_from += 1;
+        }
+        now.phase = match elapsed + 1e-6 >= trial.warmup_seconds + trial.seconds {
+            true => Phase::Ending,
+            false => Phase::Running,
+        };
+        let stop = now.order == Order::Stop;
+        if stop {
+            now.phase = Phase::Ending;
+        }
+        drop(locked);
+        if stop {
+            self.controls.stop();
+        }
+    }
+
+    /// What came of the trial that began last.
+    pub fn ends(&self, ended: &Result<Measured, String>) {
+        let mut now = self.lock();
+        let now = &mut *now;
+        let Some(trial) = &now.trial else { return };
+        let sla = self.sla.as_ref();
+        now.visits.push(Visit::of(trial, ended, sla));
+        if let Ok(measured) = ended {
+            now.agreement = sla.map(|sla| Agreement::of(sla, Some(measured)));
+            now.reads = match &measured.reads {
+                Some(judged) => Some(Reads::of(trial.number, judged)),
+                None => now.reads.take(),
+            };
+            let (all, seconds) = (together(measured), measured.duration.as_secs_f64());
+            if let Some(both) = &mut now.all {
+                both.trial = Figures::of(&all, seconds);
+            }
+            let nothing = Measured::new(Duration::ZERO);
+            for row in actions(&nothing, 1.0, measured, seconds, sla) {
+                if let Some(shown) = now.actions.iter_mut().find(|it| it.action == row.action) {
+                    shown.figures.trial = row.figures.trial;
+                    shown.agreed = row.agreed;
+                }
+            }
+        }
+        now.phase = Phase::Ending;
+    }
+
+    /// Why the search ran the trial that ended last.
+    pub fn explain(&self, purpose: &str) {
+        if let Some(visit) = self.lock().visits.last_mut() {
+            visit.purpose = Some(purpose.to_owned());
+        }
+    }
+
+    /// What the search came to; `confirmed` is the index, among those with a result, of the trial that says so.
+    pub fn rated(&self, load: u64, throughput: f64, confirmed: Option<usize>, notes: &[String]) {
+        let mut now = self.lock();
+        let mut with_result = now.visits.iter().filter(|visit| visit.seconds > 0.0);
+        now.rated = Some(Rated {
+            load,
+            actions_per_second: throughput,
+            trial: confirmed
+                .and_then(|index| with_result.nth(index))
+                .map(|visit| visit.number),
+            notes: notes.to_vec(),
+        });
+    }
+
+    /// There is no more to come; why, where it is a failure. The first to say so is right.
+    pub fn ended(&self, failed: Option<String>) {
+        let mut now = self.lock();
+        if now.phase != Phase::Ended {
+            now.phase = Phase::Ended;
+            now.failed = failed;
+        }
+    }
+
+    /// A trial had no result: no other begins until someone presses start.
+    pub fn stumbled(&self, why: String) {
+        let mut now = self.lock();
+        now.order = Order::Stop;
+        now.failed = Some(why);
+    }
+
+    /// Waits until someone presses start; false when there will be none.
+    pub fn rest(&self) -> bool {
+        let mut now = self.lock();
+        if !now.quit {
+            now.phase = Phase::Stopped;
+        }
+        let now = self
+            .changed
+            .wait_while(now, |now| now.order == Order::Stop && !now.quit)
+            .unwrap_or_else(PoisonError::into_inner);
+        !now.quit
+    }
+
+    /// Ends what runs and what rests: for Ctrl-C.
+    pub fn quit(&self) {
+        let mut now = self.lock();
+        now.quit = true;
+        now.order = Order::Stop;
+        self.changed.notify_all();
+        drop(now);
+        self.controls.stop();
+    }
+
+    /// Gives pages that asked within this time as long to ask once more, and to learn of the end.
+    pub(super) fn wait_for_watchers(&self, patience: Duration) {
+        let now = self.lock();
+        let watched = now.last_asked.is_some_and(|at| at.elapsed() < patience);
+        if watched {
+            let told = self
+                .changed
+                .wait_timeout_while(now, patience, |now| !now.told);
+            drop(told.unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Now {
+    fn may_set_threads(&self, deck: bool) -> Result<(), Failure> {
+        let no = |why: &str| Err(Failure::Conflict(why.to_owned()));
+        let closed = self
+            .trial
+            .as_ref()
+            .is_none_or(|trial| matches!(trial.load, super::view::LoadView::Threads(_)));
+        match self.phase {
+            _ if !closed => no("an open loop has as many threads as its rate needs"),
+            Phase::Ended => no("it has ended"),
+            Phase::Running => Ok(()),
+            _ if deck => Ok(()),
+            _ => no("no trial runs just now"),
+        }
+    }
+}

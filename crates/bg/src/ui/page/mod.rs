@@ -1,0 +1,223 @@
+//! A rating on paper: one page that opens from disk, of what was found, how, and why to believe it.
+//!
+//! It asks nothing of the network and runs no script; it follows the reader's light or dark (`page.css`). Charts are inline SVG (`chart`), and `figures` spells
+//! numbers.
+//!
+//! From top to bottom: the rating and its clauses (`head`), the loads visited (`search`), the trial that the rating stands on (`trial`), how to run
+//! it again (`foot`).
+
+use std::fmt::{self, Write as _};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::rate::Goal;
+use crate::rate::report::{Ended, Report, Row};
+use crate::verdict::agreement::Judgement;
+use figures::{coarse_percent, count, escape, fine_percent, number};
+
+mod chart;
+mod figures;
+mod search;
+mod trial;
+
+/// Makes the folder, and tries to write into it.
+///
+/// # Errors
+///
+/// As [`write`].
+pub fn may_write(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let probe = folder.join(".rating");
+    fs::write(&probe, "")?;
+    fs::remove_file(&probe)
+}
+
+/// Writes `rating.html` and `rating.json` into a folder, which it makes. Returns the page's path.
+///
+/// # Errors
+///
+/// The folder or a file that cannot be written.
+pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
+    fs::write(folder.join("rating.json"), json)?;
+    let page = folder.join("rating.html");
+    fs::write(&page, html(report))?;
+    Ok(page)
+}
+
+/// All of the page.
+pub fn html(report: &Report) -> String {
+    let mut page = format!(
+        "<!doctype html><html lang=en><meta charset=utf-8>\
+         <meta name=viewport content=\"width=device-width,initial-scale=1\">\
+         <title>{}: {}</title><style>{}</style>\n",
+        escape(&report.facts.store),
+        goal(report.plan.goal),
+        include_str!("page.css")
+    );
+    // Writing to a string cannot fail.
+    let _ = head(&mut page, report)
+        .and_then(|()| search::write(&mut page, report))
+        .and_then(|()| match &report.measured {
+            Some(measured) => trial::write(&mut page, report, measured),
+            None => Ok(()),
+        })
+        .and_then(|()| foot(&mut page, report));
+    page
+}
+
+/// The rating, in a sentence, and the clauses that it met or missed.
+fn head(out: &mut String, report: &Report) -> fmt::Result {
+    let (store, sla) = (escape(&report.facts.store), &report.plan.sla);
+    let (goal, unit) = (goal(report.plan.goal), report.unit());
+    match (report.end, report.plan.goal) {
+        (Ended::Rated, Goal::Soar) => writeln!(
+            out,
+            "<h1>{store}: {goal} {} actions/s</h1>",
+            count(report.throughput)
+        )?,
+        (Ended::Rated, Goal::Socialites) => {
+            writeln!(
+                out,
+                "<h1>{store}: {} {goal}</h1>",
+                count(report.load as f64)
+            )?;
+        }
+        (end, _) => writeln!(out, "<h1>{store}: {goal} not known: {end}</h1>")?,
+    }
+    let sla = escape(&sla.to_string());
+    if report.load > 0 {
+        writeln!(
+            out,
+            "<p class=sub>{} actions/s at {} {unit}, confirmed over {} s under the agreement <code>{sla}</code>.</p>",
+            count(report.throughput),
+            count(report.load as f64),
+            number(report.confirm_seconds),
+        )?;
+    } else if report.end == Ended::Rated {
+        writeln!(
+            out,
+            "<p class=sub>No load meets the agreement <code>{sla}</code>.</p>"
+        )?;
+    } else {
+        let why = report.why.as_deref().unwrap_or("before it was done");
+        writeln!(
+            out,
+            "<p class=sub>The search ended early: {}.</p>",
+            escape(why)
+        )?;
+    }
+    if let Some(spread) = report.spread.filter(|spread| spread.trials > 1) {
+        writeln!(
+            out,
+            "<p class=sub>{} trials of that load: {} to {} actions/s, standard deviation {:.1} %.</p>",
+            spread.trials,
+            count(spread.least),
+            count(spread.most),
+            100.0 * spread.deviation
+        )?;
+    }
+    for warning in &report.warnings {
+        writeln!(out, "<p class=warning>{}</p>", escape(warning))?;
+    }
+    let Some(shown) = report.shown() else {
+        return Ok(());
+    };
+    let which = if report.load > 0 {
+        "confirming"
+    } else {
+        "last"
+    };
+    writeln!(
+        out,
+        "<div class=wide><table><tr><th class=text>Clause<th>In the {which} trial<th>Of<th class=text>Verdict</tr>"
+    )?;
+    for judgement in &shown.verdict.clauses {
+        let percent = judgement.percent.map_or("–".to_owned(), fine_percent);
+        writeln!(
+            out,
+            "<tr><td class=text><code>{}</code><td>{percent}<td>{}<td class=\"text {}\">{}</tr>",
+            escape(&judgement.clause.to_string()),
+            count(judgement.of as f64),
+            met(judgement.met),
+            verdict(judgement),
+        )?;
+    }
+    writeln!(out, "</table></div>")
+}
+
+/// How to run it again, and where it ran.
+fn foot(out: &mut String, report: &Report) -> fmt::Result {
+    let facts = &report.facts;
+    writeln!(
+        out,
+        "<h2>To run it again</h2><pre>{}</pre><dl class=facts>",
+        escape(&facts.command)
+    )?;
+    let machine = &facts.machine;
+    let memory = format!(
+        "{:.1} GiB",
+        machine.memory_bytes as f64 / (1u64 << 30) as f64
+    );
+    let plan = format!(
+        "experiments of {} s after {} s of warm-up, to {} of the throughput, at most {} of one load",
+        number(report.trial_seconds),
+        number(report.warmup_seconds),
+        coarse_percent(100.0 * report.plan.tolerance),
+        report.plan.trials_max
+    );
+    let settings = facts
+        .settings
+        .iter()
+        .map(|(name, value)| (&**name, &**value));
+    let fixed = [
+        ("search", plan),
+        (
+            "processors",
+            format!("{} of {}", machine.processors, machine.processor),
+        ),
+        ("memory", memory),
+        (
+            "system",
+            format!("{}, Linux {}", machine.system, machine.kernel),
+        ),
+        ("bg", machine.bg.clone()),
+        ("time", format!("{} UTC", machine.time)),
+    ];
+    let fixed = fixed.iter().map(|(name, value)| (*name, &**value));
+    for (name, value) in settings.chain(fixed) {
+        writeln!(out, "<dt>{}<dd>{}", escape(name), escape(value))?;
+    }
+    writeln!(
+        out,
+        "</dl><p class=sub>All figures, and the whole of the trial shown, are in the JSON that this page was made of.</p>"
+    )
+}
+
+impl Report {
+    fn shown(&self) -> Option<&Row> {
+        self.experiments.get(self.shown.checked_sub(1)?)
+    }
+}
+
+fn goal(goal: Goal) -> &'static str {
+    match goal {
+        Goal::Soar => "SoAR",
+        Goal::Socialites => "Socialites",
+    }
+}
+
+fn met(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
+
+fn verdict(judgement: &Judgement) -> String {
+    let chance = if judgement.sure {
+        ""
+    } else {
+        ", near the limit: chance could have decided it"
+    };
+    format!("{}{chance}", met(judgement.met))
+}

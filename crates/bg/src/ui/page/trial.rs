@@ -1,0 +1,283 @@
+//! The trial that the rating stands on: over time, by action, and what was read.
+
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use super::chart::{Axis, Look, Point, Scale, Series, bars, plot};
+use super::figures::{
+    capital, coarse_percent, count, escape, fine_percent, micros, short, tiny_percent,
+};
+use crate::model::action::Action;
+use crate::model::draw::{Cell, Drawn};
+use crate::rate::report::Report;
+use crate::verdict::measure::{ActionMeasured, Judged, Level, Measured, Moment};
+
+pub fn write(out: &mut String, report: &Report, measured: &Measured) -> fmt::Result {
+    let what = if report.load > 0 {
+        "The confirming trial"
+    } else {
+        "The last trial"
+    };
+    writeln!(out, "<h2>{what}</h2>")?;
+    if measured.series.len() > 1 {
+        over_time(out, measured)?;
+    }
+    writeln!(
+        out,
+        "<h3>By action</h3><div class=wide><table><tr><th class=text>Action<th>Answered<th>Actions/s<th>p50<th>p95<th>p99<th>p99.9<th>Max\
+         <th>Refused<th>Unknown<th>Skipped<th>Wrong</tr>"
+    )?;
+    let mut all = ActionMeasured::new();
+    for action in Action::ALL {
+        let one = measured.of(action);
+        all.add(one);
+        if one.calls() + one.skipped > 0 {
+            action_row(out, action.name(), one, measured.duration)?;
+        }
+    }
+    action_row(out, "all", &all, measured.duration)?;
+    writeln!(
+        out,
+        "</table></div><p class=sub>Latencies are of all calls, those that failed too. Skipped: drawn, but there was nothing to do it with. \
+         Wrong: the answer's bytes were not those stored.</p>"
+    )?;
+    drawn(out, &measured.drawn)?;
+    match &measured.reads {
+        Some(judged) => reads(out, judged)?,
+        None => writeln!(out, "<h3>Reads</h3><p class=none>No reads were judged.</p>")?,
+    }
+    if let Some(effort) = measured.effort {
+        writeln!(
+            out,
+            "<h3>The generator</h3><p>It used {:.2} of {} processors; its busiest worker was on a processor {} of the time.</p>",
+            effort.processors_used(measured.duration),
+            effort.processors,
+            coarse_percent(100.0 * effort.busiest_worker)
+        )?;
+    }
+    Ok(())
+}
+
+fn over_time(out: &mut String, measured: &Measured) -> fmt::Result {
+    let time = Axis {
+        title: "seconds".to_owned(),
+        scale: Scale::Linear,
+        label: short,
+    };
+    // The last moment may be shorter than a second.
+    let last = measured.duration.as_secs_f64() - (measured.series.len() - 1) as f64;
+    let line = |name: &str, class, y: &dyn Fn(&Moment) -> f64| Series {
+        name: name.to_owned(),
+        class,
+        look: Look::Line,
+        points: measured
+            .series
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| index + 1 < measured.series.len() || last > 0.9)
+            .map(|(index, moment)| Point {
+                x: (index + 1) as f64,
+                y: y(moment),
+                says: String::new(),
+            })
+            .collect(),
+    };
+    let throughput = Axis {
+        title: "actions/s".to_owned(),
+        scale: Scale::Linear,
+        label: short,
+    };
+    let done = line("", "a", &|moment| {
+        (moment.latency.len() - moment.failed.min(moment.latency.len())) as f64
+    });
+    writeln!(
+        out,
+        "<h3>Throughput over time</h3>{}",
+        plot(&time, &throughput, &[done])
+    )?;
+    let latency = Axis {
+        title: "latency".to_owned(),
+        scale: Scale::Log,
+        label: micros,
+    };
+    let quantile =
+        |share| move |moment: &Moment| moment.latency.value_at_quantile(share) as f64 / 1e3;
+    let lines = [
+        line("p99", "c", &quantile(0.99)),
+        line("p95", "b", &quantile(0.95)),
+        line("p50", "a", &quantile(0.5)),
+    ];
+    writeln!(
+        out,
+        "<h3>Latency over time</h3>{}",
+        plot(&time, &latency, &lines)
+    )?;
+    if measured.series.iter().any(|moment| moment.reads > 0) {
+        let share = Axis {
+            title: "unpredictable reads".to_owned(),
+            scale: Scale::Linear,
+            label: coarse_percent,
+        };
+        let unpredictable = line("", "missed", &|moment| {
+            100.0 * moment.unpredictable as f64 / moment.reads.max(1) as f64
+        });
+        writeln!(
+            out,
+            "<h3>Unpredictable reads over time</h3>{}",
+            plot(&time, &share, &[unpredictable])
+        )?;
+    }
+    Ok(())
+}
+
+fn action_row(out: &mut String, name: &str, one: &ActionMeasured, time: Duration) -> fmt::Result {
+    write!(
+        out,
+        "<tr><td class=name>{name}<td>{}<td>{}",
+        count(one.done() as f64),
+        count(one.done() as f64 / time.as_secs_f64().max(1e-9))
+    )?;
+    for share in [0.5, 0.95, 0.99, 0.999, 1.0] {
+        write!(
+            out,
+            "<td>{}",
+            micros(one.latency.value_at_quantile(share) as f64 / 1e3)
+        )?;
+    }
+    for counted in [one.refused, one.unknown, one.skipped, one.wrong] {
+        write!(out, "<td>{}", count(counted as f64))?;
+    }
+    writeln!(out, "</tr>")
+}
+
+/// The realised distribution beside the one meant: per member of each cell.
+fn drawn(out: &mut String, drawn: &Drawn) -> fmt::Result {
+    let Some(told) = drawn.tell() else {
+        return Ok(());
+    };
+    let draws = drawn.draws() as f64;
+    let series = |name: &str, class, look, share: &dyn Fn(&Cell) -> f64| Series {
+        name: name.to_owned(),
+        class,
+        look,
+        points: drawn
+            .cells
+            .iter()
+            .map(|cell| {
+                let members = f64::from(cell.last_rank - cell.first_rank + 1);
+                Point {
+                    x: f64::from(cell.first_rank) + (members - 1.0) / 2.0,
+                    y: share(cell) / members,
+                    says: match cell.last_rank - cell.first_rank {
+                        0 => format!("rank {}: {} draws", cell.first_rank, cell.drawn),
+                        _ => format!(
+                            "ranks {} to {}: {} draws",
+                            cell.first_rank, cell.last_rank, cell.drawn
+                        ),
+                    },
+                }
+            })
+            .collect(),
+    };
+    let meant: f64 = drawn.cells.iter().map(|cell| cell.meant).sum();
+    let lines = [
+        series("meant", "b", Look::Line, &|cell| 100.0 * cell.meant / meant),
+        series("drawn", "a", Look::Dots, &|cell| {
+            100.0 * cell.drawn as f64 / draws
+        }),
+    ];
+    let rank = Axis {
+        title: "member, by popularity".to_owned(),
+        scale: Scale::Log,
+        label: short,
+    };
+    let share = Axis {
+        title: "of all draws".to_owned(),
+        scale: Scale::Log,
+        label: tiny_percent,
+    };
+    writeln!(
+        out,
+        "<h3>Members drawn</h3><p>{}.</p>{}<p class=sub>Members who were busy when they were drawn are passed over and not counted. Total variation is \
+         the part of the draws that would have to go elsewhere to be as meant; chance alone makes chi-square about as large as its \
+         degrees of freedom.</p>",
+        escape(&capital(&told)),
+        plot(&rank, &share, &lines)
+    )
+}
+
+fn reads(out: &mut String, judged: &Judged) -> fmt::Result {
+    let share = |part: u64| fine_percent(100.0 * part as f64 / judged.reads.max(1) as f64);
+    writeln!(
+        out,
+        "<h3>Reads</h3><p>{} reads were judged: {} unpredictable ({}), {} undecided.</p>",
+        count(judged.reads as f64),
+        count(judged.unpredictable as f64),
+        share(judged.unpredictable),
+        count(judged.undecided as f64),
+    )?;
+    let levels = Level::ALL
+        .into_iter()
+        .filter_map(|level| Some((level, judged.at(level)?)));
+    writeln!(
+        out,
+        "<div class=wide><table><tr><th class=text>Level<th>Unpredictable<th>Of the reads</tr>"
+    )?;
+    for (level, refused) in levels {
+        writeln!(
+            out,
+            "<tr><td class=text>{}<td>{}<td>{}</tr>",
+            level.name(),
+            count(refused as f64),
+            share(refused)
+        )?;
+    }
+    writeln!(out, "</table></div>")?;
+    if judged.unpredictable == 0 {
+        return Ok(());
+    }
+    let classes: Vec<String> = judged
+        .by_class
+        .iter()
+        .filter(|(_, number)| *number > 0)
+        .map(|(class, number)| format!("{} {}", count(*number as f64), escape(class)))
+        .collect();
+    if !classes.is_empty() {
+        writeln!(out, "<p>Of the unpredictable: {}.</p>", classes.join(", "))?;
+    }
+    ages(out, &judged.ages)?;
+    if !judged.witnesses.is_empty() {
+        writeln!(out, "<h3>The first of them</h3><pre>")?;
+        for witness in &judged.witnesses {
+            writeln!(out, "{}", escape(witness))?;
+        }
+        writeln!(out, "</pre>")?;
+    }
+    Ok(())
+}
+
+/// How old stale reads were: doublings of a microsecond, what is younger in one bar.
+fn ages(out: &mut String, ages: &[u64]) -> fmt::Result {
+    let (Some(first), Some(last)) = (
+        ages.iter().position(|count| *count > 0),
+        ages.iter().rposition(|count| *count > 0),
+    ) else {
+        return Ok(());
+    };
+    let stale = (first..=last)
+        .map(|bits| {
+            let below = 2f64.powi(bits as i32) / 1e3;
+            (format!("< {}", micros(below)), ages[bits] as f64)
+        })
+        .collect::<Vec<_>>();
+    let y = Axis {
+        title: "stale reads".to_owned(),
+        scale: Scale::Linear,
+        label: short,
+    };
+    writeln!(
+        out,
+        "<h3>Age of stale reads</h3>{}",
+        bars("since the answer was last acceptable", &y, &stale, "missed")
+    )
+}

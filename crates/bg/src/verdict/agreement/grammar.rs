@@ -1,0 +1,266 @@
+//! How an agreement is written.
+//!
+//! ```text
+//!   agreement  clause {"," clause}
+//!   clause     time                                  how long the confirming trial lasts; 60s where none says so
+//!              percent "unpredictable" ["at" level]  at most so many of the reads
+//!              [action ":"] condition
+//!   condition  percent "<" time                      at least so many of the calls, of the action or of all
+//!              "p" number "<" time                   the same
+//!              percent "errors"                      at most so many of the calls
+//!   percent    number "%"                            0 to 100
+//! ```
+//!
+//! A time is a duration as options have it (`crate::model::duration`). Spaces go anywhere between the parts, `<=` is read as `<`.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Clause, Sla};
+use crate::model::action::Action;
+use crate::model::duration;
+use crate::verdict::measure::Level;
+
+/// Why an agreement is none, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misread {
+    text: String,
+    /// Characters before the place.
+    column: usize,
+    why: String,
+}
+
+/// In three lines, the last pointing into the one above.
+impl fmt::Display for Misread {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "column {}: {}", self.column + 1, self.why)?;
+        writeln!(out, "  {}", self.text)?;
+        write!(out, "  {:column$}^", "", column = self.column)
+    }
+}
+
+impl std::error::Error for Misread {}
+
+pub(super) fn parse(text: &str) -> Result<Sla, Misread> {
+    let mut reader = Reader { text, at: 0 };
+    let mut clauses = Vec::new();
+    let mut duration = None;
+    loop {
+        let start = reader.skip_spaces();
+        match reader.clause()? {
+            Part::Clause(clause) if clauses.contains(&clause) => {
+                return Err(reader.misread(start, "this clause stands there already"));
+            }
+            Part::Clause(clause) => clauses.push(clause),
+            Part::Duration(_) if duration.is_some() => {
+                let why = "how long the confirming trial lasts was said already";
+                return Err(reader.misread(start, why));
+            }
+            Part::Duration(time) => duration = Some(time),
+        }
+        reader.skip_spaces();
+        if reader.rest().is_empty() {
+            break;
+        }
+        reader.expect(",", "a comma or the end")?;
+    }
+    if clauses.is_empty() {
+        let why = "nothing to meet: expected a clause such as `95% < 100ms`";
+        return Err(reader.misread(text.len(), why));
+    }
+    Ok(Sla {
+        clauses,
+        duration: duration.unwrap_or(Sla::DURATION),
+    })
+}
+
+enum Part {
+    Clause(Clause),
+    Duration(Duration),
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn clause(&mut self) -> Result<Part, Misread> {
+        let action = match self.word() {
+            "" => None,
+            "p" => return self.percentile(None).map(Part::Clause),
+            name => Some(self.action(name)?),
+        };
+        if action.is_some() {
+            self.skip_spaces();
+            self.expect(":", "a colon after the action")?;
+            self.skip_spaces();
+            if self.word() == "p" {
+                return self.percentile(action).map(Part::Clause);
+            }
+        }
+        let start = self.skip_spaces();
+        let number =
+            self.number("a clause such as `95% < 100ms`, `0.1% unpredictable` or `60s`")?;
+        self.skip_spaces();
+        if !self.rest().starts_with('%') {
+            let time = self.unit(start, number).map_err(|misread| Misread {
+                why: format!("expected % behind a share; or {}", misread.why),
+                ..misread
+            })?;
+            return match action {
+                None => Ok(Part::Duration(time)),
+                Some(_) => Err(self.misread(start, "only the whole agreement has a duration")),
+            };
+        }
+        self.at += 1;
+        if number > 100.0 {
+            return Err(self.misread(start, "a percentage is at most 100"));
+        }
+        self.skip_spaces();
+        if self.rest().starts_with('<') {
+            return self.within(action, number).map(Part::Clause);
+        }
+        let start = self.at;
+        let clause = match self.word() {
+            "errors" | "error" => Clause::Errors {
+                action,
+                percent: number,
+            },
+            "unpredictable" if action.is_some() => {
+                let why = "reads are judged by item, so only all of them can be limited";
+                return Err(self.misread(start, why));
+            }
+            "unpredictable" => Clause::Unpredictable {
+                percent: number,
+                level: self.level()?,
+            },
+            _ => {
+                let why = "expected `<`, `errors` or `unpredictable`";
+                return Err(self.misread(start, why));
+            }
+        };
+        Ok(Part::Clause(clause))
+    }
+
+    /// Behind the `p`.
+    fn percentile(&mut self, action: Option<Action>) -> Result<Clause, Misread> {
+        let start = self.at;
+        let number = self.number("a percentile such as p99")?;
+        if number > 100.0 {
+            return Err(self.misread(start, "a percentile is at most 100"));
+        }
+        self.skip_spaces();
+        self.within(action, number)
+    }
+
+    /// From the `<` on.
+    fn within(&mut self, action: Option<Action>, percent: f64) -> Result<Clause, Misread> {
+        self.expect("<", "`<` and a time")?;
+        if self.rest().starts_with('=') {
+            self.at += 1;
+        }
+        let start = self.skip_spaces();
+        if percent == 0.0 {
+            let why = "at least 0% within a time is always met";
+            return Err(self.misread(start, why));
+        }
+        let number = self.number("a time such as 100ms")?;
+        self.skip_spaces();
+        let limit = self.unit(start, number)?;
+        Ok(Clause::Within {
+            action,
+            percent,
+            limit,
+        })
+    }
+
+    fn level(&mut self) -> Result<Level, Misread> {
+        self.skip_spaces();
+        let start = self.at;
+        match self.word() {
+            "" => return Ok(Level::Snapshot),
+            "at" => {}
+            _ => return Err(self.misread(start, "expected `at` and a level, or a comma")),
+        }
+        self.skip_spaces();
+        let start = self.at;
+        let name = self.word();
+        let level = Level::ALL.into_iter().find(|level| level.name() == name);
+        level.ok_or_else(|| {
+            let names = Level::ALL.map(Level::name).join(", ");
+            self.misread(start, &format!("expected a level: {names}"))
+        })
+    }
+
+    fn action(&self, name: &str) -> Result<Action, Misread> {
+        let action = Action::ALL.into_iter().find(|action| action.name() == name);
+        action.ok_or_else(|| {
+            let names = Action::ALL.map(Action::name).join(", ");
+            let why = format!("no action is called `{name}`; there are {names}");
+            self.misread(self.at - name.len(), &why)
+        })
+    }
+
+    fn number(&mut self, wanted: &str) -> Result<f64, Misread> {
+        let is_part = |c: char| c.is_ascii_digit() || c == '.';
+        let rest = self.rest();
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        let digits = &rest[..end];
+        if digits.is_empty() {
+            return Err(self.misread(self.at, &format!("expected {wanted}")));
+        }
+        let number = digits.parse();
+        let number =
+            number.map_err(|_| self.misread(self.at, &format!("`{digits}` is no number")))?;
+        self.at += end;
+        Ok(number)
+    }
+
+    /// Behind a number, which stands at `start`.
+    fn unit(&mut self, start: usize, number: f64) -> Result<Duration, Misread> {
+        let unit_at = self.at;
+        let Some(unit) = duration::unit(self.word()) else {
+            return Err(self.misread(unit_at, &format!("expected a unit: {}", duration::HOW)));
+        };
+        match duration::times(number, unit) {
+            Some(time) if !time.is_zero() => Ok(time),
+            _ => Err(self.misread(start, "such a time cannot be")),
+        }
+    }
+
+    /// Letters and hyphens; a `p` in front of a number is a word too.
+    fn word(&mut self) -> &'a str {
+        let rest = self.rest();
+        let is_part = |c: char| c.is_alphabetic() || c == '-';
+        let end = rest.find(|c| !is_part(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn expect(&mut self, token: &str, wanted: &str) -> Result<(), Misread> {
+        if !self.rest().starts_with(token) {
+            return Err(self.misread(self.at, &format!("expected {wanted}")));
+        }
+        self.at += token.len();
+        Ok(())
+    }
+
+    fn skip_spaces(&mut self) -> usize {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+        self.at
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn misread(&self, at: usize, why: &str) -> Misread {
+        Misread {
+            text: self.text.to_owned(),
+            column: self.text[..at].chars().count(),
+            why: why.to_owned(),
+        }
+    }
+}

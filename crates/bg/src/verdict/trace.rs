@@ -1,0 +1,187 @@
+//! The trace of a trial on disk: a folder that says by itself what to judge.
+//!
+//! ```text
+//!   DIR/population.json       whom and what there was, as `Parameters` has it
+//!   DIR/friendships.edges     pairs of little-endian u32, each friendship once; only if they are of a graph
+//!   DIR/before.trace          how the data store differed from the population when the trial began, as writes at 0
+//!   DIR/worker-000.trace ...  what each worker saw (crates/validate/src/record.rs)
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use larder_validate::Span;
+use larder_validate::record::{Outcome, Record, What};
+use serde::{Deserialize, Serialize};
+
+use crate::model::population::graph::Graph;
+use crate::model::population::{Friendships, Population};
+use crate::model::state::{Change, State};
+
+pub const PARAMETERS: &str = "population.json";
+pub const EDGES: &str = "friendships.edges";
+pub const BEFORE: &str = "before.trace";
+
+/// Of the writes that stand for what was before a trial; no action has this number.
+const BEFORE_ACTION: u8 = 254;
+
+/// What a trace's reads are judged by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameters {
+    pub store: String,
+    pub members: u32,
+    pub friends: u32,
+    /// Whether friendships are those of the edges beside.
+    pub graph: bool,
+    pub invitations: u32,
+    pub resources: u32,
+    pub comments: u32,
+    pub image_size: Option<usize>,
+    pub seed: u64,
+    /// How many resources of a wall were looked at.
+    pub top: u32,
+}
+
+impl Parameters {
+    pub fn new(store: &str, population: &Population, top: u32) -> Parameters {
+        Parameters {
+            store: store.to_owned(),
+            members: population.members,
+            friends: population.friends,
+            graph: matches!(population.friendships, Friendships::Graph(_)),
+            invitations: population.invitations,
+            resources: population.resources,
+            comments: population.comments,
+            image_size: population.image_size,
+            seed: population.seed,
+            top,
+        }
+    }
+
+    /// Writes them and the friendships into a folder that exists.
+    pub fn save(&self, folder: &Path, population: &Population) -> Result<(), String> {
+        let text = serde_json::to_string_pretty(self).expect("numbers and names are JSON");
+        write(&folder.join(PARAMETERS), (text + "\n").as_bytes())?;
+        let Friendships::Graph(graph) = &population.friendships else {
+            return Ok(());
+        };
+        let mut bytes = Vec::with_capacity(graph.friendships() as usize * 8);
+        for member in 0..population.members {
+            for friend in graph.friends_of(member).iter().filter(|it| **it > member) {
+                bytes.extend_from_slice(&member.to_le_bytes());
+                bytes.extend_from_slice(&friend.to_le_bytes());
+            }
+        }
+        write(&folder.join(EDGES), &bytes)
+    }
+
+    pub fn read(folder: &Path) -> Result<(Parameters, Population), String> {
+        let path = folder.join(PARAMETERS);
+        let text = fs::read(&path).map_err(|why| match why.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{} is no trace, it has no {PARAMETERS}: bg run --trace makes one; logs of the released BG want --format bg-text",
+                folder.display()
+            ),
+            _ => format!("{}: {why}", path.display()),
+        })?;
+        let parameters: Parameters =
+            serde_json::from_slice(&text).map_err(|why| format!("{}: {why}", path.display()))?;
+        let friendships = match parameters.graph {
+            false => Friendships::Lattice,
+            true => {
+                let path = folder.join(EDGES);
+                let bytes = fs::read(&path).map_err(|why| format!("{}: {why}", path.display()))?;
+                Friendships::Graph(Arc::new(graph_of(&path, &bytes, parameters.members)?))
+            }
+        };
+        let population = Population {
+            members: parameters.members,
+            friends: parameters.friends,
+            friendships,
+            invitations: parameters.invitations,
+            resources: parameters.resources,
+            comments: parameters.comments,
+            image_size: parameters.image_size,
+            seed: parameters.seed,
+        };
+        population
+            .check()
+            .map_err(|why| format!("{}: {why}", path.display()))?;
+        Ok((parameters, population))
+    }
+}
+
+fn graph_of(path: &Path, bytes: &[u8], members: u32) -> Result<Graph, String> {
+    let (pairs, rest) = bytes.as_chunks::<8>();
+    let edges: Vec<(u32, u32)> = pairs
+        .iter()
+        .map(|pair| {
+            let [a, b, c, d, e, f, g, h] = *pair;
+            (
+                u32::from_le_bytes([a, b, c, d]),
+                u32::from_le_bytes([e, f, g, h]),
+            )
+        })
+        .collect();
+    let beyond = edges.iter().any(|(one, other)| *one.max(other) >= members);
+    if beyond || !rest.is_empty() {
+        return Err(format!(
+            "{}: no pairs of members below {members}",
+            path.display()
+        ));
+    }
+    Ok(Graph::new(members, &edges))
+}
+
+/// Makes a folder for a trace.
+///
+/// # Errors
+///
+/// A folder that holds files already, or that cannot be made.
+pub fn make_folder(folder: &Path) -> Result<(), String> {
+    let fail = |why: std::io::Error| format!("trace folder {}: {why}", folder.display());
+    fs::create_dir_all(folder).map_err(fail)?;
+    let mut files = fs::read_dir(folder).map_err(fail)?;
+    if files.any(|file| file.is_ok_and(|file| file.path().is_file())) {
+        return Err(format!(
+            "trace folder {}: holds files already; name an empty one",
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    fs::write(path, bytes).map_err(|why| format!("cannot write {}: {why}", path.display()))
+}
+
+/// A change of a list as it is recorded; what is counted is the size of a list, so that counts need no record of their own.
+pub fn what(change: Change) -> What {
+    match change.put {
+        true => What::PutElement(change.element),
+        false => What::RemoveElement(change.element),
+    }
+}
+
+/// How the data store differs from the population before a trial: writes at 0, before every call.
+pub(crate) fn before(state: &State, tell: &mut dyn FnMut(Record)) {
+    let mut session = 0;
+    state.changes(&mut |change| {
+        // Each a call by itself: of those in doubt any may have happened.
+        session += 1;
+        tell(Record {
+            item: change.item,
+            span: Span::new(0, 0).expect("an instant"),
+            session,
+            action: BEFORE_ACTION,
+            outcome: match change.certain {
+                true => Outcome::Done,
+                false => Outcome::Unknown,
+            },
+            what: what(change),
+        });
+    });
+}

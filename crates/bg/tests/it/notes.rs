@@ -1,0 +1,285 @@
+//! Which runs a data store lets act on it: those that know what it holds, however much or little earlier ones changed.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use larder_bg::model::mix::Mix;
+use larder_bg::model::population::Population;
+use larder_bg::run::Process;
+use larder_bg::stores::contract::Store;
+use larder_bg::stores::load;
+use larder_bg::stores::notes::Loaded;
+use larder_bg::stores::{self, Options};
+use larder_bg::verdict::measure::{Laboratory, Measured};
+
+use crate::conformance::run;
+use crate::larder::Larder;
+use crate::servers;
+use crate::trial::{Kept, setup, trial};
+
+/// One that acts on a data store with the population of `trial::setup`.
+fn process(store: &Arc<dyn Store>, mix: &str) -> Process {
+    let mut setup = setup("memory", mix, &[]);
+    setup.store = store.clone();
+    Process::new(setup).expect("can be")
+}
+
+fn loaded(store: &Arc<dyn Store>) {
+    process(store, "comments")
+        .load(&mut |_| {})
+        .expect("loaded");
+}
+
+fn kept() -> Arc<dyn Store> {
+    let memory = stores::open("memory", &Options::default()).expect("opens");
+    Arc::new(Kept(Arc::from(memory)))
+}
+
+fn explained(measured: &Measured) {
+    let reads = measured.reads.as_ref().expect("it was traced");
+    assert_eq!((reads.unpredictable, reads.undecided), (0, 0), "{reads:?}");
+    let wrong: u64 = measured.actions.iter().map(|one| one.wrong).sum();
+    assert_eq!(wrong, 0);
+}
+
+/// What a run that follows is told.
+fn refused(store: &Arc<dyn Store>, mix: &str) -> String {
+    let why = process(store, mix).run(&trial(4, 20)).expect_err("refused");
+    assert!(
+        why.contains("bg load") && why.contains("--load"),
+        "says what to do: {why}"
+    );
+    why
+}
+
+/// Comments and posts are what no look at profiles shows; a second run over them would call a right data store wrong.
+fn only_the_run_that_wrote_goes_on(store: &Arc<dyn Store>) {
+    for mix in ["comments", "feeds"] {
+        loaded(store);
+        // Who only reads leaves it as it was.
+        for _ in 0..2 {
+            explained(&process(store, "read-only").run(&trial(4, 60)).unwrap());
+        }
+        let mut first = process(store, mix);
+        for _ in 0..2 {
+            explained(&first.run(&trial(4, 60)).unwrap());
+        }
+        for later in [mix, "read-only"] {
+            let why = refused(store, later);
+            assert!(why.contains("an earlier run wrote into it"), "{why}");
+        }
+        explained(&first.run(&trial(4, 60)).unwrap());
+        loaded(store);
+        explained(&process(store, mix).run(&trial(4, 60)).unwrap());
+        let why = first.run(&trial(4, 20)).unwrap_err();
+        assert!(why.contains("was loaded anew by somebody else"), "{why}");
+    }
+}
+
+fn at(name: &str, address: String, settings: &[(&str, &str)]) -> Arc<dyn Store> {
+    let settings = settings.iter();
+    let options = Options {
+        address: Some(address),
+        connections: None,
+        settings: settings
+            .map(|(name, value)| (name.to_string(), value.to_string()))
+            .collect(),
+    };
+    Arc::from(stores::open(name, &options).expect("opens"))
+}
+
+#[test]
+fn only_the_run_that_wrote_goes_on_with_memory() {
+    only_the_run_that_wrote_goes_on(&kept());
+}
+
+#[test]
+fn only_the_run_that_wrote_goes_on_with_larder() {
+    let server = Larder::start(1);
+    only_the_run_that_wrote_goes_on(&at("larder", server.address(), &[]));
+}
+
+#[test]
+fn only_the_run_that_wrote_goes_on_with_redis() {
+    let Some(server) = servers::redis() else {
+        return;
+    };
+    only_the_run_that_wrote_goes_on(&at("redis", server.address(), &[]));
+}
+
+#[test]
+fn only_the_run_that_wrote_goes_on_with_mongodb() {
+    let Some(server) = servers::mongo() else {
+        return;
+    };
+    only_the_run_that_wrote_goes_on(&at("mongodb", server.address(), &[]));
+}
+
+#[test]
+fn only_the_run_that_wrote_goes_on_with_postgres() {
+    let (Some(database), Some(cache)) = (servers::database(), servers::memcached()) else {
+        return;
+    };
+    let basic = at("postgres", database.address(), &[]);
+    only_the_run_that_wrote_goes_on(&basic);
+    // What lies otherwise, or beside a cache, is not what this would read.
+    let one = at("postgres", database.address(), &[("rows", "1")]);
+    let cache = cache.address();
+    let cached = at(
+        "postgres+memcached",
+        database.address(),
+        &[("memcached", &cache)],
+    );
+    loaded(&basic);
+    for other in [&one, &cached] {
+        let why = refused(other, "read-only");
+        assert!(
+            why.contains("was loaded as postgres layout=basic rows=2"),
+            "{why}"
+        );
+    }
+    only_the_run_that_wrote_goes_on(&one);
+    only_the_run_that_wrote_goes_on(&cached);
+}
+
+#[test]
+fn another_population_is_named_and_the_right_one_still_runs() {
+    let store = kept();
+    let why = refused(&store, "read-only");
+    assert!(why.contains("holds no population"), "{why}");
+    loaded(&store);
+    let mut other = setup("memory", "comments", &[]);
+    other.store = store.clone();
+    other.population = Arc::new(Population {
+        members: 300,
+        comments: 2,
+        ..Population::clone(&other.population)
+    });
+    let why = Process::new(other).unwrap().run(&trial(4, 20)).unwrap_err();
+    assert!(
+        why.contains("--members 200 and not 300, --comments 1 and not 2"),
+        "{why}"
+    );
+    explained(&process(&store, "comments").run(&trial(4, 60)).unwrap());
+}
+
+#[test]
+fn a_load_that_was_interrupted_is_gone_on_with_or_made_anew_but_never_run_on() {
+    let store = kept();
+    let population = process(&store, "comments").setup().population.clone();
+    run(async {
+        store.create(&population).await.expect("created");
+        let begun = Loaded::new(&*store, &population).begin(&*store).await;
+        begun.expect("noted");
+    });
+    let why = refused(&store, "read-only");
+    assert!(why.contains("is not loaded whole"), "{why}");
+    let go_on = |population: &Arc<Population>| {
+        load::load_from(0, &store, population, 1, &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        })
+    };
+    let other = Arc::new(Population {
+        seed: 2,
+        ..Population::clone(&population)
+    });
+    let why = go_on(&other).unwrap_err();
+    assert!(why.contains("--seed 1 and not 2"), "{why}");
+    go_on(&population).expect("loaded");
+    explained(&process(&store, "comments").run(&trial(4, 60)).unwrap());
+    // What a run wrote is not what a load would go on with.
+    let why = go_on(&population).unwrap_err();
+    assert!(why.contains("a run has written into kept"), "{why}");
+    let why = load::load_from(0, &kept(), &population, 1, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(why.unwrap_err().contains("there is no load in kept"));
+}
+
+#[test]
+fn of_two_runs_at_once_that_write_one_is_refused() {
+    let store = kept();
+    loaded(&store);
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let runs = [(); 2].map(|()| {
+            scope.spawn(|| {
+                process(&store, "comments")
+                    .run(&trial(4, 100))
+                    .map(|measured| measured.reads)
+            })
+        });
+        runs.into_iter()
+            .map(|run| run.join().expect("no panic"))
+            .collect()
+    });
+    let mut refusals = ended.iter().filter_map(|ended| ended.as_ref().err());
+    let why = refusals.next().expect("one is refused");
+    // By the other's name, or by what the other changed already.
+    assert!(why.contains("is not as it was loaded"), "{why}");
+    assert_eq!(refusals.next(), None);
+}
+
+#[test]
+fn a_trial_during_which_somebody_else_writes_or_loads_has_no_result() {
+    type Meanwhile = fn(&Arc<dyn Store>);
+    let writes: Meanwhile = |store| {
+        process(store, "comments").run(&trial(4, 20)).unwrap();
+    };
+    for (meanwhile, told) in [
+        (writes, "another run wrote into kept"),
+        (loaded, "somebody else loaded kept"),
+    ] {
+        let store = kept();
+        loaded(&store);
+        let mut reader = process(&store, "read-only");
+        let shared = store.clone();
+        // When it has looked and is about to begin.
+        reader.before_start(move || {
+            meanwhile(&shared);
+            Ok(())
+        });
+        let why = reader.run(&trial(4, 20)).unwrap_err();
+        assert!(why.contains(told), "{why}");
+    }
+}
+
+#[test]
+fn clients_of_one_coordinator_are_one_run() {
+    let store = kept();
+    loaded(&store);
+    let mut clients = ["one", "one", "two"].map(|run| {
+        let mut setup = setup("memory", "comments", &[]);
+        setup.store = store.clone();
+        // A client of several changes its own members alone, which the others do not look at.
+        setup.mix = Mix::parse("comments", "post-comment 50\nview-comments 50").expect("a mix");
+        let mut client = Process::new(setup).expect("can be");
+        client.part_of(run);
+        client
+    });
+    for client in &mut clients[..2] {
+        client.run(&trial(4, 20)).unwrap();
+    }
+    let why = clients[2].run(&trial(4, 20)).unwrap_err();
+    assert!(why.contains("an earlier run wrote into it"), "{why}");
+}
+
+#[test]
+fn a_run_that_was_killed_leaves_word_that_it_wrote() {
+    let server = Larder::start(1);
+    let store = at("larder", server.address(), &[]);
+    loaded(&store);
+    let mut bg = Command::new(env!("CARGO_BIN_EXE_bg"));
+    bg.args(["run", "--store", "larder", "--mix", "comments"]);
+    bg.args(["--at", &server.address(), "--duration", "1h"]);
+    bg.args(["--members", "200", "--friends", "10", "--invitations", "2"]);
+    bg.args(["--resources", "6", "--comments", "1"]);
+    let mut child = bg.stderr(Stdio::piped()).spawn().expect("it runs");
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let second = |line: std::io::Result<String>| line.expect("text").contains("threads");
+    assert!(lines.any(second), "it runs for a second");
+    child.kill().expect("our own child");
+    child.wait().expect("ended");
+    let why = refused(&store, "read-only");
+    assert!(why.contains("an earlier run wrote into it"), "{why}");
+}
