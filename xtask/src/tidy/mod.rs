@@ -3,9 +3,11 @@
 //! * `docs`: what the docs name exists; generated pages are current.
 //! * `sources`: no unfinished marks, no tests that never run, no crowded files, nothing of this machine.
 //! * `crates`: names and dependency directions, and which crate alone may link which library.
+//! * `rooms`: which folders of a large crate may know which.
 
 mod crates;
 mod docs;
+mod rooms;
 mod sources;
 
 use crate::generate;
@@ -29,6 +31,7 @@ pub fn run() -> Result<(), String> {
     let mut findings = Findings::default();
     sources::check(&tree, &mut findings)?;
     crates::check(&tree, &mut findings)?;
+    rooms::check(&tree, &mut findings)?;
     docs::check(&tree, &mut findings)?;
     for page in generate::stale()? {
         findings.add(page, 0, "is not what the tables say; run `cargo xtask gen`");

@@ -1,0 +1,105 @@
+//! The folders of a large crate are its rooms: each knows some of those below it, and no other.
+//!
+//! What counts is a path: `crate::stores::load` in a file of the room `run` is a use of the room `stores`. Modules beside the folders belong to no room.
+
+use super::Findings;
+use crate::tree::{self, Tree};
+
+/// A room, and those that it may know.
+type Room = (&'static str, &'static [&'static str]);
+
+/// Of each crate that has rooms, lowest first: a row names only rooms above it in its table.
+const ROOMS: [(&str, &[Room]); 1] = [(
+    "bg",
+    &[
+        ("model", &[]),
+        ("stores", &["model"]),
+        ("verdict", &["model", "stores"]),
+        ("run", &["model", "stores", "verdict"]),
+        ("coordinate", &["stores", "verdict", "run"]),
+        ("rate", &["verdict"]),
+        (
+            "ui",
+            &["model", "stores", "verdict", "run", "coordinate", "rate"],
+        ),
+    ],
+)];
+
+pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
+    for (krate, rooms) in ROOMS {
+        let source = format!("crates/{krate}/src/");
+        for path in tree.with_extension("rs") {
+            let Some((folder, _)) = path
+                .strip_prefix(&source)
+                .and_then(|rest| rest.split_once('/'))
+            else {
+                continue;
+            };
+            let Some(room) = rooms.iter().find(|(name, _)| *name == folder) else {
+                let what = format_args!(
+                    "the room {folder} has no row in the table ROOMS of xtask/src/tidy/rooms.rs; add it there"
+                );
+                findings.add(path, 0, what);
+                continue;
+            };
+            let text = tree::text(path)?.unwrap_or_default();
+            for (index, line) in text.lines().enumerate() {
+                check_line(path, index + 1, line, rooms, room, findings);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_line(
+    path: &str,
+    number: usize,
+    line: &str,
+    rooms: &[Room],
+    (room, may): &Room,
+    findings: &mut Findings,
+) {
+    for (at, root) in line.match_indices("crate::") {
+        let rest = &line[at + root.len()..];
+        let end = rest.find(|it: char| !it.is_ascii_alphanumeric() && it != '_');
+        let used = &rest[..end.unwrap_or(rest.len())];
+        let is_room = rooms.iter().any(|(name, _)| *name == used);
+        if is_room && used != *room && !may.contains(&used) {
+            let what = format_args!("the room {room} must not know {used}; it may use {may:?}");
+            findings.add(path, number, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings_of(line: &str) -> usize {
+        let rooms: [Room; 2] = [("low", &[]), ("high", &["low"])];
+        let mut findings = Findings::default();
+        check_line("a.rs", 1, line, &rooms, &rooms[0], &mut findings);
+        findings.0.len()
+    }
+
+    #[test]
+    fn a_room_knows_those_below_it_alone() {
+        assert_eq!(findings_of("use crate::high::Thing;"), 1);
+        assert_eq!(
+            findings_of("let it = crate::high::make(crate::high::of());"),
+            2
+        );
+        assert_eq!(findings_of("use crate::low::Thing;"), 0);
+        assert_eq!(findings_of("use crate::higher::Thing;"), 0);
+    }
+
+    #[test]
+    fn rows_name_rooms_above_them() {
+        for (krate, rooms) in ROOMS {
+            for (index, (room, may)) in rooms.iter().enumerate() {
+                let above = |name: &&str| rooms[..index].iter().any(|(other, _)| other == name);
+                assert!(may.iter().all(above), "{krate}: {room}");
+            }
+        }
+    }
+}
