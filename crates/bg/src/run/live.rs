@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::Schedule;
+use super::schedule::Schedule;
 use crate::model::draw::Drawn;
 use crate::verdict::measure::{Judged, Laboratory, Load, Measured, Moment, Trial};
 

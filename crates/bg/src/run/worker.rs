@@ -7,6 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -14,17 +15,21 @@ use tokio::time::{sleep_until, timeout};
 
 use super::live::{Control, Interval};
 use super::pace::Pace;
+use super::process::{Message, Shared};
+use super::schedule::Schedule;
+use super::setup::{Conduct, Setup};
 use super::under_way::UnderWay;
 use super::writer::Recorder;
-use super::{
-    CONNECT_TIMEOUT, Conduct, Message, Schedule, Setup, Shared, effort, emulate, preflight,
-};
+use super::{effort, emulate, preflight};
 use crate::model::draw::Cells;
 use crate::model::random::Random;
 use crate::model::state::State;
 use crate::stores::contract::Client;
 use crate::stores::notes;
 use crate::verdict::measure::Load;
+
+/// How long a data store may take to accept a worker.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the emulated threads of one worker share.
 pub(super) struct Worker {

@@ -1,0 +1,414 @@
+//! The process of this machine as a laboratory: it starts a trial's workers, adds up what they send, and has the reads judged.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use super::live::{Interval, Live, Tell, Watchable};
+use super::schedule::Schedule;
+use super::setup::{Setup, Tracing};
+use super::{effort, worker, writer};
+use crate::model::action::Action;
+use crate::model::draw::Cells;
+use crate::model::state::State;
+use crate::stores::load;
+use crate::stores::notes::{self, Claim};
+use crate::verdict::judge;
+use crate::verdict::measure::{Effort, Enough, Laboratory, Load, Measured, Trial};
+use crate::verdict::scratch::Scratch;
+use crate::verdict::trace;
+
+/// Runs trials in this process.
+pub struct Process {
+    setup: Arc<Setup>,
+    state: Arc<State>,
+    live: Arc<Live>,
+    cells: Arc<Cells>,
+    trials: u32,
+    /// Whether the data store held the population when `state` began.
+    known: bool,
+    /// By which name the data store knows who writes.
+    name: String,
+    /// What the last trial went by.
+    claim: Option<Claim>,
+    online: bool,
+    on_second: Option<Tell>,
+    gate: Option<Gate>,
+}
+
+/// Returns when a trial that is ready may begin, or why it must not.
+type Gate = Box<dyn FnMut() -> Result<(), String>>;
+
+/// What workers share.
+pub(super) struct Shared<'a> {
+    pub setup: &'a Arc<Setup>,
+    pub state: &'a Arc<State>,
+    pub live: &'a Live,
+    pub cells: &'a Arc<Cells>,
+    pub load: Load,
+    /// Whether nobody knows that the data store holds the population.
+    pub unseen: bool,
+}
+
+/// From a worker to its process.
+pub(super) enum Message {
+    Connected(Result<(), String>),
+    /// Each worker tells of each interval once, in order, unless it stops early.
+    Interval(Box<Interval>),
+    /// Processor time of the worker's thread in the measured time.
+    Ended(Duration),
+}
+
+/// Scratch folders of this process so far.
+static SCRATCHES: AtomicU32 = AtomicU32::new(0);
+
+/// Emulated threads of one process: each is a task with a call under way.
+const THREADS_MAX: u32 = 1 << 20;
+
+impl Process {
+    /// # Errors
+    ///
+    /// Parameters with which nothing can be run, by name.
+    pub fn new(setup: Setup) -> Result<Process, String> {
+        setup.population.check().map_err(|why| why.to_string())?;
+        if setup.workers == 0 {
+            return Err("--workers 0: there must be one at least".to_owned());
+        }
+        if setup.drawing.size() < 2 {
+            return Err("members: two at least are needed to act on each other".to_owned());
+        }
+        if setup.conduct.timeout.is_zero() {
+            return Err("--timeout 0: every action would be of unknown outcome".to_owned());
+        }
+        for (option, value) in [
+            ("--top", setup.conduct.top),
+            ("--tries", setup.conduct.tries),
+            ("--threads-max", setup.conduct.threads_max),
+        ] {
+            if value == 0 {
+                return Err(format!("{option} 0: there must be one at least"));
+            }
+        }
+        let resources = setup.mix.actions().any(|action| action.needs_resources());
+        if resources && setup.population.resources == 0 {
+            return Err(format!(
+                "--resources 0: the mix {} looks at resources",
+                setup.mix.name()
+            ));
+        }
+        Ok(Process {
+            state: Arc::new(State::new(setup.population.clone())),
+            live: Arc::new(Live::new()),
+            cells: Arc::new(Cells::of(&setup.drawing)),
+            trials: 0,
+            known: false,
+            name: notes::unique(),
+            claim: None,
+            online: false,
+            on_second: None,
+            gate: None,
+            setup: Arc::new(setup),
+        })
+    }
+
+    pub fn setup(&self) -> &Setup {
+        &self.setup
+    }
+
+    /// What others may watch and change while a trial runs.
+    pub fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Judges reads while trials run, too, for those who watch: it takes processor time, and reads must be traced.
+    pub fn judge_online(&mut self) {
+        self.online = true;
+    }
+
+    /// Acts under this name, beside other processes of the same run.
+    pub fn part_of(&mut self, run: &str) {
+        run.clone_into(&mut self.name);
+    }
+
+    /// Called after each second of a trial.
+    pub fn on_second(&mut self, tell: impl FnMut(&Live) + 'static) {
+        self.on_second = Some(Box::new(tell));
+    }
+
+    /// Called in each trial when all workers are connected; the trial begins when it returns.
+    pub fn before_start(&mut self, gate: impl FnMut() -> Result<(), String> + 'static) {
+        self.gate = Some(Box::new(gate));
+    }
+
+    /// Loads the population into an emptied data store; members are as the population has them again.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not be loaded; that it was told to end.
+    pub fn load(&mut self, tell: &mut dyn FnMut(load::Progress)) -> Result<(), String> {
+        load::load(
+            &self.setup.store,
+            &self.setup.population,
+            self.setup.workers,
+            &mut |progress| {
+                tell(progress);
+                match self.live.is_over() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            },
+        )?;
+        self.state = Arc::new(State::new(self.setup.population.clone()));
+        self.known = true;
+        self.claim = None;
+        Ok(())
+    }
+
+    /// # Errors
+    ///
+    /// A load that these members cannot make; a folder that cannot have the trace.
+    pub fn check(&self, trial: &Trial) -> Result<(), String> {
+        let threads = match trial.load {
+            Load::Threads(0) => return Err("--threads 0: there must be one at least".to_owned()),
+            Load::Threads(threads) => threads,
+            Load::Rate(rate) if !(rate > 0.0 && rate <= 1e9) => {
+                return Err(format!(
+                    "--rate {rate}: must be more than 0 and at most 10^9"
+                ));
+            }
+            Load::Rate(_) => self.setup.conduct.threads_max,
+        };
+        if threads > THREADS_MAX {
+            return Err(format!(
+                "{threads} emulated threads: at most {THREADS_MAX} (--threads, --threads-max)"
+            ));
+        }
+        let members = self.setup.drawing.size();
+        if self.setup.conduct.unique_reads && threads > members {
+            return Err(format!(
+                "{threads} threads are more than the {members} members they act as; allow several threads a member with --shared-reads, or take more members"
+            ));
+        }
+        if trial.duration.is_zero() {
+            return Err("--duration 0: nothing would be measured".to_owned());
+        }
+        if let (Tracing::Keep(folder), 0) = (&self.setup.tracing, self.trials) {
+            trace::make_folder(folder)?;
+        }
+        Ok(())
+    }
+
+    fn trace_folder(&self) -> Option<PathBuf> {
+        match &self.setup.tracing {
+            Tracing::None => None,
+            Tracing::Scratch => Some(std::env::temp_dir().join(format!(
+                "bg-trace-{}-{}",
+                std::process::id(),
+                SCRATCHES.fetch_add(1, Ordering::Relaxed)
+            ))),
+            Tracing::Keep(folder) if self.trials == 1 => Some(folder.clone()),
+            Tracing::Keep(folder) => Some(folder.join(format!("trial-{}", self.trials))),
+        }
+    }
+}
+
+impl Watchable for Process {
+    fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    fn watch(&mut self, tell: Tell) {
+        self.on_second = Some(tell);
+    }
+}
+
+impl Laboratory for Process {
+    fn run(&mut self, trial: &Trial) -> Result<Measured, String> {
+        self.run_until(trial, &|_, _| false)
+    }
+
+    fn is_over(&self) -> bool {
+        self.live.is_over()
+    }
+
+    fn run_until(&mut self, trial: &Trial, enough: Enough<'_>) -> Result<Measured, String> {
+        self.check(trial)?;
+        if self.is_over() {
+            return Err("it was told to end before the trial began".to_owned());
+        }
+        if self.setup.store.is_volatile() && !self.known {
+            self.load(&mut |_| {})?;
+        }
+        let (store, population) = (&self.setup.store, &self.setup.population);
+        if !store.is_hollow() {
+            let look = Claim::look(store, population, &self.name, self.claim.as_ref());
+            self.claim = Some(look?);
+        }
+        self.trials += 1;
+        let folder = self.trace_folder();
+        let scratch = self.setup.tracing == Tracing::Scratch;
+        let _scratch = folder.clone().filter(|_| scratch).map(Scratch::new);
+        let writer = folder
+            .as_deref()
+            .map(|folder| {
+                let online = self.online && !self.setup.store.is_hollow();
+                writer::Writer::create(folder, &self.setup, &self.state, &self.live, online)
+            })
+            .transpose()?;
+        let threads = match trial.load {
+            Load::Threads(threads) => threads,
+            Load::Rate(_) => self.setup.conduct.threads_max,
+        };
+        self.live.begin(trial, threads);
+        let (sender, receiver) = channel();
+        let store = &self.setup.store;
+        let shared = Shared {
+            setup: &self.setup,
+            state: &self.state,
+            live: &self.live,
+            cells: &self.cells,
+            load: trial.load,
+            unseen: !self.known && !store.is_hollow() && !store.is_faulty(),
+        };
+        let (mut on_second, mut gate) = (self.on_second.take(), self.gate.take());
+        let measured = thread::scope(|scope| {
+            for index in 0..self.setup.workers {
+                let (sender, shared) = (sender.clone(), &shared);
+                let recorder = writer.as_ref().map(|writer| writer.recorder(index));
+                thread::Builder::new()
+                    .name(format!("worker {index}"))
+                    .spawn_scoped(scope, move || {
+                        worker::work(shared, index, recorder, &sender);
+                    })
+                    .expect("threads can be made");
+            }
+            drop(sender);
+            let mut after_second = |measured: bool, elapsed: Duration| {
+                if let Some(tell) = &mut on_second {
+                    tell(&self.live);
+                }
+                if measured && self.live.seen(|seen| enough(&seen.total, elapsed)) {
+                    self.live.stop();
+                }
+            };
+            let collected = self
+                .wait_for_connections(&receiver)
+                .and_then(|()| self.claim())
+                .and_then(|()| gate.as_mut().map_or(Ok(()), |gate| gate()))
+                .map(|()| Schedule::start(trial))
+                .inspect(|schedule| self.live.go(*schedule))
+                .and_then(|schedule| self.collect(schedule, trial, &receiver, &mut after_second));
+            self.live.cancel();
+            collected
+        });
+        (self.on_second, self.gate) = (on_second, gate);
+        let mut measured = measured?;
+        self.known = true;
+        if let Some(claim) = &self.claim {
+            claim.check(&self.setup.store)?;
+        }
+        if let (Some(writer), Some(folder)) = (writer, folder) {
+            writer.finish()?;
+            if !self.setup.store.is_hollow() {
+                measured.reads = Some(judge::judge_folder(&folder, self.setup.workers)?);
+            }
+        }
+        Ok(measured)
+    }
+}
+
+impl Process {
+    /// Before the first write.
+    fn claim(&self) -> Result<(), String> {
+        let writes = self.setup.mix.actions().any(Action::is_write);
+        match &self.claim {
+            Some(claim) if writes => claim.put(&self.setup.store),
+            _ => Ok(()),
+        }
+    }
+
+    fn wait_for_connections(&self, receiver: &Receiver<Message>) -> Result<(), String> {
+        for _ in 0..self.setup.workers {
+            match receiver.recv() {
+                Ok(Message::Connected(Ok(()))) => {}
+                Ok(Message::Connected(Err(why))) => {
+                    return Err(why);
+                }
+                Ok(_) => unreachable!("a worker connects before anything else"),
+                Err(_) => return Err("a worker ended before it connected".to_owned()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds up what the workers send until all have ended.
+    fn collect(
+        &self,
+        schedule: Schedule,
+        trial: &Trial,
+        receiver: &Receiver<Message>,
+        after_second: &mut dyn FnMut(bool, Duration),
+    ) -> Result<Measured, String> {
+        let processes = self.setup.store.processes();
+        let mut usage = effort::Usage::now(processes);
+        let (mut ended, mut busiest) = (0, Duration::ZERO);
+        // How many workers told of the interval that is next to be complete, and of those behind it.
+        let (mut complete, mut told) = (0u64, VecDeque::new());
+        while ended < self.setup.workers {
+            let interval = match receiver.recv() {
+                Ok(Message::Interval(interval)) => interval,
+                Ok(Message::Ended(worker)) => {
+                    ended += 1;
+                    busiest = busiest.max(worker);
+                    continue;
+                }
+                Ok(Message::Connected(_)) => unreachable!("all workers are connected"),
+                Err(_) => return Err("a worker ended before its time".to_owned()),
+            };
+            let place = (interval.index - complete) as usize;
+            if told.len() <= place {
+                told.resize(place + 1, 0);
+            }
+            told[place] += 1;
+            self.live
+                .add(&interval, schedule.is_measured(interval.index));
+            while told.front() == Some(&self.setup.workers) {
+                told.pop_front();
+                let end = schedule.interval_end(complete);
+                self.live.second_ended(end, schedule.is_measured(complete));
+                complete += 1;
+                if end == schedule.measured_from {
+                    usage = effort::Usage::now(processes);
+                }
+                let elapsed = end.saturating_sub(schedule.measured_from);
+                let counts = schedule.is_measured(complete - 1);
+                after_second(counts, Duration::from_nanos(elapsed));
+            }
+        }
+        if !told.is_empty() {
+            let now = schedule.clock.now();
+            self.live.second_ended(now, schedule.is_measured(complete));
+        }
+        let used = usage.until(&effort::Usage::now(processes));
+        let stopped = schedule.clock.now().min(schedule.end);
+        let duration = Duration::from_nanos(stopped.saturating_sub(schedule.measured_from));
+        if let Some(why) = self.live.failed() {
+            return Err(why);
+        }
+        let mut measured = self.live.seen(|seen| seen.total.clone());
+        measured.duration = duration.min(trial.duration);
+        measured.effort = Some(Effort {
+            cpu: used.own,
+            others: used.others,
+            stolen: used.stolen,
+            processors: thread::available_parallelism().map_or(1, |count| count.get() as u32),
+            busiest_worker: busiest.as_secs_f64() / duration.as_secs_f64().max(1e-9),
+        });
+        Ok(measured)
+    }
+}
