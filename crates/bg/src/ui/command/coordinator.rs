@@ -113,8 +113,8 @@ pub fn coordinator(arguments: Arguments) -> Result<Ending, String> {
             .with_secret(client::secret())
     };
     let mut fleet = match &arguments.work {
-        Work::Run(work) => fleet(work.load, false),
-        Work::Rate(work) => fleet(work.load, work.reloads()),
+        Work::Run(work) => fleet(work.setup.load, false),
+        Work::Rate(work) => fleet(work.setup.load, work.reloads()),
     };
     let live = fleet.live().clone();
     on_interrupt(move || live.end())?;

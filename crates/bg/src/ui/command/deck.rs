@@ -1,20 +1,19 @@
 //! `bg deck`: one trial after another, with the deck open; and the deck beside other commands.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 
 use super::interrupt::on_interrupt;
-use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::options::{JudgeOption, SetupOptions, TrialOptions};
 use super::{load, say, table};
-use crate::model::duration::duration;
 use crate::rate::{End, Rating};
 use crate::run::live::{Live, Watchable};
 use crate::run::{Process, Setup, Tracing};
 use crate::ui::deck::{About, Board, Deck, Order, Watched};
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Laboratory, Load, Trial};
+use crate::verdict::measure::{Laboratory, Load};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,32 +27,11 @@ The page at http://127.0.0.1:6001/ has the buttons: threads, stop, start again. 
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
-    store: StoreOptions,
+    setup: SetupOptions,
     #[command(flatten)]
-    population: PopulationOptions,
+    trial: TrialOptions,
     #[command(flatten)]
-    conduct: ConductOptions,
-    /// Closed loop: so many emulated threads to begin with; the page changes them
-    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
-    threads: u32,
-    /// Open loop: so many actions a second, whatever the data store does
-    #[arg(long)]
-    rate: Option<f64>,
-    /// How long each trial is measured
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    duration: Duration,
-    /// Before each, not measured
-    #[arg(long, default_value = "0s", value_parser = duration)]
-    warmup: Duration,
-    /// Judge by this agreement
-    #[arg(long, value_name = "AGREEMENT")]
-    sla: Option<Sla>,
-    /// Judge no reads, neither meanwhile nor after each trial: less work for this machine
-    #[arg(long)]
-    untraced: bool,
-    /// Empty the data store and load it first
-    #[arg(long)]
-    load: bool,
+    judge: JudgeOption,
     /// Where the page is: PORT of loopback, or HOST:PORT; 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = PORT)]
     listen: String,
@@ -134,35 +112,25 @@ impl Shown {
 }
 
 pub fn deck(arguments: Arguments) -> Result<(), String> {
-    let mut setup = arguments
-        .conduct
-        .setup(&arguments.store, &arguments.population, None)?;
-    if !arguments.untraced && !setup.store.is_hollow() {
+    let untraced = arguments.judge.untraced;
+    let mut setup = arguments.setup.setup(None)?;
+    if !untraced && !setup.store.is_hollow() {
         setup.tracing = Tracing::Scratch;
     }
-    let mut trial = Trial {
-        load: match arguments.rate {
-            Some(rate) => Load::Rate(rate),
-            None => Load::Threads(arguments.threads),
-        },
-        warmup: arguments.warmup,
-        duration: arguments.duration,
-    };
+    let mut trial = arguments.trial.trial();
     let mut process = Process::new(setup)?;
     process.check(&trial)?;
-    if !arguments.untraced {
+    if !untraced {
         process.judge_online();
     }
-    let (live, sla) = (process.live().clone(), arguments.sla.as_ref());
+    let (live, sla) = (process.live().clone(), arguments.trial.sla.as_ref());
     let shown = Shown::open("deck", &arguments.listen, process.setup(), &live, sla)?;
     let board = shown.board.clone();
     on_interrupt(move || {
         live.end();
         board.quit();
     })?;
-    if arguments.load || process.setup().store.is_volatile() {
-        shown.load(&mut process)?;
-    }
+    load::first(&arguments.setup, &mut process, Some(&shown))?;
     shown.watch(&mut process, |_| {});
     let board = &shown.board;
     for number in 1.. {

@@ -8,9 +8,11 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::deck::Shown;
 use super::interrupt::on_interrupt;
-use super::options::{PopulationOptions, StoreOptions};
+use super::options::{PopulationOptions, SetupOptions, StoreOptions};
 use super::say;
+use crate::run::Process;
 use crate::stores::load::{self, Progress};
 
 const EXAMPLES: &str = "\
@@ -72,6 +74,19 @@ pub fn load(arguments: Arguments) -> Result<(), String> {
         started.elapsed().as_secs_f64()
     );
     Ok(())
+}
+
+/// Loads what a process is to act on, where that is wished or nobody else can have done so; a deck shows how far it is.
+pub fn first(
+    options: &SetupOptions,
+    process: &mut Process,
+    shown: Option<&Shown>,
+) -> Result<(), String> {
+    match shown {
+        _ if !options.load && !process.setup().store.is_volatile() => Ok(()),
+        Some(shown) => shown.load(process),
+        None => process.load(&mut progress(Instant::now())),
+    }
 }
 
 /// A line on a terminal that follows the loading; every tenth on anything else.

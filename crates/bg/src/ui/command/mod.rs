@@ -108,3 +108,41 @@ pub fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Arguments;
+
+    /// What two commands say of an option that both have, if they do.
+    fn told(one: &str, other: &str, option: &clap::Id) -> Option<[String; 2]> {
+        let told = |command: &str| {
+            let all = Arguments::command();
+            let command = all.find_subcommand(command).expect("a command");
+            let option = command.get_arguments().find(|it| it.get_id() == option)?;
+            let default = option.get_default_values();
+            Some(format!("{:?} {default:?}", option.get_help()))
+        };
+        Some([told(one)?, told(other)?])
+    }
+
+    #[test]
+    fn commands_explain_alike_what_they_share() {
+        // The same word for what is not the same.
+        let own = ["online", "warmup", "json", "sla"];
+        let all = Arguments::command();
+        for (one, other) in [("run", "deck"), ("run", "rate"), ("deck", "rate")] {
+            let options = all.find_subcommand(one).expect("a command").get_arguments();
+            let mut shared = 0;
+            for option in options.map(clap::Arg::get_id) {
+                let alike = (one, other) == ("run", "deck") || !own.contains(&option.as_str());
+                if let Some([mine, theirs]) = told(one, other, option).filter(|_| alike) {
+                    assert_eq!(mine, theirs, "{option} of {one} and {other}");
+                    shared += 1;
+                }
+            }
+            assert!(shared >= 25, "{one} and {other} share {shared}");
+        }
+    }
+}

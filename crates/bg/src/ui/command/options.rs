@@ -1,4 +1,6 @@
-//! Options that several commands take: which data store, which population, how members behave.
+//! Options that several commands take: which data store, which population, how members behave; and what a trial is.
+//!
+//! `run`, `deck` and `rate` have [`SetupOptions`], `run` and `deck` [`TrialOptions`] as well, so that what they have in common is spelled and explained once.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use crate::model::population::{Friendships, Population, edges, zipfian};
 use crate::run::{Conduct, Setup, Tracing};
 use crate::stores;
 use crate::stores::contract::Store;
+use crate::verdict::agreement::Sla;
+use crate::verdict::measure::{Load, Trial};
 
 /// What bg knows of a member whom nobody has acted for: the state, the draws, the posts.
 const MEMBER_BYTES: u64 = 200;
@@ -25,6 +29,48 @@ const WORKERS_MAX: usize = 1024;
 
 /// Connections of a worker: more are a mistake.
 const CONNECTIONS_MAX: usize = 10_000;
+
+/// Of every command that acts on a data store.
+#[derive(Args, Clone, Debug)]
+pub struct SetupOptions {
+    #[command(flatten)]
+    pub store: StoreOptions,
+    #[command(flatten)]
+    pub population: PopulationOptions,
+    #[command(flatten)]
+    pub conduct: ConductOptions,
+    /// Empty the data store and load it first
+    #[arg(long)]
+    pub load: bool,
+}
+
+/// Of commands whose trials are all of one load.
+#[derive(Args, Clone, Debug)]
+pub struct TrialOptions {
+    /// Closed loop: so many emulated threads, each with one action at a time; a deck changes them
+    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
+    threads: u32,
+    /// Open loop: so many actions a second, whatever the data store does
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long a trial is measured
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    duration: Duration,
+    /// Before it, not measured
+    #[arg(long, default_value = "0s", value_parser = duration)]
+    warmup: Duration,
+    /// Say whether a trial keeps this agreement; reads are judged where it speaks of them
+    #[arg(long, value_name = "AGREEMENT")]
+    pub sla: Option<Sla>,
+}
+
+/// Of commands that judge reads unless they are told not to.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct JudgeOption {
+    /// Judge no reads: less work for this machine, and nobody knows what was read
+    #[arg(long)]
+    pub untraced: bool,
+}
 
 /// Which data store.
 #[derive(Args, Clone, Debug)]
@@ -123,6 +169,50 @@ pub struct ConductOptions {
     pub draw_seed: u64,
 }
 
+impl SetupOptions {
+    /// All that a trial needs but its load.
+    ///
+    /// # Errors
+    ///
+    /// A mix, a population or a data store that is none.
+    pub fn setup(&self, trace: Option<PathBuf>) -> Result<Setup, String> {
+        let population = self.population.population()?;
+        let mix = Mix::open(&self.conduct.mix).map_err(|why| why.to_string())?;
+        Ok(Setup {
+            store: self.store.open()?,
+            mix,
+            drawing: Drawing::of_all(self.conduct.draw, population.members),
+            conduct: self.conduct.conduct(),
+            workers: self.store.workers(),
+            tracing: trace.map_or(Tracing::None, Tracing::Keep),
+            seed: self.conduct.draw_seed,
+            population,
+        })
+    }
+
+    /// As [`Work::confine`](super::coordinator::Work::confine).
+    pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
+        if let Some(edges) = &mut self.population.edges {
+            *edges = folder::confine(folder, "--edges", edges)?;
+        }
+        self.conduct.mix = folder::confine_mix(folder, &self.conduct.mix)?;
+        Ok(())
+    }
+}
+
+impl TrialOptions {
+    pub fn trial(&self) -> Trial {
+        Trial {
+            load: match self.rate {
+                Some(rate) => Load::Rate(rate),
+                None => Load::Threads(self.threads),
+            },
+            warmup: self.warmup,
+            duration: self.duration,
+        }
+    }
+}
+
 impl StoreOptions {
     /// # Errors
     ///
@@ -154,14 +244,6 @@ impl StoreOptions {
 }
 
 impl PopulationOptions {
-    /// As [`Work::confine`](super::coordinator::Work::confine).
-    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
-        if let Some(edges) = &mut self.edges {
-            *edges = folder::confine(folder, "--edges", edges)?;
-        }
-        Ok(())
-    }
-
     /// # Errors
     ///
     /// Numbers that cannot be, by name.
@@ -201,13 +283,7 @@ impl PopulationOptions {
 }
 
 impl ConductOptions {
-    /// As [`Work::confine`](super::coordinator::Work::confine).
-    pub(super) fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
-        self.mix = folder::confine_mix(folder, &self.mix)?;
-        Ok(())
-    }
-
-    pub fn conduct(&self) -> Conduct {
+    fn conduct(&self) -> Conduct {
         Conduct {
             think: self.think,
             between: self.between,
@@ -217,31 +293,6 @@ impl ConductOptions {
             tries: self.tries,
             threads_max: self.threads_max,
         }
-    }
-
-    /// All that a trial needs but its load.
-    ///
-    /// # Errors
-    ///
-    /// A mix or a data store that is none.
-    pub fn setup(
-        &self,
-        store: &StoreOptions,
-        population: &PopulationOptions,
-        trace: Option<PathBuf>,
-    ) -> Result<Setup, String> {
-        let population = population.population()?;
-        let mix = Mix::open(&self.mix).map_err(|why| why.to_string())?;
-        Ok(Setup {
-            store: store.open()?,
-            mix,
-            drawing: Drawing::of_all(self.draw, population.members),
-            conduct: self.conduct(),
-            workers: store.workers(),
-            tracing: trace.map_or(Tracing::None, Tracing::Keep),
-            seed: self.draw_seed,
-            population,
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
@@ -11,7 +11,7 @@ use super::deck::{DeckOption, Shown};
 use super::ending::Ending;
 use super::folder::Folder;
 use super::interrupt::on_interrupt;
-use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::options::{JudgeOption, SetupOptions};
 use super::{load, say};
 use crate::coordinate::Fleet;
 use crate::model::duration::duration;
@@ -47,11 +47,7 @@ The agreement (--sla) is clauses with commas between them:
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
-    store: StoreOptions,
-    #[command(flatten)]
-    population: PopulationOptions,
-    #[command(flatten)]
-    conduct: ConductOptions,
+    pub(super) setup: SetupOptions,
     #[command(flatten)]
     search: SearchOptions,
     #[command(flatten)]
@@ -59,12 +55,8 @@ pub struct Arguments {
     /// What becomes of the data store between trials
     #[arg(long, value_enum, default_value_t = State::Keep)]
     between_trials: State,
-    /// Empty the data store and load it first
-    #[arg(long)]
-    pub(super) load: bool,
-    /// Judge no reads: quicker, and nobody knows what was read
-    #[arg(long)]
-    untraced: bool,
+    #[command(flatten)]
+    judge: JudgeOption,
     /// Judge reads while trials run, too: a trial ends early when it is clear that too many are unpredictable
     #[arg(long, conflicts_with = "untraced")]
     online: bool,
@@ -149,19 +141,14 @@ pub fn rate(arguments: &Arguments) -> Result<Ending, String> {
         shown.watch(&mut process, |_| {});
     }
     on_interrupt(move || live.end())?;
-    if arguments.load || process.setup().store.is_volatile() {
-        match &shown {
-            Some(shown) => shown.load(&mut process)?,
-            None => process.load(&mut load::progress(Instant::now()))?,
-        }
-    }
+    load::first(&arguments.setup, &mut process, shown.as_ref())?;
     let settings = arguments.settings(process.setup());
     let mut laboratory = Trials {
         process,
         reload: arguments.reloads(),
         run: 0,
     };
-    let (store, search) = (&arguments.store.store, &arguments.search);
+    let (store, search) = (&arguments.setup.store.store, &arguments.search);
     let shown = shown.as_ref();
     search.rate(&plan, &mut laboratory, shown, store, settings)
 }
@@ -198,8 +185,8 @@ impl Arguments {
     ///
     /// What cannot be, by name.
     pub fn setup(&self) -> Result<Setup, String> {
-        let mut setup = self.conduct.setup(&self.store, &self.population, None)?;
-        if !self.untraced && !setup.store.is_hollow() {
+        let mut setup = self.setup.setup(None)?;
+        if !self.judge.untraced && !setup.store.is_hollow() {
             setup.tracing = Tracing::Scratch;
         } else if self.search.sla.wants_reads() {
             return Err(
@@ -212,13 +199,12 @@ impl Arguments {
 
     /// As [`Work::confine`](super::coordinator::Work::confine). The report is the coordinator's.
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
-        self.population.confine(folder)?;
-        self.conduct.confine(folder)
+        self.setup.confine(folder)
     }
 
     /// For so many members.
     fn plan(&self, members: u64) -> Result<Plan, String> {
-        self.search.plan(if self.conduct.shared_reads {
+        self.search.plan(if self.setup.conduct.shared_reads {
             1 << 20
         } else {
             members
@@ -255,7 +241,7 @@ impl Arguments {
         let plan = self.plan(fleet.threads_max())?;
         let mut settings = self.settings(setup);
         settings.push(("clients".to_owned(), clients.to_owned()));
-        let store = &self.store.store;
+        let store = &self.setup.store.store;
         self.search
             .rate(&plan, fleet, shown.as_ref(), store, settings)
     }
@@ -287,8 +273,8 @@ impl Arguments {
                     population.seed
                 ),
             ),
-            ("mix", self.conduct.mix.clone()),
-            ("members drawn", self.conduct.draw.to_string()),
+            ("mix", self.setup.conduct.mix.clone()),
+            ("members drawn", self.setup.conduct.draw.to_string()),
             ("workers", setup.workers.to_string()),
             (
                 "between trials",
@@ -298,7 +284,7 @@ impl Arguments {
                 },
             ),
         ];
-        if let Some(address) = &self.store.address {
+        if let Some(address) = &self.setup.store.address {
             settings.insert(0, ("address", address.clone()));
         }
         let own = |(name, value): (&str, String)| (name.to_owned(), value);

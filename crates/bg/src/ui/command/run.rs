@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -11,15 +10,14 @@ use super::deck::{DeckOption, Shown};
 use super::ending::{Allowed, Ending};
 use super::folder::{self, Folder};
 use super::interrupt::on_interrupt;
-use super::options::{ConductOptions, PopulationOptions, StoreOptions};
+use super::options::{SetupOptions, TrialOptions};
 use super::{load, say, table};
 use crate::coordinate::Fleet;
-use crate::model::duration::duration;
 use crate::run::live::{Live, Watchable};
 use crate::run::{Process, Setup, Tracing};
 use crate::ui::deck::Watched;
 use crate::verdict::agreement::Sla;
-use crate::verdict::measure::{Laboratory, Load, Measured, Trial};
+use crate::verdict::measure::{Laboratory, Load, Measured};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,35 +30,15 @@ Examples:
 #[command(after_help = EXAMPLES, allow_negative_numbers = true)]
 pub struct Arguments {
     #[command(flatten)]
-    store: StoreOptions,
+    pub(super) setup: SetupOptions,
     #[command(flatten)]
-    population: PopulationOptions,
-    #[command(flatten)]
-    conduct: ConductOptions,
-    /// Closed loop: so many emulated threads, each with one action at a time
-    #[arg(long, default_value_t = 1, conflicts_with = "rate")]
-    threads: u32,
-    /// Open loop: so many actions a second, whatever the data store does
-    #[arg(long)]
-    rate: Option<f64>,
-    /// How long is measured
-    #[arg(long, default_value = "10s", value_parser = duration)]
-    duration: Duration,
-    /// Before it, not measured
-    #[arg(long, default_value = "0s", value_parser = duration)]
-    warmup: Duration,
+    trial: TrialOptions,
     /// Keep what was seen in this empty folder, and judge it
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
-    /// Say whether the trial keeps this agreement; reads are judged where it speaks of them
-    #[arg(long, value_name = "AGREEMENT")]
-    sla: Option<Sla>,
     /// Judge reads, and do so while the trial runs, too
     #[arg(long)]
     online: bool,
-    /// Empty the data store and load it first
-    #[arg(long)]
-    pub(super) load: bool,
     #[command(flatten)]
     allowed: Allowed,
     #[command(flatten)]
@@ -76,19 +54,14 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Ending, String> {
     let setup = arguments.setup()?;
     let mut process = Process::new(setup)?;
-    process.check(&arguments.trial())?;
+    process.check(&arguments.trial.trial())?;
     if arguments.online {
         process.judge_online();
     }
     let shown = arguments.show(process.setup(), process.live())?;
     let live = process.live().clone();
     on_interrupt(move || live.end())?;
-    if arguments.load || process.setup().store.is_volatile() {
-        match &shown {
-            Some(shown) => shown.load(&mut process)?,
-            None => process.load(&mut load::progress(Instant::now()))?,
-        }
-    }
+    load::first(&arguments.setup, &mut process, shown.as_ref())?;
     let measured = arguments.watch(&mut process, shown.as_ref())?;
     let failures = process.live().seen(|seen| seen.failures.clone());
     let injected = process.setup().store.injected();
@@ -102,10 +75,8 @@ impl Arguments {
     ///
     /// What cannot be, by name.
     pub fn setup(&self) -> Result<Setup, String> {
-        let mut setup = self
-            .conduct
-            .setup(&self.store, &self.population, self.trace.clone())?;
-        let judged = self.online || self.sla.as_ref().is_some_and(Sla::wants_reads);
+        let mut setup = self.setup.setup(self.trace.clone())?;
+        let judged = self.online || self.sla().is_some_and(Sla::wants_reads);
         if setup.tracing == Tracing::None && judged && !setup.store.is_hollow() {
             setup.tracing = Tracing::Scratch;
         }
@@ -114,23 +85,15 @@ impl Arguments {
 
     /// As [`Work::confine`](super::coordinator::Work::confine).
     pub fn confine(&mut self, folder: Option<&Folder>) -> Result<(), String> {
-        self.population.confine(folder)?;
-        self.conduct.confine(folder)?;
+        self.setup.confine(folder)?;
         if let Some(trace) = &mut self.trace {
             *trace = folder::confine(folder, "--trace", trace)?;
         }
         Ok(())
     }
 
-    fn trial(&self) -> Trial {
-        Trial {
-            load: match self.rate {
-                Some(rate) => Load::Rate(rate),
-                None => Load::Threads(self.threads),
-            },
-            warmup: self.warmup,
-            duration: self.duration,
-        }
+    fn sla(&self) -> Option<&Sla> {
+        self.trial.sla.as_ref()
     }
 
     /// Whether reads are judged meanwhile.
@@ -154,7 +117,7 @@ impl Arguments {
     fn show(&self, setup: &Setup, live: &Arc<Live>) -> Result<Option<Shown>, String> {
         let address = self.deck.deck.as_deref();
         address
-            .map(|address| Shown::open("run", address, setup, live, self.sla.as_ref()))
+            .map(|address| Shown::open("run", address, setup, live, self.sla()))
             .transpose()
     }
 
@@ -170,7 +133,7 @@ impl Arguments {
                 live.seen(|seen| say::err(format_args!("{}", table::second(seen))));
             }
         };
-        let trial = self.trial();
+        let trial = self.trial.trial();
         match shown {
             None => {
                 laboratory.watch(Box::new(tell));
@@ -190,21 +153,18 @@ impl Arguments {
         failures: &[(String, u64)],
         injected: &[(impl Display, u64)],
     ) -> Result<Ending, String> {
-        let ending = Ending::of(self.allowed.trial(measured, self.sla.as_ref()));
+        let ending = Ending::of(self.allowed.trial(measured, self.sla()));
         if self.json {
             let text = serde_json::to_string(measured).map_err(|why| why.to_string())?;
             say::out(format_args!("{text}"));
             return Ok(ending);
         }
         print!("{}", table::result(measured));
-        if self.rate.is_none() {
+        if let Load::Threads(_) = self.trial.trial().load {
             println!("{}", table::CLOSED_LOOP);
         }
-        for clause in self
-            .sla
-            .iter()
-            .flat_map(|sla| sla.judge_trial(measured).clauses)
-        {
+        let judged = self.sla().map(|sla| sla.judge_trial(measured));
+        for clause in judged.iter().flat_map(|judged| &judged.clauses) {
             println!("{} {clause}", if clause.met { "met   " } else { "missed" });
         }
         for (why, count) in failures {
