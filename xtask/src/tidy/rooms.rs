@@ -9,21 +9,50 @@ use crate::tree::{self, Tree};
 type Room = (&'static str, &'static [&'static str]);
 
 /// Of each crate that has rooms, lowest first: a row names only rooms above it in its table.
-const ROOMS: [(&str, &[Room]); 1] = [(
-    "bg",
-    &[
-        ("model", &[]),
-        ("stores", &["model"]),
-        ("verdict", &["model", "stores"]),
-        ("run", &["model", "stores", "verdict"]),
-        ("coordinate", &["stores", "verdict", "run"]),
-        ("rate", &["verdict"]),
-        (
-            "ui",
-            &["model", "stores", "verdict", "run", "coordinate", "rate"],
-        ),
-    ],
-)];
+const ROOMS: [(&str, &[Room]); 2] = [
+    (
+        "bg",
+        &[
+            ("model", &[]),
+            ("stores", &["model"]),
+            ("verdict", &["model", "stores"]),
+            ("run", &["model", "stores", "verdict"]),
+            ("coordinate", &["stores", "verdict", "run"]),
+            ("rate", &["verdict"]),
+            (
+                "ui",
+                &["model", "stores", "verdict", "run", "coordinate", "rate"],
+            ),
+        ],
+    ),
+    (
+        "join",
+        &[
+            ("base", &[]),
+            ("operators", &["base"]),
+            ("language", &["base", "operators"]),
+            ("join", &["base", "operators", "language"]),
+            ("tables", &["base", "operators", "language", "join"]),
+            (
+                "propagate",
+                &["base", "operators", "language", "join", "tables"],
+            ),
+            ("memory", &["base", "join", "tables"]),
+            (
+                "evaluate",
+                &[
+                    "base",
+                    "operators",
+                    "language",
+                    "join",
+                    "tables",
+                    "propagate",
+                ],
+            ),
+            ("shard", &["base", "join", "tables", "memory", "evaluate"]),
+        ],
+    ),
+];
 
 pub fn check(tree: &Tree, findings: &mut Findings) -> Result<(), String> {
     for (krate, rooms) in ROOMS {
