@@ -8,6 +8,7 @@ import argparse
 import datetime
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -58,10 +59,8 @@ def rate(options, address, settings, store, image, mix):
         population += ["--image-size", image]
     common = ["--store", store, "--at", address, *settings, *population]
     # All figures of the rating; `bg report` makes a page of them.
-    recorded = os.path.join(options.into, "bg-soar", f"{store}-{mix}-{image}.json".replace("+", "-"))
-    os.makedirs(os.path.dirname(recorded), exist_ok=True)
-    if os.path.exists(recorded):
-        os.remove(recorded)
+    recorded = os.path.join(options.into, "bg-soar", f"{store}-{mix}-{image}".replace("+", "-"))
+    shutil.rmtree(recorded, ignore_errors=True)
     began = time.monotonic()
     row = {"store": store, "image": image, "mix": mix}
     loaded = subprocess.run([options.bg, "load", *common], capture_output=True, text=True)
@@ -84,7 +83,8 @@ def rate(options, address, settings, store, image, mix):
         report = json.loads(told)
     except json.JSONDecodeError:
         return {**row, "end": "failed", "why": (said.strip().splitlines() or ["nothing said"])[-1]}
-    with open(recorded, "w") as out:
+    os.makedirs(recorded)
+    with open(os.path.join(recorded, "rating.json"), "w") as out:
         out.write(told)
     experiments = report["experiments"]
     if report["end"] != "rated":
@@ -154,7 +154,7 @@ def write(options, rows):
             f"# SoAR, side by side\n\n"
             f"{options.members} members, {options.friends} friends and {options.resources} resources each; agreement `{options.sla}`; "
             f"trials of {options.trial}; `make bench-bg`, {datetime.date.today()}, {machine()}. Server and bg share the machine. "
-            f"How each store is set up: `bench/bg/peers.py`. All figures of a rating: `bg-soar/STORE-MIX-IMAGE.json`, of which `bg report` makes a page. Each figure is of a trial that confirmed it, within {options.within:.0f} s of search.\n"
+            f"How each store is set up: `bench/bg/peers.py`. `bg-soar.tar.zst` has the JSON of each rating (`tar --zstd -xf`), of which `bg report` makes a page. Each figure is of a trial that confirmed it, within {options.within:.0f} s of search.\n"
         )
         for image in images:
             title = "Without images" if image == "none" else f"Profile images of {image}, thumbnails of 2K"
@@ -180,9 +180,21 @@ def write(options, rows):
                 out.write(f"\n{row['store']}, {row['image']}, {row['mix']}: {row['why']}\n")
 
 
+def pack(options, flag):
+    """All figures of all ratings, into one file (`-c`) or out of it (`-x`)."""
+    folder, packed = (os.path.join(options.into, name) for name in ("bg-soar", "bg-soar.tar.zst"))
+    # A folder that is there is of a run that was ended, and newer.
+    if flag == "-c" or os.path.exists(packed) and not os.path.exists(folder):
+        os.makedirs(folder, exist_ok=True)
+        subprocess.run(["tar", "--zstd", flag, "-f", packed, "-C", folder, "."], check=True)
+    if flag == "-c":
+        shutil.rmtree(folder)
+
+
 def main():
     options = arguments()
     os.makedirs(options.into, exist_ok=True)
+    pack(options, "-x")
     rows = kept(options)
     for store in options.stores.split(","):
         with Peers() as peers:
@@ -198,6 +210,7 @@ def main():
                         f"loaded in {row['load_s']:.1f} s, rated in {row.get('rate_s', 0):.1f} s {row.get('why') or ''}",
                         flush=True,
                     )
+    pack(options, "-c")
 
 
 main()
