@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use larder_join::RowChange;
 use tokio::sync::{Notify, mpsc};
 
-use super::{Refusal, Tables};
+use super::{Refusal, Tables, complete};
 use crate::Shared;
 use crate::resp::matches;
 
@@ -166,7 +166,7 @@ impl Tables {
         let (beginning, is_key) = (&subscription.beginning, subscription.is_key);
         let number = self
             .read_waiting(None, shared.postgres.as_ref(), |engine, now| {
-                self.complete(engine.subscribe(beginning, is_key, now))
+                complete(engine.subscribe(beginning, is_key, now))
             })
             .await?;
         // What was heard until now is not for this one.
@@ -222,7 +222,7 @@ impl Tables {
                 self.resumed(None).await;
                 let postgres = shared.postgres.as_ref();
                 let read = self.read_waiting(None, postgres, |engine, now| {
-                    self.complete(engine.refresh_subscription(number, now))
+                    complete(engine.refresh_subscription(number, now))
                 });
                 if let Err((_, why)) = read.await {
                     tracing::warn!(why, "rows that are subscribed to cannot be computed");

@@ -29,15 +29,15 @@ mod refusal;
 mod shards;
 mod snapshot;
 pub mod source;
+mod unanswered;
 mod watched;
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
-use larder_join::{Engine, KeyRange, LogEntry, Needs, ReadOutcome};
+use larder_join::{Engine, LogEntry};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
 use larder_protocol::errors::Code;
 use larder_types::ByteSize;
@@ -48,12 +48,13 @@ pub use handle::{Figures, Message, TablesHandle};
 pub use listen::{Mailbox, Note, Subscription};
 pub use open::{Opening, open};
 pub use pause::Paused;
+pub use unanswered::{Lacking, Unanswered, complete};
 pub use watched::Mark;
 
 /// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
 const STEP_ROWS: usize = 2048;
 
-/// Source rows that a read may compute from at once; one that needs more is put off, and goes on by [`STEP_ROWS`].
+/// Source rows that a read may compute from at once; one that needs more is deferred, and goes on by [`STEP_ROWS`].
 const READ_ROWS: usize = 8192;
 
 /// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
@@ -61,16 +62,6 @@ const PREPARED_MAX: usize = 10_000;
 
 /// An error reply.
 pub type Refusal = (Code, String);
-
-/// What a read waits for.
-pub enum Lacking {
-    /// Rows of other cores.
-    Rows(Vec<(u16, KeyRange)>),
-    /// These cores have rows that had expired when the read came, and that outputs may still show.
-    Settled { cores: Vec<usize>, by: u64 },
-    /// What it reads is computed by [`Tables::attend`], some rows at a time. It waits for this count to change.
-    Time { ended: u64 },
-}
 
 /// One core's part of all tables and joins.
 pub struct Tables {
@@ -91,10 +82,8 @@ pub struct Tables {
     /// Changes of a transaction that is being executed.
     together: RefCell<Option<Vec<LogEntry>>>,
     followed: source::Followed,
-    /// Reads may be put off.
+    /// Reads may be deferred.
     in_steps: Cell<bool>,
-    /// What reads need that could not be answered, until it is asked for.
-    needs: RefCell<Needs>,
     watched: watched::Watched,
     listeners: listen::Listeners,
     /// `tables.memory`.
@@ -126,64 +115,12 @@ impl Tables {
         done
     }
 
-    /// Does something whose reads may be put off (see [`Tables::lacking`]).
+    /// Does something whose reads may be deferred: they need steps.
     pub fn in_steps<T>(&self, run: impl FnOnce() -> T) -> T {
         self.in_steps.set(true);
         let done = run();
         self.in_steps.set(false);
         done
-    }
-
-    /// The rows of a read, or why there are none. What it needs is noted (see [`Tables::lacking`] and `source::Wanted`).
-    pub fn complete<T>(
-        &self,
-        outcome: Result<ReadOutcome<T>, larder_join::Error>,
-    ) -> Result<T, Refusal> {
-        let needs = match outcome {
-            Ok(ReadOutcome::Done(done)) => return Ok(done),
-            Ok(ReadOutcome::Needs(needs)) => needs,
-            Err(error) => return Err(refusal(error)),
-        };
-        let why = match needs.steps {
-            None => "rows that come from elsewhere are not here yet",
-            Some(_) => "the rows are being computed",
-        };
-        self.needs.borrow_mut().add(*needs);
-        Err((Code::Io, why.to_owned()))
-    }
-
-    /// Before reads are tried: what those before them need is not waited for.
-    pub fn forget_needs(&self) {
-        self.needs.take();
-    }
-
-    /// What reads wait for that could not be answered for want of rows of other cores or of time.
-    pub fn lacking(&self) -> Option<Lacking> {
-        let owned = std::mem::take(&mut self.needs.borrow_mut().owned);
-        if let Some(rows) = self.ask(owned) {
-            return Some(Lacking::Rows(rows));
-        }
-        let ended = self.needs.borrow_mut().steps.take()?;
-        self.call();
-        Some(Lacking::Time { ended })
-    }
-
-    /// Waits until the read may be tried again.
-    pub async fn supplied(&self, lacking: &Lacking, ticket: Option<u64>) {
-        match lacking {
-            Lacking::Rows(rows) => self.rows_supplied(rows).await,
-            Lacking::Settled { cores, by } => self.settled(cores, *by, ticket).await,
-            Lacking::Time { ended } => {
-                poll_fn(|cx| {
-                    if self.engine.borrow().ended_reads() != *ended {
-                        return Poll::Ready(());
-                    }
-                    self.waiting.borrow_mut().push(cx.waker().clone());
-                    Poll::Pending
-                })
-                .await;
-            }
-        }
     }
 
     /// Changes tables. `gate` then waits for what the answer waits for.
@@ -193,16 +130,16 @@ impl Tables {
     pub fn write<T>(
         &self,
         gate: &mut Gate,
-        change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
-    ) -> Result<T, Refusal> {
+        change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
+    ) -> Result<T, Unanswered> {
         self.take_writes()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        let changed = change(&mut engine, now).map_err(|refusal| self.with_limit(refusal));
+        let changed = change(&mut engine, now);
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
         self.call_if_more(&engine);
-        let (answer, waits_for) = changed?;
+        let (answer, waits_for) = changed.map_err(|why| self.with_limit(why))?;
         if waits_for.is_some() {
             gate.change = gate.change.max(waits_for);
             self.call();
@@ -211,16 +148,16 @@ impl Tables {
     }
 
     /// Says which limit base rows have reached.
-    fn with_limit(&self, (code, message): Refusal) -> Refusal {
-        match code {
-            Code::OutOfMemory => {
+    fn with_limit(&self, why: Unanswered) -> Unanswered {
+        match why {
+            Unanswered::Refused((code @ Code::OutOfMemory, _)) => {
                 let limit = self.memory_limit;
                 let message = format!(
                     "base rows fill tables.memory ({limit}), and computed rows have gone already: remove rows, or raise it"
                 );
-                (code, message)
+                Unanswered::Refused((code, message))
             }
-            _ => (code, message),
+            why => why,
         }
     }
 

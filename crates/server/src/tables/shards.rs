@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use super::expiring::Going;
 use super::source::{Postgres, Wanted};
-use super::{Gate, Message, Refusal, Tables};
+use super::{Gate, Message, Refusal, Tables, Unanswered};
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
@@ -191,7 +191,7 @@ impl Tables {
         &self,
         ticket: Option<u64>,
         postgres: Option<&Postgres>,
-        mut read: impl FnMut(&mut Engine, u64) -> Result<T, Refusal>,
+        mut read: impl FnMut(&mut Engine, u64) -> Result<T, Unanswered>,
     ) -> Result<T, Refusal> {
         let mut before: Option<Wanted> = None;
         if let Some(settled) = self.to_settle() {
@@ -199,18 +199,19 @@ impl Tables {
             self.resumed(ticket).await;
         }
         loop {
-            self.forget_needs();
             let done = match ticket {
                 None => self.in_steps(|| self.read(&mut read)),
                 Some(_) => self.read(&mut read),
             };
-            if done.is_ok() {
-                return done;
-            }
-            if let Some(lacking) = self.lacking() {
+            let mut needs = match done {
+                Ok(done) => return Ok(done),
+                Err(Unanswered::Refused(refusal)) => return Err(refusal),
+                Err(Unanswered::Needs(needs)) => needs,
+            };
+            if let Some(lacking) = self.ask_for(&mut needs) {
                 self.supplied(&lacking, ticket).await;
             } else if ticket.is_none()
-                && let Some(mut wanted) = Wanted::take(self)
+                && let Some(mut wanted) = Wanted::of(&mut needs)
             {
                 if let Some(before) = &before {
                     wanted.follows(before);
@@ -218,7 +219,7 @@ impl Tables {
                 wanted.load(postgres, self).await?;
                 before = Some(wanted);
             } else {
-                return done;
+                return Err(Unanswered::Needs(needs).refusal());
             }
             self.resumed(ticket).await;
         }

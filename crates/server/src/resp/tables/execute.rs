@@ -19,7 +19,7 @@ use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
 use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
 use crate::catalog::Snapshot;
-use crate::tables::Refusal;
+use crate::tables::Unanswered;
 use crate::tables::source::take_write;
 
 /// Executes a command that [`concerns`](super::concerns) tables, on the core that has its rows.
@@ -114,27 +114,26 @@ pub(super) fn try_settled(
 ) -> Option<Work> {
     let mark = state.output.mark();
     let tables = state.tables();
-    tables.forget_needs();
     let done = match whole {
         true => at_once(state, snapshot, command, true),
         false => tables.in_steps(|| at_once(state, snapshot, command, false)),
     };
     match done {
         Ok(work) => work,
-        Err(refusal) => {
-            if let Some(lacking) = tables.lacking() {
-                state.output.rewind(mark);
-                return Some(Retry::lacking(lacking, whole));
-            }
-            if !command.writes()
-                && let Some(work) = Retry::after_missing(state, command, whole)
-            {
-                state.output.rewind(mark);
-                return Some(work);
-            }
+        Err(Unanswered::Refused(refusal)) => {
             state.refuse(refusal);
             None
         }
+        Err(Unanswered::Needs(needs)) => match Retry::for_needs(state, command, needs, whole) {
+            Ok(work) => {
+                state.output.rewind(mark);
+                Some(work)
+            }
+            Err(why) => {
+                state.refuse(why.refusal());
+                None
+            }
+        },
     }
 }
 
@@ -144,7 +143,7 @@ pub(super) fn at_once(
     snapshot: &Snapshot,
     command: Command<'_>,
     whole: bool,
-) -> Result<Option<Work>, Refusal> {
+) -> Result<Option<Work>, Unanswered> {
     check_keys(snapshot, command)?;
     if command.writes()
         && let Some(postgres) = &state.core.shared.postgres
@@ -159,7 +158,7 @@ pub(super) fn at_once(
         Id::FlushDb | Id::FlushAll => return range::flush(state, request, whole),
         Id::RangeCount => range::count(state, request)?,
 
-        Id::JoinDrop if !whole => return joins::drop_in_steps(state, request),
+        Id::JoinDrop if !whole => return Ok(joins::drop_in_steps(state, request)?),
         Id::JoinCreate => joins::create_join(state, request)?,
         Id::JoinDrop => joins::drop_at_once(state, request)?,
         Id::JoinList => joins::list(state),

@@ -8,7 +8,7 @@ use super::super::state::State;
 use super::number;
 use super::reads::{Found, get_among};
 use super::rows::write;
-use crate::tables::{Refusal, refusal};
+use crate::tables::{Refusal, Unanswered, refusal};
 
 /// A time, its unit in milliseconds, and whether it counts from now or from 1970.
 pub(super) type Expiry = (i64, i64, bool);
@@ -94,7 +94,7 @@ pub(super) fn expire(
     request: Request<'_>,
     command: &str,
     (unit, from_now): (i64, bool),
-) -> Result<(), Refusal> {
+) -> Result<(), Unanswered> {
     let key = request.arg(1);
     let options = ExpireOptions::parse(request)?;
     let time = number(request.arg(2))?;
@@ -114,14 +114,14 @@ pub(super) fn expire(
 }
 
 /// `unit`: milliseconds that the answer counts.
-pub(super) fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+pub(super) fn ttl(state: &mut State, key: &[u8], unit: u64) -> Result<(), Unanswered> {
     // Rounded as Redis rounds.
     answer_time(state, key, |at, now| {
         (at.saturating_sub(now) + unit / 2) / unit
     })
 }
 
-pub(super) fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<(), Refusal> {
+pub(super) fn expire_time(state: &mut State, key: &[u8], unit: u64) -> Result<(), Unanswered> {
     answer_time(state, key, |at, _| (at + unit / 2) / unit)
 }
 
@@ -130,13 +130,13 @@ fn answer_time(
     state: &mut State,
     key: &[u8],
     shown: impl FnOnce(u64, u64) -> u64,
-) -> Result<(), Refusal> {
+) -> Result<(), Unanswered> {
     let tables = state.tables();
-    let time = tables.read(|engine, now| -> Result<i64, Refusal> {
+    let time = tables.read(|engine, now| -> Result<i64, Unanswered> {
         if let Some(at) = engine.expires_at(key, now) {
             return Ok(shown(at, now) as i64);
         }
-        Ok(match get_among(&tables, engine, key, now, |_| {})? {
+        Ok(match get_among(engine, key, now, |_| {})? {
             Found::Row => -1,
             Found::Nothing | Found::NoValue => -2,
         })
@@ -145,7 +145,7 @@ fn answer_time(
     Ok(())
 }
 
-pub(super) fn persist(state: &mut State, key: &[u8]) -> Result<(), Refusal> {
+pub(super) fn persist(state: &mut State, key: &[u8]) -> Result<(), Unanswered> {
     let persisted = write(state, |engine, now| {
         let was = engine.expires_at(key, now).is_some();
         if was {

@@ -8,7 +8,7 @@ use larder_types::KEY_BYTES_MAX;
 use super::super::pending::Work;
 use super::super::state::State;
 use super::syntax;
-use crate::tables::{Gate, Refusal, Tables, refusal};
+use crate::tables::{Gate, Refusal, Tables, Unanswered, refusal};
 
 pub(super) fn create_join(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
     let (name, definition) = definition(request)?;
@@ -109,12 +109,13 @@ pub(super) fn create(
         let message = "a join's name has at least one byte and at most 65536".to_owned();
         return Err((Code::BadRequest, message));
     }
-    tables.write(gate, |engine, now| {
+    let done = tables.write(gate, |engine, now| {
         engine
             .create(name, definition, now)
             .map_err(|error| (Code::BadRequest, error.to_string()))?;
         Ok(((), None))
-    })
+    });
+    done.map_err(Unanswered::refusal)
 }
 
 /// Drops a join, once what was computed from its output has been forgotten some rows at a time.
@@ -154,8 +155,9 @@ impl DropJob {
 /// # Errors
 /// There is none of this name.
 pub(super) fn drop_join(tables: &Tables, gate: &mut Gate, name: &str) -> Result<(), Refusal> {
-    tables.write(gate, |engine, _| {
+    let done = tables.write(gate, |engine, _| {
         engine.drop_join(name).map_err(refusal)?;
         Ok(((), None))
-    })
+    });
+    done.map_err(Unanswered::refusal)
 }

@@ -9,7 +9,7 @@ use super::super::dispatch::integer;
 use super::super::state::State;
 use super::rows::{get, write};
 use super::{number, syntax};
-use crate::tables::{Gate, Refusal, refusal};
+use crate::tables::{Gate, Refusal, Unanswered, refusal};
 
 /// The positions of the keys of MSET and MSETNX; their values follow each.
 pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, Refusal> {
@@ -20,13 +20,13 @@ pub(super) fn pairs(request: Request<'_>, command: &str) -> Result<Vec<usize>, R
     Ok((1..request.len()).step_by(2).collect())
 }
 
-pub(super) fn mset(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn mset(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     put_all(state, "mset", request, false)?;
     state.encoder().ok();
     Ok(())
 }
 
-pub(super) fn msetnx(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn msetnx(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let put = put_all(state, "msetnx", request, true)?;
     state.encoder().count(u64::from(put));
     Ok(())
@@ -38,13 +38,14 @@ fn put_all(
     command: &str,
     request: Request<'_>,
     if_absent: bool,
-) -> Result<bool, Refusal> {
+) -> Result<bool, Unanswered> {
     let pairs = pairs(request, command)?;
     let tables = state.tables();
     if if_absent {
         let is_there = tables.read(|engine, now| {
-            pairs.iter().try_fold(false, |any, &at| {
-                Ok(any || get(&tables, engine, request.arg(at), now, |_| {})?)
+            let mut pairs = pairs.iter();
+            pairs.try_fold(false, |any, &at| -> Result<bool, Unanswered> {
+                Ok(any || get(engine, request.arg(at), now, |_| {})?)
             })
         })?;
         if is_there {
@@ -128,7 +129,7 @@ pub(super) fn is_answered_ok(id: Id) -> bool {
     id == Id::Rename
 }
 
-pub(super) fn copy(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn copy(state: &mut State, id: Id, request: Request<'_>) -> Result<(), Unanswered> {
     let done = copy_row(state, id, request)?;
     match is_answered_ok(id) {
         true => state.encoder().ok(),
@@ -137,19 +138,20 @@ pub(super) fn copy(state: &mut State, id: Id, request: Request<'_>) -> Result<()
     Ok(())
 }
 
-fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Refusal> {
+fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Unanswered> {
     let copying = Copying::parse(id, request)?;
     let (from, to) = (request.arg(1), request.arg(2));
     let tables = state.tables();
     let (mut value, mut is_there) = (None, false);
-    let at = tables.read(|engine, now| -> Result<Option<u64>, Refusal> {
+    let at = tables.read(|engine, now| -> Result<Option<u64>, Unanswered> {
         let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
-        get(&tables, engine, from, now, keep)?;
-        is_there = !copying.replaces && get(&tables, engine, to, now, |_| {})?;
+        get(engine, from, now, keep)?;
+        is_there = !copying.replaces && get(engine, to, now, |_| {})?;
         Ok(engine.expires_at(from, now))
     })?;
     let Some(value) = value else {
-        return copying.refuse_absent().map(|()| false);
+        copying.refuse_absent()?;
+        return Ok(false);
     };
     if is_there || (copying.moves && from == to) {
         return Ok(!is_there);

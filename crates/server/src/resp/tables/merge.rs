@@ -14,7 +14,9 @@ use tokio::sync::mpsc;
 use super::super::clients::Client;
 use super::coordinate::TRIES_MAX;
 use super::range::Asked;
-use crate::tables::{Paused, Refusal, Tables, TablesHandle, refusal, stopping};
+use crate::tables::{
+    Paused, Refusal, Tables, TablesHandle, Unanswered, complete, refusal, stopping,
+};
 
 const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
@@ -31,17 +33,17 @@ enum Piece {
 }
 
 /// Holds a core's part, and says how many rows it has.
-fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Refusal> {
+fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Unanswered> {
     tables.read(|engine, now| {
         let (lo, hi) = (&asked.lo, &asked.hi);
-        let count = tables.complete(engine.count(lo, hi, now))?;
+        let count = complete(engine.count(lo, hi, now))?;
         let limits = Limits {
             limit: Some(asked.left),
             reverse: asked.reverse,
             keys_only: asked.keys_only,
             in_all: None,
         };
-        let reading = tables.complete(engine.open_range(lo, hi, limits, now))?;
+        let reading = complete(engine.open_range(lo, hi, limits, now))?;
         Ok((reading, count.min(asked.left)))
     })
 }
@@ -55,9 +57,9 @@ async fn send(
 ) {
     let (mut reading, rows) = match hold(&tables, &asked) {
         Ok(held) => held,
-        Err(refused) => {
+        Err(why) => {
             // An error means that nobody waits any more; so below.
-            let _ = pieces.send(Piece::Refused(refused)).await;
+            let _ = pieces.send(Piece::Refused(why.refusal())).await;
             return;
         }
     };

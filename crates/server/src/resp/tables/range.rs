@@ -16,7 +16,7 @@ use super::super::pending::Work;
 use super::super::state::State;
 use super::head::Head;
 use super::{number, syntax};
-use crate::tables::{Refusal, Tables, refusal};
+use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.
 const CHUNK_ROWS: u64 = 1024;
@@ -124,12 +124,11 @@ impl Asked {
     /// Appends the first rows to `out`, until there are `rows_max` or `bytes_max` is reached; says how many, and holds the rest.
     fn begin(
         &self,
-        tables: &Tables,
         engine: &mut Engine,
         now: u64,
         (out, proto): (&mut Vec<u8>, Proto),
         (rows_max, bytes_max): (u64, usize),
-    ) -> Result<(u64, Option<Reading>), Refusal> {
+    ) -> Result<(u64, Option<Reading>), Unanswered> {
         let mut rows = 0;
         let end = out.len() + bytes_max.min(isize::MAX as usize - out.len());
         let (keys_only, may) = (self.keys_only, self.left.min(rows_max));
@@ -142,7 +141,7 @@ impl Asked {
             ControlFlow::Continue(())
         };
         let begun = engine.begin_range(&self.lo, &self.hi, self.limits(), now, each);
-        let rest = tables.complete(begun)?;
+        let rest = complete(begun)?;
         Ok((rows, rest))
     }
 }
@@ -151,7 +150,7 @@ pub(super) fn range(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Work>, Refusal> {
+) -> Result<Option<Work>, Unanswered> {
     let asked = Asked::parse(request)?;
     let (tables, proto, keys_only) = (state.tables(), state.proto, asked.keys_only);
     let limits = state.core.clients.limits;
@@ -164,9 +163,9 @@ pub(super) fn range(
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let head = Head::guess(out, proto, keys_only, counts.last(&asked.lo));
     let read = tables.read(|engine, now| {
-        let (rows, rest) = asked.begin(&tables, engine, now, (out, proto), at_once)?;
+        let (rows, rest) = asked.begin(engine, now, (out, proto), at_once)?;
         if whole && rest.is_some() {
-            return Err(limits.too_long());
+            return Err(limits.too_long().into());
         }
         let left = rest.as_ref().map(|rest| rest.rows(engine));
         Ok((rows, rest, left))
@@ -181,7 +180,7 @@ pub(super) fn range(
     if state.output.len() > limits.most() {
         // With its first rows already.
         state.output.rewind(mark);
-        return Err(limits.too_long());
+        return Err(limits.too_long().into());
     }
     let (counts, out) = (&state.core.row_counts, &mut state.output.tail);
     let announced = match left {
@@ -228,10 +227,10 @@ fn give(state: &mut State, built: Vec<u8>) {
     turn_over(state);
 }
 
-pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn count(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
     let counted = tables.read(|engine, now| engine.count(request.arg(1), request.arg(2), now));
-    let count = tables.complete(counted)?;
+    let count = complete(counted)?;
     state.encoder().count(count);
     Ok(())
 }
@@ -240,7 +239,7 @@ pub(super) fn remove(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Work>, Refusal> {
+) -> Result<Option<Work>, Unanswered> {
     let range = (request.arg(1).to_vec(), request.arg(2).to_vec());
     Removal::new(vec![range], true).begin(state, whole)
 }
@@ -250,10 +249,10 @@ pub(super) fn flush(
     state: &mut State,
     request: Request<'_>,
     whole: bool,
-) -> Result<Option<Work>, Refusal> {
+) -> Result<Option<Work>, Unanswered> {
     let how = request.get(1).map(<[u8]>::to_ascii_uppercase);
     if !matches!(how.as_deref(), None | Some(b"ASYNC" | b"SYNC")) || request.len() > 2 {
-        return Err(syntax());
+        return Err(syntax().into());
     }
     let tables = state.tables();
     let ranges = tables.read(|engine, _| {
@@ -284,7 +283,7 @@ impl Removal {
         }
     }
 
-    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Refusal> {
+    fn begin(mut self, state: &mut State, whole: bool) -> Result<Option<Work>, Unanswered> {
         for (lo, hi) in &self.ranges {
             // For what is refused: nothing goes yet.
             remove_rows(state, lo, hi, 0)?;
@@ -296,9 +295,7 @@ impl Removal {
         } else {
             let tables = state.tables();
             tables.read(|engine, now| {
-                let ends = |(lo, hi): &mut (Vec<u8>, Vec<u8>)| {
-                    end_at_last_row(&tables, engine, now, lo, hi)
-                };
+                let ends = |(lo, hi): &mut (Vec<u8>, Vec<u8>)| end_at_last_row(engine, now, lo, hi);
                 self.ranges.iter_mut().try_for_each(ends)
             })?;
         }
@@ -309,7 +306,7 @@ impl Removal {
     }
 
     /// Removes some more; says whether all have gone.
-    fn advance(&mut self, state: &mut State) -> Result<bool, Refusal> {
+    fn advance(&mut self, state: &mut State) -> Result<bool, Unanswered> {
         let mut left = REMOVE_ROWS;
         while left > 0
             && let Some((lo, hi)) = self.ranges.last_mut()
@@ -336,12 +333,11 @@ impl Removal {
 
 /// Ends a range right behind its last row.
 fn end_at_last_row(
-    tables: &Tables,
     engine: &mut Engine,
     now: u64,
     lo: &[u8],
     hi: &mut Vec<u8>,
-) -> Result<(), Refusal> {
+) -> Result<(), Unanswered> {
     let limits = Limits {
         limit: Some(1),
         reverse: true,
@@ -349,7 +345,7 @@ fn end_at_last_row(
         in_all: None,
     };
     let mut last = None;
-    tables.complete(engine.range(lo, hi, limits, now, &mut |key, _| {
+    complete(engine.range(lo, hi, limits, now, &mut |key, _| {
         last = Some([key, b"\0"].concat());
         ControlFlow::Break(())
     }))?;
@@ -363,7 +359,7 @@ fn cut_after(
     lo: &[u8],
     hi: &[u8],
     rows: u64,
-) -> Result<Option<Vec<u8>>, Refusal> {
+) -> Result<Option<Vec<u8>>, Unanswered> {
     let limits = Limits {
         limit: Some(rows + 1),
         reverse: false,
@@ -382,11 +378,11 @@ fn cut_after(
             ControlFlow::Break(())
         })
     });
-    tables.complete(read)?;
+    complete(read)?;
     Ok(cut)
 }
 
-fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Refusal> {
+fn remove_rows(state: &mut State, lo: &[u8], hi: &[u8], rows_max: u64) -> Result<u64, Unanswered> {
     let tables = state.tables();
     tables.write(&mut state.gate, |engine, now| {
         let written = engine
@@ -403,8 +399,8 @@ impl RangeJob {
             RangeJob::Read(answer) => answer.advance(state),
             RangeJob::Remove(removal) => match removal.advance(state) {
                 Ok(ended) => ended,
-                Err(refusal) => {
-                    state.refuse(refusal);
+                Err(why) => {
+                    state.refuse(why.refusal());
                     true
                 }
             },

@@ -7,7 +7,7 @@ use super::super::reads::range_of;
 use super::super::state::State;
 use super::number;
 use super::rows::get;
-use crate::tables::{Refusal, Tables};
+use crate::tables::{Unanswered, complete};
 
 /// What was found at a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,12 +20,11 @@ pub(super) enum Found {
 
 /// As [`get`], among other rows, and where the value is not asked for: a row that does not add up has none, and counts as absent.
 pub(super) fn get_among(
-    tables: &Tables,
     engine: &mut Engine,
     key: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
-) -> Result<Found, Refusal> {
+) -> Result<Found, Unanswered> {
     let mut found = Found::Nothing;
     let outcome = engine.get(key, now, &mut |value| {
         found = Found::Row;
@@ -33,11 +32,11 @@ pub(super) fn get_among(
     });
     match outcome {
         Err(Error::NotANumber { .. }) => Ok(Found::NoValue),
-        outcome => tables.complete(outcome).map(|()| found),
+        outcome => complete(outcome).map(|()| found),
     }
 }
 
-pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusal> {
+pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
     let (id, keys) = (command.id(), command.keys());
     let tables = state.tables();
     let mark = state.output.mark();
@@ -48,14 +47,14 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusa
     let asked = keys.len() as u64;
     let limits = state.core.clients.limits;
     let (output, proto) = (&mut state.output, state.proto);
-    let absent = tables.read(|engine, now| -> Result<u64, Refusal> {
+    let absent = tables.read(|engine, now| -> Result<u64, Unanswered> {
         if id == Id::MGet {
             output.encoder(proto).array(keys.len());
         }
         let mut absent = 0;
         for key in keys.clone() {
             if output.len() > limits.answer() {
-                return Err(limits.too_long());
+                return Err(limits.too_long().into());
             }
             let mut is_too_long = false;
             let each = |value: &[u8]| {
@@ -78,14 +77,12 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Refusa
                 }
             };
             let found = match id {
-                Id::MGet | Id::Exists | Id::Touch | Id::Type => {
-                    get_among(&tables, engine, key, now, each)?
-                }
-                _ if get(&tables, engine, key, now, each)? => Found::Row,
+                Id::MGet | Id::Exists | Id::Touch | Id::Type => get_among(engine, key, now, each)?,
+                _ if get(engine, key, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
             if is_too_long {
-                return Err(limits.too_long());
+                return Err(limits.too_long().into());
             }
             if found != Found::Row {
                 absent += 1;

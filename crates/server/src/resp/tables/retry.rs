@@ -1,6 +1,7 @@
 //! Commands that need what is not here yet: rows of other cores or of PostgreSQL, or time. They wait for it, and are
 //! executed again.
 
+use larder_join::{Needs, ReadOutcome};
 use larder_protocol::commands::{Batch, Command};
 use larder_protocol::errors::Code;
 
@@ -9,7 +10,7 @@ use super::super::state::State;
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::source::Wanted;
-use crate::tables::{Lacking, Refusal};
+use crate::tables::{Lacking, Refusal, Unanswered};
 
 /// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
 const TRIES_MAX: u32 = 10_000;
@@ -19,14 +20,15 @@ const DEFERRALS_MAX: u32 = 16;
 
 /// A command that waits for what it needs.
 pub(in crate::resp) struct Retry {
-    needs: Needs,
+    awaited: Awaited,
     what: What,
     tries: u32,
     /// How many of the tries were deferred.
     deferrals: u32,
 }
 
-enum Needs {
+/// What it waits for.
+enum Awaited {
     Lacking(Lacking),
     /// Ranges of PostgreSQL.
     Load(Wanted),
@@ -43,9 +45,9 @@ enum What {
 }
 
 impl Retry {
-    fn new(needs: Needs, what: What) -> Retry {
+    fn new(awaited: Awaited, what: What) -> Retry {
         Retry {
-            needs,
+            awaited,
             what,
             tries: 0,
             deferrals: 0,
@@ -53,28 +55,49 @@ impl Retry {
     }
 
     pub(super) fn lacking(lacking: Lacking, whole: bool) -> Work {
-        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Command { whole }))
+        Work::Retry(Retry::new(
+            Awaited::Lacking(lacking),
+            What::Command { whole },
+        ))
     }
 
-    /// If a command that was refused misses what can be loaded.
-    pub(super) fn after_missing(state: &State, command: Command<'_>, whole: bool) -> Option<Work> {
+    /// For a command that needs what is not here.
+    ///
+    /// # Errors
+    /// It does not wait for that.
+    pub(super) fn for_needs(
+        state: &State,
+        command: Command<'_>,
+        mut needs: Box<Needs>,
+        whole: bool,
+    ) -> Result<Work, Unanswered> {
         let tables = state.tables();
+        if let Some(lacking) = tables.ask_for(&mut needs) {
+            return Ok(Retry::lacking(lacking, whole));
+        }
+        if command.writes() {
+            return Err(Unanswered::Needs(needs));
+        }
         if command.spec.reads_every_key() {
-            // All that it misses is loaded together.
+            // All that it needs is loaded together.
             tables.read(|engine, now| {
                 for key in command.keys() {
-                    let _ = tables.complete(engine.get(key, now, &mut |_| {}));
+                    if let Ok(ReadOutcome::Needs(more)) = engine.get(key, now, &mut |_| {}) {
+                        needs.add(*more);
+                    }
                 }
             });
         }
-        let wanted = Wanted::take(&tables)?;
+        let Some(wanted) = Wanted::of(&mut needs) else {
+            return Err(Unanswered::Needs(needs));
+        };
         let what = What::Command { whole };
-        Some(Work::Retry(Retry::new(Needs::Load(wanted), what)))
+        Ok(Work::Retry(Retry::new(Awaited::Load(wanted), what)))
     }
 
     /// For EXEC on the connection's own core, which waits before it begins.
     pub(super) fn exec_lacking(lacking: Lacking) -> Work {
-        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Exec))
+        Work::Retry(Retry::new(Awaited::Lacking(lacking), What::Exec))
     }
 
     /// EXEC executes all at once, so what its reads miss is loaded before.
@@ -84,17 +107,17 @@ impl Retry {
         let commands = requests.map(|queued| queued.command.command());
         let wanted = wanted_by_reads(state, snapshot, commands);
         state.transaction = Some(transaction);
-        Some(Work::Retry(Retry::new(Needs::Load(wanted?), What::Exec)))
+        Some(Work::Retry(Retry::new(Awaited::Load(wanted?), What::Exec)))
     }
 
     /// For the commands of another core's transaction, which wait before they begin.
     pub(super) fn batch_lacking(lacking: Lacking, batch: Batch) -> Work {
-        Work::Retry(Retry::new(Needs::Lacking(lacking), What::Together(batch)))
+        Work::Retry(Retry::new(Awaited::Lacking(lacking), What::Together(batch)))
     }
 
     /// As [`Retry::batch_lacking`], for what their reads miss.
     pub(super) fn batch_missing(wanted: Wanted, batch: Batch) -> Work {
-        Work::Retry(Retry::new(Needs::Load(wanted), What::Together(batch)))
+        Work::Retry(Retry::new(Awaited::Load(wanted), What::Together(batch)))
     }
 
     /// What it keeps of other commands.
@@ -107,7 +130,7 @@ impl Retry {
 
     /// Whether it waits for PostgreSQL, which may take long.
     pub fn is_load(&self) -> bool {
-        matches!(self.needs, Needs::Load(_))
+        matches!(self.awaited, Awaited::Load(_))
     }
 
     /// Waits for what it needs. `ticket`: that of the pause in which it is executed.
@@ -116,17 +139,17 @@ impl Retry {
     /// It cannot be had.
     pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
         let core = state.core.clone();
-        let had = match &self.needs {
-            Needs::Lacking(lacking) => {
+        let had = match &self.awaited {
+            Awaited::Lacking(lacking) => {
                 core.tables.supplied(lacking, ticket).await;
                 Ok(())
             }
             // Nothing comes from PostgreSQL in a pause.
-            Needs::Load(_) if ticket.is_some() => {
+            Awaited::Load(_) if ticket.is_some() => {
                 let message = "rows of PostgreSQL that the command reads went just before it began; send it again";
                 Err((Code::Source, message.to_owned()))
             }
-            Needs::Load(wanted) => {
+            Awaited::Load(wanted) => {
                 let postgres = core.shared.postgres.as_ref();
                 wanted.load(postgres, &core.tables).await
             }
@@ -150,7 +173,7 @@ impl Retry {
             state.error(Code::OutOfMemory, message);
             return None;
         }
-        let is_deferred = matches!(self.needs, Needs::Lacking(Lacking::Time { .. }));
+        let is_deferred = matches!(self.awaited, Awaited::Lacking(Lacking::Time { .. }));
         self.tries += 1;
         self.deferrals += u32::from(is_deferred);
         // What was lacking is here by now. While it was loaded, more may have expired elsewhere.
@@ -181,9 +204,9 @@ impl Retry {
 
     /// It was tried before, and then needed something else of the same kind.
     fn follows(&mut self, before: &Retry) {
-        match (&mut self.needs, &before.needs) {
-            (Needs::Load(wanted), Needs::Load(before)) => wanted.follows(before),
-            (Needs::Lacking(_), Needs::Lacking(_)) => {
+        match (&mut self.awaited, &before.awaited) {
+            (Awaited::Load(wanted), Awaited::Load(before)) => wanted.follows(before),
+            (Awaited::Lacking(_), Awaited::Lacking(_)) => {
                 (self.tries, self.deferrals) = (before.tries, before.deferrals);
             }
             _ => {}
@@ -199,13 +222,15 @@ pub(super) fn wanted_by_reads<'c>(
 ) -> Option<Wanted> {
     state.core.shared.postgres.as_ref()?;
     let mark = state.output.mark();
-    state.core.tables.forget_needs();
+    let mut needs = Needs::default();
     for command in commands {
         if command.writes() || !super::is_of_tables(snapshot, command) {
             continue;
         }
-        let _ = execute::at_once(state, snapshot, command, true);
+        if let Err(Unanswered::Needs(more)) = execute::at_once(state, snapshot, command, true) {
+            needs.add(*more);
+        }
         state.output.rewind(mark);
     }
-    Wanted::take(&state.core.tables)
+    Wanted::of(&mut needs)
 }

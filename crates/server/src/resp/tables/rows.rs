@@ -7,30 +7,29 @@ use larder_protocol::resp::Request;
 use super::super::state::State;
 use super::expire::{Expiry, deadline, expiry, positive};
 use super::{number, strings, syntax};
-use crate::tables::{Refusal, Tables, refusal};
+use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 pub(super) fn write<T>(
     state: &mut State,
-    change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Refusal>,
-) -> Result<T, Refusal> {
+    change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
+) -> Result<T, Unanswered> {
     let tables = state.tables();
     tables.write(&mut state.gate, change)
 }
 
 /// Hands `each` the value of a row; says whether there is one.
 pub(super) fn get(
-    tables: &Tables,
     engine: &mut Engine,
     key: &[u8],
     now: u64,
     mut each: impl FnMut(&[u8]),
-) -> Result<bool, Refusal> {
+) -> Result<bool, Unanswered> {
     let mut found = false;
     let outcome = engine.get(key, now, &mut |value| {
         found = true;
         each(value);
     });
-    tables.complete(outcome)?;
+    complete(outcome)?;
     Ok(found)
 }
 
@@ -69,7 +68,7 @@ fn set_options(request: Request<'_>) -> Result<SetOptions, Refusal> {
     Ok(options)
 }
 
-pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let written = write(state, |engine, now| {
         let written = engine.put_if_absent(request.arg(1), request.arg(2), now);
         let written = written.map_err(refusal)?;
@@ -79,7 +78,7 @@ pub(super) fn set_if_absent(state: &mut State, request: Request<'_>) -> Result<(
     Ok(())
 }
 
-pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let (key, value) = (request.arg(1), request.arg(2));
     if request.len() == 3 {
         write(state, |engine, now| {
@@ -90,7 +89,7 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal
         return Ok(());
     }
     let options = set_options(request)?;
-    let (tables, bound) = (state.tables(), strings::Bound::of(state));
+    let bound = strings::Bound::of(state);
     let (put, before) = write(state, |engine, now| {
         let mut before = None;
         let deadline = match options.expiry {
@@ -99,7 +98,7 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal
             Some(expiry) => Some(deadline(expiry, now, "set")?),
         };
         if options.get || options.if_absent || options.if_present {
-            get(&tables, engine, key, now, |value| {
+            get(engine, key, now, |value| {
                 before = Some(value.to_vec());
             })?;
         }
@@ -125,7 +124,7 @@ pub(super) fn set(state: &mut State, request: Request<'_>) -> Result<(), Refusal
     Ok(())
 }
 
-pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let mut removed = 0;
     for key in request.args().skip(1) {
         removed += write(state, |engine, now| {
@@ -138,7 +137,7 @@ pub(super) fn del(state: &mut State, request: Request<'_>) -> Result<(), Refusal
 }
 
 /// `by` is nothing if it is more than an integer holds.
-pub(super) fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Refusal> {
+pub(super) fn increment(state: &mut State, key: &[u8], by: Option<i64>) -> Result<(), Unanswered> {
     let by = by.ok_or_else(|| (Code::BadRequest, "decrement would overflow".to_owned()))?;
     let sum = write(state, |engine, now| {
         let (sum, written) = engine.increment(key, by, now).map_err(refusal)?;

@@ -16,7 +16,7 @@ use super::super::state::State;
 use super::range::successor;
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;
-use crate::tables::{Refusal, Tables};
+use crate::tables::{Refusal, Unanswered, complete};
 
 const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
@@ -157,12 +157,7 @@ impl Walk {
     }
 
     /// The next keys that an engine has, one more than are answered if there are as many.
-    pub fn keys(
-        &self,
-        tables: &Tables,
-        engine: &mut Engine,
-        now: u64,
-    ) -> Result<Vec<Vec<u8>>, Refusal> {
+    pub fn keys(&self, engine: &mut Engine, now: u64) -> Result<Vec<Vec<u8>>, Unanswered> {
         let names: Vec<Vec<u8>> = match &self.only {
             Some(name) => vec![name.clone()],
             None => {
@@ -193,7 +188,7 @@ impl Walk {
                 keys.push(key.to_vec());
                 ControlFlow::Continue(())
             });
-            tables.complete(outcome)?;
+            complete(outcome)?;
             if keys.len() > self.count {
                 break;
             }
@@ -231,10 +226,10 @@ pub(super) fn answer_keys(encoder: &mut Encoder<'_>, keys: &[Vec<u8>]) {
 }
 
 /// KEYS, where one core has all tables.
-pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn keys(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
     let walk = Walk::of_all(request.arg(1));
-    let keys = tables.read(|engine, now| walk.keys(&tables, engine, now))?;
+    let keys = tables.read(|engine, now| walk.keys(engine, now))?;
     answer_keys(&mut state.encoder(), &walk.all(keys)?);
     Ok(())
 }
@@ -251,10 +246,10 @@ pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Re
     }
 }
 
-pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
     let walk = Walk::parse(request, &tables.handle().cursors())?;
-    let mut keys = tables.read(|engine, now| walk.keys(&tables, engine, now))?;
+    let mut keys = tables.read(|engine, now| walk.keys(engine, now))?;
     let cursor = walk.next(&mut keys, &mut tables.handle().cursors());
     walk.answer(&mut state.encoder(), cursor, &keys);
     Ok(())

@@ -9,7 +9,7 @@ use super::super::state::State;
 use super::expire::{deadline, expiry, positive};
 use super::rows::{get, write};
 use super::{decimal, number, syntax};
-use crate::tables::{Refusal, refusal};
+use crate::tables::{Refusal, Unanswered, refusal};
 
 /// What becomes of a row.
 enum Change {
@@ -23,7 +23,7 @@ enum Change {
     Until(Option<u64>),
 }
 
-pub(super) fn append(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn append(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let max = state.core.argument_bytes_max();
     let len = change(state, request.arg(1), |before, _| {
         let mut value = before.unwrap_or_default();
@@ -35,7 +35,10 @@ pub(super) fn append(state: &mut State, request: Request<'_>) -> Result<(), Refu
     Ok(())
 }
 
-pub(super) fn increment_by_float(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn increment_by_float(
+    state: &mut State,
+    request: Request<'_>,
+) -> Result<(), Unanswered> {
     let sum = change(state, request.arg(1), |before, _| {
         let before = before.as_deref().unwrap_or(b"0");
         let sum = decimal::add(before, request.arg(2)).map_err(|why| {
@@ -48,7 +51,7 @@ pub(super) fn increment_by_float(state: &mut State, request: Request<'_>) -> Res
     Ok(())
 }
 
-pub(super) fn get_set(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn get_set(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let bound = Bound::of(state);
     let before = change(state, request.arg(1), |before, _| {
         let new = Change::New(request.arg(2).to_vec(), None);
@@ -58,7 +61,7 @@ pub(super) fn get_set(state: &mut State, request: Request<'_>) -> Result<(), Ref
     Ok(())
 }
 
-pub(super) fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn get_del(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let bound = Bound::of(state);
     let before = change(state, request.arg(1), |before, _| {
         Ok(bound.unless_long(before, Change::Goes))
@@ -73,7 +76,7 @@ pub(super) fn set_ex(
     request: Request<'_>,
     name: &str,
     option: &[u8],
-) -> Result<(), Refusal> {
+) -> Result<(), Unanswered> {
     let expiry = positive(expiry(option, number(request.arg(2))?), name)?;
     change(state, request.arg(1), |_, now| {
         let at = deadline(expiry, now, name)?;
@@ -151,15 +154,12 @@ fn change<T>(
     state: &mut State,
     key: &[u8],
     decide: impl FnOnce(Option<Vec<u8>>, u64) -> Result<(T, Change), Refusal>,
-) -> Result<T, Refusal> {
-    let tables = state.tables();
+) -> Result<T, Unanswered> {
     write(state, |engine, now| {
         // A computed row is refused before it is computed.
         engine.remove_range(key, key, 0, now).map_err(refusal)?;
         let mut before = None;
-        get(&tables, engine, key, now, |value| {
-            before = Some(value.to_vec())
-        })?;
+        get(engine, key, now, |value| before = Some(value.to_vec()))?;
         let is_there = before.is_some();
         let (answer, change) = decide(before, now)?;
         let waits_for = match change {
@@ -200,7 +200,7 @@ fn fits(len: usize, (max, setting): (usize, &str)) -> Result<(), Refusal> {
     Err((Code::BadRequest, message))
 }
 
-pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let (offset, part) = (number(request.arg(2))?, request.arg(3));
     let offset = usize::try_from(offset).map_err(|_| {
         let message = "offset is out of range".to_owned();
@@ -222,14 +222,14 @@ pub(super) fn set_range(state: &mut State, request: Request<'_>) -> Result<(), R
     Ok(())
 }
 
-pub(super) fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Refusal> {
+pub(super) fn get_ex(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let option = request.get(2).map(<[u8]>::to_ascii_uppercase);
     let expiry = match (option.as_deref(), request.len()) {
         (None, _) | (Some(b"PERSIST"), 3) => None,
         (Some(word @ (b"EX" | b"PX" | b"EXAT" | b"PXAT")), 4) => {
             Some(positive(expiry(word, number(request.arg(3))?), "getex")?)
         }
-        _ => return Err(syntax()),
+        _ => return Err(syntax().into()),
     };
     let is_plain = option.is_none();
     let bound = Bound::of(state);

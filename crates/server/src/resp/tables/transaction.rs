@@ -300,9 +300,9 @@ fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Opt
     let mark = state.output.mark();
     let begin = state.output.tail.len();
     let done = at_once(state, snapshot, command, true);
-    if let Err(refusal) = done {
+    if let Err(why) = done {
         state.output.rewind(mark);
-        return state.refuse(refusal);
+        return state.refuse(why.refusal());
     }
     if let Some(queued) = queued.filter(|queued| queued.stores.is_some()) {
         // A read of rows, whose reply is in one piece.

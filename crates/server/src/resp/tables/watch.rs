@@ -88,7 +88,7 @@ impl Watching {
             self.values.iter().all(|(key, before)| {
                 let mut value = None;
                 let keep = |bytes: &[u8]| value = Some(bytes.to_vec());
-                let read = get(tables, engine, key, now, keep);
+                let read = get(engine, key, now, keep);
                 read.is_ok() && value == *before
             })
         });
@@ -121,9 +121,7 @@ async fn value(
 ) -> Result<Option<Vec<u8>>, Refusal> {
     let read = |engine: &mut larder_join::Engine, now: u64| {
         let mut value = None;
-        get(tables, engine, key, now, |bytes| {
-            value = Some(bytes.to_vec())
-        })?;
+        get(engine, key, now, |bytes| value = Some(bytes.to_vec()))?;
         Ok(value)
     };
     tables.read_waiting(ticket, postgres, read).await

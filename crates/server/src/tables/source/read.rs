@@ -1,6 +1,6 @@
 //! A read that needs rows which are not here: it waits until they are loaded, and is executed again.
 
-use larder_join::KeyRange;
+use larder_join::{KeyRange, Needs};
 use larder_postgres::Range;
 use larder_protocol::errors::Code;
 
@@ -18,9 +18,9 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What reads missed since this was last asked; `None` if nothing.
-    pub fn take(tables: &Tables) -> Option<Wanted> {
-        let mut ranges = std::mem::take(&mut tables.needs.borrow_mut().elsewhere);
+    /// The ranges that reads need; `None` if they need none.
+    pub fn of(needs: &mut Needs) -> Option<Wanted> {
+        let mut ranges = std::mem::take(&mut needs.elsewhere);
         ranges.sort();
         ranges.dedup();
         (!ranges.is_empty()).then_some(Wanted { ranges, rounds: 1 })

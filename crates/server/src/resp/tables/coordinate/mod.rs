@@ -417,9 +417,7 @@ impl Coordinator {
             let part = handle.begin_call(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
                 tables
-                    .read_waiting(ticket, postgres, |engine, now| {
-                        walk.keys(&tables, engine, now)
-                    })
+                    .read_waiting(ticket, postgres, |engine, now| walk.keys(engine, now))
                     .await
             });
             keys.extend(part.await.map_err(|_| gone())??);

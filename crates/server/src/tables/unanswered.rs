@@ -1,0 +1,92 @@
+//! Why a command is not answered: it is refused, or it needs what is not here yet.
+//!
+//! ```text
+//!  engine ─► ReadOutcome ─ complete ─► Done: its rows
+//!                                 └──► Unanswered::Needs ─► ask_for ─► Lacking ─ supplied ─► the read is tried again
+//!                                            └ ranges of PostgreSQL: source::Wanted ─ load ─┘
+//! ```
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use larder_join::{KeyRange, Needs, ReadOutcome};
+use larder_protocol::errors::Code;
+
+use super::{Refusal, Tables, refusal};
+
+/// Why there is no answer.
+pub enum Unanswered {
+    Refused(Refusal),
+    Needs(Box<Needs>),
+}
+
+impl From<Refusal> for Unanswered {
+    fn from(refusal: Refusal) -> Unanswered {
+        Unanswered::Refused(refusal)
+    }
+}
+
+impl Unanswered {
+    /// How it is answered where nothing is waited for.
+    pub fn refusal(self) -> Refusal {
+        let needs = match self {
+            Unanswered::Refused(refusal) => return refusal,
+            Unanswered::Needs(needs) => needs,
+        };
+        let why = match needs.steps {
+            None => "rows that come from elsewhere are not here yet",
+            Some(_) => "the rows are being computed",
+        };
+        (Code::Io, why.to_owned())
+    }
+}
+
+/// The rows of a read, or why there are none.
+pub fn complete<T>(outcome: Result<ReadOutcome<T>, larder_join::Error>) -> Result<T, Unanswered> {
+    match outcome {
+        Ok(ReadOutcome::Done(done)) => Ok(done),
+        Ok(ReadOutcome::Needs(needs)) => Err(Unanswered::Needs(needs)),
+        Err(error) => Err(Unanswered::Refused(refusal(error))),
+    }
+}
+
+/// What a read waits for.
+pub enum Lacking {
+    /// Rows of other cores.
+    Rows(Vec<(u16, KeyRange)>),
+    /// These cores have rows that had expired when the read came, and that outputs may still show.
+    Settled { cores: Vec<usize>, by: u64 },
+    /// What it reads is computed by [`Tables::attend`], some rows at a time. It waits for this count to change.
+    Time { ended: u64 },
+}
+
+impl Tables {
+    /// Asks other cores for what a read needs, or has it computed; what is waited for then. Nothing if it needs ranges of
+    /// PostgreSQL alone.
+    pub fn ask_for(&self, needs: &mut Needs) -> Option<Lacking> {
+        if let Some(rows) = self.ask(std::mem::take(&mut needs.owned)) {
+            return Some(Lacking::Rows(rows));
+        }
+        let ended = needs.steps.take()?;
+        self.call();
+        Some(Lacking::Time { ended })
+    }
+
+    /// Waits until the read may be tried again.
+    pub async fn supplied(&self, lacking: &Lacking, ticket: Option<u64>) {
+        match lacking {
+            Lacking::Rows(rows) => self.rows_supplied(rows).await,
+            Lacking::Settled { cores, by } => self.settled(cores, *by, ticket).await,
+            Lacking::Time { ended } => {
+                poll_fn(|cx| {
+                    if self.engine.borrow().ended_reads() != *ended {
+                        return Poll::Ready(());
+                    }
+                    self.waiting.borrow_mut().push(cx.waker().clone());
+                    Poll::Pending
+                })
+                .await;
+            }
+        }
+    }
+}
