@@ -132,18 +132,27 @@ fn costly_answers_are_few_and_who_takes_none_makes_room() {
     assert!(rest.len() < 30_000_000, "{}", rest.len());
 }
 
+/// Bounds what the system takes ahead of its reader. It gives back memory, and asks the sender for more, in large pieces,
+/// which are megabytes if the system may choose.
+pub fn take_in_small_steps(stream: &TcpStream) {
+    socket2::SockRef::from(stream)
+        .set_recv_buffer_size(128 << 10)
+        .expect("a socket");
+}
+
 /// A socket takes more only when much of its buffer is free: that comes late where little is taken at a time.
 #[test]
 fn a_dump_that_is_read_slowly_but_steadily_is_not_broken_off() {
     let server = server_of_large_values(300, |config| config.server.http_timeout_seconds = 2);
     let mut slow = get(server.server().http_addr(), "/v1/stores/large/dump");
+    take_in_small_steps(slow.get_ref());
     assert_eq!(status(&mut slow), 200);
     let uptime = || {
         let (_, stats) = server.get("/v1/stats");
         stats["uptime_seconds"].as_u64().expect("a number")
     };
     // A little in each second, well beyond the time in which nothing may be taken.
-    let (began, mut taken) = (uptime(), vec![0; 128 << 10]);
+    let (began, mut taken) = (uptime(), vec![0; 512 << 10]);
     for second in 1..=6 {
         slow.read_exact(&mut taken).expect("more of the dump");
         while uptime() < began + second {}

@@ -574,11 +574,12 @@ fn who_takes_replies_slowly_but_steadily_is_not_closed() {
     client.send(&request(&["SET", "t|1", &"v".repeat(1 << 20)]));
     assert_eq!(client.reply(), "+OK");
     let (mut slow, id) = connect(&server);
+    crate::bounds::take_in_small_steps(slow.stream.get_ref());
     slow.send(&request(&["GET", "t|1"]).repeat(64));
     // A little in each second, well beyond the time in which nothing may be taken.
     let mut age = || field(&mut client, &id, "age");
     let began = age().expect("it is open");
-    let mut taken = vec![0; 128 << 10];
+    let mut taken = vec![0; 512 << 10];
     for second in 1..=6 {
         slow.stream.get_mut().read_exact(&mut taken).unwrap();
         while age().expect("it is open") < began + second {}
