@@ -14,8 +14,8 @@ use super::{Argument, Kind, OperatorRow, RowState, STATE_BYTES};
 use crate::base::number::{self, Billionths};
 
 pub const COUNT: OperatorRow = in_row("count", &Count);
-pub const SUM: OperatorRow = in_row("sum", &Sum);
-pub const AVG: OperatorRow = in_row("avg", &Avg);
+pub const SUM: OperatorRow = in_row("sum", &Total { of: |sum, _| sum });
+pub const AVG: OperatorRow = in_row("avg", &Total { of: number::mean });
 
 const fn in_row(name: &'static str, state: &'static dyn RowState) -> OperatorRow {
     OperatorRow {
@@ -30,10 +30,10 @@ const fn in_row(name: &'static str, state: &'static dyn RowState) -> OperatorRow
 struct Count;
 
 #[derive(Debug)]
-struct Sum;
-
-#[derive(Debug)]
-struct Avg;
+struct Total {
+    /// What is shown, of the sum and the number of values.
+    of: fn(Billionths, u64) -> Billionths,
+}
 
 impl RowState for Count {
     fn follow(
@@ -63,27 +63,7 @@ impl RowState for Count {
     }
 }
 
-impl RowState for Sum {
-    fn follow(
-        &self,
-        before: Option<&[u8]>,
-        old: Option<&[u8]>,
-        new: Option<&[u8]>,
-        after: &mut [u8; STATE_BYTES],
-    ) -> usize {
-        Totals::follow(before, old, new, after)
-    }
-
-    fn print(&self, state: &[u8], out: &mut Vec<u8>) -> Result<(), u64> {
-        let totals = Totals::decode(state);
-        if totals.values()? > 0 {
-            number::print(totals.sum, out);
-        }
-        Ok(())
-    }
-}
-
-impl RowState for Avg {
+impl RowState for Total {
     fn follow(
         &self,
         before: Option<&[u8]>,
@@ -98,7 +78,7 @@ impl RowState for Avg {
         let totals = Totals::decode(state);
         let values = totals.values()?;
         if values > 0 {
-            number::print(number::mean(totals.sum, values), out);
+            number::print((self.of)(totals.sum, values), out);
         }
         Ok(())
     }
