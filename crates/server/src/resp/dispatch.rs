@@ -1,4 +1,4 @@
-//! Which function answers which command. Arity, password and unknown names are checked here, once.
+//! Which function answers which command, and how a request is refused that is none or that comes too early.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

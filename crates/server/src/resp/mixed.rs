@@ -18,6 +18,7 @@ use larder_protocol::resp::OwnedRequest;
 
 use super::pending::Work;
 use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
+use super::replies::{elements, number};
 use super::requests::{Incoming, Mode};
 use super::state::State;
 use super::tables::{self, SeveralCores};
@@ -86,7 +87,7 @@ impl Split {
                 true => rows.next(),
                 false => stores.next(),
             };
-            reply.extend(element?);
+            reply.extend_from_slice(element?);
         }
         Some(reply)
     }
@@ -144,14 +145,17 @@ impl MixedJob {
         let mut elements = match ask {
             Ask::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),
             _ => {
-                job.count_rows(rows_count, number(&reply).ok_or_else(unreadable)?);
+                let there = number(&reply).and_then(|there| u64::try_from(there).ok());
+                job.count_rows(rows_count, there.ok_or_else(unreadable)?);
                 Vec::new().into_iter()
             }
         };
         for (key, is_row) in command.keys().zip(is_row) {
             match is_row {
                 true if ask == Ask::Exists => {}
-                true => job.add(Target::Row(elements.next().ok_or_else(unreadable)?)),
+                true => job.add(Target::Row(
+                    elements.next().ok_or_else(unreadable)?.to_vec(),
+                )),
                 false => {
                     let (live, key) = resolve(&self.snapshot, key)?;
                     job.add(Target::Key(live.clone(), Box::from(key)));
@@ -176,61 +180,4 @@ async fn read_rows(state: &mut State, rows: OwnedCommand) -> Result<Vec<u8>, Ref
     let done = several.answer(state, Rc::new(rows)).await?;
     state.gate.join(done.gate);
     Ok(done.reply)
-}
-
-/// The replies of an array of bulk strings and nulls.
-fn elements(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let (count, mut rest) = line(reply.strip_prefix(b"*")?)?;
-    let count = usize::try_from(count).ok()?;
-    let mut elements = Vec::with_capacity(count);
-    for _ in 0..count {
-        let size = match rest.first()? {
-            b'_' => 3,
-            b'$' => {
-                let (size, after) = line(&rest[1..])?;
-                let head = rest.len() - after.len();
-                head + usize::try_from(size).map_or(0, |size| size + 2)
-            }
-            _ => return None,
-        };
-        let (element, after) = rest.split_at_checked(size)?;
-        elements.push(element.to_vec());
-        rest = after;
-    }
-    rest.is_empty().then_some(elements)
-}
-
-fn number(reply: &[u8]) -> Option<u64> {
-    let (number, rest) = line(reply.strip_prefix(b":")?)?;
-    let number = u64::try_from(number).ok()?;
-    rest.is_empty().then_some(number)
-}
-
-/// The number on the first line, and what follows it.
-fn line(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let end = bytes.windows(2).position(|two| two == b"\r\n")?;
-    let number = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
-    Some((number, &bytes[end + 2..]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_array_is_cut_into_its_elements() {
-        let reply = b"*4\r\n$3\r\na\r\n\r\n$-1\r\n_\r\n$0\r\n\r\n";
-        let cut = elements(reply).expect("an array");
-        let expected: [&[u8]; 4] = [b"$3\r\na\r\n\r\n", b"$-1\r\n", b"_\r\n", b"$0\r\n\r\n"];
-        assert_eq!(cut, expected);
-        for bad in [
-            &b"*2\r\n$1\r\na\r\n"[..],
-            b"*1\r\n$9\r\na\r\n",
-            b"+OK\r\n",
-            b"*1\r\n:1\r\n",
-        ] {
-            assert_eq!(elements(bad), None);
-        }
-        assert_eq!(number(b":12\r\n"), Some(12));
-    }
 }

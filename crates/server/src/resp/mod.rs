@@ -20,8 +20,8 @@
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
-//! | several cores | `place` (who executes), `gathered`, `requests` (what goes there and comes back), `remote` (executed there) |
-//! | what all share | `core`, `listen`, `clients`, `memory`, `unsent` |
+//! | several cores | `place` (who executes), `gathered`, `requests` (what goes there and comes back), `replies` (read again), `remote` (executed there) |
+//! | what all share | `core`, `listen`, `clients`, `memory` |
 //!
 //! Invariants:
 //! 1. Replies leave in the order of their requests, also when a read waits for the disk.
@@ -51,6 +51,7 @@ mod place;
 mod reads;
 mod registration;
 mod remote;
+mod replies;
 mod requests;
 mod scan;
 mod session;

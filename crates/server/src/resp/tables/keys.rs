@@ -5,7 +5,7 @@ use larder_protocol::commands::Id;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::dispatch::integer;
+use super::super::replies;
 use super::super::state::State;
 use super::rows::{get, write};
 use super::{number, syntax};
@@ -171,6 +171,5 @@ fn copy_row(state: &mut State, id: Id, request: Request<'_>) -> Result<bool, Una
 
 /// The time in the reply to PEXPIRETIME.
 pub(super) fn time_of(reply: &[u8]) -> Option<i64> {
-    let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
-    integer(digits).filter(|time| *time >= 0)
+    replies::number(reply).filter(|time| *time >= 0)
 }

@@ -13,6 +13,7 @@ use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
 
 use super::super::super::memory::as_reply;
+use super::super::super::replies;
 use super::super::super::requests::{Incoming, Mode};
 use super::super::super::state::State;
 use super::super::is_of_tables;
@@ -20,7 +21,7 @@ use super::super::route::{Route, To, route};
 use super::super::strings::key_of_answer;
 use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
-use super::{Coordinator, gone, number_of};
+use super::{Coordinator, first_error, gone};
 use crate::tables::{Paused, Refusal, Tables, stopping};
 
 /// Reads of a transaction that wait for PostgreSQL's rows at the same time.
@@ -94,7 +95,7 @@ impl Coordinator {
             }
             let reply = self.one(Id::StrLen, &[key]).await?;
             // What else is wrong with it, its own answer says.
-            bytes += number_of(&reply).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
+            bytes += replies::number(&reply).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0));
             if bytes > limits.answer() {
                 return Err(limits.too_long());
             }
@@ -239,11 +240,7 @@ impl Coordinator {
                 None => {}
             }
         }
-        let mut refused = None;
-        for mut incoming in asked {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            refused = refused.or((reply.first() == Some(&b'-')).then_some(reply));
-        }
+        let refused = first_error(asked).await?;
         for command in of_several {
             // What else they refuse, the transaction will answer.
             match Box::pin(self.execute(command)).await {

@@ -3,8 +3,9 @@
 use larder_protocol::commands::{Batch, Id, OwnedCommand, spec};
 use larder_protocol::resp::Request;
 
+use super::super::super::replies;
 use super::super::{keys, scan};
-use super::{Coordinator, gone};
+use super::{Coordinator, first_error, gone};
 use crate::tables::Refusal;
 
 impl Coordinator {
@@ -58,12 +59,8 @@ impl Coordinator {
         for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
             part.push_args(spec(Id::MSet), pairs.iter().copied());
         }
-        let mut error = None;
-        for mut incoming in self.ask_each(parts, self.mode()).into_iter().flatten() {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
-        }
-        Ok(error)
+        let asked = self.ask_each(parts, self.mode());
+        first_error(asked.into_iter().flatten()).await
     }
 
     pub(super) async fn copy(&mut self, id: Id, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
@@ -117,12 +114,7 @@ impl Coordinator {
         let reply = self.one(Id::Get, &[key]).await?;
         Ok(match reply.first() {
             Some(b'-') => Err(reply),
-            // A bulk string: its length, a line's end, its bytes, a line's end.
-            Some(b'$') if !reply.starts_with(b"$-1") => {
-                let head = reply.iter().position(|byte| *byte == b'\n').unwrap_or(0);
-                Ok(Some(reply[head + 1..reply.len() - 2].to_vec()))
-            }
-            _ => Ok(None),
+            _ => Ok(replies::value(&reply).map(<[u8]>::to_vec)),
         })
     }
 

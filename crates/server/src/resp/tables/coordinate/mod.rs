@@ -16,6 +16,7 @@ use larder_protocol::resp::{Encoder, Proto, Request};
 use super::super::clients::Client;
 use super::super::core::Core;
 use super::super::memory::as_reply;
+use super::super::replies;
 use super::super::requests::{Incoming, Mode};
 use super::super::state::State;
 use super::merge::Merge;
@@ -119,12 +120,6 @@ fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> boo
     first.is_none_or(|first| first.is_some() && incoming.all(|one| one.moment() == first))
 }
 
-/// The number that a reply is.
-fn number_of(reply: &[u8]) -> Option<i64> {
-    let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
-    super::integer(digits)
-}
-
 /// Executes one command on several cores.
 struct Coordinator {
     core: Rc<Core>,
@@ -139,6 +134,16 @@ struct Coordinator {
 fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
     (Code::Io, message)
+}
+
+/// The first reply that is an error, when all have come.
+async fn first_error(all: impl IntoIterator<Item = Incoming>) -> Result<Option<Vec<u8>>, Refusal> {
+    let mut error = None;
+    for mut incoming in all {
+        let reply = incoming.reply().await.ok_or_else(gone)?;
+        error = error.or((reply.first() == Some(&b'-')).then_some(reply));
+    }
+    Ok(error)
 }
 
 impl Coordinator {
@@ -295,7 +300,7 @@ impl Coordinator {
 
     async fn mget(&self, command: Command<'_>) -> Result<Read, Refusal> {
         let mut all_incoming = self.ask_each(self.by_owner(command), self.mode());
-        let mut values = Vec::with_capacity(all_incoming.len());
+        let mut answers = Vec::with_capacity(all_incoming.len());
         for incoming in &mut all_incoming {
             let reply = match incoming {
                 None => Vec::new(),
@@ -304,11 +309,16 @@ impl Coordinator {
             if reply.first() == Some(&b'-') {
                 return Ok((reply, true));
             }
-            values.push(Values::of(reply));
+            answers.push(reply);
         }
+        let values = answers.iter().map(|reply| match reply.is_empty() {
+            true => Some(Vec::new().into_iter()),
+            false => replies::elements(reply).map(Vec::into_iter),
+        });
+        let mut values = values.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
         let mut all = self.encoded(|encoder| encoder.array(command.len() - 1));
         for key in command.keys() {
-            let value = values[self.owner(key)].take().ok_or_else(gone)?;
+            let value = values[self.owner(key)].next().ok_or_else(gone)?;
             all.extend_from_slice(value);
             self.bound(&all)?;
         }
@@ -321,7 +331,7 @@ impl Coordinator {
         let mut all = self.ask_each(parts, self.mode());
         for incoming in all.iter_mut().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
-            match number_of(&reply) {
+            match replies::number(&reply) {
                 Some(number) => sum += number,
                 None => error = error.or(Some(reply)),
             }
@@ -333,15 +343,8 @@ impl Coordinator {
 
     /// Removes all rows, on each core by itself.
     async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let mut error = None;
-        for mut incoming in self
-            .ask_each(self.for_each(command), self.mode())
-            .into_iter()
-            .flatten()
-        {
-            let reply = incoming.reply().await.ok_or_else(gone)?;
-            error = error.or((reply.first() == Some(&b'-')).then_some(reply));
-        }
+        let asked = self.ask_each(self.for_each(command), self.mode());
+        let error = first_error(asked.into_iter().flatten()).await?;
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
 
@@ -441,37 +444,6 @@ impl Coordinator {
         self.go_on(paused).await?;
         defined?;
         Ok(self.encoded(|encoder| encoder.ok()))
-    }
-}
-
-/// The values of a core's answer to `MGET`, as they are encoded, one after the other.
-struct Values {
-    reply: Vec<u8>,
-    at: usize,
-}
-
-impl Values {
-    fn of(reply: Vec<u8>) -> Values {
-        let mut values = Values { reply, at: 0 };
-        values.at = values.line_end().unwrap_or(0);
-        values
-    }
-
-    /// Behind the line that begins here.
-    fn line_end(&self) -> Option<usize> {
-        let end = self.reply[self.at..].iter().position(|byte| *byte == b'\n');
-        end.map(|end| self.at + end + 1)
-    }
-
-    fn take(&mut self) -> Option<&[u8]> {
-        let (begin, line) = (self.at, self.line_end()?);
-        let size = match self.reply[begin..line].strip_prefix(b"$") {
-            Some(size) => super::integer(size.strip_suffix(b"\r\n")?)?,
-            None => -1,
-        };
-        // Nothing is there instead of a value: the line is all.
-        self.at = usize::try_from(size).map_or(line, |size| line + size + 2);
-        self.reply.get(begin..self.at)
     }
 }
 
