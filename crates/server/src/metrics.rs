@@ -30,7 +30,7 @@ use crate::stats::SeriesSnapshot;
 pub async fn scrape(State(shared): State<Arc<Shared>>) -> Result<Response, Failure> {
     shared
         .tables
-        .call_all(None, |tables| async move { tables.publish_figures() })
+        .run_on_all(None, |tables| async move { tables.publish_figures() })
         .await?;
     let mut registry = Registry::with_prefix("larder");
     registry.register_collector(Box::new(Scrape(shared)));

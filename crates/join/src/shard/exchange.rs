@@ -184,7 +184,7 @@ impl Exchange {
     }
 
     /// Whether anything came that has yet to be worked on.
-    pub fn has_come(&self) -> bool {
+    pub fn has_unprocessed(&self) -> bool {
         self.peers.iter().any(|peer| !peer.inbox.is_empty())
     }
 

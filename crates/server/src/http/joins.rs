@@ -77,7 +77,7 @@ pub async fn remove(
 }
 
 async fn define(shared: &Shared, name: String, definition: Option<String>) -> Result<(), Failure> {
-    let defined = shared.tables.call(0, move |tables| async move {
+    let defined = shared.tables.run_on(0, move |tables| async move {
         let mut gate = Gate::default();
         define_everywhere(tables.clone(), &mut gate, &name, definition).await?;
         opened(&tables, &mut gate).await
@@ -109,7 +109,7 @@ pub async fn explain(
         .map_or(0, |lo| shared.tables.owner_of(lo.as_bytes()));
     let plan = shared
         .tables
-        .call(core, move |tables| async move {
+        .run_on(core, move |tables| async move {
             let range = lo.as_deref().zip(hi.as_deref());
             let range = range.map(|(lo, hi)| (lo.as_bytes(), hi.as_bytes()));
             let plan = tables.read(|engine, _| engine.explain(&name, range));

@@ -368,7 +368,7 @@ impl Clients {
 
     /// Once a second: ends those that were silent for `idle_seconds` and do not wait to be told of changes, that did not take their replies for `unread_seconds` (0
     /// is never), and that have more than they may have.
-    pub fn look_after(&self, idle_seconds: u64, unread_seconds: u64) {
+    pub fn close_overdue(&self, idle_seconds: u64, unread_seconds: u64) {
         let now_ms = self.now_ms();
         let is_over = |since_ms: u64, seconds: u64| {
             seconds > 0 && now_ms.saturating_sub(since_ms) >= seconds.saturating_mul(1000)

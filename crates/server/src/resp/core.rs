@@ -143,8 +143,8 @@ impl Core {
 
     /// Whether other cores wait for this one.
     #[inline]
-    pub fn is_called(&self) -> bool {
-        self.shared.tables.is_called(self.index)
+    pub fn has_messages(&self) -> bool {
+        self.shared.tables.has_messages(self.index)
     }
 
     /// An empty buffer.

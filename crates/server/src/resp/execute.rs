@@ -124,7 +124,7 @@ impl Session {
                 self.held_up = at < input.len();
                 break;
             }
-            if core.tables.shard().is_some() && at < input.len() && core.is_called() {
+            if core.tables.shard().is_some() && at < input.len() && core.has_messages() {
                 self.waits = Waits::Others;
                 break;
             }

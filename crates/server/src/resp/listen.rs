@@ -178,13 +178,13 @@ fn live(
     tables.commit();
 }
 
-/// What a core does for the tables beside serving.
-fn look_after_tables(core: &Rc<Core>) {
+/// Starts what a core does for the tables beside executing commands: maintenance, timers, and messages of other cores.
+fn start_table_tasks(core: &Rc<Core>) {
     let tables = &core.tables;
     let limits = core.clients.limits;
     tables.set_held_limits(limits.each, limits.all / core.shared.tables.cores());
-    tokio::task::spawn_local(tables.clone().attend());
-    tokio::task::spawn_local(tables.clone().look_after());
+    tokio::task::spawn_local(tables.clone().run_maintenance());
+    tokio::task::spawn_local(tables.clone().run_every_second());
     if tables.shard().is_some() {
         tokio::task::spawn_local(tables.clone().expire());
         let limit = core.shared.config.tables.memory.0;
@@ -215,8 +215,8 @@ fn take(core: &Rc<Core>, message: Message) {
     match message {
         Message::Exchange { from, messages } => tables.receive(from, messages),
         Message::Requests(requests) => remote::execute(core, requests),
-        Message::Call(call) => {
-            tokio::task::spawn_local(call(tables.clone()));
+        Message::Task(task) => {
+            tokio::task::spawn_local(task(tables.clone()));
         }
         Message::Pause { ticket, granted } => tables.pause(ticket, granted),
         Message::Release(ticket) => tables.release(ticket),
@@ -231,9 +231,9 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
         Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
     };
     let core = Rc::new(core);
-    look_after_tables(&core);
+    start_table_tasks(&core);
     if core.index == 0 {
-        tokio::task::spawn_local(look_after_clients(core.clone()));
+        tokio::task::spawn_local(close_overdue_clients(core.clone()));
     }
     tokio::select! {
         () = accept(&core, &listener) => {}
@@ -297,14 +297,14 @@ fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
     tokio::task::spawn_local(session::run(core.clone(), stream, client));
 }
 
-/// Once a second, on the first core for all.
-async fn look_after_clients(core: Rc<Core>) {
+/// Once a second, on the first core for all: closes connections that are idle, do not take their replies or keep too much.
+async fn close_overdue_clients(core: Rc<Core>) {
     let server = &core.shared.config.server;
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         let (idle, unread) = (server.idle_timeout_seconds, server.unread_timeout_seconds);
-        core.clients.look_after(idle, unread);
+        core.clients.close_overdue(idle, unread);
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Remote {
 pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
     let mut remote = Remote::new(core, requests);
     // Changes that were sent before are to be seen.
-    if core.tables.take_in() && !core.tables.is_paused() && remote.ticket.is_none() {
+    if core.tables.process_messages() && !core.tables.is_paused() && remote.ticket.is_none() {
         let pending = remote.step();
         if pending.is_none() && remote.is_done() && remote.state.gate.is_open() {
             let answer = remote.take();
@@ -139,7 +139,7 @@ impl Remote {
                 finish(state, command.spec, &mut clock, command.args());
             }
             self.ends.push(self.state.output.tail.len());
-            if self.is_long() || (self.mode == Mode::Each && core.is_called()) {
+            if self.is_long() || (self.mode == Mode::Each && core.has_messages()) {
                 break;
             }
         }
@@ -161,7 +161,7 @@ impl Remote {
         let ends = std::mem::take(&mut self.ends);
         let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
         let changes = match self.mode == Mode::Part && self.is_done() {
-            true => self.state.core.tables.take_together(),
+            true => self.state.core.tables.take_transaction_changes(),
             false => Vec::new(),
         };
         Answer {
@@ -181,7 +181,7 @@ impl Remote {
     async fn serve(&mut self, mut pending: Option<Pending>) -> io::Result<()> {
         if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
-            tables.taken_in().await;
+            tables.messages_processed().await;
             tables.resumed(self.ticket).await;
             pending = self.step();
         }

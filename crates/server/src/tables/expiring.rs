@@ -98,7 +98,7 @@ impl Tables {
         self.send_exchange();
         let settle = |&core: &usize| {
             let settle = move |tables: std::rc::Rc<Tables>| async move { tables.settle(by).await };
-            self.handle.begin_call(core, ticket, settle)
+            self.handle.start_on(core, ticket, settle)
         };
         let begun: Vec<_> = cores.iter().map(settle).collect();
         for settled in begun {
@@ -117,7 +117,7 @@ impl Tables {
                 .is_some_and(|at| at <= by);
             if is_late {
                 self.read(|_, _| ());
-                self.call();
+                self.wake_maintenance();
             }
             self.publish_expiring();
             if self.handle.expiring.earliest[self.index].load(Ordering::SeqCst) > by {

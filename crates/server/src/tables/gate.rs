@@ -55,7 +55,7 @@ impl Tables {
                         false
                     }
                     // It is held in memory and may be written yet, but the client is not to wait for ever.
-                    Outcome::Pending => self.troubled_for() > TROUBLE_MAX,
+                    Outcome::Pending => self.journal_failing_for() > TROUBLE_MAX,
                     Outcome::Unknown | Outcome::NotDone => true,
                 });
         if lost {

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::resp::{Cursors, Requests};
 
 /// A task for a core.
-type Call = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+type Task = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// What a core is told by another thread. Messages of one thread arrive in order.
 pub enum Message {
@@ -28,7 +28,7 @@ pub enum Message {
     },
     /// Commands of another core's connection.
     Requests(Requests),
-    Call(Call),
+    Task(Task),
     /// Execute no commands but those with this ticket; see `pause`.
     Pause {
         ticket: u64,
@@ -156,7 +156,7 @@ impl TablesHandle {
 
     /// Whether a core has messages to take: what it does for a while should let them in between, since others wait.
     #[inline]
-    pub fn is_called(&self, core: usize) -> bool {
+    pub fn has_messages(&self, core: usize) -> bool {
         self.waiting[core].load(Ordering::Relaxed) > 0
     }
 
@@ -164,7 +164,7 @@ impl TablesHandle {
     ///
     /// # Errors
     /// [`Error::Io`] if the server is stopping.
-    pub async fn call<T, F>(
+    pub async fn run_on<T, F>(
         &self,
         core: usize,
         task: impl FnOnce(Rc<Tables>) -> F + Send + 'static,
@@ -173,13 +173,13 @@ impl TablesHandle {
         T: Send + 'static,
         F: Future<Output = T> + 'static,
     {
-        self.begin_call(core, None, task)
+        self.start_on(core, None, task)
             .await
             .map_err(|_| Error::Io("the server is stopping".to_owned()))
     }
 
-    /// As [`TablesHandle::call`], for a core that is paused with `ticket`; the answer comes by the receiver.
-    pub fn begin_call<T, F>(
+    /// As [`TablesHandle::run_on`], for a core that is paused with `ticket`; the answer comes by the receiver.
+    pub fn start_on<T, F>(
         &self,
         core: usize,
         ticket: Option<u64>,
@@ -190,22 +190,22 @@ impl TablesHandle {
         F: Future<Output = T> + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let call = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
+        let on_core = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move {
                 tables.resumed(ticket).await;
                 // An error means that nobody waits any more.
                 let _ = answer.send(task(tables).await);
             })
         };
-        self.send(core, Message::Call(Box::new(call)));
+        self.send(core, Message::Task(Box::new(on_core)));
         answered
     }
 
     /// Runs `task` on every core; what each answers, in their order.
     ///
     /// # Errors
-    /// As [`TablesHandle::call`].
-    pub async fn call_all<T, F>(
+    /// As [`TablesHandle::run_on`].
+    pub async fn run_on_all<T, F>(
         &self,
         ticket: Option<u64>,
         task: impl FnOnce(Rc<Tables>) -> F + Clone + Send + 'static,
@@ -215,7 +215,7 @@ impl TablesHandle {
         F: Future<Output = T> + 'static,
     {
         let begun: Vec<_> = (0..self.cores())
-            .map(|core| self.begin_call(core, ticket, task.clone()))
+            .map(|core| self.start_on(core, ticket, task.clone()))
             .collect();
         let mut answers = Vec::with_capacity(begun.len());
         for answered in begun {
@@ -229,18 +229,18 @@ impl TablesHandle {
     pub async fn refresh_figures(&self) {
         // Without an owner the figures are the last ones, and the server is stopping.
         let _ = self
-            .call_all(None, |tables| async move { tables.publish_figures() })
+            .run_on_all(None, |tables| async move { tables.publish_figures() })
             .await;
     }
 
     /// The joins, with what all cores have of them.
     ///
     /// # Errors
-    /// As [`TablesHandle::call`].
+    /// As [`TablesHandle::run_on`].
     pub async fn joins(&self, ticket: Option<u64>) -> Result<Vec<JoinInfo>, Error> {
         let list = |tables: Rc<Tables>| async move { tables.read(|engine, _| engine.list()) };
         let mut all = Vec::new();
-        for joins in self.call_all(ticket, list).await? {
+        for joins in self.run_on_all(ticket, list).await? {
             add_joins(&mut all, &joins);
         }
         Ok(all)

@@ -3,7 +3,7 @@
 //! ```text
 //!  session, on the row's core ── Tables::write / read ──► engine ──► changes ─┬► journal ──► called when durable
 //!  session on another core    ── commands, by message (resp/remote.rs) ──┘    └► other cores that have copies
-//!  HTTP, metrics              ── TablesHandle::call ──► a task on a core
+//!  HTTP, metrics              ── TablesHandle::run_on ──► a task on a core
 //! ```
 //!
 //! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
@@ -21,7 +21,6 @@
 mod expiring;
 mod gate;
 mod handle;
-mod listen;
 mod open;
 mod parts;
 mod pause;
@@ -29,6 +28,7 @@ mod refusal;
 mod shards;
 mod snapshot;
 pub mod source;
+mod subscriptions;
 mod unanswered;
 mod watched;
 
@@ -45,9 +45,9 @@ use tokio::sync::Notify;
 
 pub use gate::Gate;
 pub use handle::{Figures, Message, TablesHandle};
-pub use listen::{Mailbox, Note, Subscription};
 pub use open::{Opening, open};
 pub use pause::Paused;
+pub use subscriptions::{Mailbox, Note, Subscription};
 pub use unanswered::{Lacking, Unanswered, complete};
 pub use watched::Mark;
 
@@ -70,22 +70,23 @@ pub struct Tables {
     engine: RefCell<Engine>,
     producer: RefCell<Producer>,
     journal: Arc<Journal>,
-    /// Called by the journal's threads, and when something waits to be handed to it.
-    called: Arc<Notify>,
-    uncommitted: Cell<bool>,
+    /// Wakes `run_maintenance`: the journal's threads do, and who leaves something to be done at the turn's end.
+    woken: Arc<Notify>,
+    /// Maintenance was woken in this turn.
+    is_woken: Cell<bool>,
     /// Sessions whose gate is closed.
     waiting: RefCell<Vec<Waker>>,
     /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
-    refuses: RefCell<Option<Refusal>>,
+    write_refusal: RefCell<Option<Refusal>>,
     /// What is written is part of this; see `parts`.
     part: Cell<Option<u64>>,
-    /// Changes of a transaction that is being executed.
-    together: RefCell<Option<Vec<LogEntry>>>,
+    /// What a transaction that is being executed has changed so far.
+    transaction_changes: RefCell<Option<Vec<LogEntry>>>,
     followed: source::Followed,
     /// Reads may be deferred.
     in_steps: Cell<bool>,
     watched: watched::Watched,
-    listeners: listen::Listeners,
+    subscriptions: subscriptions::Subscriptions,
     /// `tables.memory`.
     memory_limit: ByteSize,
     handle: Arc<TablesHandle>,
@@ -111,7 +112,7 @@ impl Tables {
         }
         engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
         let done = read(&mut engine, now);
-        self.call_if_more(&engine);
+        self.wake_maintenance_if_more(&engine);
         done
     }
 
@@ -132,17 +133,17 @@ impl Tables {
         gate: &mut Gate,
         change: impl FnOnce(&mut Engine, u64) -> Result<(T, Option<u64>), Unanswered>,
     ) -> Result<T, Unanswered> {
-        self.take_writes()?;
+        self.ensure_writes_taken()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let changed = change(&mut engine, now);
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
-        self.call_if_more(&engine);
+        self.wake_maintenance_if_more(&engine);
         let (answer, waits_for) = changed.map_err(|why| self.with_limit(why))?;
         if waits_for.is_some() {
             gate.change = gate.change.max(waits_for);
-            self.call();
+            self.wake_maintenance();
         }
         Ok(answer)
     }
@@ -162,14 +163,18 @@ impl Tables {
     }
 
     /// Executes a transaction: its changes are in the journal all together, or not at all.
-    pub fn together<T>(&self, gate: &mut Gate, run: impl FnOnce(&mut Gate) -> T) -> T {
-        *self.together.borrow_mut() = Some(Vec::new());
+    pub fn execute_transaction<T>(&self, gate: &mut Gate, run: impl FnOnce(&mut Gate) -> T) -> T {
+        *self.transaction_changes.borrow_mut() = Some(Vec::new());
         let done = run(gate);
-        let changes = self.together.borrow_mut().take().unwrap_or_default();
+        let changes = self
+            .transaction_changes
+            .borrow_mut()
+            .take()
+            .unwrap_or_default();
         if let Some(sharing) = &self.sharing
             && sharing.export(&changes, true, gate)
         {
-            self.call();
+            self.wake_maintenance();
         }
         self.note_if_expiring(&changes, &self.engine.borrow());
         // A failure closes the gate for good: the client learns no answer.
@@ -194,31 +199,31 @@ impl Tables {
     }
 
     /// Whether a transaction is being executed.
-    pub fn is_together(&self) -> bool {
-        self.together.borrow().is_some()
+    pub fn in_transaction(&self) -> bool {
+        self.transaction_changes.borrow().is_some()
     }
 
     fn log(&self, engine: &mut Engine, gate: &mut Gate) -> Result<(), Refusal> {
         let changes = engine.take_changes();
         self.watched.note(&changes);
         if engine.has_row_changes() {
-            self.call();
+            self.wake_maintenance();
         }
         // A transaction's are told at its end, as one; but not that of several cores, whose commands wait for each other.
         if let Some(sharing) = &self.sharing
-            && (!self.is_together() || self.is_paused())
+            && (!self.in_transaction() || self.is_paused())
             && sharing.export(&changes, false, gate)
         {
-            self.call();
+            self.wake_maintenance();
         }
         if changes.is_empty() {
             return Ok(());
         }
         // Of what is not told yet it is noted when it is.
-        if !self.is_together() || self.is_paused() {
+        if !self.in_transaction() || self.is_paused() {
             self.note_if_expiring(&changes, engine);
         }
-        if let Some(together) = &mut *self.together.borrow_mut() {
+        if let Some(together) = &mut *self.transaction_changes.borrow_mut() {
             together.extend(changes);
             return Ok(());
         }
@@ -243,21 +248,21 @@ impl Tables {
         match appended {
             Ok(ticket) => {
                 gate.ticket = Some(ticket);
-                self.call();
+                self.wake_maintenance();
                 Ok(())
             }
             Err(error) => {
                 let why = format!("{error}; whether this write is kept is unknown");
-                self.learn_of_refusal();
+                self.check_journal();
                 Err((Code::Io, why))
             }
         }
     }
 
-    /// Has `attend` look after what is to be done, in this turn of the core's loop.
-    fn call(&self) {
-        if !self.uncommitted.replace(true) {
-            self.called.notify_one();
+    /// Has `run_maintenance` run in this turn of the core's loop.
+    fn wake_maintenance(&self) {
+        if !self.is_woken.replace(true) {
+            self.woken.notify_one();
         }
     }
 
@@ -277,14 +282,14 @@ impl Tables {
         self.engine.borrow_mut().prepare_drop(name, STEP_ROWS)
     }
 
-    /// Has `attend` go on where not all that was to go has gone at once.
-    fn call_if_more(&self, engine: &Engine) {
+    /// Wakes maintenance if rows that expired, or ranges that are to be forgotten, are left, or changes are to be told.
+    fn wake_maintenance_if_more(&self, engine: &Engine) {
         if engine.has_late_rows() || engine.has_leftovers() || engine.has_row_changes() {
-            self.call();
+            self.wake_maintenance();
         }
     }
 
-    /// Lets some more late rows go, but in no pause; says whether any are left.
+    /// Removes some more of the expired rows, but in no pause; says whether any are left.
     fn expire_some(&self) -> bool {
         let is_late = self.engine.borrow().has_late_rows();
         is_late && !self.is_paused() && self.read(|engine, _| engine.has_late_rows())
@@ -302,24 +307,24 @@ impl Tables {
         }
     }
 
-    /// Hands over what was written, goes on with long fan-outs and large fills, and calls those who wait for any of it. Runs
-    /// for ever.
-    pub async fn attend(self: Rc<Self>) {
+    /// What is done at the end of a turn in which something was left to do: hands what was written to the journal, exchanges messages
+    /// with other cores' engines, goes on with long fan-outs and large fills, and wakes those who wait for any of it. Runs for ever.
+    pub async fn run_maintenance(self: Rc<Self>) {
         loop {
-            self.called.notified().await;
+            self.woken.notified().await;
             loop {
-                self.uncommitted.set(false);
+                self.is_woken.set(false);
                 let mut more = self.exchange();
                 self.commit();
-                self.learn_of_refusal();
+                self.check_journal();
                 more |= self.engine.borrow_mut().step(STEP_ROWS);
                 more |= self.expire_some();
-                self.tell();
-                if self.are_listeners_behind() {
-                    self.listeners.behind.notify_one();
+                self.deliver_row_changes();
+                if self.are_subscriptions_behind() {
+                    self.subscriptions.behind.notify_one();
                 }
                 self.acknowledge();
-                self.let_seen_go();
+                self.release_reflected_writes();
                 self.send_exchange();
                 for waker in self.waiting.take() {
                     waker.wake();
@@ -332,8 +337,9 @@ impl Tables {
         }
     }
 
-    /// Once a second: figures for other threads, a snapshot when it is time; and rows go that nobody has asked about.
-    pub async fn look_after(self: Rc<Self>) {
+    /// Once a second: removes expired rows that nobody has asked about, publishes figures for other threads, and makes a snapshot when
+    /// it is time. Runs for ever.
+    pub async fn run_every_second(self: Rc<Self>) {
         let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut snapshot_failure = None;
@@ -350,9 +356,9 @@ impl Tables {
             {
                 tracing::warn!(%why, "a snapshot of the tables could not be made; the log goes on, and it is tried again when that has grown");
             }
-            if self.refuses.borrow().is_some() {
+            if self.write_refusal.borrow().is_some() {
                 // Replies that are held back are not for ever.
-                self.call();
+                self.wake_maintenance();
             }
             if self.index == 0 && self.journal.wants_snapshot() {
                 self.snapshot().await;

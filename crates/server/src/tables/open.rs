@@ -87,24 +87,24 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
     let config = &shared.config.tables;
     let limit = usize::try_from(config.memory.0).unwrap_or(usize::MAX);
     engine.set_memory_limit((limit > 0).then_some(limit / cores));
-    let called = Arc::new(Notify::new());
-    let waker = called.clone();
+    let woken = Arc::new(Notify::new());
+    let waker = woken.clone();
     let producer = journal.producer(move || waker.notify_one());
     let tables = Tables {
         index,
         engine: RefCell::new(engine),
         producer: RefCell::new(producer),
         journal,
-        called,
-        uncommitted: Cell::new(false),
+        woken,
+        is_woken: Cell::new(false),
         waiting: RefCell::default(),
-        refuses: RefCell::default(),
+        write_refusal: RefCell::default(),
         part: Cell::new(None),
-        together: RefCell::default(),
+        transaction_changes: RefCell::default(),
         followed: source::Followed::default(),
         in_steps: Cell::new(false),
         watched: Default::default(),
-        listeners: Default::default(),
+        subscriptions: Default::default(),
         memory_limit: config.memory,
         handle: shared.tables.clone(),
         sharing: (cores > 1).then(|| Sharing::new(shard)),

@@ -39,6 +39,6 @@ impl Tables {
             Ok(ticket) => gate.ticket = Some(ticket),
             Err(_) => gate.failed = true,
         }
-        self.call();
+        self.wake_maintenance();
     }
 }

@@ -79,7 +79,7 @@ impl Paused {
         let behind = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
         let follow = move |tables: Rc<Tables>| async move { tables.follow_to(last).await };
         let begun: Vec<_> = behind
-            .map(|core| self.handle.begin_call(core, Some(self.ticket), follow))
+            .map(|core| self.handle.start_on(core, Some(self.ticket), follow))
             .collect();
         for followed in begun {
             followed.await.map_err(|_| stopping())?;
@@ -92,8 +92,8 @@ impl Paused {
     /// # Errors
     /// The journal has stopped, or the server is stopping.
     pub async fn finish(self, tables: &Rc<Tables>, gate: &mut Gate) -> Result<(), Refusal> {
-        let take = |tables: Rc<Tables>| async move { tables.take_together() };
-        let taken = self.handle.call_all(Some(self.ticket), take).await;
+        let take = |tables: Rc<Tables>| async move { tables.take_transaction_changes() };
+        let taken = self.handle.run_on_all(Some(self.ticket), take).await;
         let taken = taken.map_err(super::stopping)?;
         self.finish_with(taken, tables, gate)
     }
@@ -187,7 +187,7 @@ impl Tables {
 
     fn grant(&self, ticket: u64, granted: oneshot::Sender<Stand>) {
         self.commit();
-        *self.together.borrow_mut() = Some(Vec::new());
+        *self.transaction_changes.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
         // An error means that the coordinator is gone; it releases what it was granted, this included.
         let _ = granted.send(self.stand());
@@ -204,14 +204,18 @@ impl Tables {
         let held = std::mem::take(&mut pause.held);
         pause.is_their_turn = !held.is_empty();
         drop(pause);
-        let rest = self.together.borrow_mut().take().unwrap_or_default();
+        let rest = self
+            .transaction_changes
+            .borrow_mut()
+            .take()
+            .unwrap_or_default();
         if !rest.is_empty() {
             // Rows whose time had come. A failure is kept, and refuses the next write.
             let _ = self.append(&rest, &mut Gate::default());
         }
         self.apply_held();
         // Rows whose time came in the pause could not go.
-        self.call();
+        self.wake_maintenance();
         if held.is_empty() {
             return self.grant_next();
         }
@@ -224,8 +228,8 @@ impl Tables {
         });
     }
 
-    pub fn take_together(&self) -> Vec<LogEntry> {
-        let mut together = self.together.borrow_mut();
+    pub fn take_transaction_changes(&self) -> Vec<LogEntry> {
+        let mut together = self.transaction_changes.borrow_mut();
         together.as_mut().map(std::mem::take).unwrap_or_default()
     }
 }

@@ -23,31 +23,31 @@ impl Tables {
     ///
     /// # Errors
     /// Why not, and what to do.
-    pub fn take_writes(&self) -> Result<(), Refusal> {
+    pub fn ensure_writes_taken(&self) -> Result<(), Refusal> {
         if self.is_paused() {
             return Ok(());
         }
-        match &*self.refuses.borrow() {
+        match &*self.write_refusal.borrow() {
             None => Ok(()),
             Some(refusal) => Err(refusal.clone()),
         }
     }
 
     /// How long the journal could not be written, until now.
-    pub(super) fn troubled_for(&self) -> Duration {
+    pub(super) fn journal_failing_for(&self) -> Duration {
         self.journal
             .trouble()
             .map_or(Duration::ZERO, |(_, lasted)| lasted)
     }
 
     /// Looks whether the journal can be written.
-    pub(super) fn learn_of_refusal(&self) {
+    pub(super) fn check_journal(&self) {
         let refusal = match (self.journal.failure(), self.journal.trouble()) {
             (Some(failure), _) => Some(until_restart(&failure)),
             (None, Some((error, _))) => Some(for_now(&error)),
             (None, None) => None,
         };
-        let mut refuses = self.refuses.borrow_mut();
+        let mut refuses = self.write_refusal.borrow_mut();
         if *refuses == refusal {
             return;
         }

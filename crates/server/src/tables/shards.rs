@@ -76,30 +76,30 @@ impl Tables {
             exchange.receive(from, message);
         }
         drop(exchange);
-        self.call();
+        self.wake_maintenance();
     }
 
     /// Whether something that others have said has yet to be worked on.
-    pub fn has_come(&self) -> bool {
+    pub fn has_unprocessed(&self) -> bool {
         let sharing = self.sharing.as_ref();
-        sharing.is_some_and(|sharing| sharing.exchange.borrow().has_come())
+        sharing.is_some_and(|sharing| sharing.exchange.borrow().has_unprocessed())
     }
 
     /// Works for a turn on what others have said; says whether that was all.
-    pub fn take_in(&self) -> bool {
-        if !self.has_come() {
+    pub fn process_messages(&self) -> bool {
+        if !self.has_unprocessed() {
             return true;
         }
         self.exchange();
-        self.call();
-        !self.has_come()
+        self.wake_maintenance();
+        !self.has_unprocessed()
     }
 
     /// Waits until all is worked on that others have said.
-    pub async fn taken_in(&self) {
+    pub async fn messages_processed(&self) {
         let Some(sharing) = &self.sharing else { return };
         poll_fn(|cx| {
-            if !self.has_come() {
+            if !self.has_unprocessed() {
                 return Poll::Ready(());
             }
             sharing.waiting.borrow_mut().push(cx.waker().clone());
@@ -127,7 +127,7 @@ impl Tables {
         // Own rows do not change by it.
         let _ = self.log(&mut engine, &mut Gate::default());
         drop(engine);
-        if progress.supplied || !self.has_come() {
+        if progress.supplied || !self.has_unprocessed() {
             sharing.waiting.take().into_iter().for_each(Waker::wake);
         }
         progress.more
@@ -169,7 +169,7 @@ impl Tables {
         if needed.is_empty() {
             return None;
         }
-        self.call();
+        self.wake_maintenance();
         Some(needed)
     }
 

@@ -39,12 +39,9 @@ impl Tables {
                 own = Some(part);
                 continue;
             }
-            others.push(
-                self.handle
-                    .begin_call(core, None, move |tables| async move {
-                        tables.write_part(part, false).await
-                    }),
-            );
+            others.push(self.handle.start_on(core, None, move |tables| async move {
+                tables.write_part(part, false).await
+            }));
         }
         if let Some(part) = own {
             self.write_part(part, true).await?;
@@ -89,7 +86,7 @@ impl Tables {
             })?;
         }
         part.finish(&mut self.producer.borrow_mut());
-        self.call();
+        self.wake_maintenance();
         Ok(())
     }
 

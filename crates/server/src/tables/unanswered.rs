@@ -56,7 +56,7 @@ pub enum Lacking {
     Rows(Vec<(u16, KeyRange)>),
     /// These cores have rows that had expired when the read came, and that outputs may still show.
     Settled { cores: Vec<usize>, by: u64 },
-    /// What it reads is computed by [`Tables::attend`], some rows at a time. It waits for this count to change.
+    /// What it reads is computed by [`Tables::run_maintenance`], some rows at a time. It waits for this count to change.
     Time { ended: u64 },
 }
 
@@ -68,7 +68,7 @@ impl Tables {
             return Some(Lacking::Rows(rows));
         }
         let ended = needs.steps.take()?;
-        self.call();
+        self.wake_maintenance();
         Some(Lacking::Time { ended })
     }
 

@@ -61,7 +61,7 @@ fn set(mark: &Weak<AtomicBool>) {
 
 impl Tables {
     /// Lets rows go whose time has come, which marks them.
-    pub fn let_due_go(&self, keys: &[Vec<u8>]) {
+    pub fn expire_due(&self, keys: &[Vec<u8>]) {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         for key in keys {

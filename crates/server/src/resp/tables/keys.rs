@@ -54,7 +54,7 @@ fn put_all(
     }
     // What the first one is refused for, all are; memory may end in the middle, as it may in Redis.
     let mut done = Ok(());
-    let in_transaction = tables.is_together();
+    let in_transaction = tables.in_transaction();
     let mut all = |gate: &mut Gate| {
         for &at in &pairs {
             let key = request.arg(at);
@@ -70,7 +70,7 @@ fn put_all(
     if in_transaction {
         all(&mut state.gate);
     } else {
-        tables.together(&mut state.gate, all);
+        tables.execute_transaction(&mut state.gate, all);
     }
     done.map(|()| true)
 }

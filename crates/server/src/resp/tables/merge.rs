@@ -142,7 +142,7 @@ impl Merge {
             let (asked, counted) = (asked.clone(), client.elsewhere.clone());
             let send = move |tables| send(tables, asked, counted, sender);
             // Its end is seen by the pieces.
-            drop(handle.begin_call(core, ticket, send));
+            drop(handle.start_on(core, ticket, send));
             sources.push(Source {
                 pieces,
                 rows: VecDeque::new(),

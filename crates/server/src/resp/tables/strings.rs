@@ -104,7 +104,7 @@ pub(super) struct Bound {
     limits: Limits,
     answered: usize,
     /// One of several commands that are executed as one: then all are, and this one's answer says that it is too long.
-    is_together: bool,
+    in_transaction: bool,
 }
 
 impl Bound {
@@ -112,14 +112,14 @@ impl Bound {
         Bound {
             limits: state.core.clients.limits,
             answered: state.output.len(),
-            is_together: state.core.tables.is_together(),
+            in_transaction: state.core.tables.in_transaction(),
         }
     }
 
     /// Before anything is changed.
     pub fn refuse_long(&self, value: Option<&[u8]>) -> Result<(), Refusal> {
         let bytes = value.map_or(0, <[u8]>::len);
-        match self.is_together || self.limits.admits(self.answered, bytes) {
+        match self.in_transaction || self.limits.admits(self.answered, bytes) {
             true => Ok(()),
             false => Err(self.limits.too_long()),
         }

@@ -6,7 +6,7 @@
 //! | `__keyspace@0__:tline\|ann\|*` | keys that match; before the first `*`, `?` or `[` stand at least a table's name and its separator |
 //!
 //! The message is `set` or `del`. Rows that joins make count: what is subscribed to is computed, and kept fresh and in memory. See
-//! `tables::listen` for how a change comes to a connection.
+//! `tables::subscriptions` for how a change comes to a connection.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,12 +97,9 @@ impl Subscribed {
         for core in place.cores {
             let (id, beginning) = (place.id, place.beginning.clone());
             // Nobody waits for it.
-            drop(
-                self.handle
-                    .begin_call(core, None, move |tables| async move {
-                        tables.unsubscribe(id, &beginning);
-                    }),
-            );
+            drop(self.handle.start_on(core, None, move |tables| async move {
+                tables.unsubscribe(id, &beginning);
+            }));
         }
     }
 
@@ -311,7 +308,7 @@ impl SubscribeJob {
             let (own, shared) = (subscription.clone(), state.core.shared.clone());
             let begun = subscribed
                 .handle
-                .call(core, move |tables| tables.subscribe(own, shared));
+                .run_on(core, move |tables| tables.subscribe(own, shared));
             match begun.await.map_err(stopping) {
                 Ok(Ok(())) => place.cores.push(core),
                 Ok(Err(refusal)) | Err(refusal) => {

@@ -170,7 +170,7 @@ fn run_together<'q>(
     state.encoder().array(commands.len());
     let tables = state.tables();
     let mut gate = std::mem::take(&mut state.gate);
-    tables.together(&mut gate, |gate| {
+    tables.execute_transaction(&mut gate, |gate| {
         for (command, queued) in commands {
             one(state, snapshot, command, queued);
         }

@@ -83,7 +83,7 @@ impl Watching {
 
     /// Whether all is as it was, where one core has all tables. What cannot be read at once counts as changed.
     pub fn holds(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
-        tables.let_due_go(&self.rows);
+        tables.expire_due(&self.rows);
         let values = tables.read(|engine, now| {
             self.values.iter().all(|(key, before)| {
                 let mut value = None;
@@ -108,7 +108,7 @@ impl Watching {
                 _ => return false,
             }
         }
-        tables.let_due_go(&self.rows);
+        tables.expire_due(&self.rows);
         !self.mark.load(Ordering::Acquire)
     }
 }
@@ -178,7 +178,7 @@ impl WatchJob {
                 continue;
             }
             let (mark, shared) = (watching.mark.clone(), state.core.shared.clone());
-            let told = handle.call(core, move |tables| async move {
+            let told = handle.run_on(core, move |tables| async move {
                 let (mut rows, mut values) = (Vec::new(), Vec::new());
                 for key in keys {
                     if tables.is_computed(&key) || tables.is_mapped(&key) {

@@ -28,7 +28,7 @@ impl Tables {
                     followed.change.set(followed.change.get().max(waits_for));
                 }
                 if followed.change.get() > before {
-                    self.call();
+                    self.wake_maintenance();
                 }
                 followed.number.set(number);
             }

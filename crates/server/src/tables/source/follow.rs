@@ -89,7 +89,7 @@ impl Tables {
     }
 
     /// Lets go of writes that outputs reflect by now.
-    pub(in crate::tables) fn let_seen_go(&self) {
+    pub(in crate::tables) fn release_reflected_writes(&self) {
         let engine = self.engine.borrow();
         let mut seen = self.followed.seen.borrow_mut();
         while seen

@@ -47,7 +47,7 @@ impl Coordinator {
         }
         let writes = requests.iter().any(|queued| queued.command.spec.writes);
         if writes {
-            self.core.tables.take_writes()?;
+            self.core.tables.ensure_writes_taken()?;
             self.refuse_long(requests).await?;
         }
         if let Some(parts) = self.by_core(requests) {
@@ -109,7 +109,7 @@ impl Coordinator {
         for core in 0..self.cores() {
             let part = watching.part(|key| self.owner(key) == core);
             let (ticket, shared) = (self.ticket, self.core.shared.clone());
-            let holds = handle.begin_call(core, ticket, move |tables| async move {
+            let holds = handle.start_on(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
                 part.part_holds(&tables, postgres, ticket).await
             });
@@ -260,7 +260,7 @@ impl Coordinator {
     async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         if command.spec.adds_up_figures() {
             let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
-            let published = self.core.shared.tables.call_all(self.ticket, publish);
+            let published = self.core.shared.tables.run_on_all(self.ticket, publish);
             published.await.map_err(stopping)?;
         }
         let mut apart = State::new(self.core.clone(), self.client.clone(), true);

@@ -193,7 +193,7 @@ impl Coordinator {
         }
         if command.writes() && self.ticket.is_none() {
             // Before the cores pause: then all take part.
-            self.core.tables.take_writes()?;
+            self.core.tables.ensure_writes_taken()?;
         }
         match command.id() {
             Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
@@ -417,7 +417,7 @@ impl Coordinator {
         for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
             let (walk, ticket) = (walk.clone(), self.ticket);
             let shared = self.core.shared.clone();
-            let part = handle.begin_call(core, ticket, move |tables| async move {
+            let part = handle.start_on(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
                 tables
                     .read_waiting(ticket, postgres, |engine, now| walk.keys(engine, now))
@@ -452,7 +452,7 @@ async fn prepare_drop(tables: &crate::tables::Tables, name: &str) {
     let handle = tables.handle();
     let begin = |core: usize| {
         let name = name.to_owned();
-        handle.begin_call(core, None, move |tables| async move {
+        handle.start_on(core, None, move |tables| async move {
             tables.prepare_drop(&name).await;
         })
     };
@@ -472,7 +472,7 @@ async fn define(
     let handle = tables.handle();
     for core in 0..handle.cores() {
         let (own_name, own) = (name.to_owned(), definition.clone());
-        let done = handle.begin_call(core, ticket, move |tables| async move {
+        let done = handle.start_on(core, ticket, move |tables| async move {
             let mut gate = Gate::default();
             match own {
                 Some(definition) => joins::create(&tables, &mut gate, &own_name, &definition),
@@ -486,7 +486,7 @@ async fn define(
         // It is all or none: what only this core has stands against it.
         for undone in (0..core).filter(|_| definition.is_some()) {
             let name = name.to_owned();
-            let dropped = handle.begin_call(undone, ticket, move |tables| async move {
+            let dropped = handle.start_on(undone, ticket, move |tables| async move {
                 joins::drop_join(&tables, &mut Gate::default(), &name)
             });
             let _ = dropped.await;
@@ -518,7 +518,7 @@ pub(crate) async fn define_everywhere(
     if definition.is_none() {
         prepare_drop(&tables, name).await;
     }
-    tables.take_writes()?;
+    tables.ensure_writes_taken()?;
     let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
     let defined = define(&tables, Some(paused.ticket), name, definition).await;
     paused.finish(&tables, gate).await?;

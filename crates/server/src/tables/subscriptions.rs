@@ -1,7 +1,7 @@
-//! Connections that are told of rows that change.
+//! Subscriptions of connections (SUBSCRIBE, PSUBSCRIBE): every change of a row that matches is noted in the connection's mailbox.
 //!
 //! ```text
-//!  engine ─ heard ─► Tables::tell ─► who has what the key begins with ─► Mailbox ─► the connection's session
+//!  engine ─ row changes ─► deliver_row_changes ─► subscriptions, by what the key begins with ─► Mailbox ─► the connection's session
 //! ```
 //!
 //! 1. A mailbox holds no more than its limit: a connection that does not take its notes is ended.
@@ -105,36 +105,36 @@ impl Subscription {
 
 /// Those of a core, by what their keys begin with.
 #[derive(Default)]
-pub(super) struct Listeners {
-    by_beginning: RefCell<HashMap<Vec<u8>, Vec<Listener>>>,
+pub(super) struct Subscriptions {
+    by_beginning: RefCell<HashMap<Vec<u8>, Vec<Subscriber>>>,
     /// How long the beginnings are, and how many are so long.
     lengths: RefCell<BTreeMap<usize, usize>>,
-    /// Ranges may be behind.
+    /// Wakes `refresh_subscriptions`: ranges may be behind.
     pub behind: Notify,
-    /// They are looked after.
-    is_kept: Cell<bool>,
+    /// `refresh_subscriptions` runs.
+    is_refreshed: Cell<bool>,
 }
 
-struct Listener {
+struct Subscriber {
     subscription: Subscription,
     /// The engine's number.
     number: u64,
 }
 
-impl Listeners {
-    fn tell(&self, heard: &RowChange) {
+impl Subscriptions {
+    fn deliver(&self, change: &RowChange) {
         let all = self.by_beginning.borrow();
         for &length in self.lengths.borrow().keys() {
-            let Some(beginning) = heard.key.get(..length) else {
+            let Some(beginning) = change.key.get(..length) else {
                 return;
             };
-            for listener in all.get(beginning).into_iter().flatten() {
-                let subscription = &listener.subscription;
-                if subscription.means(&heard.key) {
+            for subscriber in all.get(beginning).into_iter().flatten() {
+                let subscription = &subscriber.subscription;
+                if subscription.means(&change.key) {
                     subscription.mailbox.put(Note {
                         pattern: subscription.pattern.clone(),
-                        key: heard.key.clone(),
-                        is_there: heard.is_there,
+                        key: change.key.clone(),
+                        is_there: change.is_there,
                     });
                 }
             }
@@ -143,15 +143,18 @@ impl Listeners {
 }
 
 impl Tables {
-    /// Tells those who listen what has been heard.
-    pub(super) fn tell(&self) {
-        let heard = self.engine.borrow_mut().take_row_changes();
-        heard.iter().for_each(|heard| self.listeners.tell(heard));
+    /// Puts notes of all row changes since the last call into the mailboxes of those who subscribed to the rows.
+    pub(super) fn deliver_row_changes(&self) {
+        let changes = self.engine.borrow_mut().take_row_changes();
+        changes
+            .iter()
+            .for_each(|change| self.subscriptions.deliver(change));
     }
 
-    /// Whether ranges that are listened to must be read before all is told.
-    pub(super) fn are_listeners_behind(&self) -> bool {
-        self.listeners.is_kept.get() && !self.engine.borrow().subscriptions_behind().is_empty()
+    /// Whether subscribed ranges must be brought up to date before all changes are known.
+    pub(super) fn are_subscriptions_behind(&self) -> bool {
+        self.subscriptions.is_refreshed.get()
+            && !self.engine.borrow().subscriptions_behind().is_empty()
     }
 
     /// Tells of changes on this core from now on.
@@ -169,30 +172,30 @@ impl Tables {
                 complete(engine.subscribe(beginning, is_key, now))
             })
             .await?;
-        // What was heard until now is not for this one.
-        self.tell();
+        // Changes until now are not for this one.
+        self.deliver_row_changes();
         let length = subscription.beginning.len();
         *self
-            .listeners
+            .subscriptions
             .lengths
             .borrow_mut()
             .entry(length)
             .or_default() += 1;
-        let mut all = self.listeners.by_beginning.borrow_mut();
+        let mut all = self.subscriptions.by_beginning.borrow_mut();
         all.entry(subscription.beginning.clone())
             .or_default()
-            .push(Listener {
+            .push(Subscriber {
                 subscription,
                 number,
             });
-        if !self.listeners.is_kept.replace(true) {
-            tokio::task::spawn_local(self.clone().keep_told(shared));
+        if !self.subscriptions.is_refreshed.replace(true) {
+            tokio::task::spawn_local(self.clone().refresh_subscriptions(shared));
         }
         Ok(())
     }
 
     pub fn unsubscribe(&self, id: u64, beginning: &[u8]) {
-        let mut all = self.listeners.by_beginning.borrow_mut();
+        let mut all = self.subscriptions.by_beginning.borrow_mut();
         let Some(own) = all.get_mut(beginning) else {
             return;
         };
@@ -203,7 +206,7 @@ impl Tables {
         if own.is_empty() {
             all.remove(beginning);
         }
-        let mut lengths = self.listeners.lengths.borrow_mut();
+        let mut lengths = self.subscriptions.lengths.borrow_mut();
         if let Some(count) = lengths.get_mut(&beginning.len()) {
             *count -= 1;
             if *count == 0 {
@@ -213,10 +216,10 @@ impl Tables {
         self.engine.borrow_mut().unsubscribe(gone.number);
     }
 
-    /// Reads what is behind of the ranges that are listened to, so that all is told. Runs for ever.
-    async fn keep_told(self: Rc<Self>, shared: Arc<Shared>) {
+    /// Brings subscribed ranges up to date whose sources have changed, so that the changes of their rows are noted. Runs for ever.
+    async fn refresh_subscriptions(self: Rc<Self>, shared: Arc<Shared>) {
         loop {
-            self.listeners.behind.notified().await;
+            self.subscriptions.behind.notified().await;
             let behind = self.engine.borrow().subscriptions_behind();
             for number in behind {
                 self.resumed(None).await;
