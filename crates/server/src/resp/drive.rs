@@ -78,7 +78,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                     return Ok(Ended::Without);
                 }
                 let tables = replies.state().tables();
-                tables.resumed(ticket).await;
+                tables.wait_while_paused(ticket).await;
                 replies.note_moment();
                 let (parts, state) = (replies.parts(), replies.state());
                 let core = state.core.clone();
@@ -129,7 +129,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 None
             }
             Work::Room => {
-                state.tables().room().await;
+                state.tables().wait_for_disk().await;
                 None
             }
         };
@@ -167,7 +167,7 @@ async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io:
         replies.room().await?;
         let tables = replies.state().tables();
         if matches!(range, RangeJob::Remove(_)) {
-            tables.resumed(replies.ticket()).await;
+            tables.wait_while_paused(replies.ticket()).await;
         }
         let (parts, state) = (replies.parts(), replies.state());
         if tables.in_parts(parts, || range.advance(state)) {

@@ -182,7 +182,7 @@ impl Remote {
         if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
             tables.messages_processed().await;
-            tables.resumed(self.ticket).await;
+            tables.wait_while_paused(self.ticket).await;
             pending = self.step();
         }
         loop {
@@ -199,7 +199,12 @@ impl Remote {
             if self.is_long() {
                 self.send().await?;
             }
-            self.state.core.tables.clone().resumed(self.ticket).await;
+            self.state
+                .core
+                .tables
+                .clone()
+                .wait_while_paused(self.ticket)
+                .await;
             pending = self.step();
         }
         self.send().await

@@ -219,7 +219,7 @@ impl Session {
             }
             let waits = std::mem::replace(&mut self.waits, Waits::No);
             if waits == Waits::Paused {
-                self.state.tables().resumed(None).await;
+                self.state.tables().wait_while_paused(None).await;
             }
             if let Some(pending) = self.pending.take() {
                 Box::pin(self.end(pending)).await?;

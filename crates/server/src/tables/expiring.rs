@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use larder_join::{Engine, LogEntry};
 
-use super::{Lacking, Tables, TablesHandle};
+use super::{Awaited, Tables, TablesHandle};
 
 /// Of all cores.
 pub struct Expiring {
@@ -78,7 +78,7 @@ impl TablesHandle {
 
 impl Tables {
     /// What a read that comes now must wait for before it looks at outputs.
-    pub fn to_settle(&self) -> Option<Lacking> {
+    pub fn expired_elsewhere(&self) -> Option<Awaited> {
         self.sharing.as_ref()?;
         let earliest = &self.handle.expiring.earliest;
         if earliest
@@ -89,11 +89,11 @@ impl Tables {
         }
         let by = self.now();
         let cores = self.handle.not_settled(by, self.index);
-        (!cores.is_empty()).then_some(Lacking::Settled { cores, by })
+        (!cores.is_empty()).then_some(Awaited::Expired { cores, by })
     }
 
     /// Waits until no output here shows a row of these cores that has expired by `by`.
-    pub(super) async fn settled(&self, cores: &[usize], by: u64, ticket: Option<u64>) {
+    pub(super) async fn wait_until_settled(&self, cores: &[usize], by: u64, ticket: Option<u64>) {
         // They may lack what has been said here.
         self.send_exchange();
         let settle = |&core: &usize| {

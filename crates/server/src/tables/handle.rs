@@ -192,7 +192,7 @@ impl TablesHandle {
         let (answer, answered) = oneshot::channel();
         let on_core = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move {
-                tables.resumed(ticket).await;
+                tables.wait_while_paused(ticket).await;
                 // An error means that nobody waits any more.
                 let _ = answer.send(task(tables).await);
             })

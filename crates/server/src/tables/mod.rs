@@ -48,7 +48,7 @@ pub use handle::{Figures, Message, TablesHandle};
 pub use open::{Opening, open};
 pub use pause::Paused;
 pub use subscriptions::{Mailbox, Note, Subscription};
-pub use unanswered::{Lacking, Unanswered, complete};
+pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
 
 /// Outputs that a write may reach at once, and that one step of a long fan-out reaches.
@@ -269,7 +269,7 @@ impl Tables {
     /// Forgets what was computed from a join's output, some rows in each turn, so that to drop the join takes little at once.
     pub async fn prepare_drop(&self, name: &str) {
         for _ in 0..PREPARED_MAX {
-            self.resumed(None).await;
+            self.wait_while_paused(None).await;
             if self.prepare_drop_once(name) {
                 return;
             }
@@ -296,13 +296,13 @@ impl Tables {
     }
 
     /// Whether the journal's disk keeps up with the writes.
-    pub fn has_room(&self) -> bool {
+    pub fn disk_keeps_up(&self) -> bool {
         self.producer.borrow().has_room()
     }
 
     /// Waits until the disk has caught up.
-    pub async fn room(&self) {
-        while !self.has_room() {
+    pub async fn wait_for_disk(&self) {
+        while !self.disk_keeps_up() {
             tokio::time::sleep(std::time::Duration::from_millis(2)).await;
         }
     }

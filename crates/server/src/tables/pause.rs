@@ -154,7 +154,7 @@ impl Tables {
     }
 
     /// Waits until commands with this ticket, or without one, are executed.
-    pub async fn resumed(&self, ticket: Option<u64>) {
+    pub async fn wait_while_paused(&self, ticket: Option<u64>) {
         poll_fn(|cx| {
             let mut pause = self.pause.borrow_mut();
             if pause.holder.is_none() || pause.holder == ticket {

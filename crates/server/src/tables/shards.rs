@@ -11,7 +11,7 @@ use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
 use tokio::sync::Notify;
 
 use super::expiring::Going;
-use super::source::{Postgres, Wanted};
+use super::source::{Postgres, RangeLoad};
 use super::{Gate, Message, Refusal, Tables, Unanswered};
 
 /// Rows that one turn touches for other cores.
@@ -161,7 +161,10 @@ impl Tables {
     }
 
     /// Asks for what reads need that other cores have. Nothing if they need nothing of them.
-    pub(super) fn ask(&self, needed: Vec<(u16, KeyRange)>) -> Option<Vec<(u16, KeyRange)>> {
+    pub(super) fn request_rows(
+        &self,
+        needed: Vec<(u16, KeyRange)>,
+    ) -> Option<Vec<(u16, KeyRange)>> {
         let sharing = self.sharing.as_ref()?;
         let mut engine = self.engine.borrow_mut();
         sharing.exchange.borrow_mut().ask(&mut engine, &needed);
@@ -174,10 +177,10 @@ impl Tables {
     }
 
     /// Waits until what was asked for has come.
-    pub(super) async fn rows_supplied(&self, lacking: &[(u16, KeyRange)]) {
+    pub(super) async fn wait_for_rows(&self, awaited: &[(u16, KeyRange)]) {
         let Some(sharing) = &self.sharing else { return };
         poll_fn(|cx| {
-            if !sharing.exchange.borrow().is_asked(lacking) {
+            if !sharing.exchange.borrow().is_asked(awaited) {
                 return Poll::Ready(());
             }
             sharing.waiting.borrow_mut().push(cx.waker().clone());
@@ -193,10 +196,10 @@ impl Tables {
         postgres: Option<&Postgres>,
         mut read: impl FnMut(&mut Engine, u64) -> Result<T, Unanswered>,
     ) -> Result<T, Refusal> {
-        let mut before: Option<Wanted> = None;
-        if let Some(settled) = self.to_settle() {
-            self.supplied(&settled, ticket).await;
-            self.resumed(ticket).await;
+        let mut before: Option<RangeLoad> = None;
+        if let Some(settled) = self.expired_elsewhere() {
+            self.wait_for(&settled, ticket).await;
+            self.wait_while_paused(ticket).await;
         }
         loop {
             let done = match ticket {
@@ -208,10 +211,10 @@ impl Tables {
                 Err(Unanswered::Refused(refusal)) => return Err(refusal),
                 Err(Unanswered::Needs(needs)) => needs,
             };
-            if let Some(lacking) = self.ask_for(&mut needs) {
-                self.supplied(&lacking, ticket).await;
+            if let Some(awaited) = self.request_needed(&mut needs) {
+                self.wait_for(&awaited, ticket).await;
             } else if ticket.is_none()
-                && let Some(mut wanted) = Wanted::of(&mut needs)
+                && let Some(mut wanted) = RangeLoad::of(&mut needs)
             {
                 if let Some(before) = &before {
                     wanted.follows(before);
@@ -221,7 +224,7 @@ impl Tables {
             } else {
                 return Err(Unanswered::Needs(needs).refusal());
             }
-            self.resumed(ticket).await;
+            self.wait_while_paused(ticket).await;
         }
     }
 
@@ -249,7 +252,7 @@ impl Tables {
                 () = tokio::time::sleep(Duration::from_millis(left)) => {}
                 () = sharing.expiring.notified() => {}
             }
-            self.resumed(None).await;
+            self.wait_while_paused(None).await;
             self.read(|_, _| ());
         }
     }

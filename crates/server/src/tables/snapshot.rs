@@ -61,7 +61,7 @@ impl Tables {
         for table in tables.iter().filter(|t| !t.computed && !t.supplied) {
             let mut lo = table.name.clone();
             // What a pause of the cores changes is seen when it is logged.
-            self.resumed(None).await;
+            self.wait_while_paused(None).await;
             self.no_late_rows().await;
             while let Some(last) = self.add_chunk(&mut part, &table.name, &lo)? {
                 lo = last;
@@ -70,11 +70,11 @@ impl Tables {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
                 tokio::task::yield_now().await;
-                self.resumed(None).await;
+                self.wait_while_paused(None).await;
                 self.no_late_rows().await;
             }
         }
-        self.resumed(None).await;
+        self.wait_while_paused(None).await;
         for join in self
             .read(|engine, _| engine.list())
             .into_iter()

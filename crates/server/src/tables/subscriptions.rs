@@ -222,7 +222,7 @@ impl Tables {
             self.subscriptions.behind.notified().await;
             let behind = self.engine.borrow().subscriptions_behind();
             for number in behind {
-                self.resumed(None).await;
+                self.wait_while_paused(None).await;
                 let postgres = shared.postgres.as_ref();
                 let read = self.read_waiting(None, postgres, |engine, now| {
                     complete(engine.refresh_subscription(number, now))

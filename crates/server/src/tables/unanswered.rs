@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  engine ─► ReadOutcome ─ complete ─► Done: its rows
-//!                                 └──► Unanswered::Needs ─► ask_for ─► Lacking ─ supplied ─► the read is tried again
-//!                                            └ ranges of PostgreSQL: source::Wanted ─ load ─┘
+//!                                 └──► Unanswered::Needs ─► request_needed ─► Awaited ─ wait_for ─► the read is tried again
+//!                                            └ ranges of PostgreSQL: source::RangeLoad ─ load ─┘
 //! ```
 
 use std::future::poll_fn;
@@ -50,34 +50,34 @@ pub fn complete<T>(outcome: Result<ReadOutcome<T>, larder_join::Error>) -> Resul
     }
 }
 
-/// What a read waits for.
-pub enum Lacking {
+/// What a read waits for that engines have or compute.
+pub enum Awaited {
     /// Rows of other cores.
     Rows(Vec<(u16, KeyRange)>),
     /// These cores have rows that had expired when the read came, and that outputs may still show.
-    Settled { cores: Vec<usize>, by: u64 },
+    Expired { cores: Vec<usize>, by: u64 },
     /// What it reads is computed by [`Tables::run_maintenance`], some rows at a time. It waits for this count to change.
-    Time { ended: u64 },
+    Steps { ended: u64 },
 }
 
 impl Tables {
     /// Asks other cores for what a read needs, or has it computed; what is waited for then. Nothing if it needs ranges of
     /// PostgreSQL alone.
-    pub fn ask_for(&self, needs: &mut Needs) -> Option<Lacking> {
-        if let Some(rows) = self.ask(std::mem::take(&mut needs.owned)) {
-            return Some(Lacking::Rows(rows));
+    pub fn request_needed(&self, needs: &mut Needs) -> Option<Awaited> {
+        if let Some(rows) = self.request_rows(std::mem::take(&mut needs.owned)) {
+            return Some(Awaited::Rows(rows));
         }
         let ended = needs.steps.take()?;
         self.wake_maintenance();
-        Some(Lacking::Time { ended })
+        Some(Awaited::Steps { ended })
     }
 
     /// Waits until the read may be tried again.
-    pub async fn supplied(&self, lacking: &Lacking, ticket: Option<u64>) {
-        match lacking {
-            Lacking::Rows(rows) => self.rows_supplied(rows).await,
-            Lacking::Settled { cores, by } => self.settled(cores, *by, ticket).await,
-            Lacking::Time { ended } => {
+    pub async fn wait_for(&self, awaited: &Awaited, ticket: Option<u64>) {
+        match awaited {
+            Awaited::Rows(rows) => self.wait_for_rows(rows).await,
+            Awaited::Expired { cores, by } => self.wait_until_settled(cores, *by, ticket).await,
+            Awaited::Steps { ended } => {
                 poll_fn(|cx| {
                     if self.engine.borrow().ended_reads() != *ended {
                         return Poll::Ready(());

@@ -33,9 +33,9 @@ pub(in crate::resp) fn execute(
     }
     if command.id() == Id::Exec
         && state.transaction.is_some()
-        && let Some(lacking) = state.tables().to_settle()
+        && let Some(awaited) = state.tables().expired_elsewhere()
     {
-        return Some(Retry::exec_lacking(lacking));
+        return Some(Retry::exec_awaiting(awaited));
     }
     execute_settled(state, snapshot, command)
 }
@@ -90,10 +90,10 @@ pub(super) fn try_once(
     whole: bool,
 ) -> Option<Work> {
     if !command.writes()
-        && let Some(lacking) = state.tables().to_settle()
+        && let Some(awaited) = state.tables().expired_elsewhere()
         && reads_outputs(state, command)
     {
-        return Some(Retry::lacking(lacking, whole));
+        return Some(Retry::awaiting(awaited, whole));
     }
     try_settled(state, snapshot, command, whole)
 }
@@ -208,6 +208,6 @@ pub(super) fn at_once(
         // Reads of rows, which are commands on stores too.
         _ => reads::read(state, command)?,
     }
-    let pressed = command.writes() && !state.tables().has_room();
+    let pressed = command.writes() && !state.tables().disk_keeps_up();
     Ok((pressed && !whole).then_some(Work::Room))
 }

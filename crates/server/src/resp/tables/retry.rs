@@ -9,8 +9,8 @@ use super::super::pending::Work;
 use super::super::state::State;
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
-use crate::tables::source::Wanted;
-use crate::tables::{Lacking, Refusal, Unanswered};
+use crate::tables::source::RangeLoad;
+use crate::tables::{Awaited, Refusal, Unanswered};
 
 /// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
 const TRIES_MAX: u32 = 10_000;
@@ -18,46 +18,46 @@ const TRIES_MAX: u32 = 10_000;
 /// faster than it is computed. Then it is computed in one go.
 const DEFERRALS_MAX: u32 = 16;
 
-/// A command that waits for what it needs.
+/// A command that waits for what it needs, and is then executed again.
 pub(in crate::resp) struct Retry {
-    awaited: Awaited,
-    what: What,
+    blocker: Blocker,
+    retried: Retried,
     tries: u32,
     /// How many of the tries were deferred.
     deferrals: u32,
 }
 
-/// What it waits for.
-enum Awaited {
-    Lacking(Lacking),
-    /// Ranges of PostgreSQL.
-    Load(Wanted),
+/// What it waits for: other engines or this one, or PostgreSQL.
+enum Blocker {
+    Engines(Awaited),
+    /// Rows of PostgreSQL.
+    Postgres(RangeLoad),
 }
 
 /// What is executed again.
-enum What {
+enum Retried {
     /// The command; to its end (`whole`), or in several turns if it is long.
     Command { whole: bool },
     /// EXEC, whose transaction is the connection's.
     Exec,
     /// The commands of another core's transaction.
-    Together(Batch),
+    Transaction(Batch),
 }
 
 impl Retry {
-    fn new(awaited: Awaited, what: What) -> Retry {
+    fn new(blocker: Blocker, retried: Retried) -> Retry {
         Retry {
-            awaited,
-            what,
+            blocker,
+            retried,
             tries: 0,
             deferrals: 0,
         }
     }
 
-    pub(super) fn lacking(lacking: Lacking, whole: bool) -> Work {
+    pub(super) fn awaiting(awaited: Awaited, whole: bool) -> Work {
         Work::Retry(Retry::new(
-            Awaited::Lacking(lacking),
-            What::Command { whole },
+            Blocker::Engines(awaited),
+            Retried::Command { whole },
         ))
     }
 
@@ -72,8 +72,8 @@ impl Retry {
         whole: bool,
     ) -> Result<Work, Unanswered> {
         let tables = state.tables();
-        if let Some(lacking) = tables.ask_for(&mut needs) {
-            return Ok(Retry::lacking(lacking, whole));
+        if let Some(awaited) = tables.request_needed(&mut needs) {
+            return Ok(Retry::awaiting(awaited, whole));
         }
         if command.writes() {
             return Err(Unanswered::Needs(needs));
@@ -88,16 +88,16 @@ impl Retry {
                 }
             });
         }
-        let Some(wanted) = Wanted::of(&mut needs) else {
+        let Some(wanted) = RangeLoad::of(&mut needs) else {
             return Err(Unanswered::Needs(needs));
         };
-        let what = What::Command { whole };
-        Ok(Work::Retry(Retry::new(Awaited::Load(wanted), what)))
+        let retried = Retried::Command { whole };
+        Ok(Work::Retry(Retry::new(Blocker::Postgres(wanted), retried)))
     }
 
     /// For EXEC on the connection's own core, which waits before it begins.
-    pub(super) fn exec_lacking(lacking: Lacking) -> Work {
-        Work::Retry(Retry::new(Awaited::Lacking(lacking), What::Exec))
+    pub(super) fn exec_awaiting(awaited: Awaited) -> Work {
+        Work::Retry(Retry::new(Blocker::Engines(awaited), Retried::Exec))
     }
 
     /// EXEC executes all at once, so what its reads miss is loaded before.
@@ -105,32 +105,41 @@ impl Retry {
         let transaction = state.transaction.take()?;
         let requests = transaction.requests().iter();
         let commands = requests.map(|queued| queued.command.command());
-        let wanted = wanted_by_reads(state, snapshot, commands);
+        let wanted = load_for_reads(state, snapshot, commands);
         state.transaction = Some(transaction);
-        Some(Work::Retry(Retry::new(Awaited::Load(wanted?), What::Exec)))
+        Some(Work::Retry(Retry::new(
+            Blocker::Postgres(wanted?),
+            Retried::Exec,
+        )))
     }
 
     /// For the commands of another core's transaction, which wait before they begin.
-    pub(super) fn batch_lacking(lacking: Lacking, batch: Batch) -> Work {
-        Work::Retry(Retry::new(Awaited::Lacking(lacking), What::Together(batch)))
+    pub(super) fn batch_awaiting(awaited: Awaited, batch: Batch) -> Work {
+        Work::Retry(Retry::new(
+            Blocker::Engines(awaited),
+            Retried::Transaction(batch),
+        ))
     }
 
-    /// As [`Retry::batch_lacking`], for what their reads miss.
-    pub(super) fn batch_missing(wanted: Wanted, batch: Batch) -> Work {
-        Work::Retry(Retry::new(Awaited::Load(wanted), What::Together(batch)))
+    /// As [`Retry::batch_awaiting`], for what their reads miss.
+    pub(super) fn batch_loading(wanted: RangeLoad, batch: Batch) -> Work {
+        Work::Retry(Retry::new(
+            Blocker::Postgres(wanted),
+            Retried::Transaction(batch),
+        ))
     }
 
     /// What it keeps of other commands.
     pub fn memory_bytes(&self) -> usize {
-        match &self.what {
-            What::Command { .. } | What::Exec => 0,
-            What::Together(batch) => batch.memory_bytes(),
+        match &self.retried {
+            Retried::Command { .. } | Retried::Exec => 0,
+            Retried::Transaction(batch) => batch.memory_bytes(),
         }
     }
 
     /// Whether it waits for PostgreSQL, which may take long.
     pub fn is_load(&self) -> bool {
-        matches!(self.awaited, Awaited::Load(_))
+        matches!(self.blocker, Blocker::Postgres(_))
     }
 
     /// Waits for what it needs. `ticket`: that of the pause in which it is executed.
@@ -139,22 +148,22 @@ impl Retry {
     /// It cannot be had.
     pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
         let core = state.core.clone();
-        let had = match &self.awaited {
-            Awaited::Lacking(lacking) => {
-                core.tables.supplied(lacking, ticket).await;
+        let had = match &self.blocker {
+            Blocker::Engines(awaited) => {
+                core.tables.wait_for(awaited, ticket).await;
                 Ok(())
             }
             // Nothing comes from PostgreSQL in a pause.
-            Awaited::Load(_) if ticket.is_some() => {
+            Blocker::Postgres(_) if ticket.is_some() => {
                 let message = "rows of PostgreSQL that the command reads went just before it began; send it again";
                 Err((Code::Source, message.to_owned()))
             }
-            Awaited::Load(wanted) => {
+            Blocker::Postgres(wanted) => {
                 let postgres = core.shared.postgres.as_ref();
                 wanted.load(postgres, &core.tables).await
             }
         };
-        if had.is_err() && matches!(self.what, What::Exec) {
+        if had.is_err() && matches!(self.retried, Retried::Exec) {
             state.transaction = None;
             state.watching = None;
         }
@@ -173,22 +182,22 @@ impl Retry {
             state.error(Code::OutOfMemory, message);
             return None;
         }
-        let is_deferred = matches!(self.awaited, Awaited::Lacking(Lacking::Time { .. }));
+        let is_deferred = matches!(self.blocker, Blocker::Engines(Awaited::Steps { .. }));
         self.tries += 1;
         self.deferrals += u32::from(is_deferred);
-        // What was lacking is here by now. While it was loaded, more may have expired elsewhere.
+        // What was awaited is here by now. While it was loaded, more may have expired elsewhere.
         let is_settled = !self.is_load();
-        let mut next = match &mut self.what {
-            What::Command { whole } => {
+        let mut next = match &mut self.retried {
+            Retried::Command { whole } => {
                 let whole = *whole || self.deferrals > DEFERRALS_MAX;
                 match is_settled {
                     true => execute::try_settled(state, snapshot, command, whole),
                     false => execute::try_once(state, snapshot, command, whole),
                 }
             }
-            What::Exec if is_settled => execute::execute_settled(state, snapshot, command),
-            What::Exec => execute::execute(state, snapshot, command),
-            What::Together(batch) => {
+            Retried::Exec if is_settled => execute::execute_settled(state, snapshot, command),
+            Retried::Exec => execute::execute(state, snapshot, command),
+            Retried::Transaction(batch) => {
                 let batch = std::mem::take(batch);
                 match is_settled {
                     true => transaction::execute_settled(state, snapshot, batch),
@@ -204,9 +213,9 @@ impl Retry {
 
     /// It was tried before, and then needed something else of the same kind.
     fn follows(&mut self, before: &Retry) {
-        match (&mut self.awaited, &before.awaited) {
-            (Awaited::Load(wanted), Awaited::Load(before)) => wanted.follows(before),
-            (Awaited::Lacking(_), Awaited::Lacking(_)) => {
+        match (&mut self.blocker, &before.blocker) {
+            (Blocker::Postgres(wanted), Blocker::Postgres(before)) => wanted.follows(before),
+            (Blocker::Engines(_), Blocker::Engines(_)) => {
                 (self.tries, self.deferrals) = (before.tries, before.deferrals);
             }
             _ => {}
@@ -215,11 +224,11 @@ impl Retry {
 }
 
 /// What the reads of a transaction miss that can be loaded. They are tried for that alone.
-pub(super) fn wanted_by_reads<'c>(
+pub(super) fn load_for_reads<'c>(
     state: &mut State,
     snapshot: &Snapshot,
     commands: impl Iterator<Item = Command<'c>>,
-) -> Option<Wanted> {
+) -> Option<RangeLoad> {
     state.core.shared.postgres.as_ref()?;
     let mark = state.output.mark();
     let mut needs = Needs::default();
@@ -232,5 +241,5 @@ pub(super) fn wanted_by_reads<'c>(
         }
         state.output.rewind(mark);
     }
-    Wanted::of(&mut needs)
+    RangeLoad::of(&mut needs)
 }

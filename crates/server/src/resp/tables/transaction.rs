@@ -132,7 +132,7 @@ pub(super) fn execute(
     let requests = transaction.requests.iter();
     let commands = requests.map(|queued| (queued.command.command(), Some(queued)));
     run_together(state, snapshot, commands);
-    let pressed = !state.tables().has_room();
+    let pressed = !state.tables().disk_keeps_up();
     Ok(pressed.then_some(Work::Room))
 }
 
@@ -189,8 +189,8 @@ pub(in crate::resp) fn execute_together(
     snapshot: &Snapshot,
     batch: Batch,
 ) -> Option<Work> {
-    if let Some(lacking) = state.tables().to_settle() {
-        return Some(Retry::batch_lacking(lacking, batch));
+    if let Some(awaited) = state.tables().expired_elsewhere() {
+        return Some(Retry::batch_awaiting(awaited, batch));
     }
     execute_settled(state, snapshot, batch)
 }
@@ -201,8 +201,8 @@ pub(super) fn execute_settled(
     snapshot: &Snapshot,
     batch: Batch,
 ) -> Option<Work> {
-    if let Some(wanted) = retry::wanted_by_reads(state, snapshot, batch.iter()) {
-        return Some(Retry::batch_missing(wanted, batch));
+    if let Some(wanted) = retry::load_for_reads(state, snapshot, batch.iter()) {
+        return Some(Retry::batch_loading(wanted, batch));
     }
     run_together(state, snapshot, batch.iter().map(|command| (command, None)));
     None

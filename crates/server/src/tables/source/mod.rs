@@ -31,7 +31,7 @@ use larder_protocol::config::ServerConfig;
 use larder_protocol::errors::Code;
 
 pub(super) use follow::Followed;
-pub(crate) use read::Wanted;
+pub(crate) use read::RangeLoad;
 pub use spread::News;
 pub(crate) use write::{Reply, WriteJob, take_write};
 

@@ -12,22 +12,22 @@ use crate::tables::{Refusal, Tables};
 const ROUNDS_MAX: u32 = 64;
 
 /// The ranges that a read waits for.
-pub(crate) struct Wanted {
+pub(crate) struct RangeLoad {
     ranges: Vec<KeyRange>,
     rounds: u32,
 }
 
-impl Wanted {
+impl RangeLoad {
     /// The ranges that reads need; `None` if they need none.
-    pub fn of(needs: &mut Needs) -> Option<Wanted> {
+    pub fn of(needs: &mut Needs) -> Option<RangeLoad> {
         let mut ranges = std::mem::take(&mut needs.elsewhere);
         ranges.sort();
         ranges.dedup();
-        (!ranges.is_empty()).then_some(Wanted { ranges, rounds: 1 })
+        (!ranges.is_empty()).then_some(RangeLoad { ranges, rounds: 1 })
     }
 
     /// The read was executed again when it had those, and misses these.
-    pub fn follows(&mut self, before: &Wanted) {
+    pub fn follows(&mut self, before: &RangeLoad) {
         self.rounds = before.rounds + 1;
     }
 
