@@ -19,7 +19,7 @@ pub const NODE_ROWS: usize = 8;
 const BOUNDED_READS: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Mode {
+enum BudgetMode {
     #[default]
     Resumable,
     Bounded,
@@ -29,7 +29,7 @@ enum Mode {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Budget {
     left: usize,
-    mode: Mode,
+    mode: BudgetMode,
 }
 
 /// What one operation may visit before the rest waits for [`Engine::step`]; `None`: any number.
@@ -46,7 +46,7 @@ impl Budget {
     pub fn of(rows: Option<usize>) -> Budget {
         Budget {
             left: rows.unwrap_or(usize::MAX),
-            mode: Mode::Resumable,
+            mode: BudgetMode::Resumable,
         }
     }
 
@@ -57,7 +57,7 @@ impl Budget {
     pub fn atomic() -> Budget {
         Budget {
             left: usize::MAX,
-            mode: Mode::Atomic,
+            mode: BudgetMode::Atomic,
         }
     }
 
@@ -66,7 +66,7 @@ impl Budget {
         match pace.read_rows {
             Some(rows) => Budget {
                 left: rows.saturating_mul(BOUNDED_READS),
-                mode: Mode::Bounded,
+                mode: BudgetMode::Bounded,
             },
             None => Budget::unlimited(),
         }
@@ -92,7 +92,7 @@ impl Budget {
 
     /// Whether what does not fit may stay with what is computed.
     pub fn is_resumable(self) -> bool {
-        self.mode == Mode::Resumable
+        self.mode == BudgetMode::Resumable
     }
 
     #[inline]

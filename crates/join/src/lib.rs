@@ -48,7 +48,7 @@ pub use evaluate::reading::Reading;
 pub use join::JoinId;
 pub use language::grammar;
 pub use propagate::subscription::RowChange;
-pub use shard::exchange::{Exchange, Message, Progress};
+pub use shard::exchange::{EngineMessage, Exchange, Progress};
 pub use tables::catalog::JoinInfo;
 pub use tables::info::TableInfo;
 pub use tables::log::LogEntry;

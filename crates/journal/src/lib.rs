@@ -39,7 +39,7 @@ pub use entry::Entry;
 pub use error::{Error, Failure};
 pub use fault::FAULT_POINTS;
 pub use journal::{Fsync, Journal, LastSnapshot, Options, Sizes};
-pub use producer::{BATCH_BYTES_MAX, Batch, Outcome, Producer, Ticket};
+pub use producer::{AppendOutcome, BATCH_BYTES_MAX, Batch, Producer, Ticket};
 pub use recover::{Cut, Recovery, replay};
 pub use scan::{Ending, LogScan, scan_log, scan_snapshot};
 pub use snapshot::{SnapshotMaker, SnapshotNext, SnapshotPart};

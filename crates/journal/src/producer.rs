@@ -25,7 +25,7 @@ pub struct Ticket(pub u64);
 
 /// What has become of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AppendOutcome {
     /// It may be acknowledged: under [`Fsync::Always`] it is durable, else the system has it, and the process may die.
     Done,
     /// It was not committed, or the waker will be called when there is more to say.
@@ -186,23 +186,23 @@ impl Producer {
     }
 
     /// What has become of the append that gave `ticket`.
-    pub fn outcome(&self, ticket: Ticket) -> Outcome {
+    pub fn outcome(&self, ticket: Ticket) -> AppendOutcome {
         let stopped = self.shared.stopped.load(Ordering::Acquire);
         if self.mark.durable.load(Ordering::Acquire) >= ticket.0 {
-            Outcome::Done
+            AppendOutcome::Done
         } else if !stopped {
             match self.shared.options.fsync {
                 Fsync::EverySecond | Fsync::No
                     if self.mark.written.load(Ordering::Acquire) >= ticket.0 =>
                 {
-                    Outcome::Done
+                    AppendOutcome::Done
                 }
-                _ => Outcome::Pending,
+                _ => AppendOutcome::Pending,
             }
         } else if self.mark.attempted.load(Ordering::Acquire) >= ticket.0 {
-            Outcome::Unknown
+            AppendOutcome::Unknown
         } else {
-            Outcome::NotDone
+            AppendOutcome::NotDone
         }
     }
 

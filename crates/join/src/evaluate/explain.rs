@@ -9,7 +9,7 @@ use crate::error::{Error, text};
 use crate::evaluate::view::fillable;
 use crate::join::Join;
 use crate::language::describe::describe;
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 
 impl Engine {
     /// The plan of a join, and for a range of its output, which parts a read would fill and what it would scan first.
@@ -62,7 +62,7 @@ impl Engine {
             text(&first.lo),
             text(&first.hi)
         );
-        if definition.mode == Mode::Pull {
+        if definition.mode == JoinMode::Pull {
             out.push_str("  computed at each read; nothing is filled\n");
             return;
         }

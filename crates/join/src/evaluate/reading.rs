@@ -19,7 +19,7 @@ use crate::base::key_range::{EachRow, KeyRange};
 use crate::base::moment::{Moment, Then};
 use crate::engine::Engine;
 use crate::join::{JoinId, TableId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::operators::RowState;
 use crate::tables::merge::{Stream, merge};
 use crate::tables::scan::Limits;
@@ -67,7 +67,7 @@ impl Engine {
                 };
                 let definition = &join.definition;
                 let state = definition.shape.row_state().map(|state| (state, maker));
-                if definition.mode != Mode::Pull || transient.contains(&maker) {
+                if definition.mode != JoinMode::Pull || transient.contains(&maker) {
                     let moment = join.output.rows.moment(unread.clone(), &self.reads.held);
                     parts.push(Part {
                         rows: PartRows::Join(maker, moment),

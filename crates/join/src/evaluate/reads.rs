@@ -20,7 +20,7 @@ use crate::evaluate::needs::ReadOutcome;
 use crate::evaluate::partial::Extent;
 use crate::evaluate::reading::Reading;
 use crate::join::{Join, JoinId, TableId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
 use crate::tables::scan::{Limits, View};
 
@@ -324,7 +324,7 @@ impl Engine {
             }
             start = Some(fill);
         }
-        if join.definition.mode == Mode::Auto {
+        if join.definition.mode == JoinMode::Auto {
             let fill = join.fills.get_mut(fill);
             if !fill.pulled.is_empty() {
                 return None;
@@ -410,7 +410,7 @@ impl FoundGroup {
 
 /// Whether what a join has stored can be read as it is, once it is filled and settled.
 fn is_read_by_group(join: &Join) -> bool {
-    matches!(join.definition.mode, Mode::Push | Mode::Auto)
+    matches!(join.definition.mode, JoinMode::Push | JoinMode::Auto)
         && join.upstream.is_empty()
         && join.lists_with_backlog.is_empty()
         && join.definition.shape.row_state().is_none()

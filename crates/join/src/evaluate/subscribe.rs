@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::error::{Error, text};
 use crate::evaluate::needs::ReadOutcome;
 use crate::join::{JoinId, TableId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::propagate::subscription::{Pin, Subscription};
 use crate::tables::scan::Limits;
 
@@ -53,7 +53,7 @@ impl Engine {
         let state = &self.tables[table];
         let makers = state.makers.iter();
         let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
-        let why = match makers.find(|join| join.definition.mode != Mode::Push) {
+        let why = match makers.find(|join| join.definition.mode != JoinMode::Push) {
             Some(join) => format!(
                 "is made by join {}, which does not compute a row when it changes but when it is read; drop pull, snapshot or auto from it, or listen to its sources",
                 join.name

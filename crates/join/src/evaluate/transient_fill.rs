@@ -18,7 +18,7 @@ use crate::base::key_range::KeyRange;
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::join::{Join, JoinId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 
 /// What became of computing something that nothing keeps fresh.
 pub(crate) enum Computed<T> {
@@ -52,7 +52,7 @@ impl Engine {
         if !self.budget.is_resumable() || join.order[join.last_level()] != join.definition.value {
             return false;
         }
-        let is_told = |join: &Join| join.definition.mode == Mode::Push;
+        let is_told = |join: &Join| join.definition.mode == JoinMode::Push;
         for &table in &join.tables {
             let mut makers = self.tables[table].makers.iter();
             if !makers.all(|&maker| self.joins.get(maker).is_some_and(is_told)) {

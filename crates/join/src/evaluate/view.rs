@@ -11,7 +11,7 @@ use crate::evaluate::partial::Extent;
 use crate::evaluate::transient_fill::Computed;
 use crate::join::run::{Run, Taken};
 use crate::join::{Join, JoinId, TableId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
 use crate::tables::scan::View;
 
@@ -50,13 +50,13 @@ impl Engine {
     /// Makes sure that a range of one join can be read; what is not stored of it is put into the view.
     fn view_join(&mut self, join: &mut Join, range: &KeyRange, now: u64, view: &mut View) -> bool {
         let mode = join.definition.mode;
-        if mode == Mode::Pull {
+        if mode == JoinMode::Pull {
             return self.pull(join, range, now, view);
         }
         if !self.ensure(join, range, now) {
             return false;
         }
-        if mode == Mode::Auto {
+        if mode == JoinMode::Auto {
             let rows = self.pulled_rows(join, range, now);
             if !rows.is_empty() {
                 view.computed.push((join.id, rows));
@@ -129,7 +129,7 @@ impl Engine {
         }
         for gap in gaps {
             is_here &= match join.definition.mode {
-                Mode::Pull => self.fill_kept(join, &gap, now),
+                JoinMode::Pull => self.fill_kept(join, &gap, now),
                 _ => self.fill(join, &gap, now),
             };
         }
@@ -228,7 +228,7 @@ fn is_under_way(join: &Join, range: &KeyRange) -> bool {
 
 fn is_expired(join: &Join, fill: u32, now: u64) -> bool {
     match join.definition.mode {
-        Mode::Snapshot { millis } => {
+        JoinMode::Snapshot { millis } => {
             let fill = join.fills.get(fill);
             !fill.is_maintained && now.saturating_sub(fill.filled_at) > millis
         }

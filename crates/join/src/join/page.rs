@@ -4,7 +4,7 @@ use crate::base::key_range::{KeyRange, is_successor};
 use crate::base::pattern::{Binding, Element};
 use crate::base::rows::Split;
 use crate::join::Join;
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 
 /// What a page is to one join.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Join {
     /// Whether what is stored can be read, once it is filled and settled, and none of it be an error.
     pub fn is_read_as_stored(&self) -> bool {
         let definition = &self.definition;
-        definition.mode == Mode::Push
+        definition.mode == JoinMode::Push
             && self.lists_with_backlog.is_empty()
             && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
     }

@@ -7,7 +7,7 @@ use crate::base::hash::Folded;
 use crate::base::number;
 use crate::base::pattern::{Element, Pattern, SLOTS_MAX, Slot, SlotId};
 use crate::error::DefinitionError;
-use crate::language::grammar::{self, Condition, Mode, Part, PatternText, Syntax, Test};
+use crate::language::grammar::{self, Condition, JoinMode, Part, PatternText, Syntax, Test};
 use crate::operators::{self, Kind, Operator, Rank, Shape};
 
 type Names = HashMap<String, SlotId, BuildHasherDefault<Folded>>;
@@ -17,7 +17,7 @@ pub struct Definition {
     /// As it was written.
     pub text: String,
     pub shape: Shape,
-    pub mode: Mode,
+    pub mode: JoinMode,
     pub slots: Vec<Slot>,
     /// In the order of the text.
     pub sources: Vec<Source>,
@@ -100,7 +100,7 @@ impl Definition {
         let operator = syntax.clauses[value].operator;
         let rank = rank(&syntax, operator, &output, &names, &slots)?;
         undefined_slots(&syntax, &names, &sources, rank)?;
-        if syntax.mode == Mode::Auto && !operator.is_copy() {
+        if syntax.mode == JoinMode::Auto && !operator.is_copy() {
             return Err(DefinitionError::new(
                 syntax.clauses[value].column,
                 format!(
@@ -122,7 +122,7 @@ impl Definition {
             ));
         }
         let all = sources.iter().fold(0, |all, s| all | s.pattern.slots);
-        if syntax.mode == Mode::Auto && all & !output.slots != 0 {
+        if syntax.mode == JoinMode::Auto && all & !output.slots != 0 {
             return Err(DefinitionError::new(
                 syntax.output.column,
                 "the output of an auto join names all slots of its sources: add them, or write push or pull",
@@ -147,7 +147,7 @@ impl Definition {
 
     /// Whether writes keep the output fresh.
     pub fn is_maintained(&self) -> bool {
-        matches!(self.mode, Mode::Push | Mode::Auto)
+        matches!(self.mode, JoinMode::Push | JoinMode::Auto)
     }
 }
 

@@ -3,16 +3,16 @@
 use std::fmt::Write;
 
 use crate::language::definition::Definition;
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 
 /// Says what a join will do: its mode, the order in which its sources are read, and what its rows are.
 pub fn describe(name: &str, definition: &Definition, order: &[usize], out: &mut String) {
     let _ = writeln!(out, "join {name}: {}", definition.text);
     let keeps = match definition.mode {
-        Mode::Push => "filled on demand, then kept fresh by every write".to_string(),
-        Mode::Pull => "computed at each read; nothing is kept".to_string(),
-        Mode::Snapshot { millis } => format!("filled on demand, read for {} s as it was", millis as f64 / 1000.0),
-        Mode::Auto => "filled on demand; each source range is copied when written or when read, whichever costs less".to_string(),
+        JoinMode::Push => "filled on demand, then kept fresh by every write".to_string(),
+        JoinMode::Pull => "computed at each read; nothing is kept".to_string(),
+        JoinMode::Snapshot { millis } => format!("filled on demand, read for {} s as it was", millis as f64 / 1000.0),
+        JoinMode::Auto => "filled on demand; each source range is copied when written or when read, whichever costs less".to_string(),
     };
     let _ = writeln!(out, "mode {}: {keeps}", definition.mode.name());
     for (level, &source) in order.iter().enumerate() {

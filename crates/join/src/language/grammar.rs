@@ -40,7 +40,7 @@ use crate::operators::{self, Argument, OperatorRow};
 #[derive(Debug, Clone)]
 pub struct Syntax {
     pub output: PatternText,
-    pub mode: Mode,
+    pub mode: JoinMode,
     pub clauses: Vec<Clause>,
     /// What a row that does not exist reads as, and the column of the word.
     pub otherwise: Option<(Vec<u8>, usize)>,
@@ -48,7 +48,7 @@ pub struct Syntax {
 
 /// How an output is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
+pub enum JoinMode {
     /// Filled on demand, then kept fresh by every write.
     Push,
     /// Computed at each read; nothing is kept.
@@ -59,13 +59,13 @@ pub enum Mode {
     Auto,
 }
 
-impl Mode {
+impl JoinMode {
     pub fn name(self) -> &'static str {
         match self {
-            Mode::Push => "push",
-            Mode::Pull => "pull",
-            Mode::Snapshot { .. } => "snapshot",
-            Mode::Auto => "auto",
+            JoinMode::Push => "push",
+            JoinMode::Pull => "pull",
+            JoinMode::Snapshot { .. } => "snapshot",
+            JoinMode::Auto => "auto",
         }
     }
 }
@@ -170,11 +170,11 @@ fn otherwise(words: &mut Words) -> Result<Option<(Vec<u8>, usize)>, DefinitionEr
     Ok(Some((text.into_bytes(), column)))
 }
 
-fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
+fn mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
     Ok(match words.peek() {
-        Some("push") => words.skip(Mode::Push),
-        Some("pull") => words.skip(Mode::Pull),
-        Some("auto") => words.skip(Mode::Auto),
+        Some("push") => words.skip(JoinMode::Push),
+        Some("pull") => words.skip(JoinMode::Pull),
+        Some("auto") => words.skip(JoinMode::Auto),
         Some("snapshot") => {
             words.next += 1;
             let column = words.column();
@@ -191,11 +191,11 @@ fn mode(words: &mut Words) -> Result<Mode, DefinitionError> {
                         format!("{seconds:?} is not a number of seconds: write, for example, snapshot 5 or snapshot 0.5"),
                     )
                 })?;
-            Mode::Snapshot {
+            JoinMode::Snapshot {
                 millis: millis as u64,
             }
         }
-        _ => Mode::Push,
+        _ => JoinMode::Push,
     })
 }
 

@@ -7,13 +7,13 @@
 
 use crate::base::pattern::Element;
 use crate::language::definition::Definition;
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 
 /// The order: numbers of the definition's sources.
 pub fn order(definition: &Definition) -> Vec<usize> {
     let written: Vec<usize> = (0..definition.sources.len()).collect();
     let filters = definition.value + 1 < definition.sources.len();
-    if definition.mode == Mode::Pull && filters {
+    if definition.mode == JoinMode::Pull && filters {
         return written;
     }
     let mut left: Vec<usize> = written

@@ -18,7 +18,7 @@ use crate::join::combine::{is_set_aside, key_matches};
 use crate::join::node::NO_CONTEXT;
 use crate::join::updater::{Change, Entry, Event};
 use crate::join::{Join, JoinId, TableId, pending_bytes};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::operators::Combination;
 use crate::operators::output::{Effects, Shown};
 
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     fn fan_out(&mut self, join: &mut Join, number: u32, seen: &Seen<'_>) {
-        let is_auto = join.definition.mode == Mode::Auto && seen.level == join.last_level();
+        let is_auto = join.definition.mode == JoinMode::Auto && seen.level == join.last_level();
         if is_auto {
             self.writes.to_review.push((join.id, number));
             if !self.count_write(join, number) {

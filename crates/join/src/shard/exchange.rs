@@ -39,7 +39,7 @@ const CHUNK_WEIGHT: usize = 16;
 type Bytes = Box<[u8]>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
+pub enum EngineMessage {
     /// To an owner: the rows of a range, and all their changes from then on.
     Ask(KeyRange),
     Unsubscribe(KeyRange),
@@ -73,10 +73,10 @@ pub struct Exchange {
 
 #[derive(Default)]
 struct Peer {
-    out: Vec<Message>,
+    out: Vec<EngineMessage>,
     /// The last of them takes more rows of the same transaction.
     is_open: bool,
-    inbox: VecDeque<Message>,
+    inbox: VecDeque<EngineMessage>,
     /// What it is told changes of.
     subscribed: Spans,
     /// What it asked for and has yet to get.
@@ -123,7 +123,7 @@ impl Exchange {
             let peer = &mut self.peers[usize::from(*owner)];
             for gap in peer.asked.gaps(range) {
                 peer.asked.insert(&gap);
-                peer.out.push(Message::Ask(gap));
+                peer.out.push(EngineMessage::Ask(gap));
             }
         }
     }
@@ -174,7 +174,7 @@ impl Exchange {
     }
 
     /// Takes in a message; [`Exchange::step`] does what it asks for.
-    pub fn receive(&mut self, from: u16, message: Message) {
+    pub fn receive(&mut self, from: u16, message: EngineMessage) {
         self.peers[usize::from(from)].inbox.push_back(message);
     }
 
@@ -189,7 +189,7 @@ impl Exchange {
     }
 
     /// What is to be sent to a shard, in order.
-    pub fn take_out(&mut self, to: u16) -> Vec<Message> {
+    pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
         std::mem::take(&mut self.peers[usize::from(to)].out)
     }
 
@@ -226,26 +226,26 @@ impl Exchange {
         &mut self,
         engine: &mut Engine,
         from: usize,
-        message: Message,
+        message: EngineMessage,
         now: u64,
         budget: usize,
         progress: &mut Progress,
     ) -> usize {
         let peer = &mut self.peers[from];
         match message {
-            Message::Ask(range) => peer.answers.push_back(range),
-            Message::Unsubscribe(range) => peer.subscribed.remove(&range),
-            Message::Supply { range, rows } => {
+            EngineMessage::Ask(range) => peer.answers.push_back(range),
+            EngineMessage::Unsubscribe(range) => peer.subscribed.remove(&range),
+            EngineMessage::Supply { range, rows } => {
                 let spent = rows.len() + CHUNK_WEIGHT;
                 peer.asked.remove(&range);
                 progress.supplied = true;
-                peer.out.push(Message::Taken);
+                peer.out.push(EngineMessage::Taken);
                 if !engine.supply_replicas(from as u16, &range, rows.into_iter()) {
-                    peer.out.push(Message::Unsubscribe(range));
+                    peer.out.push(EngineMessage::Unsubscribe(range));
                 }
                 return spent;
             }
-            Message::Changes {
+            EngineMessage::Changes {
                 mut rows,
                 mark,
                 whole,
@@ -256,7 +256,7 @@ impl Exchange {
                     spent += 1 + engine.spent();
                     if spent >= budget && !whole && !rows.is_empty() {
                         // The rest comes next; the whole is acknowledged at its end.
-                        let rest = Message::Changes { rows, mark, whole };
+                        let rest = EngineMessage::Changes { rows, mark, whole };
                         peer.inbox.push_front(rest);
                         return spent;
                     }
@@ -264,8 +264,8 @@ impl Exchange {
                 peer.to_ack.push_back((mark, engine.last_change()));
                 return spent;
             }
-            Message::Taken => peer.on_way = peer.on_way.saturating_sub(1),
-            Message::Ack(mark) => {
+            EngineMessage::Taken => peer.on_way = peer.on_way.saturating_sub(1),
+            EngineMessage::Ack(mark) => {
                 while peer.outstanding.front().is_some_and(|(_, l)| *l <= mark) {
                     peer.outstanding.pop_front();
                 }
@@ -313,14 +313,14 @@ impl Exchange {
         peer.subscribed.insert(&part);
         let spent = rows.len() + CHUNK_WEIGHT;
         peer.on_way += 1;
-        peer.out.push(Message::Supply { range: part, rows });
+        peer.out.push(EngineMessage::Supply { range: part, rows });
         spent
     }
 
     fn unsubscribe(&mut self, engine: &mut Engine) {
         for (owner, range) in engine.take_unsubscribed() {
             let out = &mut self.peers[usize::from(owner)].out;
-            out.push(Message::Unsubscribe(range));
+            out.push(EngineMessage::Unsubscribe(range));
         }
     }
 
@@ -332,7 +332,7 @@ impl Exchange {
 impl Peer {
     fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
         // A transaction's go with nothing else.
-        if let (Some(Message::Changes { rows, mark, whole }), Some(last)) =
+        if let (Some(EngineMessage::Changes { rows, mark, whole }), Some(last)) =
             (self.out.last_mut(), self.outstanding.back_mut())
             && *whole == is_whole
             && (self.is_open || !is_whole)
@@ -343,7 +343,7 @@ impl Peer {
             return;
         }
         self.outstanding.push_back((sequence, sequence));
-        self.out.push(Message::Changes {
+        self.out.push(EngineMessage::Changes {
             rows: VecDeque::from([row]),
             mark: sequence,
             whole: is_whole,
@@ -359,6 +359,6 @@ impl Peer {
             done = Some(*mark);
             self.to_ack.pop_front();
         }
-        self.out.extend(done.map(Message::Ack));
+        self.out.extend(done.map(EngineMessage::Ack));
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{DefinitionError, text};
 use crate::join::joins::Joins;
 use crate::join::{Join, JoinId, TableId};
 use crate::language::definition::Definition;
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::tables::catalog::table_of;
 use crate::tables::table::Tables;
 
@@ -88,7 +88,7 @@ impl<'a> Lineage<'a> {
                     continue;
                 };
                 let mut makers = self.makers(table);
-                if let Some(join) = makers.find(|join| join.definition.mode != Mode::Push) {
+                if let Some(join) = makers.find(|join| join.definition.mode != JoinMode::Push) {
                     return Err(DefinitionError::new(
                         source.column,
                         format!(
@@ -101,7 +101,7 @@ impl<'a> Lineage<'a> {
                 }
             }
         }
-        if definition.mode != Mode::Push
+        if definition.mode != JoinMode::Push
             && let Some(table) = self.tables.named(table_of(&definition.shape.output))
             && let readers = self.tables[table].readers.iter()
             && let Some(join) = readers

@@ -13,7 +13,7 @@ use crate::base::rows::Value;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::join::{Join, JoinId, TableId};
-use crate::language::grammar::Mode;
+use crate::language::grammar::JoinMode;
 use crate::operators::RowState;
 use crate::operators::output::printed;
 use crate::tables::merge::{Stream, merge};
@@ -54,7 +54,7 @@ pub struct View {
 impl View {
     /// Whether what a join has stored is to be read.
     pub fn shows_stored(&self, join: &Join) -> bool {
-        join.definition.mode != Mode::Pull || self.transient.contains(&join.id)
+        join.definition.mode != JoinMode::Pull || self.transient.contains(&join.id)
     }
 }
 

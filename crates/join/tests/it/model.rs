@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use larder_join::grammar::{self, Mode, Operator, Part, Syntax, Test};
+use larder_join::grammar::{self, JoinMode, Operator, Part, Syntax, Test};
 
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// `None` for a row that does not add up.
@@ -50,7 +50,7 @@ impl Model {
         rows
     }
 
-    pub fn mode(&self, table: &str) -> Option<Mode> {
+    pub fn mode(&self, table: &str) -> Option<JoinMode> {
         self.joins
             .iter()
             .find(|(_, j)| table_of(&j.output.text) == table)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
-use larder_join::grammar::Mode;
+use larder_join::grammar::JoinMode;
 use larder_join::{Engine, Error, Limits, ReadOutcome, Reading};
 
 pub use crate::definitions::{LOOSE, Random, VALUES, definition};
@@ -557,14 +557,14 @@ impl World {
     }
 
     fn reads_snapshot(&self, table: &str) -> bool {
-        let snapshot = |t: &str| matches!(self.model.mode(t), Some(Mode::Snapshot { .. }));
+        let snapshot = |t: &str| matches!(self.model.mode(t), Some(JoinMode::Snapshot { .. }));
         let _ = table;
         ["x|", "y|", "z|", "w|"].iter().any(|t| snapshot(t))
             || self
                 .model
                 .joins
                 .iter()
-                .any(|(_, j)| matches!(j.mode, Mode::Snapshot { .. }))
+                .any(|(_, j)| matches!(j.mode, JoinMode::Snapshot { .. }))
     }
 
     fn fail(

@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use larder_join::grammar::Mode;
-use larder_join::{Engine, Error, Exchange, KeyRange, Limits, Message, Owner, ReadOutcome, Shard};
+use larder_join::grammar::JoinMode;
+use larder_join::{
+    Engine, EngineMessage, Error, Exchange, KeyRange, Limits, Owner, ReadOutcome, Shard,
+};
 
 use crate::model::{Computed, Model};
 use crate::random::{LOOSE, Random, VALUES, definition};
@@ -14,7 +16,7 @@ struct Core {
     engine: Engine,
     exchange: Exchange,
     /// Messages on their way to it, by sender.
-    coming: Vec<VecDeque<Message>>,
+    coming: Vec<VecDeque<EngineMessage>>,
 }
 
 struct World {
@@ -276,9 +278,9 @@ impl World {
             let out = self.cores[from].exchange.take_out(to as u16);
             for message in &out {
                 match message {
-                    Message::Supply { .. } => self.seen.supplies += 1,
-                    Message::Changes { .. } => self.seen.changes += 1,
-                    Message::Unsubscribe(_) => self.seen.unsubscribes += 1,
+                    EngineMessage::Supply { .. } => self.seen.supplies += 1,
+                    EngineMessage::Changes { .. } => self.seen.changes += 1,
+                    EngineMessage::Unsubscribe(_) => self.seen.unsubscribes += 1,
                     _ => {}
                 }
             }
@@ -410,7 +412,7 @@ impl World {
             return;
         }
         self.acknowledge();
-        let is_snapshot = |mode| matches!(mode, Mode::Snapshot { .. });
+        let is_snapshot = |mode| matches!(mode, JoinMode::Snapshot { .. });
         if self.model.joins.iter().any(|(_, j)| is_snapshot(j.mode)) {
             self.now += 10_000;
         }

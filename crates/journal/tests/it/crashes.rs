@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use larder_journal::{
-    Entry, Fsync, Journal, Options, Outcome, Producer, SnapshotMaker, SnapshotNext, SnapshotPart,
-    Syncer, Ticket, Writer,
+    AppendOutcome, Entry, Fsync, Journal, Options, Producer, SnapshotMaker, SnapshotNext,
+    SnapshotPart, Syncer, Ticket, Writer,
 };
 
 use crate::model_disk::{ModelDisk, Random};
@@ -278,7 +278,7 @@ impl Run {
             let durable = core.producer.durable();
             for possible in &mut core.possible {
                 if possible.acknowledged.is_none()
-                    && core.producer.outcome(possible.ticket) == Outcome::Done
+                    && core.producer.outcome(possible.ticket) == AppendOutcome::Done
                 {
                     possible.acknowledged = Some(now);
                 }

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use larder_journal::{Entry, Fsync, Journal, LastSnapshot, Options, Outcome};
+use larder_journal::{AppendOutcome, Entry, Fsync, Journal, LastSnapshot, Options};
 
 const FOLDER: &str = "LARDER_JOURNAL_TEST_DESCRIPTORS";
 
@@ -43,7 +43,7 @@ fn child() {
             })
             .unwrap();
         producer.wait_durable(ticket).unwrap();
-        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
     };
     put(1);
     limit_descriptors(3);

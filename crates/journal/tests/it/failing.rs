@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use larder_journal::{
-    Entry, Error, Failure, Fsync, Journal, LastSnapshot, Next, Options, Outcome, Producer,
+    AppendOutcome, Entry, Error, Failure, Fsync, Journal, LastSnapshot, Next, Options, Producer,
     SnapshotNext, Writer,
 };
 
@@ -50,15 +50,15 @@ fn a_failed_sync_stops_the_journal_and_nothing_is_tried_again() {
     writer.step();
     let unknown = producer.append(put(b"unknown")).unwrap();
     producer.commit();
-    assert_eq!(producer.outcome(done), Outcome::Done);
-    assert_eq!(producer.outcome(unknown), Outcome::Pending);
+    assert_eq!(producer.outcome(done), AppendOutcome::Done);
+    assert_eq!(producer.outcome(unknown), AppendOutcome::Pending);
 
     // The first operation of a step is the write, the second the sync.
     disk.fail_at(2, EIO);
     assert_eq!(writer.step(), Next::Stop);
     let not_done = producer.append(put(b"not done")).unwrap_err();
-    assert_eq!(producer.outcome(done), Outcome::Done);
-    assert_eq!(producer.outcome(unknown), Outcome::Unknown);
+    assert_eq!(producer.outcome(done), AppendOutcome::Done);
+    assert_eq!(producer.outcome(unknown), AppendOutcome::Unknown);
     assert!(matches!(not_done, Error::Stopped(_)));
     let told = not_done.to_string();
     assert!(told.contains("cannot sync j/log-0000000001"), "{told}");
@@ -118,7 +118,7 @@ fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
                 tickets.push(producer.append(put(&n.to_be_bytes())).unwrap());
                 producer.commit();
                 let next = writer.step();
-                let done = producer.outcome(tickets[n as usize]) == Outcome::Done;
+                let done = producer.outcome(tickets[n as usize]) == AppendOutcome::Done;
                 assert_eq!(done, !(10..20).contains(&n), "{n}");
                 match journal.trouble() {
                     None => assert!(done),
@@ -133,7 +133,7 @@ fn a_full_disk_holds_writes_back_and_they_are_done_once_when_there_is_room() {
             assert!(
                 tickets
                     .iter()
-                    .all(|t| producer.outcome(*t) == Outcome::Done)
+                    .all(|t| producer.outcome(*t) == AppendOutcome::Done)
             );
             drop(producer);
             journal.close_stepped(&mut writer).unwrap();
@@ -156,10 +156,10 @@ fn a_journal_closed_while_its_disk_is_full_says_so() {
     disk.fill(Some(ENOSPC));
     let ticket = producer.append(put(b"k")).unwrap();
     producer.commit();
-    assert_eq!(producer.outcome(ticket), Outcome::Pending);
+    assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
     let told = journal.close_stepped(&mut writer).unwrap_err();
     assert!(told.is_disk_full(), "{told}");
-    assert_eq!(producer.outcome(ticket), Outcome::Unknown);
+    assert_eq!(producer.outcome(ticket), AppendOutcome::Unknown);
 }
 
 /// Descriptors or room for it may be wanting; the log that is open needs neither.
@@ -197,7 +197,7 @@ fn a_log_goes_on_when_the_next_one_cannot_be_made() {
             let ticket = producer.append(put(b"b")).unwrap();
             producer.commit();
             writer.step();
-            assert_eq!(producer.outcome(ticket), Outcome::Done);
+            assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
             // The next snapshot is made.
             let (parts, mut maker) = journal.begin_snapshot_stepped(1).unwrap();
             for mut part in parts {
@@ -231,10 +231,10 @@ fn a_log_that_has_ended_waits_for_the_next_ones_name() {
         assert!(journal.trouble().is_some());
         let ticket = producer.append(put(b"b")).unwrap();
         producer.commit();
-        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
         writer.step();
         assert!(journal.trouble().is_none());
-        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
         drop((parts, producer));
         journal.close_stepped(&mut writer).unwrap();
         let (rows, recovery) = Rows::replayed(&disk, Path::new("j")).unwrap();
@@ -248,10 +248,10 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         let disk = ModelDisk::new(1);
         let (journal, mut writer, mut producer) = open(&disk, fsync);
         let ticket = producer.append(put(b"k")).unwrap();
-        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
         // The core writes it itself: the writer's thread is not waited for.
         producer.commit();
-        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
         assert_eq!(producer.durable().0, 0);
         // But not while a sync is on its way, which may hold a write up.
         let mut syncer = writer.split_syncs();
@@ -265,14 +265,14 @@ fn under_everysec_and_no_a_reply_waits_until_the_system_has_its_write() {
         writer.step();
         let second = producer.append(put(b"m")).unwrap();
         producer.commit();
-        assert_eq!(producer.outcome(second), Outcome::Pending);
+        assert_eq!(producer.outcome(second), AppendOutcome::Pending);
         writer.step();
-        assert_eq!(producer.outcome(second), Outcome::Done);
+        assert_eq!(producer.outcome(second), AppendOutcome::Done);
         assert!(syncer.step());
         assert!(producer.durable() < second, "the sync had begun before it");
         let third = producer.append(put(b"n")).unwrap();
         producer.commit();
-        assert_eq!(producer.outcome(third), Outcome::Done);
+        assert_eq!(producer.outcome(third), AppendOutcome::Done);
         // Killed now, nothing is lost.
         std::mem::forget(journal);
         disk.restart_process();
@@ -318,7 +318,7 @@ fn a_failure_at_any_operation_loses_nothing_acknowledged() {
             stopped += u64::from(journal.failure().is_some());
             let acknowledged = tickets
                 .iter()
-                .filter(|ticket| producer.outcome(**ticket) == Outcome::Done)
+                .filter(|ticket| producer.outcome(**ticket) == AppendOutcome::Done)
                 .count();
             if journal.failure().is_none() {
                 assert_eq!(acknowledged, 60, "operation {operation}");
@@ -459,7 +459,11 @@ fn everysec_takes_no_more_writes_once_the_oldest_unsynced_one_is_a_second_old() 
     let (_journal, mut writer, mut producer) = open(&disk, Fsync::EverySecond);
     let ticket = producer.append(put(b"key")).unwrap();
     producer.commit();
-    assert_eq!(producer.outcome(ticket), Outcome::Done, "accepted at once");
+    assert_eq!(
+        producer.outcome(ticket),
+        AppendOutcome::Done,
+        "accepted at once"
+    );
     assert_eq!(writer.step(), Next::WaitUntil(Duration::from_millis(500)));
     assert_eq!(producer.durable().0, 0);
     let syncs = disk.syncs();
@@ -493,7 +497,11 @@ fn one_sync_serves_all_that_has_gathered() {
     writer.step();
     assert_eq!(disk.operations() - operations, 2, "one write and one sync");
     assert_eq!(disk.syncs() - syncs, 1);
-    assert!(tickets.iter().all(|t| first.outcome(*t) == Outcome::Done));
+    assert!(
+        tickets
+            .iter()
+            .all(|t| first.outcome(*t) == AppendOutcome::Done)
+    );
     assert_eq!(second.durable(), second.last());
 }
 

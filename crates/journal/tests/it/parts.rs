@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use larder_journal::{Entry, Fsync, Journal, Options, Outcome, Producer, Ticket, Writer};
+use larder_journal::{AppendOutcome, Entry, Fsync, Journal, Options, Producer, Ticket, Writer};
 
 use crate::model_disk::{ModelDisk, Random};
 use crate::rows::Rows;
@@ -96,7 +96,7 @@ fn a_batch_of_two_cores_is_found_whole_or_not_at_all_after_any_crash() {
                     break;
                 }
             }
-            let is_done = |core: &Producer, ticket| core.outcome(ticket) == Outcome::Done;
+            let is_done = |core: &Producer, ticket| core.outcome(ticket) == AppendOutcome::Done;
             let sure: Vec<bool> = ended.iter().map(|(_, t)| is_done(&cores[0], *t)).collect();
             let least = alone.iter().rfind(|(t, _)| is_done(&cores[1], *t));
             let least = least.map(|(_, value)| *value);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use larder_journal::{
-    Entry, Fsync, Journal, LastSnapshot, Options, Outcome, Producer, RealDisk, SnapshotPart, Ticket,
+    AppendOutcome, Entry, Fsync, Journal, LastSnapshot, Options, Producer, RealDisk, SnapshotPart,
+    Ticket,
 };
 
 use crate::rows::Rows;
@@ -113,7 +114,7 @@ fn core(journal: &Journal, slots: &Slots, name: u8, start: u64, mut rows: Rows) 
     }
     let last = producer.last();
     producer.wait_durable(last).unwrap();
-    assert_eq!(producer.outcome(last), Outcome::Done);
+    assert_eq!(producer.outcome(last), AppendOutcome::Done);
     rows
 }
 
@@ -139,12 +140,12 @@ fn under_always_the_waker_is_called_when_a_reply_may_go() {
     });
     for n in 0..100u64 {
         let ticket = producer.append(put(&n.to_be_bytes(), b"v")).unwrap();
-        assert_eq!(producer.outcome(ticket), Outcome::Pending);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Pending);
         producer.commit();
-        while producer.outcome(ticket) == Outcome::Pending {
+        while producer.outcome(ticket) == AppendOutcome::Pending {
             calls.recv().unwrap();
         }
-        assert_eq!(producer.outcome(ticket), Outcome::Done);
+        assert_eq!(producer.outcome(ticket), AppendOutcome::Done);
         // Another process would find it: a copy of the folder is enough of one.
         if n % 25 == 0 {
             assert_eq!(read(folder.path()).rows.len() as u64, n + 1);
@@ -219,7 +220,7 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
             let key = acknowledged.to_be_bytes();
             tickets.push(producer.append(put(&key, &[7; 1000])).unwrap());
             producer.commit();
-            while producer.outcome(tickets[tickets.len() - 1]) != Outcome::Done {
+            while producer.outcome(tickets[tickets.len() - 1]) != AppendOutcome::Done {
                 if let Some((error, _)) = journal.trouble() {
                     break 'full error;
                 }
@@ -230,10 +231,10 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
         assert!(error.is_disk_full(), "{error}");
         assert!((1500..2100).contains(&acknowledged), "{acknowledged}");
         let last = producer.last();
-        assert_eq!(producer.outcome(last), Outcome::Pending);
+        assert_eq!(producer.outcome(last), AppendOutcome::Pending);
 
         disk.resize("size=8m");
-        while producer.outcome(last) != Outcome::Done {
+        while producer.outcome(last) != AppendOutcome::Done {
             calls.recv().unwrap();
         }
         assert!(journal.trouble().is_none());

@@ -5,7 +5,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use larder_journal::{Outcome, Ticket};
+use larder_journal::{AppendOutcome, Ticket};
 
 use super::Tables;
 
@@ -50,13 +50,13 @@ impl Tables {
             || gate
                 .ticket
                 .is_some_and(|ticket| match self.outcome(ticket) {
-                    Outcome::Done => {
+                    AppendOutcome::Done => {
                         gate.ticket = None;
                         false
                     }
                     // It is held in memory and may be written yet, but the client is not to wait for ever.
-                    Outcome::Pending => self.journal_failing_for() > TROUBLE_MAX,
-                    Outcome::Unknown | Outcome::NotDone => true,
+                    AppendOutcome::Pending => self.journal_failing_for() > TROUBLE_MAX,
+                    AppendOutcome::Unknown | AppendOutcome::NotDone => true,
                 });
         if lost {
             return Poll::Ready(Err(io::Error::other(

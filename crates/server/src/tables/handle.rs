@@ -24,7 +24,7 @@ pub enum Message {
     /// What another core's engine has to say.
     Exchange {
         from: u16,
-        messages: Vec<larder_join::Message>,
+        messages: Vec<larder_join::EngineMessage>,
     },
     /// Commands of another core's connection.
     Requests(Requests),

@@ -392,7 +392,7 @@ impl Tables {
     }
 
     /// What has become of an append.
-    fn outcome(&self, ticket: Ticket) -> larder_journal::Outcome {
+    fn outcome(&self, ticket: Ticket) -> larder_journal::AppendOutcome {
         self.producer.borrow().outcome(ticket)
     }
 }

@@ -69,7 +69,7 @@ impl Sharing {
 
 impl Tables {
     /// Takes in what another core's engine says.
-    pub fn receive(&self, from: u16, messages: Vec<larder_join::Message>) {
+    pub fn receive(&self, from: u16, messages: Vec<larder_join::EngineMessage>) {
         let Some(sharing) = &self.sharing else { return };
         let mut exchange = sharing.exchange.borrow_mut();
         for message in messages {
