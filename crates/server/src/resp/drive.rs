@@ -23,7 +23,7 @@ use crate::tables::source::{Reply, WriteJob};
 
 /// Where the replies of a connection's commands go.
 pub(super) trait Replies {
-    /// All of them stay here until a command is answered, so that an error can still take the place of what there is.
+    /// Whether all replies stay in memory until a command is answered, so that an error can still replace them.
     const STAY: bool = false;
 
     fn state(&mut self) -> &mut State;
@@ -34,17 +34,17 @@ pub(super) trait Replies {
     /// Sends the replies that are ready: they need not wait for what takes long.
     async fn flush(&mut self) -> io::Result<()>;
 
-    /// That of the pause in which the commands are executed.
+    /// The ticket of the pause in which the commands are executed.
     fn ticket(&self) -> Option<u64> {
         None
     }
 
-    /// What the commands' writes are parts of; see `crate::tables::Tables::in_parts`.
-    fn parts(&self) -> Option<u64> {
+    /// The shared batch of the journal that the commands' writes belong to; see `crate::tables::Tables::in_shared_batch`.
+    fn shared_batch(&self) -> Option<u64> {
         None
     }
 
-    /// A command is executed now.
+    /// Notes at which moment (see `Tables::moment`) a command is executed.
     fn note_moment(&mut self) {}
 }
 
@@ -52,7 +52,7 @@ pub(super) trait Replies {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Answered,
-    /// What it needs cannot be had, as it was answered.
+    /// By an error: what it needs cannot be had.
     Without,
 }
 
@@ -80,11 +80,11 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 let tables = replies.state().tables();
                 tables.wait_while_paused(ticket).await;
                 replies.note_moment();
-                let (parts, state) = (replies.parts(), replies.state());
+                let (shared_batch, state) = (replies.shared_batch(), replies.state());
                 let core = state.core.clone();
                 let snapshot = core.shared.catalog.load();
                 let command = pending.command.command();
-                tables.in_parts(parts, || retry.again(state, &snapshot, command))
+                tables.in_shared_batch(shared_batch, || retry.again(state, &snapshot, command))
             }
             Work::Stores(stores) => stores.run(state).await,
             Work::Mixed(mixed) => mixed.run(state, pending.command.command()).await,
@@ -169,8 +169,8 @@ async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io:
         if matches!(range, RangeJob::Remove(_)) {
             tables.wait_while_paused(replies.ticket()).await;
         }
-        let (parts, state) = (replies.parts(), replies.state());
-        if tables.in_parts(parts, || range.advance(state)) {
+        let (shared_batch, state) = (replies.shared_batch(), replies.state());
+        if tables.in_shared_batch(shared_batch, || range.advance(state)) {
             return Ok(());
         }
         tokio::task::yield_now().await;

@@ -24,11 +24,11 @@ use super::state::State;
 use super::stray_http;
 use crate::catalog::Snapshot;
 
-/// One connection executes so long before others have their turn.
-pub(super) const TURN: Duration = Duration::from_millis(5);
+/// One connection executes commands for so long before others have their turn.
+pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
 
 /// Requests of one connection that are executed without those of another in between, all from one snapshot of the catalog.
-struct Turn<'s, 'i> {
+struct ConnectionTurn<'s, 'i> {
     core: &'s Rc<Core>,
     snapshot: &'s Snapshot,
     begun: Instant,
@@ -41,8 +41,8 @@ struct Turn<'s, 'i> {
 enum Next {
     /// It is answered.
     Answered,
-    /// It goes to another core with the batch.
-    Gathered,
+    /// Another core executes it.
+    Forwarded,
     /// It is still to be answered, and what is behind it waits.
     Pending(Box<Pending>),
     /// It waits itself, and is not executed yet.
@@ -64,7 +64,7 @@ impl Session {
         }
         let core = state.core.clone();
         let snapshot = core.shared.catalog.load();
-        let mut turn = Turn::begin(state, &core, &snapshot);
+        let mut turn = ConnectionTurn::begin(state, &core, &snapshot);
         let mut at = 0;
         loop {
             if !state.has_room() {
@@ -88,7 +88,7 @@ impl Session {
             let request = self.decoder.request(left);
             let next = match Command::parse(request) {
                 Ok(command) => {
-                    if turn.gathers(state, command, self.decoder.argument_in(left, 1)) {
+                    if turn.adds_to_gets(state, command, self.decoder.argument_in(left, 1)) {
                         at += size;
                         continue;
                     }
@@ -101,7 +101,7 @@ impl Session {
             };
             match next {
                 Next::Answered => {}
-                Next::Gathered => {
+                Next::Forwarded => {
                     at += size;
                     continue;
                 }
@@ -134,11 +134,11 @@ impl Session {
     }
 }
 
-impl<'s, 'i> Turn<'s, 'i> {
-    fn begin(state: &State, core: &'s Rc<Core>, snapshot: &'s Snapshot) -> Turn<'s, 'i> {
+impl<'s, 'i> ConnectionTurn<'s, 'i> {
+    fn begin(state: &State, core: &'s Rc<Core>, snapshot: &'s Snapshot) -> ConnectionTurn<'s, 'i> {
         let begun = Instant::now();
         core.clients.active(&state.client, begun);
-        Turn {
+        ConnectionTurn {
             core,
             snapshot,
             begun,
@@ -148,13 +148,18 @@ impl<'s, 'i> Turn<'s, 'i> {
     }
 
     fn is_over(&self) -> bool {
-        self.clock.duration_since(self.begun) > TURN
+        self.clock.duration_since(self.begun) > TURN_MAX
     }
 
-    /// Adds a GET, whose key lies in the input, to those that are answered together, if it can be. Else those before it
-    /// are answered.
+    /// Adds a GET, whose key lies in the input, to those that are answered together. If it cannot be added, those before it are
+    /// answered.
     #[inline]
-    fn gathers(&mut self, state: &mut State, command: Command<'_>, key: Option<&'i [u8]>) -> bool {
+    fn adds_to_gets(
+        &mut self,
+        state: &mut State,
+        command: Command<'_>,
+        key: Option<&'i [u8]>,
+    ) -> bool {
         if command.id() == Id::Get
             && state.authenticated
             && state.transaction.is_none()
@@ -185,24 +190,28 @@ impl<'s, 'i> Turn<'s, 'i> {
         if self.core.tables.shard().is_some() {
             match place(state, self.snapshot, command) {
                 Placed::Here => {}
-                Placed::Gathered => return Next::Gathered,
+                Placed::Forwarded => return Next::Forwarded,
                 Placed::Pending(pending) => return Next::Pending(pending),
                 Placed::Waits(why) => return Next::Waits(why),
             }
         }
         reset_counts(state);
-        let parts = match &mut state.gathered {
-            Some(gathered) if command.writes() => gathered.parts_with_here(&self.core.tables),
+        let shared_batch = match &mut state.forwarded {
+            Some(forwarded) if command.writes() => {
+                forwarded.shared_batch_with_here(&self.core.tables)
+            }
             _ => None,
         };
         let tables = &self.core.tables;
         let mark = state.output.mark();
-        if let Some(pending) = tables.in_parts(parts, || dispatch(state, self.snapshot, command)) {
+        if let Some(pending) =
+            tables.in_shared_batch(shared_batch, || dispatch(state, self.snapshot, command))
+        {
             return Next::Pending(pending);
         }
         state.bound_whole_answer(mark, command);
         finish(state, command.spec, &mut self.clock, command.args());
-        Turn::next(state)
+        ConnectionTurn::next(state)
     }
 
     /// Answers a request that is no command. `is_line`: it came as words on a line.
@@ -226,7 +235,7 @@ impl<'s, 'i> Turn<'s, 'i> {
         if let Some(spec) = invalid.spec() {
             finish(state, spec, &mut self.clock, request.args());
         }
-        Turn::next(state)
+        ConnectionTurn::next(state)
     }
 
     /// Ends the connection, whose bytes cannot be understood any more.

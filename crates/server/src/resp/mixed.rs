@@ -19,7 +19,7 @@ use larder_protocol::resp::OwnedRequest;
 use super::pending::Work;
 use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
 use super::replies::{elements, number};
-use super::requests::{Incoming, Mode};
+use super::requests::{Execution, Incoming};
 use super::state::State;
 use super::tables::{self, SeveralCores};
 use crate::catalog::Snapshot;
@@ -172,7 +172,15 @@ async fn read_rows(state: &mut State, rows: OwnedCommand) -> Result<Vec<u8>, Ref
     if core.tables.shard().is_none() {
         let (proto, client) = (state.proto, &state.client);
         let batch = Batch::from(rows);
-        let mut incoming = Incoming::ask(&core, core.index, batch, proto, client, None, Mode::Each);
+        let mut incoming = Incoming::ask(
+            &core,
+            core.index,
+            batch,
+            proto,
+            client,
+            None,
+            Execution::OneByOne,
+        );
         let gone = || (Code::Io, "the server is stopping".to_owned());
         return incoming.reply().await.ok_or_else(gone);
     }

@@ -4,7 +4,7 @@
 //!  listener (one per core, SO_REUSEPORT)
 //!     └─ session: bytes in ─► execute: Command ─┬─► dispatch ─► answered ────────────► output ─► one write
 //!                                               │      └─► Pending ─► drive ─► answered ─┘
-//!                                               └─ place ─► other cores: gathered, remote
+//!                                               └─ place ─► other cores: forwarded, remote
 //! ```
 //!
 //! Each core has a thread with a runtime of its own; a connection stays on the core that accepted it
@@ -20,7 +20,7 @@
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
-//! | several cores | `place` (who executes), `gathered`, `requests` (what goes there and comes back), `replies` (read again), `remote` (executed there) |
+//! | several cores | `place` (who executes), `forwarded`, `requests` (what goes there and comes back), `replies` (read again), `remote` (executed there) |
 //! | what all share | `core`, `listen`, `clients`, `memory` |
 //!
 //! Invariants:
@@ -40,7 +40,7 @@ mod describe;
 mod dispatch;
 mod drive;
 mod execute;
-mod gathered;
+mod forwarded;
 mod get_run;
 mod listen;
 mod memory;

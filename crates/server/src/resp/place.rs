@@ -1,8 +1,8 @@
-//! Which requests of a session other cores execute.
+//! Where a request of a session is executed: here, on another core to which it is forwarded, or on several.
 
 use larder_protocol::commands::{Command, Id};
 
-use super::gathered::{Gathered, Kind};
+use super::forwarded::{Dependencies, Forwarded};
 use super::pending::{Pending, Work};
 use super::session::Waits;
 use super::state::State;
@@ -12,8 +12,8 @@ use crate::catalog::Snapshot;
 /// What becomes of a request where there are several cores.
 pub(super) enum Placed {
     Here,
-    /// It goes to another core with the batch.
-    Gathered,
+    /// It was forwarded to another core.
+    Forwarded,
     /// Several cores execute it.
     Pending(Box<Pending>),
     Waits(Waits),
@@ -37,38 +37,38 @@ pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>
     if command.id() == Id::Exec && StoresJob::before_exec(state, snapshot).is_some() {
         return Placed::Here;
     }
-    let (to, depends) = match command.id() {
+    let (to, reads_outputs) = match command.id() {
         Id::Exec if state.transaction.is_some() => (To::Several, true),
         _ => {
             let route = tables::route(tables, shard, snapshot, command);
-            (route.to, route.depends)
+            (route.to, route.reads_outputs)
         }
     };
-    let kind = Kind {
+    let needs = Dependencies {
         writes: command.writes(),
-        depends,
+        reads_outputs,
         is_long: command.id() == Id::Range,
     };
-    if let Some(gathered) = &state.gathered {
+    if let Some(forwarded) = &state.forwarded {
         let must_wait = match to {
-            To::Core(core) => gathered.must_come_before(core, kind, state.proto),
+            To::Core(core) => forwarded.must_be_answered_first(core, needs, state.proto),
             To::Several => true,
         };
         if must_wait {
-            return Placed::Waits(Waits::Gathered);
+            return Placed::Waits(Waits::ForwardedReplies);
         }
     }
     match to {
         To::Core(core) if core == tables.index => Placed::Here,
         To::Core(core) => {
             let cores = usize::from(shard.count);
-            let gathered = state
-                .gathered
-                .get_or_insert_with(|| Box::new(Gathered::new(cores, state.proto)));
+            let forwarded = state
+                .forwarded
+                .get_or_insert_with(|| Box::new(Forwarded::new(cores, state.proto)));
             let at = state.output.tail.len();
             state.output.has_holes = true;
-            gathered.add(core, at, kind, command);
-            Placed::Gathered
+            forwarded.add(core, at, needs, command);
+            Placed::Forwarded
         }
         To::Several => {
             let work = Work::SeveralCores(SeveralCores::of(state, command.id()));

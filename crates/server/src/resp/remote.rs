@@ -1,6 +1,6 @@
 //! Requests of another core's connection, executed here.
 //!
-//! An answer leaves when its gate is open, as a reply leaves its session. See `gathered` for what may be executed at
+//! An answer leaves when its gate is open, as a reply leaves its session. See `forwarded` for what may be executed at
 //! the same time.
 
 use std::future::poll_fn;
@@ -15,10 +15,10 @@ use super::core::Core;
 use super::count::finish;
 use super::dispatch::begin;
 use super::drive::{Ended, Replies, drive};
-use super::execute::TURN;
+use super::execute::TURN_MAX;
 use super::memory::Charge;
 use super::pending::Pending;
-use super::requests::{Answer, Mode, Requests};
+use super::requests::{Execution, ReplyPiece, Requests};
 use super::state::State;
 use super::tables;
 use crate::tables::Gate;
@@ -36,9 +36,9 @@ pub(super) struct Remote {
     /// Of the first request, and whether all were of that moment.
     moment: Option<((u64, u64), bool)>,
     ticket: Option<u64>,
-    mode: Mode,
-    parts: Option<u64>,
-    answers: mpsc::Sender<Answer>,
+    execution: Execution,
+    shared_batch: Option<u64>,
+    pieces: mpsc::Sender<ReplyPiece>,
     /// What the requests and the replies take.
     counted: Charge,
 }
@@ -52,7 +52,7 @@ pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
         if pending.is_none() && remote.is_done() && remote.state.gate.is_open() {
             let answer = remote.take();
             // An error means that the connection has gone. There is room: it is the first answer.
-            let _ = remote.answers.try_send(answer);
+            let _ = remote.pieces.try_send(answer);
             return;
         }
         tokio::task::spawn_local(remote.run(pending));
@@ -68,9 +68,9 @@ impl Remote {
             proto,
             client,
             ticket,
-            mode,
-            parts,
-            answers,
+            execution,
+            shared_batch,
+            pieces,
         } = requests;
         let mut counted = Charge::new(&client);
         counted.set(batch.memory_bytes());
@@ -86,16 +86,16 @@ impl Remote {
             ends: Vec::new(),
             moment: None,
             ticket,
-            mode,
-            parts,
-            answers,
+            execution,
+            shared_batch,
+            pieces,
             counted,
         }
     }
 
     /// Whether so much is answered that it should be sent before there is more.
     fn is_long(&self) -> bool {
-        self.mode != Mode::Together && self.state.output.tail.len() >= PIECE_BYTES
+        self.execution != Execution::Transaction && self.state.output.tail.len() >= PIECE_BYTES
     }
 
     /// Executes requests until one takes longer, or the core's other connections should have their turn.
@@ -103,7 +103,7 @@ impl Remote {
         let core = self.state.core.clone();
         self.note_moment();
         let snapshot = core.shared.catalog.load();
-        if self.mode == Mode::Together {
+        if self.execution == Execution::Transaction {
             if !self.ends.is_empty() {
                 return None;
             }
@@ -119,27 +119,29 @@ impl Remote {
         }
         let begun = Instant::now();
         let mut clock = begun;
-        while clock.duration_since(begun) < TURN
+        while clock.duration_since(begun) < TURN_MAX
             && let Some(command) = self.batch.get(self.at)
         {
             self.at += 1;
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
-            let mode = self.mode;
-            let work = core.tables.in_parts(self.parts, || match mode {
-                Mode::Each => begin(state, &snapshot, command),
-                _ => tables::execute_whole(state, &snapshot, command),
-            });
+            let execution = self.execution;
+            let work = core
+                .tables
+                .in_shared_batch(self.shared_batch, || match execution {
+                    Execution::OneByOne => begin(state, &snapshot, command),
+                    _ => tables::execute_whole(state, &snapshot, command),
+                });
             if let Some(work) = work {
                 return Some(Pending::new(command, work));
             }
-            if self.mode == Mode::Ahead {
-                self.is_ahead();
+            if self.execution == Execution::Prefetch {
+                self.answer_prefetch();
             } else {
                 finish(state, command.spec, &mut clock, command.args());
             }
             self.ends.push(self.state.output.tail.len());
-            if self.is_long() || (self.mode == Mode::Each && core.has_messages()) {
+            if self.is_long() || (self.execution == Execution::OneByOne && core.has_messages()) {
                 break;
             }
         }
@@ -147,7 +149,7 @@ impl Remote {
     }
 
     /// What the one request reads is here; its answer is not wanted yet.
-    fn is_ahead(&mut self) {
+    fn answer_prefetch(&mut self) {
         self.state.output.tail.clear();
         self.state.encoder().ok();
     }
@@ -156,15 +158,15 @@ impl Remote {
         self.at == self.batch.len()
     }
 
-    fn take(&mut self) -> Answer {
+    fn take(&mut self) -> ReplyPiece {
         let bytes = std::mem::take(&mut self.state.output.tail);
         let ends = std::mem::take(&mut self.ends);
         let moment = self.moment.filter(|(_, all)| *all).map(|(first, _)| first);
-        let changes = match self.mode == Mode::Part && self.is_done() {
+        let changes = match self.execution == Execution::TransactionPart && self.is_done() {
             true => self.state.core.tables.take_transaction_changes(),
             false => Vec::new(),
         };
-        Answer {
+        ReplyPiece {
             bytes,
             ends,
             moment,
@@ -219,7 +221,7 @@ impl Remote {
         let mut gate: Gate = std::mem::take(&mut self.state.gate);
         poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await?;
         let answer = self.take();
-        let sent = self.answers.send(answer).await;
+        let sent = self.pieces.send(answer).await;
         sent.map_err(|_| io::Error::other("the connection has gone"))
     }
 
@@ -229,9 +231,9 @@ impl Remote {
         if self.state.closing {
             return Err(io::Error::other("an answer cannot be ended"));
         }
-        match (self.mode, ended) {
-            (Mode::Ahead, Ended::Answered) => self.is_ahead(),
-            (Mode::Ahead, Ended::Without) => {}
+        match (self.execution, ended) {
+            (Execution::Prefetch, Ended::Answered) => self.answer_prefetch(),
+            (Execution::Prefetch, Ended::Without) => {}
             _ => pending.finish(&mut self.state),
         }
         Ok(())
@@ -261,8 +263,8 @@ impl Replies for Remote {
         self.ticket
     }
 
-    fn parts(&self) -> Option<u64> {
-        self.parts
+    fn shared_batch(&self) -> Option<u64> {
+        self.shared_batch
     }
 
     fn note_moment(&mut self) {

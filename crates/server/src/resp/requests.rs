@@ -16,20 +16,20 @@ use super::memory::Limits;
 use crate::tables::Message;
 
 /// Pieces of replies that wait to be taken.
-pub(super) const ANSWERS_MAX: usize = 4;
-/// How requests are executed.
+pub(super) const PIECES_MAX: usize = 4;
+/// How a core executes the requests of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
-    /// Each by itself, long ones in several turns.
-    Each,
+pub(super) enum Execution {
+    /// Each by itself as a client's would be, long ones in several turns.
+    OneByOne,
     /// Each to its end, while the cores are paused.
-    Whole,
-    /// As `Whole`, and all that a transaction has for this core: what changed comes with the answer.
-    Part,
-    /// All at once, as a transaction; one reply.
-    Together,
-    /// One, to its end and for nothing but to have here what it reads: the reply is OK, or why that cannot be.
-    Ahead,
+    ToEnd,
+    /// As `ToEnd`, and they are all that a transaction has for this core: what they changed comes with the last reply.
+    TransactionPart,
+    /// As one transaction; one reply.
+    Transaction,
+    /// One, to its end, only so that what it reads is here when a transaction reads it: the reply is OK, or why that cannot be.
+    Prefetch,
 }
 
 /// Commands for a core.
@@ -38,14 +38,14 @@ pub struct Requests {
     pub(super) proto: Proto,
     pub(super) client: Arc<Client>,
     pub(super) ticket: Option<u64>,
-    pub(super) mode: Mode,
-    /// Their writes are parts of this.
-    pub(super) parts: Option<u64>,
-    pub(super) answers: mpsc::Sender<Answer>,
+    pub(super) execution: Execution,
+    /// The shared batch of the journal that their writes belong to; see `crate::tables::Tables::in_shared_batch`.
+    pub(super) shared_batch: Option<u64>,
+    pub(super) pieces: mpsc::Sender<ReplyPiece>,
 }
 
-/// A part of the replies.
-pub(super) struct Answer {
+/// Some of the replies, or a piece of a long one.
+pub(super) struct ReplyPiece {
     pub bytes: Vec<u8>,
     /// Where replies end in it.
     pub ends: Vec<usize>,
@@ -57,7 +57,7 @@ pub(super) struct Answer {
 
 /// The answers of one core.
 pub(super) struct Incoming {
-    receiver: mpsc::Receiver<Answer>,
+    receiver: mpsc::Receiver<ReplyPiece>,
     bytes: Vec<u8>,
     at: usize,
     ends: VecDeque<usize>,
@@ -75,17 +75,17 @@ impl Incoming {
         proto: Proto,
         client: &Arc<Client>,
         ticket: Option<u64>,
-        mode: Mode,
+        execution: Execution,
     ) -> Incoming {
-        let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+        let (pieces, receiver) = mpsc::channel(PIECES_MAX);
         let requests = Requests {
             batch,
             proto,
             client: client.clone(),
             ticket,
-            mode,
-            parts: None,
-            answers,
+            execution,
+            shared_batch: None,
+            pieces,
         };
         // What was written here before is logged before.
         core.tables.commit();
@@ -96,7 +96,7 @@ impl Incoming {
         core: &Core,
         to: usize,
         requests: Requests,
-        receiver: mpsc::Receiver<Answer>,
+        receiver: mpsc::Receiver<ReplyPiece>,
     ) -> Self {
         core.shared.tables.send(to, Message::Requests(requests));
         Incoming {
@@ -124,7 +124,7 @@ impl Incoming {
                 return Some(false);
             }
             let answer = self.receiver.recv().await?;
-            let Answer { bytes, ends, .. } = answer;
+            let ReplyPiece { bytes, ends, .. } = answer;
             self.moments.push(answer.moment);
             self.changes.extend(answer.changes);
             (self.bytes, self.at, self.ends) = (bytes, 0, ends.into());

@@ -57,11 +57,11 @@ pub(super) struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Waits {
     No,
-    /// Those before it, which other cores execute.
-    Gathered,
-    /// Until the core is no longer paused.
+    /// For the replies to those before it, which other cores execute.
+    ForwardedReplies,
+    /// Until the core is no longer paused; see `crate::tables::Paused`.
     Paused,
-    /// What other cores have asked of this one: they wait.
+    /// Until the core has done what other cores have asked of it.
     Others,
 }
 
@@ -210,11 +210,11 @@ impl Session {
                 self.execute_rest();
                 continue;
             }
-            if self.state.gathered.is_some() || self.pending.is_some() {
+            if self.state.forwarded.is_some() || self.pending.is_some() {
                 // What was executed, or goes elsewhere now, is not kept here any more.
                 self.note_memory();
             }
-            if self.state.gathered.is_some() {
+            if self.state.forwarded.is_some() {
                 self.drain().await?;
             }
             let waits = std::mem::replace(&mut self.waits, Waits::No);

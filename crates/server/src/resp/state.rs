@@ -10,7 +10,7 @@ use larder_protocol::resp::{self, Encoder, Proto};
 
 use super::clients::Client;
 use super::core::{CommandSeries, Core};
-use super::gathered::Gathered;
+use super::forwarded::Forwarded;
 use super::output::{Mark, Output};
 use super::reads::Refusal;
 use super::tables::{Subscribed, Transaction, Watching};
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub watching: Option<Box<Watching>>,
     pub subscribed: Option<Box<Subscribed>>,
     /// Requests of this batch for other cores.
-    pub gathered: Option<Box<Gathered>>,
+    pub forwarded: Option<Box<Forwarded>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
     /// keys it asked for and how many of them were absent.
     pub failed: bool,
@@ -52,7 +52,7 @@ impl State {
             transaction: None,
             watching: None,
             subscribed: None,
-            gathered: None,
+            forwarded: None,
             failed: false,
             series: None,
             keys: (0, 0),

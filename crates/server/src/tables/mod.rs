@@ -22,10 +22,10 @@ mod expiring;
 mod gate;
 mod handle;
 mod open;
-mod parts;
 mod pause;
 mod refusal;
 mod shards;
+mod shared_batch;
 mod snapshot;
 pub mod source;
 mod subscriptions;
@@ -78,7 +78,7 @@ pub struct Tables {
     waiting: RefCell<Vec<Waker>>,
     /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
     write_refusal: RefCell<Option<Refusal>>,
-    /// What is written is part of this; see `parts`.
+    /// The shared batch that writes belong to now; see `shared_batch`.
     part: Cell<Option<u64>>,
     /// What a transaction that is being executed has changed so far.
     transaction_changes: RefCell<Option<Vec<LogEntry>>>,

@@ -19,7 +19,7 @@ pub(in crate::resp) enum To {
 pub(in crate::resp) struct Route {
     pub to: To,
     /// It reads what joins compute, perhaps from rows that an earlier request changes on another core.
-    pub depends: bool,
+    pub reads_outputs: bool,
 }
 
 /// Where a request goes that is of tables and of no transaction that is being told. What will be refused is refused here.
@@ -29,7 +29,7 @@ pub(in crate::resp) fn route(
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Route {
-    let route = |to, depends| Route { to, depends };
+    let route = |to, reads_outputs| Route { to, reads_outputs };
     let here = To::Core(tables.index);
     match command.spec.place {
         Place::Connection => route(here, false),
@@ -49,18 +49,18 @@ fn of_range(
     command: Command<'_>,
     (lo, hi): (&[u8], &[u8]),
 ) -> Route {
-    let route = |to, depends| Route { to, depends };
+    let route = |to, reads_outputs| Route { to, reads_outputs };
     let home = |key: &[u8]| {
         // What spans columns of an output is computed on one core, always the same.
         let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
         let name = &key[..name.map_or(key.len(), |end| end + 1)];
         To::Core(usize::from(shard.owner_of(name)))
     };
-    let depends = command.spec.keys == Keys::JoinRange || tables.is_computed(lo);
+    let reads_outputs = command.spec.keys == Keys::JoinRange || tables.is_computed(lo);
     match shard.owner_of_range(lo, hi) {
-        Owner::One(one) => route(To::Core(usize::from(one)), depends),
+        Owner::One(one) => route(To::Core(usize::from(one)), reads_outputs),
         // Any core can have all rows of a mapped table.
-        Owner::All if depends || tables.is_mapped(lo) => route(home(lo), true),
+        Owner::All if reads_outputs || tables.is_mapped(lo) => route(home(lo), true),
         Owner::All => route(To::Several, false),
     }
 }
@@ -68,11 +68,11 @@ fn of_range(
 fn of_keys(tables: &Tables, shard: Shard, command: Command<'_>) -> Route {
     let owner = |key: &[u8]| usize::from(shard.owner_of(key));
     let mut keys = command.keys();
-    let depends = keys.clone().any(|key| tables.is_computed(key));
+    let reads_outputs = keys.clone().any(|key| tables.is_computed(key));
     let first = keys.next().map_or(tables.index, owner);
     let to = match keys.all(|key| owner(key) == first) {
         true => To::Core(first),
         false => To::Several,
     };
-    Route { to, depends }
+    Route { to, reads_outputs }
 }

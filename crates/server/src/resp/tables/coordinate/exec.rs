@@ -14,7 +14,7 @@ use larder_protocol::errors::Code;
 
 use super::super::super::memory::as_reply;
 use super::super::super::replies;
-use super::super::super::requests::{Incoming, Mode};
+use super::super::super::requests::{Execution, Incoming};
 use super::super::super::state::State;
 use super::super::is_of_tables;
 use super::super::route::{Route, To, route};
@@ -38,7 +38,7 @@ impl Coordinator {
             return self.watched(transaction, watching).await;
         }
         if let Some(core) = self.only_core(transaction) {
-            let mut incoming = self.ask(core, transaction.batch(), Mode::Together);
+            let mut incoming = self.ask(core, transaction.batch(), Execution::Transaction);
             return incoming.reply().await.ok_or_else(gone);
         }
         let requests = transaction.requests();
@@ -139,7 +139,7 @@ impl Coordinator {
             }
             let reply = match self.route(command).map(|route| route.to) {
                 Some(To::Core(core)) => {
-                    let mut incoming = self.ask(core, command.into(), Mode::Whole);
+                    let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
                     incoming.reply().await.ok_or_else(gone)
                 }
                 _ => Box::pin(self.execute(command)).await,
@@ -177,7 +177,7 @@ impl Coordinator {
             match self.route(command)? {
                 Route {
                     to: To::Core(core),
-                    depends: false,
+                    reads_outputs: false,
                 } => Some((core, command)),
                 _ => None,
             }
@@ -195,7 +195,7 @@ impl Coordinator {
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
         self.ticket = Some(paused.ticket);
-        let mut incoming = self.ask_each(parts, Mode::Part);
+        let mut incoming = self.ask_each(parts, Execution::TransactionPart);
         for (core, command) in requests {
             let incoming = incoming[core].as_mut().ok_or_else(gone)?;
             let reply = incoming.reply().await.ok_or_else(gone)?;
@@ -235,7 +235,9 @@ impl Coordinator {
                 continue;
             }
             match self.route(command).map(|route| route.to) {
-                Some(To::Core(core)) => asked.push(self.ask(core, command.into(), Mode::Ahead)),
+                Some(To::Core(core)) => {
+                    asked.push(self.ask(core, command.into(), Execution::Prefetch))
+                }
                 Some(To::Several) => of_several.push(command),
                 None => {}
             }
@@ -293,7 +295,7 @@ impl Coordinator {
             match self.route(command)? {
                 Route {
                     to: To::Core(core),
-                    depends: false,
+                    reads_outputs: false,
                 } if only.is_none_or(|only| only == core) => only = Some(core),
                 _ => return None,
             }

@@ -59,7 +59,7 @@ impl Coordinator {
         for (part, pairs) in parts.iter_mut().zip(all).filter(|(_, p)| p.len() > 1) {
             part.push_args(spec(Id::MSet), pairs.iter().copied());
         }
-        let asked = self.ask_each(parts, self.mode());
+        let asked = self.ask_each(parts, self.execution());
         first_error(asked.into_iter().flatten()).await
     }
 
@@ -122,7 +122,7 @@ impl Coordinator {
     pub(super) async fn one(&self, id: Id, args: &[&[u8]]) -> Result<Vec<u8>, Refusal> {
         let command = OwnedCommand::of(id, args.iter().copied());
         let owner = self.owner(command.command().arg(1));
-        let mut incoming = self.ask(owner, command.into(), self.mode());
+        let mut incoming = self.ask(owner, command.into(), self.execution());
         incoming.reply().await.ok_or_else(gone)
     }
 

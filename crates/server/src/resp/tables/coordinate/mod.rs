@@ -17,7 +17,7 @@ use super::super::clients::Client;
 use super::super::core::Core;
 use super::super::memory::as_reply;
 use super::super::replies;
-use super::super::requests::{Incoming, Mode};
+use super::super::requests::{Execution, Incoming};
 use super::super::state::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
@@ -147,9 +147,9 @@ async fn first_error(all: impl IntoIterator<Item = Incoming>) -> Result<Option<V
 }
 
 impl Coordinator {
-    fn ask(&self, to: usize, batch: Batch, mode: Mode) -> Incoming {
+    fn ask(&self, to: usize, batch: Batch, execution: Execution) -> Incoming {
         let (core, client) = (&self.core, &self.client);
-        Incoming::ask(core, to, batch, self.proto, client, self.ticket, mode)
+        Incoming::ask(core, to, batch, self.proto, client, self.ticket, execution)
     }
 
     /// Refuses an answer that would be longer than what one client may have.
@@ -161,10 +161,10 @@ impl Coordinator {
         }
     }
 
-    fn mode(&self) -> Mode {
+    fn execution(&self) -> Execution {
         match self.ticket {
-            None => Mode::Each,
-            Some(_) => Mode::Whole,
+            None => Execution::OneByOne,
+            Some(_) => Execution::ToEnd,
         }
     }
 
@@ -173,10 +173,11 @@ impl Coordinator {
     }
 
     /// Sends each core its part, if it has one.
-    fn ask_each(&self, parts: Vec<Batch>, mode: Mode) -> Vec<Option<Incoming>> {
+    fn ask_each(&self, parts: Vec<Batch>, execution: Execution) -> Vec<Option<Incoming>> {
         self.core.tables.send_exchange();
-        let ask =
-            |(core, part): (usize, Batch)| (!part.is_empty()).then(|| self.ask(core, part, mode));
+        let ask = |(core, part): (usize, Batch)| {
+            (!part.is_empty()).then(|| self.ask(core, part, execution))
+        };
         parts.into_iter().enumerate().map(ask).collect()
     }
 
@@ -188,7 +189,7 @@ impl Coordinator {
     async fn execute(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let request = command.request;
         if let Some(core) = self.mapped_core(command) {
-            let mut incoming = self.ask(core, command.into(), self.mode());
+            let mut incoming = self.ask(core, command.into(), self.execution());
             return incoming.reply().await.ok_or_else(gone);
         }
         if command.writes() && self.ticket.is_none() {
@@ -299,7 +300,7 @@ impl Coordinator {
     }
 
     async fn mget(&self, command: Command<'_>) -> Result<Read, Refusal> {
-        let mut all_incoming = self.ask_each(self.by_owner(command), self.mode());
+        let mut all_incoming = self.ask_each(self.by_owner(command), self.execution());
         let mut answers = Vec::with_capacity(all_incoming.len());
         for incoming in &mut all_incoming {
             let reply = match incoming {
@@ -328,7 +329,7 @@ impl Coordinator {
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
     async fn sum(&self, parts: Vec<Batch>) -> Result<Read, Refusal> {
         let (mut sum, mut error) = (0_i64, None);
-        let mut all = self.ask_each(parts, self.mode());
+        let mut all = self.ask_each(parts, self.execution());
         for incoming in all.iter_mut().flatten() {
             let reply = incoming.reply().await.ok_or_else(gone)?;
             match replies::number(&reply) {
@@ -343,7 +344,7 @@ impl Coordinator {
 
     /// Removes all rows, on each core by itself.
     async fn flush(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let asked = self.ask_each(self.for_each(command), self.mode());
+        let asked = self.ask_each(self.for_each(command), self.execution());
         let error = first_error(asked.into_iter().flatten()).await?;
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }

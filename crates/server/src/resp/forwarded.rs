@@ -1,17 +1,18 @@
-//! Requests of one batch that other cores execute: in one message a core, their replies put back in order.
+//! Requests of a connection that are forwarded to the cores that have their rows: one message to each core, and the replies are put
+//! back in the order of the requests.
 //!
 //! ```text
-//!  session ─ gather ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as answers come
-//!                                 │ Requests                 ▲ Answer: bytes, and where replies end
+//!  session ─ forward ─► [ reply | hole: core 2 | reply | hole: core 1 ] ─ drain: fills the holes as answers come
+//!                                 │ Requests                 ▲ ReplyPiece: bytes, and where replies end
 //!                                 ▼                          │
 //!                              core 2: remote ─ dispatch ─ gate ─┘
 //! ```
 //!
 //! 1. Requests of one session to one core are executed in their order. Requests to several cores are executed at the same
-//!    time, unless one reads what joins compute, which depends on rows of all cores: it waits for writes before it, and
+//!    time, unless one reads what joins compute, which reads_outputs on rows of all cores: it waits for writes before it, and
 //!    writes behind it wait for it.
 //! 2. After a crash no write of a session is there without those before it. So where writes of one batch are executed by several
-//!    cores at the same time, they are parts of one whole in the journal (see `crate::tables::Tables::keep_parts`), which is ended
+//!    cores at the same time, they are one shared batch of the journal (see `crate::tables::Tables::end_shared_batch`), which is ended
 //!    as soon as all were executed, and not when the client takes the replies.
 
 use std::io;
@@ -21,31 +22,31 @@ use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
 use super::drive::Replies;
-use super::requests::{ANSWERS_MAX, Incoming, Mode, Requests};
+use super::requests::{Execution, Incoming, PIECES_MAX, Requests};
 use super::session::Session;
 use super::state::State;
 use crate::tables::Tables;
 
-/// What decides whether requests to several cores may be executed at the same time.
+/// What decides whether a request may be executed at the same time as those before it, which other cores execute.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct Dependencies {
     pub writes: bool,
     /// It reads what joins compute.
-    pub depends: bool,
+    pub reads_outputs: bool,
     /// Its reply may be long, and then waits for the client.
     pub is_long: bool,
 }
 
 /// What a batch has for other cores.
-pub(super) struct Gathered {
+pub(super) struct Forwarded {
     proto: Proto,
     by_core: Vec<Batch>,
     wrote: Vec<bool>,
     /// Cores that read what joins compute.
-    depends: Vec<bool>,
+    reads_outputs: Vec<bool>,
     is_long: bool,
-    /// The number of what is written at the same time, if it is.
-    parts: Option<u64>,
+    /// The journal's number of what several cores write at the same time, if they do.
+    shared_batch: Option<u64>,
     holes: Vec<Hole>,
 }
 
@@ -57,30 +58,30 @@ pub(super) struct Hole {
     writes: bool,
 }
 
-impl Gathered {
-    pub fn new(cores: usize, proto: Proto) -> Gathered {
-        Gathered {
+impl Forwarded {
+    pub fn new(cores: usize, proto: Proto) -> Forwarded {
+        Forwarded {
             proto,
             by_core: vec![Batch::default(); cores],
             wrote: vec![false; cores],
-            depends: vec![false; cores],
+            reads_outputs: vec![false; cores],
             is_long: false,
-            parts: None,
+            shared_batch: None,
             holes: Vec::new(),
         }
     }
 
-    /// Whether a request to `core` must wait for those gathered before it.
-    pub fn must_come_before(&self, core: usize, kind: Kind, proto: Proto) -> bool {
+    /// Whether a request to `core` must wait for those forwarded before it.
+    pub fn must_be_answered_first(&self, core: usize, needs: Dependencies, proto: Proto) -> bool {
         let others = |cores: &[bool]| {
             let mut others = cores.iter().enumerate();
             others.any(|(other, is)| *is && other != core)
         };
         proto != self.proto
-            || (kind.depends && others(&self.wrote))
-            || (kind.writes && others(&self.depends))
-            || (kind.writes && self.is_long)
-            || (kind.is_long && self.writes())
+            || (needs.reads_outputs && others(&self.wrote))
+            || (needs.writes && others(&self.reads_outputs))
+            || (needs.writes && self.is_long)
+            || (needs.is_long && self.writes())
     }
 
     /// Whether there are writes among it.
@@ -88,36 +89,39 @@ impl Gathered {
         self.wrote.contains(&true)
     }
 
-    /// What a write that is executed here, behind those that were gathered, is part of.
-    pub fn parts_with_here(&mut self, tables: &Tables) -> Option<u64> {
+    /// What a write that is executed here, behind those that were forwarded, is part of.
+    pub fn shared_batch_with_here(&mut self, tables: &Tables) -> Option<u64> {
         if self.writes() {
-            self.parts.get_or_insert_with(|| tables.new_parts());
+            self.shared_batch
+                .get_or_insert_with(|| tables.new_shared_batch());
         }
-        self.parts
+        self.shared_batch
     }
 
-    pub fn add(&mut self, core: usize, at: usize, kind: Kind, command: Command<'_>) {
+    pub fn add(&mut self, core: usize, at: usize, needs: Dependencies, command: Command<'_>) {
         self.by_core[core].push(command);
-        self.wrote[core] |= kind.writes;
-        self.depends[core] |= kind.depends;
-        self.is_long |= kind.is_long;
+        self.wrote[core] |= needs.writes;
+        self.reads_outputs[core] |= needs.reads_outputs;
+        self.is_long |= needs.is_long;
         self.holes.push(Hole {
             at,
             core,
             name: command.spec.name,
-            writes: kind.writes,
+            writes: needs.writes,
         });
     }
 
-    /// Sends it; the answers of each core, and the holes. `parts` are to be kept when all have answered.
+    /// Sends it; returns the replies of each core as they will come, and where they belong. The shared batch is to be ended when all
+    /// have replied.
     pub fn send(mut self, state: &State) -> Sent {
         let tables = &state.core.tables;
         match self.wrote.iter().filter(|wrote| **wrote).count() {
             0 => {}
             // What was written here before is logged before.
-            1 if self.parts.is_none() => tables.commit(),
+            1 if self.shared_batch.is_none() => tables.commit(),
             _ => {
-                self.parts.get_or_insert_with(|| tables.new_parts());
+                self.shared_batch
+                    .get_or_insert_with(|| tables.new_shared_batch());
             }
         }
         let writes = self.writes();
@@ -125,15 +129,15 @@ impl Gathered {
         tables.send_exchange();
         let send = |(core, batch): (usize, Batch)| {
             (!batch.is_empty()).then(|| {
-                let (answers, receiver) = mpsc::channel(ANSWERS_MAX);
+                let (pieces, receiver) = mpsc::channel(PIECES_MAX);
                 let requests = Requests {
                     batch,
                     proto: self.proto,
                     client: state.client.clone(),
                     ticket: None,
-                    mode: Mode::Each,
-                    parts: self.parts,
-                    answers,
+                    execution: Execution::OneByOne,
+                    shared_batch: self.shared_batch,
+                    pieces,
                 };
                 Incoming::of(&state.core, core, requests, receiver)
             })
@@ -143,23 +147,23 @@ impl Gathered {
             incoming,
             holes: self.holes,
             writes,
-            parts: self.parts,
+            shared_batch: self.shared_batch,
         }
     }
 }
 
-/// What was gathered, on its way.
+/// What was forwarded, on its way.
 pub(super) struct Sent {
     pub incoming: Vec<Option<Incoming>>,
     pub holes: Vec<Hole>,
     pub writes: bool,
-    pub parts: Option<u64>,
+    pub shared_batch: Option<u64>,
 }
 
 impl Session {
     /// Sends what the batch has for other cores, and puts their replies where they belong.
     pub(super) async fn drain(&mut self) -> io::Result<()> {
-        let Some(gathered) = self.state.gathered.take() else {
+        let Some(forwarded) = self.state.forwarded.take() else {
             return Ok(());
         };
         self.state.output.has_holes = false;
@@ -167,8 +171,8 @@ impl Session {
             mut incoming,
             holes,
             writes,
-            parts,
-        } = gathered.send(&self.state);
+            shared_batch,
+        } = forwarded.send(&self.state);
         let Some(first) = holes.first().map(|hole| hole.at) else {
             return Ok(());
         };
@@ -214,8 +218,8 @@ impl Session {
             output, gate, core, ..
         } = &mut self.state;
         output.tail.extend_from_slice(&late[at - first..]);
-        if let Some(parts) = parts {
-            core.tables.keep_parts(parts, gate);
+        if let Some(shared_batch) = shared_batch {
+            core.tables.end_shared_batch(shared_batch, gate);
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Writes of one connection that several cores execute at the same time: after a crash all of them are there or none.
+//! Shared batches: writes of one connection that several cores execute at the same time. After a crash all of them are there or none.
 //!
 //! ```text
 //!  SET a ─ here, before any other core's ─────────────► log: a
@@ -16,25 +16,25 @@ use larder_journal::Entry;
 use super::{Gate, Tables};
 
 impl Tables {
-    /// The number of something new that has parts.
-    pub fn new_parts(&self) -> u64 {
+    /// Begins a shared batch; returns its number.
+    pub fn new_shared_batch(&self) -> u64 {
         self.producer.borrow().new_shared_batch()
     }
 
-    /// Executes something whose writes are parts of `parts`, if that is any.
+    /// Executes something whose writes belong to a shared batch, if it is one.
     #[inline]
-    pub fn in_parts<T>(&self, parts: Option<u64>, run: impl FnOnce() -> T) -> T {
-        if parts.is_none() {
+    pub fn in_shared_batch<T>(&self, shared_batch: Option<u64>, run: impl FnOnce() -> T) -> T {
+        if shared_batch.is_none() {
             return run();
         }
-        self.part.set(parts);
+        self.part.set(shared_batch);
         let done = run();
         self.part.set(None);
         done
     }
 
-    /// Says that all parts are in the journal. `gate` then waits until it has that, too.
-    pub fn keep_parts(&self, batch: u64, gate: &mut Gate) {
+    /// Notes in the journal that all parts of a shared batch are in it: it is kept. `gate` then waits until that is written.
+    pub fn end_shared_batch(&self, batch: u64, gate: &mut Gate) {
         match self.producer.borrow_mut().append(Entry::Kept { batch }) {
             Ok(ticket) => gate.ticket = Some(ticket),
             Err(_) => gate.failed = true,
