@@ -2,7 +2,7 @@
 //! replication.
 //!
 //! ```text
-//!   a read misses ─► Source::load ─► session ─► work::load ── SELECT ──► PostgreSQL
+//!   a read misses ─► Database::load ─► session ─► work::load ── SELECT ──► PostgreSQL
 //!                                       │            │ rows, snapshot, position  │
 //!                                     merge ◄────────┘                          │ pgoutput
 //!                                       ▲                                        ▼
@@ -11,7 +11,7 @@
 //!                                       └─► Event::Supply, Event::Apply ─► whoever keeps the rows
 //! ```
 //!
-//! Begin with `merge`: why a load and the stream together apply every commit exactly once. Then `source` (a connection's
+//! Begin with `merge`: why a load and the stream together apply every commit exactly once. Then `database` (a connection's
 //! life), `session` (what goes on while it lasts), `mapping` (rows as keys), `conditions` (ranges as SQL), `verify` (what
 //! the database must offer) and `catalog` (how it is seen that this changed, if only for a moment).
 //!
@@ -21,6 +21,7 @@ mod catalog;
 mod changes;
 mod conditions;
 mod connect;
+mod database;
 mod error;
 mod mapping;
 mod merge;
@@ -32,7 +33,6 @@ mod relay;
 mod session;
 mod slot;
 mod snapshot;
-mod source;
 mod sql;
 mod stats;
 mod tls;
@@ -41,11 +41,11 @@ mod work;
 
 pub use changes::{Altered, Change, Patch, Translator};
 pub use connect::Address;
+pub use database::{Database, Event, Options, Reply, Sink};
 pub use error::Error;
 pub use mapping::{Mapping, Misfit, SlotKind, ValueKind};
 pub use range::Range;
 pub use snapshot::show_lsn;
-pub use source::{Event, Options, Reply, Sink, Source};
 pub use sql::{When, Write};
 pub use stats::{GAUGES, Stats};
 pub use work::Written;

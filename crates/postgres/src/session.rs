@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::changes::{Change, Translator};
 use crate::connect::Pool;
+use crate::database::{Event, Kept, Options, Reply, Request};
 use crate::error::Error;
 use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, Ready};
@@ -20,7 +21,6 @@ use crate::pgoutput;
 use crate::range::Range;
 use crate::slot;
 use crate::snapshot::Lsn;
-use crate::source::{Event, Kept, Options, Reply, Request};
 use crate::stats::Stats;
 use crate::verify::{Verified, verify};
 use crate::work::{self, Beat, Landed, Written};

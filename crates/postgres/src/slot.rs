@@ -7,9 +7,9 @@
 use pgwire_replication::ReplicationClient;
 
 use crate::connect::Pool;
+use crate::database::Kept;
 use crate::error::{Error, said};
 use crate::snapshot::{Lsn, parse_lsn};
-use crate::source::Kept;
 use crate::sql::literal;
 
 /// A name that no other connection has.

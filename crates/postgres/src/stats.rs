@@ -1,4 +1,4 @@
-//! What INFO and `/metrics` show of the source.
+//! What INFO and `/metrics` show of the connection to PostgreSQL.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};

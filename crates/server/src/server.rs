@@ -23,7 +23,7 @@ use crate::settings::RunningSettings;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
 use crate::tables::TablesHandle;
-use crate::tables::source::Postgres;
+use crate::tables::postgres::Postgres;
 use crate::{http, resp};
 
 /// What every thread of a server sees.

@@ -19,7 +19,7 @@ use super::pending::{Pending, Work};
 use super::reads::{Need, ReadJob};
 use super::state::State;
 use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
-use crate::tables::source::{Reply, WriteJob};
+use crate::tables::postgres::{WriteJob, WriteReply};
 
 /// Where the replies of a connection's commands go.
 pub(super) trait Replies {
@@ -147,9 +147,9 @@ async fn write_through(state: &mut State, write: &WriteJob) {
         return;
     };
     match write.run(postgres).await {
-        Ok(Reply::Ok) => state.encoder().ok(),
-        Ok(Reply::Null) => state.encoder().null(),
-        Ok(Reply::Number(number)) => state.encoder().integer(number),
+        Ok(WriteReply::Ok) => state.encoder().ok(),
+        Ok(WriteReply::Null) => state.encoder().null(),
+        Ok(WriteReply::Number(number)) => state.encoder().integer(number),
         Err(refusal) => state.refuse(refusal),
     }
 }

@@ -22,7 +22,7 @@ use super::remote;
 use super::session;
 use crate::descriptors::Purpose;
 use crate::stats::thread_count;
-use crate::tables::{self, Message, Opening};
+use crate::tables::{self, CoreMessage, Opening};
 use crate::{Error, Shared};
 
 const BACKLOG: i32 = 4096;
@@ -210,17 +210,17 @@ fn start_table_tasks(core: &Rc<Core>) {
     });
 }
 
-fn take(core: &Rc<Core>, message: Message) {
+fn take(core: &Rc<Core>, message: CoreMessage) {
     let tables = &core.tables;
     match message {
-        Message::Exchange { from, messages } => tables.receive(from, messages),
-        Message::Requests(requests) => remote::execute(core, requests),
-        Message::Task(task) => {
+        CoreMessage::Exchange { from, messages } => tables.receive(from, messages),
+        CoreMessage::Requests(requests) => remote::execute(core, requests),
+        CoreMessage::Task(task) => {
             tokio::task::spawn_local(task(tables.clone()));
         }
-        Message::Pause { ticket, granted } => tables.pause(ticket, granted),
-        Message::Release(ticket) => tables.release(ticket),
-        Message::Source(news) => tables.take_news(news),
+        CoreMessage::Pause { ticket, granted } => tables.pause(ticket, granted),
+        CoreMessage::Release(ticket) => tables.release(ticket),
+        CoreMessage::Postgres(update) => tables.receive_postgres_update(update),
     }
 }
 

@@ -13,7 +13,7 @@ use super::reads::ReadJob;
 use super::scan::ScanJob;
 use super::state::State;
 use super::tables::{DropJob, RangeJob, Retry, SeveralCores, StoresJob, SubscribeJob, WatchJob};
-use crate::tables::source::WriteJob;
+use crate::tables::postgres::WriteJob;
 
 /// A command that waits.
 pub(super) struct Pending {

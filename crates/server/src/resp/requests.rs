@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use super::clients::Client;
 use super::core::Core;
 use super::memory::Limits;
-use crate::tables::Message;
+use crate::tables::CoreMessage;
 
 /// Pieces of replies that wait to be taken.
 pub(super) const PIECES_MAX: usize = 4;
@@ -98,7 +98,7 @@ impl Incoming {
         requests: Requests,
         receiver: mpsc::Receiver<ReplyPiece>,
     ) -> Self {
-        core.shared.tables.send(to, Message::Requests(requests));
+        core.shared.tables.send(to, CoreMessage::Requests(requests));
         Incoming {
             receiver,
             bytes: Vec::new(),

@@ -10,8 +10,8 @@ use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
 
 use super::expiring::Expiring;
-use super::pause::Stand;
-use super::source::News;
+use super::pause::PostgresStand;
+use super::postgres::PostgresUpdate;
 use super::{Refusal, Tables};
 use crate::error::Error;
 use crate::resp::{Cursors, Requests};
@@ -20,7 +20,7 @@ use crate::resp::{Cursors, Requests};
 type Task = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// What a core is told by another thread. Messages of one thread arrive in order.
-pub enum Message {
+pub enum CoreMessage {
     /// What another core's engine has to say.
     Exchange {
         from: u16,
@@ -32,11 +32,11 @@ pub enum Message {
     /// Execute no commands but those with this ticket; see `pause`.
     Pause {
         ticket: u64,
-        granted: oneshot::Sender<Stand>,
+        granted: oneshot::Sender<PostgresStand>,
     },
     Release(u64),
     /// From PostgreSQL.
-    Source(News),
+    Postgres(PostgresUpdate),
 }
 
 /// What there is, at about one moment.
@@ -96,10 +96,10 @@ fn add_joins(all: &mut Vec<JoinInfo>, others: &[JoinInfo]) {
 
 /// Shared by all threads.
 pub struct TablesHandle {
-    cores: Vec<mpsc::UnboundedSender<Message>>,
+    cores: Vec<mpsc::UnboundedSender<CoreMessage>>,
     /// Messages that each core has yet to take.
     waiting: Vec<AtomicUsize>,
-    receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<Message>>>>,
+    receivers: Mutex<Vec<Option<mpsc::UnboundedReceiver<CoreMessage>>>>,
     figures: Mutex<Vec<Figures>>,
     /// What the engines take, for their share of the limit.
     pub(super) used_bytes: Vec<AtomicU64>,
@@ -139,11 +139,11 @@ impl TablesHandle {
     }
 
     /// For each core, once.
-    pub fn take_receiver(&self, core: usize) -> Option<mpsc::UnboundedReceiver<Message>> {
+    pub fn take_receiver(&self, core: usize) -> Option<mpsc::UnboundedReceiver<CoreMessage>> {
         locked(&self.receivers)[core].take()
     }
 
-    pub fn send(&self, core: usize, message: Message) {
+    pub fn send(&self, core: usize, message: CoreMessage) {
         self.waiting[core].fetch_add(1, Ordering::Relaxed);
         // Without its receiver the server is stopping: who waits for an answer learns that none will come.
         let _ = self.cores[core].send(message);
@@ -197,7 +197,7 @@ impl TablesHandle {
                 let _ = answer.send(task(tables).await);
             })
         };
-        self.send(core, Message::Task(Box::new(on_core)));
+        self.send(core, CoreMessage::Task(Box::new(on_core)));
         answered
     }
 

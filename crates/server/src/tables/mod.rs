@@ -8,7 +8,7 @@
 //!
 //! `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
 //! `shards` has what their engines say to one another, and `pause` makes them do something as one; where there is one,
-//! neither costs anything. `source` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
+//! neither costs anything. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
 //! 1. An engine is on the thread of its core alone, and no await happens while it is borrowed.
@@ -23,11 +23,11 @@ mod gate;
 mod handle;
 mod open;
 mod pause;
+pub mod postgres;
 mod refusal;
 mod shards;
 mod shared_batch;
 mod snapshot;
-pub mod source;
 mod subscriptions;
 mod unanswered;
 mod watched;
@@ -44,7 +44,7 @@ use larder_types::ByteSize;
 use tokio::sync::Notify;
 
 pub use gate::Gate;
-pub use handle::{Figures, Message, TablesHandle};
+pub use handle::{CoreMessage, Figures, TablesHandle};
 pub use open::{Opening, open};
 pub use pause::Paused;
 pub use subscriptions::{Mailbox, Note, Subscription};
@@ -82,7 +82,7 @@ pub struct Tables {
     part: Cell<Option<u64>>,
     /// What a transaction that is being executed has changed so far.
     transaction_changes: RefCell<Option<Vec<LogEntry>>>,
-    followed: source::Followed,
+    postgres_progress: postgres::PostgresProgress,
     /// Reads may be deferred.
     in_steps: Cell<bool>,
     watched: watched::Watched,

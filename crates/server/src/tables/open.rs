@@ -13,7 +13,7 @@ use larder_journal::{Entry, Journal, Options, Recovery};
 use tokio::sync::Notify;
 
 use super::shards::Sharing;
-use super::{STEP_ROWS, Tables, fsync, source};
+use super::{STEP_ROWS, Tables, fsync, postgres};
 use crate::Shared;
 use crate::error::Error;
 
@@ -81,7 +81,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
     let mut engine = replay.engine;
     // Fails only if the first core has given up.
     let _ = opening.counted.send(engine.row_count());
-    source::declare(&mut engine, &shared.config)?;
+    postgres::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);
     engine.set_step_rows(Some(STEP_ROWS));
     let config = &shared.config.tables;
@@ -101,7 +101,7 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         write_refusal: RefCell::default(),
         part: Cell::new(None),
         transaction_changes: RefCell::default(),
-        followed: source::Followed::default(),
+        postgres_progress: postgres::PostgresProgress::default(),
         in_steps: Cell::new(false),
         watched: Default::default(),
         subscriptions: Default::default(),

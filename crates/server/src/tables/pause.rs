@@ -13,7 +13,7 @@
 //! 4. Commands that a pause held up have a turn before the core grants the next one, however many ask for it: transactions that
 //!    come without end hold nobody up for ever.
 //! 5. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
-//!    number of it; see `source`.
+//!    number of it; see `postgres`.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -24,14 +24,14 @@ use std::task::{Poll, Waker};
 use larder_join::LogEntry;
 use tokio::sync::oneshot;
 
-use super::{Gate, Message, Refusal, Tables, TablesHandle};
+use super::{CoreMessage, Gate, Refusal, Tables, TablesHandle};
 use crate::error::Error;
 
 /// Whom a core obeys.
 #[derive(Default)]
 pub struct Pause {
     holder: Option<u64>,
-    next: VecDeque<(u64, oneshot::Sender<Stand>)>,
+    next: VecDeque<(u64, oneshot::Sender<PostgresStand>)>,
     /// Those whose commands wait.
     held: Vec<Waker>,
     /// They have their turn, and nothing is granted.
@@ -42,7 +42,7 @@ pub struct Pause {
 
 /// Where a core that grants a pause stands with what PostgreSQL tells.
 #[derive(Debug, Clone, Copy)]
-pub struct Stand {
+pub struct PostgresStand {
     pub number: u64,
     /// Its outputs reflect it.
     pub is_reflected: bool,
@@ -66,16 +66,16 @@ impl Paused {
         for core in 0..handle.cores() {
             let (granted, grant) = oneshot::channel();
             let ticket = paused.ticket;
-            handle.send(core, Message::Pause { ticket, granted });
+            handle.send(core, CoreMessage::Pause { ticket, granted });
             stands.push(grant.await.map_err(|_| stopping())?);
         }
-        paused.stand_at_one_number(&stands).await?;
+        paused.reach_one_position(&stands).await?;
         Ok(paused)
     }
 
-    async fn stand_at_one_number(&self, stands: &[Stand]) -> Result<(), Error> {
+    async fn reach_one_position(&self, stands: &[PostgresStand]) -> Result<(), Error> {
         let last = stands.iter().map(|stand| stand.number).max().unwrap_or(0);
-        let is_there = |stand: &Stand| stand.number == last && stand.is_reflected;
+        let is_there = |stand: &PostgresStand| stand.number == last && stand.is_reflected;
         let behind = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
         let follow = move |tables: Rc<Tables>| async move { tables.follow_to(last).await };
         let begun: Vec<_> = behind
@@ -133,7 +133,7 @@ fn stopping() -> Error {
 impl Drop for Paused {
     fn drop(&mut self) {
         for core in 0..self.handle.cores() {
-            self.handle.send(core, Message::Release(self.ticket));
+            self.handle.send(core, CoreMessage::Release(self.ticket));
         }
     }
 }
@@ -150,7 +150,7 @@ impl Tables {
 
     /// As the epoch, for what is read or computed from PostgreSQL's rows too.
     pub fn moment(&self) -> (u64, u64) {
-        (self.epoch(), self.followed())
+        (self.epoch(), self.postgres_position())
     }
 
     /// Waits until commands with this ticket, or without one, are executed.
@@ -166,7 +166,7 @@ impl Tables {
         .await;
     }
 
-    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<Stand>) {
+    pub fn pause(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
         let mut pause = self.pause.borrow_mut();
         if pause.holder.is_some() || pause.is_their_turn {
             return pause.next.push_back((ticket, granted));
@@ -185,7 +185,7 @@ impl Tables {
         }
     }
 
-    fn grant(&self, ticket: u64, granted: oneshot::Sender<Stand>) {
+    fn grant(&self, ticket: u64, granted: oneshot::Sender<PostgresStand>) {
         self.commit();
         *self.transaction_changes.borrow_mut() = Some(Vec::new());
         self.pause.borrow_mut().holder = Some(ticket);
@@ -213,7 +213,7 @@ impl Tables {
             // Rows whose time had come. A failure is kept, and refuses the next write.
             let _ = self.append(&rest, &mut Gate::default());
         }
-        self.apply_held();
+        self.apply_held_updates();
         // Rows whose time came in the pause could not go.
         self.wake_maintenance();
         if held.is_empty() {

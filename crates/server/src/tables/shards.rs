@@ -11,8 +11,8 @@ use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
 use tokio::sync::Notify;
 
 use super::expiring::Going;
-use super::source::{Postgres, RangeLoad};
-use super::{Gate, Message, Refusal, Tables, Unanswered};
+use super::postgres::{Postgres, RangeLoad};
+use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
@@ -151,7 +151,7 @@ impl Tables {
         for to in (0..sharing.shard.count).filter(|&to| to != own) {
             let messages = exchange.take_out(to);
             if !messages.is_empty() {
-                let message = Message::Exchange {
+                let message = CoreMessage::Exchange {
                     from: own,
                     messages,
                 };

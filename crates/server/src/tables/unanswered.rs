@@ -3,7 +3,7 @@
 //! ```text
 //!  engine ─► ReadOutcome ─ complete ─► Done: its rows
 //!                                 └──► Unanswered::Needs ─► request_needed ─► Awaited ─ wait_for ─► the read is tried again
-//!                                            └ ranges of PostgreSQL: source::RangeLoad ─ load ─┘
+//!                                            └ ranges of PostgreSQL: postgres::RangeLoad ─ load ─┘
 //! ```
 
 use std::future::poll_fn;

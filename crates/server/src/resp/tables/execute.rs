@@ -20,7 +20,7 @@ use super::watch::{self, WatchJob};
 use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::Unanswered;
-use crate::tables::source::take_write;
+use crate::tables::postgres::take_write;
 
 /// Executes a command that [`concerns`](super::concerns) tables, on the core that has its rows.
 pub(in crate::resp) fn execute(

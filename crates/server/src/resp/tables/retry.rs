@@ -9,7 +9,7 @@ use super::super::pending::Work;
 use super::super::state::State;
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
-use crate::tables::source::RangeLoad;
+use crate::tables::postgres::RangeLoad;
 use crate::tables::{Awaited, Refusal, Unanswered};
 
 /// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.

@@ -17,7 +17,7 @@ use super::super::state::State;
 use super::is_of_table;
 use super::rows::get;
 use crate::catalog::{Lookup, Snapshot};
-use crate::tables::source::Postgres;
+use crate::tables::postgres::Postgres;
 use crate::tables::{Mark, Refusal, Tables, stopping};
 
 /// What a connection watches.

@@ -46,7 +46,7 @@ impl RangeLoad {
         };
         let ranges = self.ranges.iter();
         let ranges = ranges.map(|range| Range::new(&range.lo, &range.hi));
-        let loaded = postgres.source.load(tables.index, ranges.collect()).await;
+        let loaded = postgres.database.load(tables.index, ranges.collect()).await;
         loaded.map_err(refusal)
     }
 }

@@ -1,27 +1,27 @@
-//! What comes from PostgreSQL goes into the engine.
+//! Applies to the engine what comes from PostgreSQL: rows that were loaded, and changes.
 
 use larder_join::{Engine, KeyRange};
 use larder_postgres::{Change, Range};
 
 use super::super::{Gate, Tables};
-use super::spread::News;
+use super::spread::PostgresUpdate;
 
 impl Tables {
-    /// Does what the source says. Changes that came together are seen all together.
-    pub(super) fn apply_news(&self, news: News) {
+    /// Does what an update says. Changes that came together are seen all together.
+    pub(super) fn apply_postgres_update(&self, update: PostgresUpdate) {
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
         let engine = &mut *engine;
-        let followed = &self.followed;
-        match news {
-            News::Supply { ranges, rows, done } => {
+        let followed = &self.postgres_progress;
+        match update {
+            PostgresUpdate::Supply { ranges, rows, done } => {
                 supply(engine, &ranges, rows);
                 for done in done {
                     // Whoever asked may have gone.
                     let _ = done.send(Ok(()));
                 }
             }
-            News::Apply { number, changes } => {
+            PostgresUpdate::Apply { number, changes } => {
                 let before = followed.change.get();
                 for change in &changes.changes {
                     let waits_for = apply(engine, change, now);
@@ -32,13 +32,13 @@ impl Tables {
                 }
                 followed.number.set(number);
             }
-            News::Forget { number, ranges } => {
+            PostgresUpdate::Forget { number, ranges } => {
                 for range in &*ranges {
                     engine.forget_supplied(&KeyRange::new(&range.lo, &range.hi));
                 }
                 followed.number.set(number);
             }
-            News::Seen(seen) => match followed.change.get() {
+            PostgresUpdate::Seen(seen) => match followed.change.get() {
                 Some(change) if !engine.is_done(change) => {
                     followed.seen.borrow_mut().push_back((change, seen));
                 }

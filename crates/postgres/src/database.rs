@@ -1,4 +1,4 @@
-//! The source: a thread that keeps a connection to PostgreSQL for as long as the server lives.
+//! The database, as the server sees it: a thread that keeps a connection to PostgreSQL for as long as the server lives.
 //!
 //! ```text
 //!            ┌─────────────── wait a little ◄── error ───────────────┐
@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// What a source is told.
+/// What the thread is asked to do.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub address: Address,
@@ -100,14 +100,14 @@ impl Request {
     }
 }
 
-/// A running source.
-pub struct Source {
+/// The running thread, to ask it for loads and writes.
+pub struct Database {
     requests: mpsc::UnboundedSender<Request>,
     stopping: tokio::sync::watch::Sender<bool>,
     stats: Arc<Stats>,
 }
 
-impl Source {
+impl Database {
     /// Starts the thread. `sink` is called from it.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Source {
     pub fn spawn(
         options: Options,
         sink: Sink,
-    ) -> std::io::Result<(Source, std::thread::JoinHandle<()>)> {
+    ) -> std::io::Result<(Database, std::thread::JoinHandle<()>)> {
         let (requests, receiver) = mpsc::unbounded_channel();
         let (stopping, stop) = tokio::sync::watch::channel(false);
         let stats = Arc::new(Stats::default());
@@ -136,12 +136,12 @@ impl Source {
         };
         let thread = std::thread::Builder::new().name("postgres".to_owned());
         let thread = thread.spawn(move || runtime.block_on(life.run(stop)))?;
-        let source = Source {
+        let database = Database {
             requests,
             stopping,
             stats,
         };
-        Ok((source, thread))
+        Ok((database, thread))
     }
 
     /// Loads ranges of mapped tables for one core; when it returns they are supplied.

@@ -1,17 +1,17 @@
 //! Tables whose rows live in PostgreSQL (`[tables.<name>]`): what the server does with `larder-postgres`.
 //!
 //! ```text
-//!  GET, RANGE ─► engine: Needs ───► read (waits) ──► Source::load ──┐
-//!  SET, DEL   ─────────────────────► write (waits) ─► Source::write ─┤ thread "postgres"
+//!  GET, RANGE ─► engine: Needs ───► read (waits) ──► Database::load ──┐
+//!  SET, DEL   ─────────────────────► write (waits) ─► Database::write ─┤ thread "postgres"
 //!                                                                    │
-//!  engines ◄── follow, apply ◄── Message::Source ◄── spread ◄────────┘
+//!  engines ◄── follow, apply ◄── CoreMessage::Postgres ◄── spread ◄────────┘
 //! ```
 //!
 //! Where there are several cores each keeps what it reads itself: it has it loaded, and is told of all changes. So what a
 //! core answers is of one position of PostgreSQL's log, whatever tables it is computed from, and no core waits for another.
 //!
 //! Invariants:
-//! 1. Each core applies what it is told in the order in which it left the source. What all are told is numbered: cores
+//! 1. Each core applies what it is told in the order in which the connection's thread sent it. What all are told is numbered: cores
 //!    that have applied the same number are at the same position.
 //! 2. No row of such a table is in the journal: PostgreSQL keeps it.
 //! 3. While the cores are paused they stand at one number, and nothing is applied.
@@ -26,21 +26,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use larder_join::Engine;
-use larder_postgres::{Address, Mapping, Options, Source};
+use larder_postgres::{Address, Database, Mapping, Options};
 use larder_protocol::config::ServerConfig;
 use larder_protocol::errors::Code;
 
-pub(super) use follow::Followed;
+pub(super) use follow::PostgresProgress;
 pub(crate) use read::RangeLoad;
-pub use spread::News;
-pub(crate) use write::{Reply, WriteJob, take_write};
+pub use spread::PostgresUpdate;
+pub(crate) use write::{WriteJob, WriteReply, take_write};
 
 use super::{Refusal, TablesHandle};
 use crate::error::Error;
 
 /// The database and the tables that it keeps.
 pub struct Postgres {
-    source: Source,
+    database: Database,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     mappings: Vec<Mapping>,
 }
@@ -71,11 +71,12 @@ impl Postgres {
             stale: Duration::from_secs(settings.stale_seconds),
             mappings: mappings.clone(),
         };
-        let (source, thread) = Source::spawn(options, spread::sink(tables)).map_err(|error| {
-            Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
-        })?;
+        let (database, thread) =
+            Database::spawn(options, spread::sink(tables)).map_err(|error| {
+                Error::Io(format!("cannot start the thread for PostgreSQL: {error}"))
+            })?;
         Ok(Some(Postgres {
-            source,
+            database,
             thread: Mutex::new(Some(thread)),
             mappings,
         }))
@@ -88,12 +89,12 @@ impl Postgres {
     }
 
     pub fn stats(&self) -> &larder_postgres::Stats {
-        self.source.stats()
+        self.database.stats()
     }
 
     /// Ends the connections, and drops a permanent slot.
     pub fn stop(&self) {
-        self.source.stop();
+        self.database.stop();
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread for PostgreSQL had panicked");
@@ -125,7 +126,7 @@ pub(super) fn declare(engine: &mut Engine, config: &ServerConfig) -> Result<(), 
     Ok(())
 }
 
-/// How an error of the source's is answered.
+/// How an error of PostgreSQL's is answered.
 fn refusal(error: larder_postgres::Error) -> Refusal {
     use larder_postgres::Error;
     let code = match error {

@@ -1,4 +1,4 @@
-//! What the source says is told to the cores: what concerns all of them in one order to all.
+//! Sends what PostgreSQL tells to the cores: rows to the core that asked for them, and changes to all cores in one order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use larder_postgres::{Change, Event, Range, Reply, Sink, Written};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::{Message, TablesHandle};
+use super::super::{CoreMessage, TablesHandle};
 
 type Row = (Vec<u8>, Vec<u8>);
 
-/// What a core is told.
-pub enum News {
+/// What a core is told of PostgreSQL.
+pub enum PostgresUpdate {
     /// All rows of ranges that this core asked for. Then tell those who wait.
     Supply {
         ranges: Vec<Range>,
@@ -26,7 +26,7 @@ pub enum News {
     Seen(Arc<Seen>),
 }
 
-/// Changes that are seen together. When the last core lets go of them, the source may send more.
+/// Changes that are seen together. When the last core lets go of them, the connection's thread may send more.
 pub struct Changes {
     pub changes: Vec<Change>,
     _credit: OwnedSemaphorePermit,
@@ -46,12 +46,12 @@ impl Drop for Seen {
 
 pub(super) fn sink(tables: Arc<TablesHandle>) -> Sink {
     let numbers = AtomicU64::new(0);
-    // The source's thread alone calls it.
+    // The connection's thread alone calls it.
     let next = move || numbers.fetch_add(1, Relaxed) + 1;
     Box::new(move |event| {
-        let all = |news: &dyn Fn() -> News| {
+        let all = |update: &dyn Fn() -> PostgresUpdate| {
             for core in 0..tables.cores() {
-                tables.send(core, Message::Source(news()));
+                tables.send(core, CoreMessage::Postgres(update()));
             }
         };
         match event {
@@ -61,8 +61,8 @@ pub(super) fn sink(tables: Arc<TablesHandle>) -> Sink {
                 rows,
                 done,
             } => {
-                let news = News::Supply { ranges, rows, done };
-                tables.send(core, Message::Source(news));
+                let update = PostgresUpdate::Supply { ranges, rows, done };
+                tables.send(core, CoreMessage::Postgres(update));
             }
             Event::Apply { changes, credit } => {
                 let number = next();
@@ -70,21 +70,21 @@ pub(super) fn sink(tables: Arc<TablesHandle>) -> Sink {
                     changes,
                     _credit: credit,
                 });
-                all(&|| News::Apply {
+                all(&|| PostgresUpdate::Apply {
                     number,
                     changes: changes.clone(),
                 });
             }
             Event::Forget { ranges } => {
                 let (number, ranges) = (next(), Arc::from(ranges));
-                all(&|| News::Forget {
+                all(&|| PostgresUpdate::Forget {
                     number,
                     ranges: Arc::clone(&ranges),
                 });
             }
             Event::Seen { written, done } => {
                 let seen = Arc::new(Seen(Some((written, done))));
-                all(&|| News::Seen(seen.clone()));
+                all(&|| PostgresUpdate::Seen(seen.clone()));
             }
         }
     })

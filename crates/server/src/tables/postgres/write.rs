@@ -11,12 +11,12 @@ use crate::tables::Refusal;
 /// A write on its way through PostgreSQL.
 pub(crate) struct WriteJob {
     write: Write,
-    answer: Answer,
+    reply: ReplyKind,
 }
 
 /// What the client is told.
 #[derive(Clone, Copy)]
-enum Answer {
+enum ReplyKind {
     Ok,
     /// OK, or nothing if no row was changed.
     OkIfDone,
@@ -25,7 +25,7 @@ enum Answer {
 }
 
 /// How a write has ended.
-pub(crate) enum Reply {
+pub(crate) enum WriteReply {
     Ok,
     Null,
     Number(i64),
@@ -77,16 +77,16 @@ pub(crate) fn take_write(
             "table {name} is kept in PostgreSQL, so writes to it cannot be in a transaction; send them alone, MSET and DEL with several keys are whole"
         ));
     }
-    let Some((write, answer)) = translated(command.id(), command.request)? else {
+    let Some((write, reply)) = translated(command.id(), command.request)? else {
         return refuse(format!(
             "{} cannot be done to table {name}, which is kept in PostgreSQL; do it there, in the table {shown}",
             command.name()
         ));
     };
-    Ok(Some(WriteJob { write, answer }))
+    Ok(Some(WriteJob { write, reply }))
 }
 
-fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, Refusal> {
+fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, ReplyKind)>, Refusal> {
     let arg = |at: usize| request.arg(at).to_vec();
     let set = |when| Write::Set {
         rows: vec![(arg(1), arg(2))],
@@ -98,20 +98,20 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, R
             (Code::BadRequest, message.to_owned())
         })?;
         let key = arg(1);
-        Ok(Some((Write::Increment { key, by }, Answer::Sum)))
+        Ok(Some((Write::Increment { key, by }, ReplyKind::Sum)))
     };
     let number = || larder_types::integer(request.arg(2));
     Ok(Some(match id {
         Id::Set => match request.get(3).map(<[u8]>::to_ascii_uppercase).as_deref() {
-            None => (set(When::Always), Answer::Ok),
-            Some(b"NX") if request.len() == 4 => (set(When::IfAbsent), Answer::OkIfDone),
-            Some(b"XX") if request.len() == 4 => (set(When::IfPresent), Answer::OkIfDone),
+            None => (set(When::Always), ReplyKind::Ok),
+            Some(b"NX") if request.len() == 4 => (set(When::IfAbsent), ReplyKind::OkIfDone),
+            Some(b"XX") if request.len() == 4 => (set(When::IfPresent), ReplyKind::OkIfDone),
             Some(_) => {
                 let message = "of SET's options, NX or XX alone can be done to a table that is kept in PostgreSQL";
                 return Err((Code::BadRequest, message.to_owned()));
             }
         },
-        Id::SetNx => (set(When::IfAbsent), Answer::Rows),
+        Id::SetNx => (set(When::IfAbsent), ReplyKind::Rows),
         Id::MSet => {
             if request.len().is_multiple_of(2) {
                 let message = "wrong number of arguments for 'mset' command";
@@ -120,11 +120,11 @@ fn translated(id: Id, request: Request<'_>) -> Result<Option<(Write, Answer)>, R
             let pairs = (1..request.len()).step_by(2);
             let rows = pairs.map(|at| (arg(at), arg(at + 1))).collect();
             let when = When::Always;
-            (Write::Set { rows, when }, Answer::Ok)
+            (Write::Set { rows, when }, ReplyKind::Ok)
         }
         Id::Del | Id::Unlink => {
             let keys = (1..request.len()).map(arg).collect();
-            (Write::Remove { keys }, Answer::Rows)
+            (Write::Remove { keys }, ReplyKind::Rows)
         }
         Id::Incr => return add(Some(1)),
         Id::Decr => return add(Some(-1)),
@@ -139,15 +139,15 @@ impl WriteJob {
     ///
     /// # Errors
     /// It was not made, or nobody knows.
-    pub async fn run(&self, postgres: &Postgres) -> Result<Reply, Refusal> {
-        let written = postgres.source.write(self.write.clone()).await;
+    pub async fn run(&self, postgres: &Postgres) -> Result<WriteReply, Refusal> {
+        let written = postgres.database.write(self.write.clone()).await;
         let Written { rows, sum } = written.map_err(refusal)?;
-        Ok(match self.answer {
-            Answer::Ok => Reply::Ok,
-            Answer::OkIfDone if rows > 0 => Reply::Ok,
-            Answer::OkIfDone => Reply::Null,
-            Answer::Rows => Reply::Number(i64::try_from(rows).unwrap_or(i64::MAX)),
-            Answer::Sum => Reply::Number(sum.unwrap_or_default()),
+        Ok(match self.reply {
+            ReplyKind::Ok => WriteReply::Ok,
+            ReplyKind::OkIfDone if rows > 0 => WriteReply::Ok,
+            ReplyKind::OkIfDone => WriteReply::Null,
+            ReplyKind::Rows => WriteReply::Number(i64::try_from(rows).unwrap_or(i64::MAX)),
+            ReplyKind::Sum => WriteReply::Number(sum.unwrap_or_default()),
         })
     }
 }
