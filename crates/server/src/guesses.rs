@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::rarely::Rarely;
+use crate::log_limit::LogLimit;
 
 /// Wrong guesses that are answered at once, and how long it takes until one more is.
 const OF_ONE: (u32, Duration) = (10, Duration::from_secs(1));
@@ -32,7 +32,7 @@ pub struct Guesses {
     /// Guesses that were wrong, and that were refused without being looked at.
     pub wrong: AtomicU64,
     pub refused: AtomicU64,
-    told: Rarely,
+    told: LogLimit,
 }
 
 #[derive(Default)]
@@ -104,7 +104,7 @@ impl Guesses {
     }
 
     /// Waits until a guess may be answered, if that is soon.
-    pub async fn turn(&self, from: IpAddr) {
+    pub async fn wait_for_turn(&self, from: IpAddr) {
         let begun = Instant::now();
         loop {
             let wait = self.wait(from);

@@ -20,13 +20,13 @@ use crate::error::Error;
 const BODY_BYTES_MAX: usize = 1 << 20;
 
 pub async fn take(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
-    let patience = shared.http_work.patience;
+    let timeout = shared.http_work.timeout;
     let (head, body) = request.into_parts();
-    let (status, refused) = match tokio::time::timeout(patience, whole(body)).await {
+    let (status, refused) = match tokio::time::timeout(timeout, whole(body)).await {
         Ok(Ok(bytes)) => return next.run(Request::from_parts(head, Body::from(bytes))).await,
         Ok(Err(refused)) => refused,
         Err(_) => {
-            let seconds = patience.as_secs();
+            let seconds = timeout.as_secs();
             let message = format!(
                 "the rest of the request's body did not come within {seconds} s (server.http_timeout_seconds)"
             );

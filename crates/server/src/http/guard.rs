@@ -67,7 +67,7 @@ pub struct Peer(pub IpAddr);
 async fn admit(shared: &Shared, from: Option<Peer>, headers: &HeaderMap) -> Result<(), Error> {
     let from = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |Peer(addr)| addr);
     if !shared.password().is_none() && headers.contains_key(header::AUTHORIZATION) {
-        shared.guesses.turn(from).await;
+        shared.guesses.wait_for_turn(from).await;
     }
     admit_at_once(shared, from, headers)
 }

@@ -5,7 +5,7 @@
 //! that look into versions and run on threads of low priority, because they read whole files.
 //!
 //! No client holds what others need for longer than `server.http_timeout_seconds` without doing its part: `body.rs` waits for
-//! requests, `patient.rs` for answers to be taken, `work.rs` bounds what is costly.
+//! requests, `write_timeout.rs` for answers to be taken, `work.rs` bounds what is costly.
 //!
 //! Of connections there are `server.max_http_connections`, and a few more that are asked one thing: whether the server is up.
 //! The oldest of those makes room for a new one, so that who only holds them open keeps no supervisor out. There is also one
@@ -15,11 +15,11 @@ mod answer;
 mod body;
 mod guard;
 mod joins;
-mod patient;
 mod reads;
 mod routes;
 mod stats;
 mod work;
+mod write_timeout;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,9 +45,9 @@ use crate::descriptors::{Descriptors, Purpose};
 use crate::error::Error;
 
 pub use answer::Failure;
-use patient::Patient;
 pub use stats::Samples;
 pub use work::Work;
+use write_timeout::WriteTimeout;
 
 /// Connections beyond the most allowed that are asked whether the server is up.
 const HEALTH_CONNECTIONS_MAX: usize = 16;
@@ -78,8 +78,8 @@ pub fn spawn(shared: Arc<Shared>, listener: TcpListener) -> Result<HttpThread, E
     let thread = std::thread::Builder::new()
         .name("larder-http".to_owned())
         .spawn(move || {
-            let patience = Duration::from_secs(shared.config.server.stop_timeout_seconds);
-            runtime.block_on(serve(shared, listener, addr, stopped, patience));
+            let timeout = Duration::from_secs(shared.config.server.stop_timeout_seconds);
+            runtime.block_on(serve(shared, listener, addr, stopped, timeout));
             // Dumps and the like may still run; they end when their sending fails.
             runtime.shutdown_background();
         })
@@ -92,7 +92,7 @@ async fn serve(
     listener: TcpListener,
     addr: SocketAddr,
     mut stopped: watch::Receiver<bool>,
-    patience: Duration,
+    timeout: Duration,
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
@@ -106,7 +106,7 @@ async fn serve(
     let connections = Connections {
         descriptors,
         free: Arc::new(Semaphore::new(max)),
-        patience: shared.http_work.patience,
+        timeout: shared.http_work.timeout,
         app: TowerToHyperService::new(routes::router(shared.clone(), addr)),
         health: TowerToHyperService::new(routes::health_router(shared, addr)),
         asking: RefCell::default(),
@@ -118,7 +118,7 @@ async fn serve(
         _ = stopped.wait_for(|stop| *stop) => {}
     }
     drop(listener);
-    let ended = tokio::time::timeout(patience, connections.stopping.shutdown()).await;
+    let ended = tokio::time::timeout(timeout, connections.stopping.shutdown()).await;
     if ended.is_err() {
         tracing::warn!("HTTP requests were cut off by the stop");
     }
@@ -128,7 +128,7 @@ struct Connections {
     descriptors: Descriptors,
     /// One permit for each connection that may still be opened.
     free: Arc<Semaphore>,
-    patience: Duration,
+    timeout: Duration,
     app: TowerToHyperService<Router>,
     health: TowerToHyperService<Router>,
     /// Connections beyond the most allowed, oldest first.
@@ -181,11 +181,11 @@ impl Connections {
         let _ = stream.set_nodelay(true);
         let permit = self.free.clone().try_acquire_owned().ok();
         if let Some(permit) = permit.filter(|_| !is_last) {
-            self.serve(stream, from, self.patience, &self.app, Some(permit));
+            self.serve(stream, from, self.timeout, &self.app, Some(permit));
             return false;
         }
-        let patience = self.patience.min(HEALTH_PATIENCE);
-        let handle = self.serve(stream, from, patience, &self.health, None);
+        let timeout = self.timeout.min(HEALTH_PATIENCE);
+        let handle = self.serve(stream, from, timeout, &self.health, None);
         let mut asking = self.asking.borrow_mut();
         asking.retain(|handle| !handle.is_finished());
         if asking.len() == HEALTH_CONNECTIONS_MAX
@@ -201,15 +201,15 @@ impl Connections {
         &self,
         stream: TcpStream,
         from: guard::Peer,
-        patience: Duration,
+        timeout: Duration,
         app: &TowerToHyperService<Router>,
         permit: Option<OwnedSemaphorePermit>,
     ) -> AbortHandle {
         let mut http = hyper::server::conn::http1::Builder::new();
         http.timer(TokioTimer::new())
-            .header_read_timeout(patience)
+            .header_read_timeout(timeout)
             .keep_alive(permit.is_some());
-        let io = TokioIo::new(Patient::new(stream, patience));
+        let io = TokioIo::new(WriteTimeout::new(stream, timeout));
         let app = app.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(from);

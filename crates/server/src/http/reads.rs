@@ -28,7 +28,7 @@ use super::work::Admission;
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup};
 use crate::error::Error;
-use crate::held::HeldValue;
+use crate::pinned_value::PinnedValue;
 
 type Server = State<Arc<Shared>>;
 type MaybeQuery<T> = Result<Query<T>, QueryRejection>;
@@ -122,7 +122,7 @@ async fn read_value(
 ) -> Result<Result<Bytes, Option<Error>>, Failure> {
     let (live, key) = (live.clone(), key.to_vec());
     let read = move || -> Result<Bytes, Option<Error>> {
-        let found = HeldValue::find(&live, |version| version.get(&key));
+        let found = PinnedValue::find(&live, |version| version.get(&key));
         match found.map_err(|error| Some(error.into()))? {
             Some(value) if value.len() > bytes_max => Err(None),
             Some(value) => own(&live, value).map_err(Some),
@@ -138,7 +138,7 @@ async fn read_value(
 }
 
 /// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
-fn own(live: &LiveStore, value: HeldValue) -> Result<Bytes, Error> {
+fn own(live: &LiveStore, value: PinnedValue) -> Result<Bytes, Error> {
     if !value.is_borrowed() {
         return Ok(Bytes::from_owner(value));
     }

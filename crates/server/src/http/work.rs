@@ -32,7 +32,7 @@ pub struct Work {
     waiting_max: usize,
     threads: Arc<Semaphore>,
     /// How long HTTP waits for a client, and a client for its turn.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 /// A request may go on. Dropped, the next one may.
@@ -57,12 +57,12 @@ impl Work {
             waiting: AtomicUsize::new(0),
             waiting_max: reads * WAITING_PER_READ,
             threads: Arc::new(Semaphore::new(THREADS.min(reads))),
-            patience: Duration::from_secs(config.server.http_timeout_seconds),
+            timeout: Duration::from_secs(config.server.http_timeout_seconds),
         }
     }
 
     /// # Errors
-    /// [`Error::Overloaded`] at once if as many wait as may, or after `patience`.
+    /// [`Error::Overloaded`] at once if as many wait as may, or after `timeout`.
     pub async fn admit(&self) -> Result<Admission, Failure> {
         let overloaded = |what: &str| {
             Failure(Error::Overloaded(format!(
@@ -78,7 +78,7 @@ impl Work {
             return Err(overloaded("too many"));
         }
         let permit = self.admitted.clone().acquire_owned();
-        let permit = tokio::time::timeout(self.patience, permit).await;
+        let permit = tokio::time::timeout(self.timeout, permit).await;
         drop(waiting);
         match permit {
             Ok(Ok(permit)) => Ok(Admission { _permit: permit }),

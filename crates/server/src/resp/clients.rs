@@ -18,7 +18,7 @@ use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
 use super::memory::Limits;
-use crate::rarely::Rarely;
+use crate::log_limit::LogLimit;
 use crate::stats::ClientFigures;
 use crate::unsent::unsent_bytes;
 
@@ -170,15 +170,15 @@ pub(super) struct Clients {
     next_id: AtomicU64,
     epoch: Instant,
     /// HTTP on this port.
-    pub stray_http: Rarely,
+    pub stray_http: LogLimit,
     pub limits: Limits,
     pub figures: Arc<ClientFigures>,
-    too_large: Rarely,
-    for_others: Rarely,
-    unread: Rarely,
-    lost: Rarely,
+    too_large: LogLimit,
+    for_others: LogLimit,
+    unread: LogLimit,
+    lost: LogLimit,
     /// Connections that could not be accepted.
-    pub unaccepted: Rarely,
+    pub unaccepted: LogLimit,
 }
 
 /// Which connections CLIENT KILL means; empty fields match all.
@@ -212,15 +212,15 @@ impl Clients {
         Clients {
             limits,
             figures,
-            too_large: Rarely::default(),
-            for_others: Rarely::default(),
-            unread: Rarely::default(),
-            lost: Rarely::default(),
+            too_large: LogLimit::default(),
+            for_others: LogLimit::default(),
+            unread: LogLimit::default(),
+            lost: LogLimit::default(),
             open: Mutex::default(),
             next_id: AtomicU64::new(1),
             epoch: Instant::now(),
-            stray_http: Rarely::default(),
-            unaccepted: Rarely::default(),
+            stray_http: LogLimit::default(),
+            unaccepted: LogLimit::default(),
         }
     }
 

@@ -49,7 +49,7 @@ fn refuse_for_now(state: &State, command: &Spec) -> Option<Refusal> {
     if !state.authenticated && !command.before_password {
         return Some(no_password());
     }
-    tables::refuse_others(state, command)
+    tables::refuse_in_subscriber_mode(state, command)
 }
 
 fn no_password() -> Refusal {
@@ -80,7 +80,7 @@ pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Reque
         Invalid::SubcommandArity(spec, sub) => refuse_for_now(state, spec)
             .unwrap_or_else(|| arity_refusal(&format!("{}|{}", spec.name, sub.name))),
     };
-    tables::spoil(state);
+    tables::mark_refused(state);
     state.refuse(refusal);
 }
 
@@ -204,7 +204,7 @@ pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
 
 fn ping(state: &mut State, command: Command<'_>) {
     match command.len() {
-        1 | 2 if state.is_told_only() => tables::ping(state, command.arg(1)),
+        1 | 2 if state.is_in_subscriber_mode() => tables::ping(state, command.arg(1)),
         1 => state.encoder().simple("PONG"),
         2 => state.encoder().bulk(command.arg(1)),
         _ => state.refuse(arity_refusal(command.name())),

@@ -108,7 +108,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
             }
             Work::Password => {
                 let shared = state.core.shared.clone();
-                shared.guesses.turn(state.client.addr.ip()).await;
+                shared.guesses.wait_for_turn(state.client.addr.ip()).await;
                 look_at_password(state, pending.command.command());
                 None
             }

@@ -55,7 +55,7 @@ impl Session {
     /// Executes the requests that `input` begins with; returns how many bytes they took.
     pub(super) fn execute(&mut self, input: &[u8]) -> usize {
         let state = &mut self.state;
-        self.held_up = false;
+        self.has_unexecuted = false;
         if state.closing || input.is_empty() {
             return input.len();
         }
@@ -68,7 +68,7 @@ impl Session {
         let mut at = 0;
         loop {
             if !state.has_room() {
-                self.held_up = at < input.len();
+                self.has_unexecuted = at < input.len();
                 break;
             }
             let left = &input[at..];
@@ -121,7 +121,7 @@ impl Session {
             }
             if turn.is_over() {
                 // Each command is short, but there are many: others are to have their turn.
-                self.held_up = at < input.len();
+                self.has_unexecuted = at < input.len();
                 break;
             }
             if core.tables.shard().is_some() && at < input.len() && core.has_messages() {

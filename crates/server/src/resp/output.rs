@@ -18,7 +18,7 @@ use larder_protocol::resp::{Encoder, Proto};
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 
-use crate::held::HeldValue;
+use crate::pinned_value::PinnedValue;
 
 /// From this size on, a value is sent from where it lies.
 pub(super) const LARGE_VALUE_BYTES: usize = 64 << 10;
@@ -45,7 +45,7 @@ pub(super) struct Output {
 
 enum Piece {
     Bytes(Vec<u8>),
-    Value(HeldValue),
+    Value(PinnedValue),
 }
 
 impl Piece {
@@ -95,7 +95,7 @@ impl Output {
     }
 
     /// Appends a bulk string: a copy if it is small, else the value itself.
-    pub fn held(&mut self, proto: Proto, value: HeldValue) {
+    pub fn pinned(&mut self, proto: Proto, value: PinnedValue) {
         if value.len() < LARGE_VALUE_BYTES || self.has_holes {
             self.encoder(proto).bulk(&value);
             return;

@@ -21,7 +21,7 @@ pub(super) enum Placed {
 
 pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Placed {
     if !state.authenticated
-        || state.is_told_only()
+        || state.is_in_subscriber_mode()
         || !(command.spec.adds_up_figures() || tables::concerns(state, snapshot, command))
         || (state.transaction.is_some() && command.id() != Id::Exec)
     {

@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use super::output::{LARGE_VALUE_BYTES, Mark, Output};
 use super::state::State;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
-use crate::held::HeldValue;
+use crate::pinned_value::PinnedValue;
 
 /// Lookups of one command that wait for the disk at the same time.
 const READS_MAX: usize = 16;
@@ -152,7 +152,7 @@ impl Answer {
         proto: Proto,
         key_len: usize,
         value: Option<T>,
-        hold: impl FnOnce(T) -> HeldValue,
+        hold: impl FnOnce(T) -> PinnedValue,
     ) {
         self.begin(output, proto);
         let Some(value) = value else {
@@ -163,7 +163,7 @@ impl Answer {
             Ask::Get | Ask::MGet if value.len() < LARGE_VALUE_BYTES => {
                 output.encoder(proto).bulk(&value)
             }
-            Ask::Get | Ask::MGet => output.held(proto, hold(value)),
+            Ask::Get | Ask::MGet => output.pinned(proto, hold(value)),
             Ask::Exists => {}
             Ask::StrLen => output.encoder(proto).count(value.len() as u64),
             Ask::MemoryUsage => output.encoder(proto).count((key_len + value.len()) as u64),
@@ -174,7 +174,7 @@ impl Answer {
                 if range.len() < LARGE_VALUE_BYTES {
                     output.encoder(proto).bulk(&value[range]);
                 } else {
-                    output.held(proto, hold(value).slice(range));
+                    output.pinned(proto, hold(value).slice(range));
                 }
             }
         }
@@ -355,7 +355,7 @@ fn add(
     value: Option<Value<'_>>,
 ) {
     // SAFETY: callers pass what a lookup in the version of `live` returned.
-    let hold = |value: Value<'_>| unsafe { HeldValue::hold(live, value) };
+    let hold = |value: Value<'_>| unsafe { PinnedValue::hold(live, value) };
     answer.add(&mut state.output, state.proto, key.len(), value, hold);
 }
 
@@ -419,7 +419,7 @@ pub(super) struct ReadJob {
 }
 
 /// The value, or of GETRANGE the part that was asked for.
-pub(super) type DiskRead = JoinHandle<Result<Option<HeldValue>, Error>>;
+pub(super) type DiskRead = JoinHandle<Result<Option<PinnedValue>, Error>>;
 
 /// What a job needs next.
 pub(super) enum Need {
@@ -506,7 +506,7 @@ impl ReadJob {
             let (live, key, ask) = (live.clone(), key.clone(), self.answer.ask);
             tokio::task::spawn_blocking(move || {
                 run_hook(&key);
-                let found = HeldValue::find(&live, |version| version.get(&key))?;
+                let found = PinnedValue::find(&live, |version| version.get(&key))?;
                 Ok(found.map(|value| match ask {
                     // Here, where copying a large part holds nobody up.
                     Ask::GetRange { start, end } => {
@@ -521,7 +521,7 @@ impl ReadJob {
     }
 
     /// Takes the answer to the next lookup.
-    pub fn deliver(&mut self, state: &mut State, found: Result<Option<HeldValue>, Error>) {
+    pub fn deliver(&mut self, state: &mut State, found: Result<Option<PinnedValue>, Error>) {
         let Some(Target::Key(live, key)) = self.targets.pop_front() else {
             return;
         };
@@ -536,7 +536,7 @@ impl ReadJob {
                 self.refuse(state, refusal);
             }
             Ok(value) => {
-                let borrowed = value.as_ref().is_some_and(HeldValue::is_borrowed);
+                let borrowed = value.as_ref().is_some_and(PinnedValue::is_borrowed);
                 let len = value.as_ref().map_or(0, |value| value.len());
                 self.read_ahead = if len >= READ_AHEAD_BYTES_MAX {
                     1

@@ -1,4 +1,4 @@
-//! A connection's place in the registry, given back before its socket closes; see `clients`.
+//! A connection's entry in the registry of clients, removed before its socket closes; see `clients`.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ use super::memory::SMALL_BYTES;
 use super::pending::Pending;
 use super::registration::Registration;
 use super::state::State;
-use super::tables::hand_on;
+use super::tables::deliver;
 use crate::tables::Note;
 
 /// What came and is not executed yet may have so much room to grow, beside what it has.
@@ -47,7 +47,7 @@ pub(super) struct Session {
     /// Bytes that have been read and not executed: part of a request, or what a full output held up.
     rest: Vec<u8>,
     /// `rest` may hold whole requests.
-    pub(super) held_up: bool,
+    pub(super) has_unexecuted: bool,
     pub(super) pending: Option<Box<Pending>>,
     /// The next request waits.
     pub(super) waits: Waits,
@@ -119,7 +119,7 @@ impl Session {
             state,
             decoder,
             rest: Vec::new(),
-            held_up: false,
+            has_unexecuted: false,
             pending: None,
             waits: Waits::No,
         }
@@ -130,11 +130,11 @@ impl Session {
             match poll_fn(|cx| self.poll_event(cx)).await? {
                 Event::Read(0) => self.state.closing = true,
                 Event::Read(size) => self.execute_read(size),
-                Event::Sent if self.held_up && self.state.has_room() => self.execute_rest(),
+                Event::Sent if self.has_unexecuted && self.state.has_room() => self.execute_rest(),
                 Event::Sent => {}
-                Event::Told(note) => self.hand_on(note),
+                Event::Told(note) => self.deliver(note),
             }
-            self.end_what_waits().await?;
+            self.finish_waiting().await?;
             self.bound_memory()?;
             if self.state.output.is_empty() {
                 if self.state.closing {
@@ -171,7 +171,7 @@ impl Session {
         if self.state.client.output_bytes.load(Relaxed) > limits.each {
             return Err(io::Error::other("replies that were not taken are too many"));
         }
-        (self.rest, self.state.transaction, self.held_up) = (Vec::new(), None, false);
+        (self.rest, self.state.transaction, self.has_unexecuted) = (Vec::new(), None, false);
         let message = format!(
             "requests that have not come whole take {bytes} bytes, and server.client_memory allows {}: the connection is closed",
             limits.each
@@ -202,7 +202,7 @@ impl Session {
     }
 
     /// Waits for what this batch needs before the rest of it can be executed, and executes the rest.
-    async fn end_what_waits(&mut self) -> io::Result<()> {
+    async fn finish_waiting(&mut self) -> io::Result<()> {
         loop {
             if self.waits == Waits::Others {
                 self.waits = Waits::No;
@@ -247,7 +247,7 @@ impl Session {
         {
             return Poll::Ready(sent.map(|()| Event::Sent));
         }
-        if self.state.closing || self.held_up || !self.state.has_room() {
+        if self.state.closing || self.has_unexecuted || !self.state.has_room() {
             return Poll::Pending;
         }
         if let Some(subscribed) = &mut self.state.subscribed
@@ -265,17 +265,17 @@ impl Session {
     }
 
     /// Tells the client of a change, and of those behind it that it has room for.
-    fn hand_on(&mut self, note: Note) {
+    fn deliver(&mut self, note: Note) {
         let state = &mut self.state;
         if state.output.tail.capacity() == 0 {
             state.output.tail = state.core.take_buffer();
         }
-        hand_on(state, &note);
+        deliver(state, &note);
         while state.has_room()
             && let Some(subscribed) = &mut state.subscribed
             && let Ok(note) = subscribed.notes.try_recv()
         {
-            hand_on(state, &note);
+            deliver(state, &note);
         }
     }
 

@@ -119,7 +119,7 @@ impl State {
 
     /// Whether the connection is subscribed to something and speaks version 2 of the protocol, in which what it is told looks
     /// like a reply.
-    pub fn is_told_only(&self) -> bool {
+    pub fn is_in_subscriber_mode(&self) -> bool {
         self.subscribed.is_some() && self.proto == Proto::Resp2
     }
 

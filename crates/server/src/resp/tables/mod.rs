@@ -52,8 +52,8 @@ pub(super) use retry::Retry;
 pub(super) use route::{To, route};
 pub use scan::Cursors;
 pub(super) use stores::StoresJob;
-pub(super) use subscribe::{SubscribeJob, Subscribed, hand_on, ping, refuse_others};
-pub(super) use transaction::{Transaction, execute_together, spoil};
+pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};
+pub(super) use transaction::{Transaction, execute_together, mark_refused};
 pub(super) use watch::{WatchJob, Watching};
 
 /// Whether a key is of a table, or of nothing there is: its name is no store's.

@@ -126,7 +126,7 @@ fn channel_of(key: &[u8]) -> Vec<u8> {
 }
 
 /// Tells the client of a change.
-pub(in crate::resp) fn hand_on(state: &mut State, note: &Note) {
+pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
     let Some(subscribed) = &state.subscribed else {
         return;
     };
@@ -151,7 +151,7 @@ pub(in crate::resp) fn hand_on(state: &mut State, note: &Note) {
 }
 
 /// Why a command cannot be executed while the connection of version 2 of the protocol is subscribed.
-pub(in crate::resp) fn refuse_others(state: &State, command: &Spec) -> Option<Refusal> {
+pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) -> Option<Refusal> {
     let is_allowed = matches!(
         command.id,
         Id::Subscribe
@@ -162,7 +162,7 @@ pub(in crate::resp) fn refuse_others(state: &State, command: &Spec) -> Option<Re
             | Id::Quit
             | Id::Reset
     );
-    (state.is_told_only() && !is_allowed).then(|| {
+    (state.is_in_subscriber_mode() && !is_allowed).then(|| {
         let name = command.name.to_ascii_lowercase();
         let message = format!(
             "Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"

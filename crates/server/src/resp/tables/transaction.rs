@@ -94,7 +94,7 @@ pub(super) fn takes(state: &mut State, snapshot: &Snapshot, command: Command<'_>
 }
 
 /// A request since MULTI that never came to [`takes`] makes EXEC refuse.
-pub(in crate::resp) fn spoil(state: &mut State) {
+pub(in crate::resp) fn mark_refused(state: &mut State) {
     if let Some(transaction) = &mut state.transaction {
         transaction.refused = true;
     }

@@ -1,9 +1,8 @@
-//! A connection whose client must take what it asked for: one that takes nothing of an answer for
-//! `server.http_timeout_seconds` ends. Reading waits in other places: for a request's head in hyper, for its body in
-//! `body.rs`.
+//! The write timeout of HTTP: a connection ends whose client takes nothing of an answer for `server.http_timeout_seconds`. The
+//! timeouts of reading are elsewhere: for a request's head in hyper, for its body in `body.rs`.
 //!
-//! Who reads slowly takes some all the same: a socket takes more only after a good part of its buffer is free, so while it
-//! takes nothing, what the system still holds is looked at.
+//! A client that reads slowly is not ended: a socket accepts more only after a good part of its buffer is free, so while it accepts
+//! nothing, the number of bytes that the system still holds shows whether the client takes any.
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -21,9 +20,10 @@ use crate::unsent::unsent_bytes;
 /// How often a socket that takes nothing is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-pub struct Patient {
+/// A socket with the timeout.
+pub struct WriteTimeout {
     stream: TcpStream,
-    patience: Duration,
+    timeout: Duration,
     /// Since the socket took nothing.
     stuck: Option<Stuck>,
 }
@@ -36,11 +36,11 @@ struct Stuck {
     taken_at: Instant,
 }
 
-impl Patient {
-    pub fn new(stream: TcpStream, patience: Duration) -> Patient {
-        Patient {
+impl WriteTimeout {
+    pub fn new(stream: TcpStream, timeout: Duration) -> WriteTimeout {
+        WriteTimeout {
             stream,
-            patience,
+            timeout,
             stuck: None,
         }
     }
@@ -55,8 +55,8 @@ impl Patient {
             self.stuck = None;
             return written;
         }
-        let (fd, patience) = (self.stream.as_raw_fd(), self.patience);
-        let look_every = LOOK_EVERY.min(patience);
+        let (fd, timeout) = (self.stream.as_raw_fd(), self.timeout);
+        let look_every = LOOK_EVERY.min(timeout);
         let stuck = self.stuck.get_or_insert_with(|| Stuck {
             look: Box::pin(sleep(look_every)),
             unsent_bytes: unsent_bytes(fd),
@@ -66,7 +66,7 @@ impl Patient {
             let (now, unsent) = (Instant::now(), unsent_bytes(fd));
             if unsent != stuck.unsent_bytes {
                 (stuck.unsent_bytes, stuck.taken_at) = (unsent, now);
-            } else if now.duration_since(stuck.taken_at) >= patience {
+            } else if now.duration_since(stuck.taken_at) >= timeout {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
             stuck.look.as_mut().reset(now + look_every);
@@ -75,7 +75,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

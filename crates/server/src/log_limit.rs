@@ -1,4 +1,4 @@
-//! Log lines that a client can cause many times a second: written once in a while, with how often it happened since.
+//! A limit of log lines that a client can cause many times a second: one a minute, with how often it has happened since the last.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ const EVERY: Duration = Duration::from_secs(60);
 
 /// What is logged at most once a minute.
 #[derive(Debug, Default)]
-pub struct Rarely(Mutex<Noted>);
+pub struct LogLimit(Mutex<Noted>);
 
 #[derive(Debug, Default)]
 struct Noted {
@@ -16,7 +16,7 @@ struct Noted {
     untold: u64,
 }
 
-impl Rarely {
+impl LogLimit {
     /// Notes that it happened. If it is time for a line: how often since the last one.
     pub fn note(&self) -> Option<u64> {
         self.note_at(Instant::now())
@@ -41,12 +41,12 @@ mod tests {
 
     #[test]
     fn the_first_is_told_at_once_and_the_rest_together_a_minute_later() {
-        let (rarely, start) = (Rarely::default(), Instant::now());
-        assert_eq!(rarely.note_at(start), Some(1));
+        let (limit, start) = (LogLimit::default(), Instant::now());
+        assert_eq!(limit.note_at(start), Some(1));
         for _ in 0..1000 {
-            assert_eq!(rarely.note_at(start + EVERY / 2), None);
+            assert_eq!(limit.note_at(start + EVERY / 2), None);
         }
-        assert_eq!(rarely.note_at(start + EVERY), Some(1001));
-        assert_eq!(rarely.note_at(start + EVERY), None);
+        assert_eq!(limit.note_at(start + EVERY), Some(1001));
+        assert_eq!(limit.note_at(start + EVERY), None);
     }
 }

@@ -1,9 +1,9 @@
-//! A value that keeps its version open while it waits to be sent.
+//! Pinned values: a value of a store that keeps its version open while it waits to be sent.
 //!
-//! Large values go from the map to the socket without a copy, and a reply may wait long after the
+//! Large values go from the mapped file to the socket without a copy, and a reply may wait long after the
 //! request that asked for it, and after a swap. So the value carries the `Arc` of its version.
 //!
-//! A value that lies in the map was sound when it was found. If its file is cut before it is sent, [`HeldValue::is_intact`]
+//! A value that lies in the map was sound when it was found. If its file is cut before it is sent, [`PinnedValue::is_intact`]
 //! says so: who sends it asks after each write, and before the bytes that end the reply.
 //!
 //! One checksum covers a whole value, so all of it is read and checked whatever part is asked for.
@@ -18,7 +18,7 @@ use larder_batch::{Error, Value, Version};
 use crate::catalog::LiveStore;
 
 /// Part of a value, and what keeps its bytes alive.
-pub struct HeldValue {
+pub struct PinnedValue {
     bytes: Bytes,
     range: Range<usize>,
 }
@@ -32,7 +32,7 @@ enum Bytes {
     Part(Box<[u8]>),
 }
 
-impl HeldValue {
+impl PinnedValue {
     /// Looks up a value with `find` and holds it whole.
     ///
     /// # Errors
@@ -40,21 +40,21 @@ impl HeldValue {
     pub fn find(
         live: &Arc<LiveStore>,
         find: impl for<'a> FnOnce(&'a Version) -> Result<Option<Value<'a>>, Error>,
-    ) -> Result<Option<HeldValue>, Error> {
+    ) -> Result<Option<PinnedValue>, Error> {
         // SAFETY: `find` is generic in its argument's lifetime, so what it returns borrows from the
         // version of `live` and nothing else.
-        Ok(find(&live.version)?.map(|value| unsafe { HeldValue::hold(live, value) }))
+        Ok(find(&live.version)?.map(|value| unsafe { PinnedValue::hold(live, value) }))
     }
 
     /// Holds a value that a lookup in `live.version` returned.
     ///
     /// # Safety
     /// `value` must borrow from `live.version`, or be owned.
-    pub unsafe fn hold(live: &Arc<LiveStore>, value: Value<'_>) -> HeldValue {
+    pub unsafe fn hold(live: &Arc<LiveStore>, value: Value<'_>) -> PinnedValue {
         // SAFETY: only the lifetime changes. The version lies behind an `Arc`, so it does not move,
         // and is kept by `live` for as long as `value` exists; versions are never modified.
         let value = unsafe { std::mem::transmute::<Value<'_>, Value<'static>>(value) };
-        HeldValue {
+        PinnedValue {
             range: 0..value.len(),
             bytes: Bytes::Value {
                 value,
@@ -64,14 +64,14 @@ impl HeldValue {
     }
 
     /// Narrows it to a part of what it shows now. Out of bounds means empty.
-    pub fn slice(mut self, range: Range<usize>) -> HeldValue {
+    pub fn slice(mut self, range: Range<usize>) -> PinnedValue {
         let end = self.range.start + range.end.min(self.range.len());
         let start = (self.range.start + range.start).min(end);
         self.range = start..end;
         let owned = matches!(&self.bytes, Bytes::Value { value, .. } if !value.is_borrowed());
         if owned && self.len() < self.whole().len() {
             let bytes: Box<[u8]> = Box::from(&*self);
-            return HeldValue {
+            return PinnedValue {
                 range: 0..bytes.len(),
                 bytes: Bytes::Part(bytes),
             };
@@ -111,7 +111,7 @@ impl HeldValue {
 /// Giving so much memory back to the system takes longer than a serving thread should.
 const DROPPED_APART_BYTES: usize = 4 << 20;
 
-impl Drop for HeldValue {
+impl Drop for PinnedValue {
     fn drop(&mut self) {
         let Bytes::Value { value, .. } = &self.bytes else {
             return;
@@ -127,7 +127,7 @@ impl Drop for HeldValue {
     }
 }
 
-impl Deref for HeldValue {
+impl Deref for PinnedValue {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -135,7 +135,7 @@ impl Deref for HeldValue {
     }
 }
 
-impl AsRef<[u8]> for HeldValue {
+impl AsRef<[u8]> for PinnedValue {
     fn as_ref(&self) -> &[u8] {
         self
     }
