@@ -9,6 +9,9 @@ use larder_protocol::errors::Code;
 use larder_protocol::http::ErrorInfo;
 use larder_types::{StoreName, VersionId};
 
+/// An error reply to a command: its code, and what failed, on which value, and what to do.
+pub type Refusal = (Code, String);
+
 const GIVE_PASSWORD: &str = "give server.password as Authorization: Basic or Bearer, `larder` commands as LARDER_PASSWORD or --password";
 
 #[derive(Debug, Clone)]

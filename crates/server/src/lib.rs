@@ -14,12 +14,15 @@
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
 pub mod catalog;
+mod clients;
 mod descriptors;
 mod error;
 mod fetch;
+mod glob;
 mod guesses;
 mod http;
 mod log_limit;
+mod low_priority;
 mod maintenance;
 mod metrics;
 mod password;

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::Shared;
 use crate::error::Error;
-use crate::fetch::priority::spawn_low;
 use crate::fetch::warm::warm_served;
+use crate::low_priority::spawn_low;
 
 /// Looking at residency takes at most one part in this many of one core's time.
 const RESIDENCY_SHARE: u32 = 200;

@@ -9,7 +9,7 @@ use crate::tree::{self, Tree};
 type Room = (&'static str, &'static [&'static str]);
 
 /// Of each crate that has rooms, lowest first: a row names only rooms above it in its table.
-const ROOMS: [(&str, &[Room]); 2] = [
+const ROOMS: [(&str, &[Room]); 3] = [
     (
         "bg",
         &[
@@ -50,6 +50,17 @@ const ROOMS: [(&str, &[Room]); 2] = [
                 ],
             ),
             ("shard", &["base", "join", "tables", "memory", "evaluate"]),
+        ],
+    ),
+    (
+        "server",
+        &[
+            ("clients", &[]),
+            ("stores", &[]),
+            ("fetch", &["stores"]),
+            ("tables", &["clients"]),
+            ("resp", &["clients", "tables"]),
+            ("http", &["stores", "fetch", "tables", "resp"]),
         ],
     ),
 ];

@@ -9,7 +9,7 @@
 //! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
 //! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
 //! but their entry. `pull.rs` has the steps in order, `segment.rs` the
-//! transfer of one file, `space.rs` the reservation, `gates.rs` the conditions for going live.
+//! transfer of one file, `space.rs` the reservation; the conditions for going live are in `stores/gates.rs`.
 //!
 //! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
 //!
@@ -17,9 +17,7 @@
 //! 1. At most one pull of a store runs or waits at a time.
 //! 2. A pull that has ended never changes its status again.
 
-pub(crate) mod gates;
-pub(crate) mod priority;
-mod pull;
+pub(crate) mod pull;
 mod segment;
 mod space;
 mod throttle;
@@ -39,6 +37,7 @@ use tokio::sync::watch;
 
 use crate::Shared;
 use crate::error::Error;
+use crate::low_priority::spawn_low;
 use crate::metrics::EndedCounts;
 use crate::stores::unix_seconds;
 
@@ -309,7 +308,7 @@ impl Registry {
     fn run(&mut self, shared: &Arc<Shared>, pull: &Arc<Pull>) -> Result<(), Error> {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
-        let thread = priority::spawn_low("larder-pull", move || {
+        let thread = spawn_low("larder-pull", move || {
             let result = pull::run(&thread_shared, &thread_pull);
             // Waits for who started it to let go of the registry, so the entry is there to be removed. Who
             // learns that the pull has ended can start the next one.

@@ -24,10 +24,11 @@ use larder_types::VersionId;
 use tokio::sync::watch;
 
 use super::segment::{Fetch, Patience, back_off, remote, stalled};
-use super::{Pull, Stop, gates, priority, space, warm};
+use super::{Pull, Stop, space, warm};
 use crate::Shared;
 use crate::error::Error;
-use crate::stores::{PullRecord, Store, unchecked, unix_seconds};
+use crate::low_priority::lower_this_thread;
+use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
 /// Runs the pull to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
@@ -201,7 +202,7 @@ impl Steps<'_> {
         let threads = self.threads()?.clamp(1, manifest.segments.len());
         let results: Vec<Result<(), Error>> = std::thread::scope(|scope| {
             let worker = || {
-                priority::lower_this_thread();
+                lower_this_thread();
                 let result = self.segments_of_one_thread(folder, manifest, &next, &failed);
                 if result.is_err() {
                     failed.send_replace(true);

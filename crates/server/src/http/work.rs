@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::answer::Failure;
 use crate::error::Error;
-use crate::fetch::priority::spawn_low;
+use crate::low_priority::spawn_low;
 
 /// Threads that read whole versions: they are of low priority, and mostly read ahead of clients.
 const THREADS: usize = 4;

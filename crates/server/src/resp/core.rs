@@ -8,9 +8,9 @@ use std::sync::Arc;
 use larder_protocol::commands::{COMMANDS, Id, Spec, spec};
 use larder_protocol::resp::Limits;
 
-use super::clients::Clients;
 use super::tables::RowCounts;
 use crate::Shared;
+use crate::clients::Clients;
 use crate::stats::{CoreStats, Series};
 use crate::tables::Tables;
 

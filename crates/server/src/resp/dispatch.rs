@@ -10,11 +10,12 @@ pub(super) use larder_types::integer;
 
 use super::mixed::{MixedJob, is_mixed};
 use super::pending::{Pending, Work};
-use super::reads::{Ask, Refusal, read, show, unreadable};
+use super::reads::{KeyQuery, read, show, unreadable};
 use super::scan::scan;
 use super::state::State;
 use super::{connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
+use crate::error::Refusal;
 
 /// Executes one command. `None` means that its reply is complete.
 pub(super) fn dispatch(
@@ -91,25 +92,25 @@ pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_
         help(state, command.spec);
         return None;
     }
-    let ask = match command.id() {
-        Id::Get => Ask::Get,
-        Id::MGet => Ask::MGet,
-        Id::Exists | Id::Touch => Ask::Exists,
-        Id::StrLen => Ask::StrLen,
-        Id::Type => Ask::Type,
-        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => Ask::Ttl,
+    let query = match command.id() {
+        Id::Get => KeyQuery::Get,
+        Id::MGet => KeyQuery::MGet,
+        Id::Exists | Id::Touch => KeyQuery::Exists,
+        Id::StrLen => KeyQuery::StrLen,
+        Id::Type => KeyQuery::Type,
+        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => KeyQuery::Ttl,
         Id::GetRange | Id::SubStr => match (integer(request.arg(2)), integer(request.arg(3))) {
-            (Some(start), Some(end)) => Ask::GetRange { start, end },
+            (Some(start), Some(end)) => KeyQuery::GetRange { start, end },
             _ => return not_an_integer(state),
         },
-        Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => Ask::MemoryUsage,
+        Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => KeyQuery::MemoryUsage,
         Id::Scan => return scan(state, snapshot, request).map(Work::Scan),
         _ => {
             answer_at_once(state, snapshot, command);
             return None;
         }
     };
-    read(state, snapshot, ask, command.keys()).map(Work::Read)
+    read(state, snapshot, query, command.keys()).map(Work::Read)
 }
 
 fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) {

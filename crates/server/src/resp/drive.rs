@@ -14,11 +14,11 @@ use larder_protocol::commands::{Command, Id, OwnedCommand};
 
 use super::connection;
 use super::dispatch::begin;
-use super::memory::Charge;
 use super::pending::{Pending, Work};
-use super::reads::{Need, ReadJob};
+use super::reads::{ReadJob, ReadStep};
 use super::state::State;
 use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
+use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
 
 /// Where the replies of a connection's commands go.
@@ -181,12 +181,12 @@ async fn advance_range<R: Replies>(replies: &mut R, range: &mut RangeJob) -> io:
 pub(super) async fn look_up<R: Replies>(replies: &mut R, read: &mut ReadJob) -> io::Result<()> {
     loop {
         match read.advance(replies.state()) {
-            Need::Nothing => return Ok(()),
-            Need::Room => {
+            ReadStep::Done => return Ok(()),
+            ReadStep::OutputFull => {
                 read.reply_has_left();
                 replies.room().await?;
             }
-            Need::Disk => {
+            ReadStep::NeedsDisk => {
                 let reads = read.start_reads();
                 let state = replies.state();
                 state.core.stats.disk_reads.add(reads.len() as u64);

@@ -22,10 +22,11 @@ use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
 use super::drive::Replies;
-use super::requests::{Execution, Incoming, PIECES_MAX, Requests};
+use super::incoming::{Incoming, PIECES_MAX};
 use super::session::Session;
 use super::state::State;
 use crate::tables::Tables;
+use crate::tables::{Execution, Requests};
 
 /// What decides whether a request may be executed at the same time as those before it, which other cores execute.
 #[derive(Debug, Clone, Copy)]

@@ -8,7 +8,7 @@ use larder_protocol::commands::Id;
 
 use super::core::CommandSeries;
 use super::count::record_slow;
-use super::reads::{get_run, is_hooked, resolve, together};
+use super::reads::{get_run, is_hooked, keys_at_a_time, resolve};
 use super::state::State;
 use crate::catalog::{LiveStore, Snapshot};
 
@@ -68,7 +68,7 @@ impl<'s, 'i> GetRun<'s, 'i> {
         self.live = Some(live);
         self.prefix = &redis_key[..redis_key.len() - key.len()];
         self.series = None;
-        self.len_max = together(live, RUN_MAX);
+        self.len_max = keys_at_a_time(live, RUN_MAX);
         self.keys[0] = key;
         self.len = 1;
         true

@@ -15,11 +15,11 @@ use tokio::net::TcpStream;
 use tokio::runtime::{LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 
-use super::clients::Clients;
 use super::core::Core;
-use super::memory::Limits;
 use super::remote;
 use super::session;
+use crate::clients::Clients;
+use crate::clients::Limits;
 use crate::descriptors::Purpose;
 use crate::stats::thread_count;
 use crate::tables::{self, CoreMessage, Opening};

@@ -16,13 +16,15 @@ use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::OwnedRequest;
 
+use super::incoming::Incoming;
 use super::pending::Work;
-use super::reads::{Ask, ReadJob, Refusal, Target, resolve};
+use super::reads::{KeyQuery, ReadJob, Target, resolve};
 use super::replies::{elements, number};
-use super::requests::{Execution, Incoming};
 use super::state::State;
 use super::tables::{self, SeveralCores};
 use crate::catalog::Snapshot;
+use crate::error::Refusal;
+use crate::tables::Execution;
 
 pub(super) struct MixedJob {
     snapshot: Arc<Snapshot>,
@@ -137,13 +139,13 @@ impl MixedJob {
             state.output.tail.extend_from_slice(&reply);
             return Ok(None);
         }
-        let ask = match command.id() {
-            Id::MGet => Ask::MGet,
-            _ => Ask::Exists,
+        let query = match command.id() {
+            Id::MGet => KeyQuery::MGet,
+            _ => KeyQuery::Exists,
         };
-        let mut job = ReadJob::new(state, ask, is_row.len());
-        let mut elements = match ask {
-            Ask::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),
+        let mut job = ReadJob::new(state, query, is_row.len());
+        let mut elements = match query {
+            KeyQuery::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),
             _ => {
                 let there = number(&reply).and_then(|there| u64::try_from(there).ok());
                 job.count_rows(rows_count, there.ok_or_else(unreadable)?);
@@ -152,7 +154,7 @@ impl MixedJob {
         };
         for (key, is_row) in command.keys().zip(is_row) {
             match is_row {
-                true if ask == Ask::Exists => {}
+                true if query == KeyQuery::Exists => {}
                 true => job.add(Target::Row(
                     elements.next().ok_or_else(unreadable)?.to_vec(),
                 )),

@@ -16,23 +16,22 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | a connection | `session`, `execute`, `state`, `output`, `registration`, `count` (statistics and slow log), `stray_http` |
+//! | a connection | `session`, `execute`, `state`, `output`, `count` (statistics and slow log), `stray_http` |
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
-//! | several cores | `place` (who executes), `forwarded`, `requests` (what goes there and comes back), `replies` (read again), `remote` (executed there) |
-//! | what all share | `core`, `listen`, `clients`, `memory` |
+//! | several cores | `place` (who executes), `forwarded`, `incoming` (their replies), `replies` (read again), `remote` (executed there) |
+//! | what all share | `core`, `listen`; what is known of the clients is in `crate::clients` |
 //!
 //! Invariants:
 //! 1. Replies leave in the order of their requests, also when a read waits for the disk.
 //! 2. A request is answered from one snapshot of the catalog: never from a mix of versions.
 //! 3. A connection that does not take its replies is not read from, beyond `server.output_buffer_bytes`.
 //! 4. A silent connection holds no buffer.
-//! 5. What is kept for one client, and for all together, is bounded: see `memory`.
+//! 5. What is kept for one client, and for all together, is bounded: see `crate::clients`.
 //! 6. A request is understood once, in `execute`. What waits, is queued or crosses to another core is that command
 //!    (`larder_protocol::commands::OwnedCommand` or `Batch`), never its bytes.
 
-mod clients;
 mod connection;
 mod core;
 mod count;
@@ -42,17 +41,15 @@ mod drive;
 mod execute;
 mod forwarded;
 mod get_run;
+mod incoming;
 mod listen;
-mod memory;
 mod mixed;
 mod output;
 mod pending;
 mod place;
 mod reads;
-mod registration;
 mod remote;
 mod replies;
-mod requests;
 mod scan;
 mod session;
 mod state;
@@ -61,6 +58,3 @@ pub(crate) mod tables;
 
 pub use listen::{RespListeners, RespThreads, bind, spawn};
 pub use reads::set_disk_hook;
-pub use requests::Requests;
-pub(crate) use scan::matches;
-pub use tables::Cursors;

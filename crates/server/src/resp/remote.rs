@@ -16,12 +16,12 @@ use super::count::finish;
 use super::dispatch::begin;
 use super::drive::{Ended, Replies, drive};
 use super::execute::TURN_MAX;
-use super::memory::Charge;
 use super::pending::Pending;
-use super::requests::{Execution, ReplyPiece, Requests};
 use super::state::State;
 use super::tables;
+use crate::clients::Charge;
 use crate::tables::Gate;
+use crate::tables::{Execution, ReplyPiece, Requests};
 
 /// A reply longer than this goes out in pieces.
 const PIECE_BYTES: usize = 256 << 10;

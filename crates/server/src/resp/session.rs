@@ -24,14 +24,14 @@ use larder_protocol::resp::Decoder;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::clients::Client;
 use super::core::Core;
 use super::drive::{Replies, drive};
-use super::memory::SMALL_BYTES;
 use super::pending::Pending;
-use super::registration::Registration;
 use super::state::State;
 use super::tables::deliver;
+use crate::clients::Client;
+use crate::clients::Registration;
+use crate::clients::SMALL_BYTES;
 use crate::tables::Note;
 
 /// What came and is not executed yet may have so much room to grow, beside what it has.

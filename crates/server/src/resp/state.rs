@@ -8,12 +8,12 @@ use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{self, Encoder, Proto};
 
-use super::clients::Client;
 use super::core::{CommandSeries, Core};
 use super::forwarded::Forwarded;
 use super::output::{Mark, Output};
-use super::reads::Refusal;
 use super::tables::{Subscribed, Transaction, Watching};
+use crate::clients::Client;
+use crate::error::Refusal;
 use crate::tables::{Gate, Tables};
 
 pub(super) struct State {

@@ -14,6 +14,7 @@
 //! goes. One lock per store covers its folder and list; readers of keys never take it.
 
 mod damaged;
+pub mod gates;
 mod meta;
 mod recover;
 mod retention;
@@ -497,7 +498,7 @@ fn unique_nanos() -> u128 {
 /// the next start.
 fn remove_in_background(path: PathBuf) {
     let remove = move || remove_tree(&path);
-    if let Err(error) = crate::fetch::priority::spawn_low("larder-trash", remove) {
+    if let Err(error) = crate::low_priority::spawn_low("larder-trash", remove) {
         tracing::warn!(%error, "no thread to empty the trash; the next start will");
     }
 }

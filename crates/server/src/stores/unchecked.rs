@@ -18,9 +18,9 @@ use larder_batch::version::files;
 use larder_protocol::http::Gates;
 use larder_types::VersionId;
 
-use super::Store;
+use super::{Store, gates};
 use crate::error::Error;
-use crate::fetch::{gates, priority};
+use crate::low_priority::lower_this_thread;
 
 const FILE: &str = "unchecked.json";
 
@@ -76,7 +76,7 @@ impl Store {
             (gates, self.open_version(&state, id)?, live)
         };
         let judge = || {
-            priority::lower_this_thread();
+            lower_this_thread();
             version.verify(&|_| true)?;
             let live = live.as_ref().map(|(id, version)| (*id, &**version));
             gates::check(&gates, &version, live)

@@ -12,9 +12,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::expiring::Expiring;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
-use super::{Refusal, Tables};
+use super::{Cursors, Refusal, Requests, Tables};
 use crate::error::Error;
-use crate::resp::{Cursors, Requests};
 
 /// A task for a core.
 type Task = Box<dyn FnOnce(Rc<Tables>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;

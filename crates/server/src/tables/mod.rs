@@ -18,6 +18,7 @@
 //! 4. A long answer that is still to be sent is of the moment when its command was executed: its
 //!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
+mod cursors;
 mod expiring;
 mod gate;
 mod handle;
@@ -25,6 +26,7 @@ mod open;
 mod pause;
 pub mod postgres;
 mod refusal;
+mod requests;
 mod shards;
 mod shared_batch;
 mod snapshot;
@@ -43,10 +45,13 @@ use larder_protocol::errors::Code;
 use larder_types::ByteSize;
 use tokio::sync::Notify;
 
+pub use crate::error::Refusal;
+pub use cursors::Cursors;
 pub use gate::Gate;
 pub use handle::{CoreMessage, Figures, TablesHandle};
 pub use open::{Opening, open};
 pub use pause::Paused;
+pub use requests::{Execution, ReplyPiece, Requests};
 pub use subscriptions::{Mailbox, Note, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;
@@ -59,9 +64,6 @@ const READ_ROWS: usize = 8192;
 
 /// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
 const PREPARED_MAX: usize = 10_000;
-
-/// An error reply.
-pub type Refusal = (Code, String);
 
 /// One core's part of all tables and joins.
 pub struct Tables {

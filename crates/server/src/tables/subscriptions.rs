@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::{Refusal, Tables, complete};
 use crate::Shared;
-use crate::resp::matches;
+use crate::glob::matches;
 
 /// What a note takes beside its key.
 const NOTE_BYTES: usize = 96;

@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicUsize;
 use larder_join::{Error, Limits, Reading};
 use tokio::sync::mpsc;
 
-use super::super::clients::Client;
 use super::coordinate::TRIES_MAX;
 use super::range::Asked;
+use crate::clients::Client;
 use crate::tables::{
     Paused, Refusal, Tables, TablesHandle, Unanswered, complete, refusal, stopping,
 };

@@ -50,7 +50,6 @@ pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;
 pub(super) use route::{To, route};
-pub use scan::Cursors;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};
 pub(super) use transaction::{Transaction, execute_together, mark_refused};

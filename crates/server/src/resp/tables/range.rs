@@ -10,12 +10,12 @@ use larder_join::{Engine, Error, Limits, Reading};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
-use super::super::memory::Charge;
 use super::super::output::LONG_BYTES;
 use super::super::pending::Work;
 use super::super::state::State;
 use super::head::Head;
 use super::{number, syntax};
+use crate::clients::Charge;
 use crate::tables::{Refusal, Unanswered, complete, refusal};
 
 /// Rows and bytes that one turn of the core's loop reads.

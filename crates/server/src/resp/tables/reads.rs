@@ -1,4 +1,4 @@
-//! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. Of stores' records: `resp/reads.rs`.
+//! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. Those of stores' records are in `resp/reads`.
 
 use larder_join::{Engine, Error};
 use larder_protocol::commands::{Command, Id};

@@ -3,7 +3,6 @@
 //!
 //! A cursor is a number that stands for the next key. The latest of them are remembered.
 
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Limits};
@@ -11,36 +10,17 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
 use super::super::reads::show;
-use super::super::scan::matches;
 use super::super::state::State;
 use super::range::successor;
 use super::{is_of_table, number, syntax};
 use crate::catalog::Snapshot;
-use crate::tables::{Refusal, Unanswered, complete};
+use crate::glob::matches;
+use crate::tables::{Cursors, Refusal, Unanswered, complete};
 
 const COUNT_DEFAULT: i64 = 10;
 const COUNT_MAX: i64 = 10_000;
 /// Keys that a KEYS looks at.
 const KEYS_MAX: usize = 10_000;
-const CURSORS_MAX: usize = 10_000;
-
-/// The cursors that were given out of late, with the key that each begins at.
-#[derive(Default)]
-pub struct Cursors {
-    next: u64,
-    keys: BTreeMap<u64, Vec<u8>>,
-}
-
-impl Cursors {
-    fn keep(&mut self, key: Vec<u8>) -> u64 {
-        self.next += 1;
-        self.keys.insert(self.next, key);
-        if self.keys.len() > CURSORS_MAX {
-            self.keys.pop_first();
-        }
-        self.next
-    }
-}
 
 /// The text that a pattern begins with, up to what may stand for several texts.
 pub(super) fn literal(pattern: &[u8]) -> Vec<u8> {
@@ -109,7 +89,7 @@ impl Walk {
         }
         let from = match cursor {
             0 => Vec::new(),
-            _ => cursors.keys.get(&cursor).cloned().ok_or_else(|| {
+            _ => cursors.get(cursor).ok_or_else(|| {
                 let message = format!(
                     "cursor {cursor} is not remembered any more; begin again with cursor 0"
                 );

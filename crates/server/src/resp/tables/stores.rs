@@ -8,12 +8,12 @@ use larder_protocol::commands::{Command, Id, OwnedCommand, Subject};
 
 use super::super::dispatch;
 use super::super::drive::{Replies, look_up};
-use super::super::memory::Charge;
 use super::super::mixed::{Split, is_mixed};
 use super::super::pending::Work;
 use super::super::state::State;
 use super::SeveralCores;
 use crate::catalog::Snapshot;
+use crate::clients::Charge;
 
 pub(in crate::resp) struct StoresJob {
     snapshot: Arc<Snapshot>,

@@ -4,11 +4,11 @@ use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::memory::Limits;
 use super::super::state::State;
 use super::expire::{deadline, expiry, positive};
 use super::rows::{get, write};
 use super::{decimal, number, syntax};
+use crate::clients::Limits;
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// What becomes of a row.

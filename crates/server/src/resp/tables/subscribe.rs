@@ -18,7 +18,6 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 use tokio::sync::mpsc;
 
-use super::super::clients::Filter;
 use super::super::pending::Work;
 use super::super::reads::show;
 use super::super::state::State;
@@ -26,6 +25,7 @@ use super::is_of_table;
 use super::range::successor;
 use super::scan::literal;
 use crate::catalog::Snapshot;
+use crate::clients::Filter;
 use crate::tables::{Mailbox, Note, Refusal, Subscription, TablesHandle, stopping};
 
 const PREFIX: &[u8] = b"__keyspace@0__:";

@@ -7,7 +7,6 @@ use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
 
 use super::super::dispatch;
-use super::super::memory::Limits;
 use super::super::mixed::{Split, is_mixed};
 use super::super::pending::Work;
 use super::super::state::State;
@@ -16,6 +15,7 @@ use super::execute::at_once;
 use super::strings::key_of_answer;
 use super::{Retry, retry, watch};
 use crate::catalog::Snapshot;
+use crate::clients::Limits;
 use crate::tables::Refusal;
 
 /// Commands since MULTI.

@@ -12,9 +12,8 @@ use std::rc::Rc;
 use larder_protocol::commands::{Batch, Command, Id};
 use larder_protocol::errors::Code;
 
-use super::super::super::memory::as_reply;
+use super::super::super::incoming::Incoming;
 use super::super::super::replies;
-use super::super::super::requests::{Execution, Incoming};
 use super::super::super::state::State;
 use super::super::is_of_tables;
 use super::super::route::{Route, To, route};
@@ -22,6 +21,8 @@ use super::super::strings::key_of_answer;
 use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
 use super::{Coordinator, first_error, gone};
+use crate::clients::as_reply;
+use crate::tables::Execution;
 use crate::tables::{Paused, Refusal, Tables, stopping};
 
 /// Reads of a transaction that wait for PostgreSQL's rows at the same time.

@@ -13,17 +13,18 @@ use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
 
-use super::super::clients::Client;
 use super::super::core::Core;
-use super::super::memory::as_reply;
+use super::super::incoming::Incoming;
 use super::super::replies;
-use super::super::requests::{Execution, Incoming};
 use super::super::state::State;
 use super::merge::Merge;
 use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
 use super::{joins, scan};
+use crate::clients::Client;
+use crate::clients::as_reply;
+use crate::tables::Execution;
 use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.

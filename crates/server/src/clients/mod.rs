@@ -1,8 +1,12 @@
-//! The open connections, for CLIENT LIST and KILL, the idle timeout and the stop.
+//! The clients: their open connections, for CLIENT LIST and KILL, the idle timeout and the stop, and what is kept for each (`memory`).
+//! Nothing here knows a command.
 //!
 //! A connection is ended from outside by shutting its socket down: its own task then reads the end
 //! of the stream and cleans up. Sockets are shut down under the registry's lock and connections leave
 //! the registry before their socket closes, so a descriptor is never one that has been used anew.
+
+mod memory;
+mod registration;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,13 +21,15 @@ use std::time::Instant;
 use larder_protocol::commands::COMMANDS;
 use rustix::net::Shutdown;
 
-use super::memory::Limits;
 use crate::log_limit::LogLimit;
 use crate::stats::ClientFigures;
 use crate::unsent::unsent_bytes;
 
+pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
+pub use registration::Registration;
+
 /// What others may know of a connection.
-pub(super) struct Client {
+pub struct Client {
     pub id: u64,
     pub addr: SocketAddr,
     pub local_addr: SocketAddr,
@@ -58,7 +64,7 @@ pub(super) struct Client {
 
 /// Few connections have any, so they are allocated apart.
 #[derive(Default, Clone)]
-pub(super) struct Names {
+pub struct Names {
     pub name: String,
     pub lib_name: String,
     pub lib_version: String,
@@ -165,7 +171,7 @@ impl Client {
 }
 
 /// All open connections of a server.
-pub(super) struct Clients {
+pub struct Clients {
     open: Mutex<HashMap<u64, Arc<Client>>>,
     next_id: AtomicU64,
     epoch: Instant,
@@ -183,7 +189,7 @@ pub(super) struct Clients {
 
 /// Which connections CLIENT KILL means; empty fields match all.
 #[derive(Default)]
-pub(super) struct Filter {
+pub struct Filter {
     pub id: Option<u64>,
     pub addr: Option<String>,
     pub local_addr: Option<String>,

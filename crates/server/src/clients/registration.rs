@@ -1,11 +1,11 @@
-//! A connection's entry in the registry of clients, removed before its socket closes; see `clients`.
+//! A connection's entry in the registry of clients, removed before its socket closes; see [`Clients`].
 
 use std::sync::Arc;
 
-use super::clients::{Client, Clients};
+use super::{Client, Clients};
 use crate::stats::CoreStats;
 
-pub(super) struct Registration {
+pub struct Registration {
     pub clients: Arc<Clients>,
     pub client: Arc<Client>,
     pub stats: Arc<CoreStats>,

@@ -21,11 +21,11 @@ use larder_protocol::config::ServerConfig;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
 
-use super::clients::Client;
-use crate::tables::Refusal;
+use super::Client;
+use crate::error::Refusal;
 
 /// Changes smaller than this are not worth to be told to others.
-pub(super) const SMALL_BYTES: usize = 16 << 10;
+pub const SMALL_BYTES: usize = 16 << 10;
 /// The least that all clients together may have, unless another number is configured.
 const ALL_MIN: u64 = 64 << 20;
 /// What the machine is taken to have if it does not say.
@@ -33,7 +33,7 @@ const MACHINE_BYTES: u64 = 4 << 30;
 
 /// In bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limits {
+pub struct Limits {
     pub each: usize,
     pub all: usize,
 }
@@ -130,7 +130,7 @@ impl Limits {
 }
 
 /// A refusal as a whole reply.
-pub(super) fn as_reply((code, message): Refusal) -> Vec<u8> {
+pub fn as_reply((code, message): Refusal) -> Vec<u8> {
     let (mut out, proto) = (Vec::new(), Proto::Resp2);
     let out_of = &mut out;
     Encoder { out: out_of, proto }.error(code, &message);
@@ -163,7 +163,7 @@ fn machine_bytes() -> u64 {
 }
 
 /// Bytes that are counted as a client's, until this is dropped.
-pub(super) struct Charge {
+pub struct Charge {
     to: Arc<AtomicUsize>,
     bytes: usize,
 }

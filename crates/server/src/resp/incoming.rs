@@ -1,4 +1,4 @@
-//! What one core asks of another for a connection: commands, and their replies as they come back.
+//! Replies of another core as they come in, to requests that this one sent it for a connection.
 //!
 //! A long reply comes in pieces, each sent when the core of the connection has taken those before.
 
@@ -10,52 +10,14 @@ use larder_protocol::commands::Batch;
 use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
-use super::clients::Client;
 use super::core::Core;
-use super::memory::Limits;
-use crate::tables::CoreMessage;
+use crate::clients::{Client, Limits};
+use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests};
 
 /// Pieces of replies that wait to be taken.
 pub(super) const PIECES_MAX: usize = 4;
-/// How a core executes the requests of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Execution {
-    /// Each by itself as a client's would be, long ones in several turns.
-    OneByOne,
-    /// Each to its end, while the cores are paused.
-    ToEnd,
-    /// As `ToEnd`, and they are all that a transaction has for this core: what they changed comes with the last reply.
-    TransactionPart,
-    /// As one transaction; one reply.
-    Transaction,
-    /// One, to its end, only so that what it reads is here when a transaction reads it: the reply is OK, or why that cannot be.
-    Prefetch,
-}
 
-/// Commands for a core.
-pub struct Requests {
-    pub(super) batch: Batch,
-    pub(super) proto: Proto,
-    pub(super) client: Arc<Client>,
-    pub(super) ticket: Option<u64>,
-    pub(super) execution: Execution,
-    /// The shared batch of the journal that their writes belong to; see `crate::tables::Tables::in_shared_batch`.
-    pub(super) shared_batch: Option<u64>,
-    pub(super) pieces: mpsc::Sender<ReplyPiece>,
-}
-
-/// Some of the replies, or a piece of a long one.
-pub(super) struct ReplyPiece {
-    pub bytes: Vec<u8>,
-    /// Where replies end in it.
-    pub ends: Vec<usize>,
-    /// When they were executed, if at one moment.
-    pub moment: Option<(u64, u64)>,
-    /// What a transaction's part changed.
-    pub changes: Vec<LogEntry>,
-}
-
-/// The answers of one core.
+/// The replies of one core, in the order of the requests.
 pub(super) struct Incoming {
     receiver: mpsc::Receiver<ReplyPiece>,
     bytes: Vec<u8>,

@@ -1,0 +1,72 @@
+//! CONFIG: the settings that monitoring tools and client libraries ask for, under Redis's names. None can be changed here.
+
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::state::State;
+use super::pair;
+use crate::glob::matches;
+
+pub(in crate::resp) fn config(state: &mut State, request: Request<'_>) {
+    match request.arg(1).to_ascii_uppercase().as_slice() {
+        b"GET" => {}
+        b"SET" => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG SET is not supported; change larder.toml and restart, or PATCH /v1/settings for what may change while the server runs",
+            );
+        }
+        b"RESETSTAT" => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG RESETSTAT is not supported: counters only grow",
+            );
+        }
+        _ => {
+            return state.error(
+                Code::BadRequest,
+                "CONFIG REWRITE is not supported: the server never writes its configuration",
+            );
+        }
+    }
+    let settings = redis_settings(state);
+    let wanted = |name: &str| {
+        request
+            .args()
+            .skip(2)
+            .any(|pattern| matches(&pattern.to_ascii_lowercase(), name.as_bytes()))
+    };
+    let found: Vec<&(&str, String)> = settings.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut encoder = state.encoder();
+    encoder.map(found.len());
+    found
+        .into_iter()
+        .for_each(|(name, value)| pair(&mut encoder, name, value));
+}
+
+/// What monitoring tools and client libraries ask for, under Redis's names.
+fn redis_settings(state: &State) -> Vec<(&'static str, String)> {
+    let core = &state.core;
+    let config = &core.shared.config;
+    let threshold_us = core.shared.settings.in_force().slowlog_threshold_us;
+    vec![
+        ("appendonly", "no".to_owned()),
+        ("databases", "1".to_owned()),
+        ("dir", config.server.data.display().to_string()),
+        (
+            "maxclients",
+            core.shared.descriptors.resp_connections().to_string(),
+        ),
+        ("maxmemory", "0".to_owned()),
+        ("maxmemory-clients", core.clients.limits.all.to_string()),
+        ("maxmemory-policy", "noeviction".to_owned()),
+        (
+            "proto-max-bulk-len",
+            config.server.max_argument_bytes.0.to_string(),
+        ),
+        ("save", String::new()),
+        ("slowlog-log-slower-than", threshold_us.to_string()),
+        ("slowlog-max-len", config.slowlog.length.to_string()),
+        ("timeout", config.server.idle_timeout_seconds.to_string()),
+    ]
+}

@@ -1,0 +1,18 @@
+//! Commands about the server, spelled as Redis spells them: COMMAND, CONFIG, INFO, and LATENCY, SLOWLOG and MEMORY DOCTOR (`latency`).
+
+mod command;
+mod config;
+mod info;
+mod latency;
+
+use larder_protocol::resp::Encoder;
+
+pub(super) use command::command;
+pub(super) use config::config;
+pub(super) use info::info;
+pub(super) use latency::{latency, memory, slowlog};
+
+fn pair(encoder: &mut Encoder<'_>, name: &str, value: &str) {
+    encoder.text(name);
+    encoder.text(value);
+}

@@ -1,0 +1,296 @@
+//! Reads of stores (GET, MGET, EXISTS and their kin): from memory at once, or by a disk thread while other connections go on.
+//!
+//! ```text
+//!  keys ─ resolve ─► targets ─ read ──► from memory ──────────────► reply
+//!                                 │ would wait, or output full
+//!                                 ▼
+//!                               ReadJob ─ start_reads ─► disk threads ─ deliver ─► reply
+//! ```
+//!
+//! The targets hold the stores of one snapshot, so a reply never mixes versions, however long it takes; between them there
+//! may be replies to keys of tables (see `mixed`). `reply` builds the reply, `job` does what waits.
+//!
+//! What was copied out of the map counts only if its version is whole afterwards; else it is looked up again, by position.
+//! Stores of large values are read by disk threads also when they are in memory: checking a value's
+//! checksum may take longer than other connections should wait.
+
+mod disk_hook;
+mod job;
+mod reply;
+
+use std::sync::Arc;
+
+use larder_batch::{Attempt, Error, Value};
+use larder_protocol::errors::Code;
+
+use super::output::Mark;
+use super::state::State;
+use crate::catalog::{LiveStore, Lookup, Snapshot};
+use crate::error::Refusal;
+use crate::pinned_value::PinnedValue;
+
+pub(in crate::resp) use disk_hook::is_hooked;
+pub use disk_hook::set_disk_hook;
+pub(in crate::resp) use job::{ReadJob, ReadStep, Target};
+use reply::ReplyBuilder;
+pub(in crate::resp) use reply::range_of;
+
+/// Lookups of one command that wait for the disk at the same time.
+const READS_MAX: usize = 16;
+/// Values from here on are read one at a time, so that a command does not fill the memory with them.
+const READ_AHEAD_BYTES_MAX: usize = 1 << 20;
+/// Keys of one store that are looked up together.
+const BATCH: usize = 64;
+/// Bytes of values that are looked up together, about.
+const BATCH_BYTES: u64 = 256 << 10;
+
+/// What is asked about each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum KeyQuery {
+    Get,
+    MGet,
+    Exists,
+    StrLen,
+    GetRange {
+        start: i64,
+        end: i64,
+    },
+    MemoryUsage,
+    Type,
+    /// TTL, EXPIRETIME and their kin: a store's key never expires.
+    Ttl,
+}
+
+/// The store and the key in it that a Redis key means.
+#[inline]
+pub(in crate::resp) fn resolve<'s, 'k>(
+    snapshot: &'s Snapshot,
+    redis_key: &'k [u8],
+) -> Result<(&'s Arc<LiveStore>, &'k [u8]), Refusal> {
+    let Some(colon) = redis_key.iter().position(|&byte| byte == b':') else {
+        return Err(no_colon(redis_key));
+    };
+    match snapshot.lookup(&redis_key[..colon]) {
+        Lookup::Live(live) => Ok((live, &redis_key[colon + 1..])),
+        other => Err(unreadable(&other, &redis_key[..colon])),
+    }
+}
+
+#[cold]
+fn no_colon(redis_key: &[u8]) -> Refusal {
+    let shown = show(redis_key);
+    (
+        Code::BadRequest,
+        format!("key '{shown}' names no store; write store:key, such as pymk:42"),
+    )
+}
+
+/// Why a store cannot be read.
+#[cold]
+pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
+    match lookup {
+        Lookup::Unavailable(why) if why.corrupted => (Code::Corrupted, why.reason.clone()),
+        Lookup::Unavailable(why) => (Code::NoLiveVersion, why.reason.clone()),
+        _ => {
+            let shown = show(name);
+            (
+                Code::NoSuchStore,
+                format!("no store is named '{shown}'; STORE.LIST lists those there are"),
+            )
+        }
+    }
+}
+
+/// Bytes for people: as text, shortened.
+pub(in crate::resp) fn show(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
+
+/// The error reply to a failed lookup.
+pub(in crate::resp) fn failure(error: &Error) -> Refusal {
+    let code = if matches!(error, Error::Corrupted { .. }) {
+        Code::Corrupted
+    } else {
+        Code::Io
+    };
+    (code, error.to_string())
+}
+
+/// How many keys of a store are looked up together: `most`, or fewer where values are so large that
+/// the replies would exceed what one connection may hold.
+#[inline]
+pub(in crate::resp) fn keys_at_a_time(live: &LiveStore, most: usize) -> usize {
+    let manifest = live.version.manifest();
+    let value_bytes = manifest.value_bytes / manifest.record_count.max(1);
+    match value_bytes {
+        0..=4096 => most,
+        _ => ((BATCH_BYTES / value_bytes) as usize).clamp(1, most),
+    }
+}
+
+/// Answers a command about `keys`, or as much of it as memory allows: then the rest is a job.
+pub(in crate::resp) fn read<'k>(
+    state: &mut State,
+    snapshot: &Snapshot,
+    query: KeyQuery,
+    keys: impl ExactSizeIterator<Item = &'k [u8]>,
+) -> Option<ReadJob> {
+    let mut targets = Vec::with_capacity(keys.len());
+    for key in keys {
+        match resolve(snapshot, key) {
+            Ok(target) => targets.push(target),
+            Err((code, message)) => {
+                state.error(code, &message);
+                return None;
+            }
+        }
+    }
+    let mark = state.output.mark();
+    let mut answer = ReplyBuilder::new(query, targets.len());
+    let mut done = 0;
+    let mut found = Vec::new();
+    while done < targets.len() && state.has_room() {
+        let live = targets[done].0;
+        let rest = &targets[done..];
+        let same = rest
+            .iter()
+            .take(keys_at_a_time(live, BATCH))
+            .take_while(|(other, _)| Arc::ptr_eq(other, live))
+            .count();
+        let batch = &rest[..same];
+        let before = Before::now(live, state, &answer, done);
+        if same > 1
+            && live.version.is_resident()
+            && !live.has_large_values()
+            && !batch.iter().any(|(_, key)| is_hooked(key))
+        {
+            let keys: Vec<&[u8]> = batch.iter().map(|(_, key)| *key).collect();
+            live.version.get_many(&keys, &mut found);
+        } else {
+            match attempt(live, batch[0].1) {
+                Ok(Attempt::Ready(value)) => found.push(Ok(value)),
+                Ok(Attempt::WouldBlock) => break,
+                Err(error) => found.push(Err(error)),
+            }
+        }
+        for (value, (live, key)) in found.drain(..).zip(batch) {
+            match value {
+                Ok(value) => add(state, &mut answer, live, key, value),
+                Err(error) => {
+                    state.output.rewind(mark);
+                    state.refuse(failure(&error));
+                    return None;
+                }
+            }
+            done += 1;
+        }
+        if before.is_lost(live) {
+            (answer, done) = before.undo(state);
+        }
+    }
+    if let Some((live, _)) = targets.first() {
+        state.series = Some(state.core.store_series(live.name.as_str()));
+    }
+    if done == targets.len() {
+        answer.finish(&mut state.output, state.proto);
+        state.keys = (answer.asked, answer.absent);
+        return None;
+    }
+    let owned = targets[done..]
+        .iter()
+        .map(|(live, key)| Target::Key((*live).clone(), Box::from(*key)));
+    let read_ahead = keys_at_a_time(targets[done].0, READS_MAX);
+    Some(ReadJob::of_rest(answer, owned.collect(), mark, read_ahead))
+}
+
+/// A reply as it was before values were copied into it.
+struct Before {
+    whole: bool,
+    mark: Mark,
+    answer: ReplyBuilder,
+    done: usize,
+}
+
+impl Before {
+    #[inline]
+    fn now(live: &LiveStore, state: &State, answer: &ReplyBuilder, done: usize) -> Before {
+        Before {
+            whole: live.version.is_whole(),
+            mark: state.output.mark(),
+            answer: *answer,
+            done,
+        }
+    }
+
+    /// Whether what was copied since may not be what was checked.
+    #[inline]
+    fn is_lost(&self, live: &LiveStore) -> bool {
+        self.whole && !live.version.is_whole()
+    }
+
+    #[cold]
+    fn undo(self, state: &mut State) -> (ReplyBuilder, usize) {
+        state.output.rewind(self.mark);
+        (self.answer, self.done)
+    }
+}
+
+#[inline]
+fn add(
+    state: &mut State,
+    answer: &mut ReplyBuilder,
+    live: &Arc<LiveStore>,
+    key: &[u8],
+    value: Option<Value<'_>>,
+) {
+    // SAFETY: callers pass what a lookup in the version of `live` returned.
+    let hold = |value: Value<'_>| unsafe { PinnedValue::hold(live, value) };
+    answer.add(&mut state.output, state.proto, key.len(), value, hold);
+}
+
+#[inline]
+fn attempt<'a>(live: &'a LiveStore, key: &[u8]) -> Result<Attempt<'a>, Error> {
+    if key.is_empty() {
+        // No store holds the empty key.
+        return Ok(Attempt::Ready(None));
+    }
+    if live.has_large_values() || is_hooked(key) {
+        return Ok(Attempt::WouldBlock);
+    }
+    live.version.try_get(key)
+}
+
+/// Answers consecutive GETs of one store, all of whose version was in memory when last looked.
+/// Returns how many keys were absent, and whether all could be read.
+pub(in crate::resp) fn get_run(
+    state: &mut State,
+    live: &Arc<LiveStore>,
+    keys: &[&[u8]],
+) -> (u64, bool) {
+    let mut answer = ReplyBuilder::new(KeyQuery::Get, keys.len());
+    let before = Before::now(live, state, &answer, 0);
+    let mut intact = true;
+    let mut one =
+        |state: &mut State, key: &[u8], value: Result<Option<Value<'_>>, Error>| match value {
+            Ok(value) => add(state, &mut answer, live, key, value),
+            Err(error) => {
+                intact = false;
+                state.refuse(failure(&error));
+            }
+        };
+    if let [key] = keys {
+        one(state, key, live.version.get(key));
+    } else {
+        let mut found = Vec::with_capacity(keys.len());
+        live.version.get_many(keys, &mut found);
+        for (key, value) in keys.iter().zip(found) {
+            one(state, key, value);
+        }
+    }
+    if before.is_lost(live) {
+        before.undo(state);
+        return get_run(state, live, keys);
+    }
+    (answer.absent, intact)
+}
