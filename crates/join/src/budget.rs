@@ -30,6 +30,8 @@ enum BudgetMode {
 pub struct Budget {
     left: usize,
     mode: BudgetMode,
+    /// All that was visited so far, with whatever budget.
+    visited: u64,
 }
 
 /// What one operation may visit before the rest waits for [`Engine::step`]; `None`: any number.
@@ -47,6 +49,7 @@ impl Budget {
         Budget {
             left: rows.unwrap_or(usize::MAX),
             mode: BudgetMode::Resumable,
+            visited: 0,
         }
     }
 
@@ -58,6 +61,7 @@ impl Budget {
         Budget {
             left: usize::MAX,
             mode: BudgetMode::Atomic,
+            visited: 0,
         }
     }
 
@@ -67,6 +71,7 @@ impl Budget {
             Some(rows) => Budget {
                 left: rows.saturating_mul(BOUNDED_READS),
                 mode: BudgetMode::Bounded,
+                visited: 0,
             },
             None => Budget::unlimited(),
         }
@@ -77,6 +82,7 @@ impl Budget {
         Budget {
             left: usize::MAX,
             mode: self.mode,
+            visited: 0,
         }
     }
 
@@ -98,6 +104,7 @@ impl Budget {
     #[inline]
     pub fn spend(&mut self, visited: usize) {
         self.left = self.left.saturating_sub(visited);
+        self.visited += visited as u64;
     }
 
     /// What reads this cannot go on either.
@@ -107,11 +114,24 @@ impl Budget {
 }
 
 impl Engine {
+    /// Source rows, entries and nodes that were visited so far. The difference of two is what was done between them.
+    #[inline]
+    pub fn visited(&self) -> u64 {
+        self.budget.visited
+    }
+
+    /// Goes on with another budget.
+    #[inline]
+    pub(crate) fn set_budget(&mut self, budget: Budget) {
+        (self.budget.left, self.budget.mode) = (budget.left, budget.mode);
+    }
+
     /// Does something with a budget of its own.
     pub(crate) fn with_budget<T>(&mut self, budget: Budget, run: impl FnOnce(&mut Self) -> T) -> T {
-        let before = std::mem::replace(&mut self.budget, budget);
+        let before = self.budget;
+        self.set_budget(budget);
         let done = run(self);
-        self.budget = before;
+        self.set_budget(before);
         done
     }
 
@@ -132,7 +152,7 @@ mod tests {
     fn bounds_inside_bounds_are_the_outer_ones() {
         let mut engine = Engine::new();
         engine.pace.read_rows = Some(10);
-        engine.budget = Budget::of(Some(3));
+        engine.set_budget(Budget::of(Some(3)));
         engine.within_bounds(|engine| {
             assert_eq!(
                 (engine.budget.left(), engine.budget.is_resumable()),
@@ -154,5 +174,6 @@ mod tests {
             assert!(!engine.budget.is_spent() && !engine.budget.is_resumable());
         });
         assert!(engine.budget.is_resumable());
+        assert_eq!(engine.visited(), 70 + 20 + 1_000_000);
     }
 }

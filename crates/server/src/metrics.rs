@@ -301,6 +301,11 @@ impl Scrape {
                 figures.backlog_bytes,
             ),
             (
+                "tables_visited_at_once",
+                "The most rows that joins had a core visit before others had their turn",
+                figures.visited_at_once,
+            ),
+            (
                 "tables_writes_refused",
                 "1 while tables take no writes because their journal cannot be written",
                 u64::from(self.0.tables.refusal().is_some()),

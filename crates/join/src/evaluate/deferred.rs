@@ -86,7 +86,7 @@ impl Engine {
 
     /// Works on the ranges that wait, in turn.
     pub(crate) fn go_on_with_reads(&mut self, rows_max: usize) {
-        self.budget = Budget::of(Some(rows_max));
+        self.set_budget(Budget::of(Some(rows_max)));
         for _ in 0..self.reads.deferred.ranges.len() {
             if self.budget.is_spent() {
                 break;

@@ -218,7 +218,7 @@ impl Engine {
     ) -> Result<(View, KeyRange), KeyRange> {
         let mut wanted = limits.in_all.filter(|rows| *rows > 0);
         wanted = wanted.filter(|_| !self.tables[table].makers.is_empty());
-        self.budget = Budget::of(self.pace.read_rows);
+        self.set_budget(Budget::of(self.pace.read_rows));
         loop {
             let part = match wanted {
                 None => range.clone(),

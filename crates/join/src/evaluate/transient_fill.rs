@@ -100,7 +100,7 @@ impl Engine {
 
     /// Forgets ranges that were handed out, about so many rows of them; says whether more can be forgotten now.
     pub(crate) fn forget_transient(&mut self, rows_max: usize) -> bool {
-        self.budget = Budget::of(Some(rows_max));
+        self.set_budget(Budget::of(Some(rows_max)));
         for _ in 0..self.reads.transient.0.len() {
             let Some(fill) = self.reads.transient.0.pop_front() else {
                 break;

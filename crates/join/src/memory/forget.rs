@@ -75,7 +75,7 @@ impl Engine {
         let Some(table) = self.joins.named(name).map(|join| join.table) else {
             return true;
         };
-        self.budget = Budget::of(Some(rows_max.max(1)));
+        self.set_budget(Budget::of(Some(rows_max.max(1))));
         let mut downstream = self.lineage().downstream(table);
         downstream.retain(|&id| !self.discard_fills_in_steps(id));
         downstream.is_empty()
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Forgets what joins have left that were dropped, about so many rows of it.
     pub(crate) fn forget_dropped(&mut self, rows_max: usize) {
-        self.budget = Budget::of(Some(rows_max));
+        self.set_budget(Budget::of(Some(rows_max)));
         while !self.budget.is_spent()
             && let Some(id) = self.joins.first_dropped()
         {

@@ -71,7 +71,7 @@ impl Engine {
     }
 
     fn see_waiting(&mut self, rows_max: usize) {
-        self.budget = Budget::of(Some(rows_max));
+        self.set_budget(Budget::of(Some(rows_max)));
         while !self.budget.is_spent()
             && let Some(&(id, level, number)) = self.writes.backlog.lists.front()
         {

@@ -166,7 +166,7 @@ impl Engine {
     }
 
     fn discard_fills(&mut self, id: JoinId) {
-        self.budget = Budget::unlimited();
+        self.set_budget(Budget::unlimited());
         self.with_join(id, |engine, join| {
             engine.finish_lists(join);
             let fills: Vec<u32> = join.fills.iter().map(|(number, _)| number).collect();

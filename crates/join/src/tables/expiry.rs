@@ -112,10 +112,10 @@ impl Engine {
     pub fn begin(&mut self, now: u64) {
         self.time.ticks += 1;
         self.time.now = now;
-        self.budget = Budget::of(self.pace.step_rows);
+        self.set_budget(Budget::of(self.pace.step_rows));
         if !self.writes.to_review.is_empty() {
             self.reconsider_all();
-            self.budget = Budget::of(self.pace.step_rows);
+            self.set_budget(Budget::of(self.pace.step_rows));
         }
         if self.next_expiry().is_some_and(|at| at <= now) {
             self.expire_some();
@@ -138,7 +138,7 @@ impl Engine {
                 break;
             }
         }
-        self.budget = budget;
+        self.set_budget(budget);
     }
 
     /// Lets all late rows go, however many.

@@ -47,6 +47,8 @@ pub struct Figures {
     pub rows: u64,
     /// Rows and all that keeps them fresh.
     pub memory_bytes: u64,
+    /// The most source rows, entries and nodes that an engine visited while its core did nothing else.
+    pub visited_at_once: u64,
     pub log_bytes: u64,
     pub snapshot_bytes: u64,
     pub backlog_bytes: u64,
@@ -67,6 +69,7 @@ impl Figures {
         add_joins(&mut self.joins, &other.joins);
         self.rows += other.rows;
         self.memory_bytes += other.memory_bytes;
+        self.visited_at_once = self.visited_at_once.max(other.visited_at_once);
         self.log_bytes = self.log_bytes.max(other.log_bytes);
         self.snapshot_bytes = self.snapshot_bytes.max(other.snapshot_bytes);
         self.backlog_bytes = self.backlog_bytes.max(other.backlog_bytes);

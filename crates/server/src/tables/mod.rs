@@ -89,6 +89,8 @@ pub struct Tables {
     in_steps: Cell<bool>,
     watched: watched::Watched,
     subscriptions: subscriptions::Subscriptions,
+    /// The most that the engine has visited at one go, while its core did nothing else.
+    visited_at_once: Cell<u64>,
     /// `tables.memory`.
     memory_limit: ByteSize,
     handle: Arc<TablesHandle>,
@@ -113,8 +115,19 @@ impl Tables {
             let _ = self.log(&mut engine, &mut Gate::default());
         }
         engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
-        let done = read(&mut engine, now);
+        let done = self.counting(&mut engine, |engine| read(engine, now));
         self.wake_maintenance_if_more(&engine);
+        done
+    }
+
+    /// Does something with the engine, and notes how much it visits.
+    fn counting<T>(&self, engine: &mut Engine, run: impl FnOnce(&mut Engine) -> T) -> T {
+        let before = engine.visited();
+        let done = run(engine);
+        let visited = engine.visited() - before;
+        if visited > self.visited_at_once.get() {
+            self.visited_at_once.set(visited);
+        }
         done
     }
 
@@ -138,7 +151,7 @@ impl Tables {
         self.ensure_writes_taken()?;
         let now = self.now();
         let mut engine = self.engine.borrow_mut();
-        let changed = change(&mut engine, now);
+        let changed = self.counting(&mut engine, |engine| change(engine, now));
         // A refused change may have let rows go whose time had come.
         self.log(&mut engine, gate)?;
         self.wake_maintenance_if_more(&engine);
@@ -281,7 +294,8 @@ impl Tables {
 
     /// One turn of it; says whether it is done.
     pub fn prepare_drop_once(&self, name: &str) -> bool {
-        self.engine.borrow_mut().prepare_drop(name, STEP_ROWS)
+        let mut engine = self.engine.borrow_mut();
+        self.counting(&mut engine, |engine| engine.prepare_drop(name, STEP_ROWS))
     }
 
     /// Wakes maintenance if rows that expired, or ranges that are to be forgotten, are left, or changes are to be told.
@@ -319,7 +333,9 @@ impl Tables {
                 let mut more = self.exchange();
                 self.commit();
                 self.check_journal();
-                more |= self.engine.borrow_mut().step(STEP_ROWS);
+                more |= self.counting(&mut self.engine.borrow_mut(), |engine| {
+                    engine.step(STEP_ROWS)
+                });
                 more |= self.expire_some();
                 self.deliver_row_changes();
                 if self.are_subscriptions_behind() {
@@ -380,6 +396,7 @@ impl Tables {
                 tables,
                 joins: engine.list(),
                 memory_bytes: engine.memory_bytes() as u64,
+                visited_at_once: self.visited_at_once.get(),
                 log_bytes: sizes.log_bytes,
                 snapshot_bytes: sizes.snapshot_bytes,
                 backlog_bytes: sizes.backlog_bytes,

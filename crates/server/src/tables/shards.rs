@@ -120,10 +120,9 @@ impl Tables {
             engine.begin(now);
             let _ = self.log(&mut engine, &mut Gate::default());
         }
-        let progress = sharing
-            .exchange
-            .borrow_mut()
-            .step(&mut engine, now, TURN_ROWS);
+        let mut exchange = sharing.exchange.borrow_mut();
+        let progress = self.counting(&mut engine, |engine| exchange.step(engine, now, TURN_ROWS));
+        drop(exchange);
         // Own rows do not change by it.
         let _ = self.log(&mut engine, &mut Gate::default());
         drop(engine);

@@ -1,13 +1,32 @@
 //! Tables and joins over the Redis protocol and HTTP.
 
 use std::io::BufRead;
-use std::time::{Duration, Instant};
 
 use larder_types::ByteSize;
 use serde_json::json;
 
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
+
+/// The most that a core may visit for joins before others have their turn: a read's rows, or a step of each of four kinds; and what
+/// the last of them takes beyond its share.
+pub const VISITED_MAX: u64 = 12_000;
+
+/// As [`VISITED_MAX`], where an answer is computed in one go and not kept: up to eight reads' rows, beside those of the read itself.
+const VISITED_IN_ONE_GO_MAX: u64 = 75_000;
+
+/// No core was held for longer than it takes to visit so many rows.
+#[track_caller]
+pub fn check_visits(client: &mut Client, visited_max: u64, what: &str) {
+    let info = client.ask("INFO tables");
+    let figure = info.split("tables_visited_at_once:").nth(1);
+    let digits = figure.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+    let visited: u64 = digits.expect("the figure").parse().expect("a number");
+    assert!(
+        (1..=visited_max).contains(&visited),
+        "{what}: {visited} rows at once"
+    );
+}
 
 #[test]
 fn a_post_is_on_its_followers_timelines_when_it_is_answered() {
@@ -337,7 +356,8 @@ fn a_long_answer_is_of_the_moment_of_its_command_however_slowly_it_is_read() {
 
 #[test]
 fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up_nobody() {
-    const ROWS: usize = 60_000;
+    // More than may be computed in one go.
+    const ROWS: usize = 90_000;
     let server = TestServer::start();
     let mut client = Client::connect(&server);
     for chunk in (0..ROWS).collect::<Vec<_>>().chunks(1000) {
@@ -382,18 +402,16 @@ fn a_long_answer_of_what_joins_make_is_of_the_moment_of_its_command_and_holds_up
             let words = ["RANGE", &format!("{table}|"), &format!("{table}}}"), "REV"];
             reader.send(&request(&words[..if reverse { 4 } else { 3 }]));
             reader.stream.get_ref().set_nonblocking(true).expect("set");
-            let (mut rounds, mut longest) = (0, Duration::ZERO);
+            let mut rounds = 0;
             while rounds < 20 || reader.stream.get_ref().peek(&mut [0]).is_err() {
                 rounds += 1;
                 written += 1;
-                let asked = Instant::now();
                 // The first row has what the last one has, or the next.
                 client.check(&format!("SET v|00000000 {written}"), "+OK");
                 client.check(&format!("SET {last} {written}"), "+OK");
-                longest = longest.max(asked.elapsed());
                 assert!(rounds < 100_000, "{table} is never read");
             }
-            assert!(longest < Duration::from_millis(250), "{table}: {longest:?}");
+            check_visits(&mut client, VISITED_IN_ONE_GO_MAX, table);
             reader.stream.get_ref().set_nonblocking(false).expect("set");
             let reply = reader.reply();
             assert!(reply.starts_with(&format!("*{}|", 2 * rows)), "{table}");
@@ -454,22 +472,16 @@ fn a_long_fan_out_holds_up_nobody_else_and_its_writer_until_it_is_done() {
     let mut other = Client::connect(&server);
     other.check("PING", "+PONG");
     writer.send(&request(&["SET", "post|star|0000000001", "hello"]));
-    let (mut longest, begun) = (Duration::ZERO, Instant::now());
     writer.stream.get_ref().set_nonblocking(true).expect("set");
-    loop {
-        let asked = Instant::now();
+    let mut meanwhile = 0;
+    while writer.stream.get_ref().peek(&mut [0]).is_err() {
         other.check("PING", "+PONG");
-        longest = longest.max(asked.elapsed());
-        let mut byte = [0];
-        match writer.stream.get_ref().peek(&mut byte) {
-            Ok(_) => break,
-            Err(_) => assert!(begun.elapsed() < Duration::from_secs(30)),
-        }
+        meanwhile += 1;
     }
     writer.stream.get_ref().set_nonblocking(false).expect("set");
     assert_eq!(writer.reply(), "+OK");
-    // 50 ms is promised; machines that test are busy.
-    assert!(longest < Duration::from_millis(250), "{longest:?}");
+    assert!(meanwhile > 1, "nobody else had a turn");
+    check_visits(&mut other, VISITED_MAX, "the fan-out");
     for user in [0, FOLLOWERS / 2, FOLLOWERS - 1] {
         other.check(&format!("GET tline|{user:06}|0000000001|star"), "$5|hello");
     }
@@ -498,9 +510,8 @@ fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhi
         reader.send(&request(&["RANGE", "karma|", "karma}", "LIMIT", "1"]));
         reader.stream.get_ref().set_nonblocking(true).expect("set");
     }
-    let (mut longest, begun, mut written) = (Duration::ZERO, Instant::now(), 0);
-    loop {
-        let asked = Instant::now();
+    let mut written = 0;
+    while reader.stream.get_ref().peek(&mut [0]).is_err() {
         // One that has been counted, or one that has yet to be.
         let row = written * 7919 % rows / 1000 * 1000;
         match written % 2 {
@@ -508,25 +519,15 @@ fn a_large_first_fill_holds_up_nobody_else_and_reflects_what_was_written_meanwhi
             _ => other.check(&format!("DEL vote|{row:07}|0000"), ":1"),
         }
         other.check("GET vote|0000001|0001", "$1|1");
-        longest = longest.max(asked.elapsed());
         written += 1;
-        match reader.stream.get_ref().peek(&mut [0]) {
-            Ok(_) => break,
-            Err(_) => assert!(begun.elapsed() < Duration::from_secs(60)),
-        }
     }
     for reader in [&mut reader, &mut waiting] {
         reader.stream.get_ref().set_nonblocking(false).expect("set");
         let reply = reader.reply();
         assert!(reply.starts_with("*2|$10|karma|0000|$"), "{reply}");
     }
-    println!(
-        "{rows} rows in {:?}, longest wait {longest:?}",
-        begun.elapsed()
-    );
     assert!(written >= 4, "the fill went on while {written} writes came");
-    // 50 ms is promised; machines that test are busy.
-    assert!(longest < Duration::from_millis(250), "{longest:?}");
+    check_visits(&mut other, VISITED_MAX, "the fill");
     let left = other.ask("RANGECOUNT vote| vote}");
     let all: i64 = left[1..].parse().expect("a number");
     let others = rows as i64 * 999 / 1000;

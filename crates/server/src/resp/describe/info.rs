@@ -252,6 +252,7 @@ fn info_tables(state: &State, _: &Snapshot) -> String {
         ("tables_rows", &figures.rows),
         ("tables_memory_bytes", &figures.memory_bytes),
         ("tables_memory_limit_bytes", &config.memory.0),
+        ("tables_visited_at_once", &figures.visited_at_once),
         ("tables_fsync", &config.fsync),
         ("tables_log_bytes", &figures.log_bytes),
         ("tables_snapshot_bytes", &figures.snapshot_bytes),
