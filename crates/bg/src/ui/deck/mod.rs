@@ -13,7 +13,7 @@
 //! 1. Workers never wait for the deck: figures are made once a second where workers' counts are collected, whoever looks; HTTP has a
 //!    thread of its own.
 //! 2. What a page shows of a moment was one moment: it is made, and read, under one lock.
-//! 3. A page that watches learns how the run ended before the deck closes, unless it takes longer than [`FAREWELL`].
+//! 3. A page that watches learns how the run ended before the deck closes, unless it takes longer than [`Limits::farewell`].
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
@@ -38,9 +38,6 @@ pub use watched::Watched;
 /// The port where nobody says another: that of BG's own deck.
 pub const PORT: u16 = 6001;
 
-/// How long a deck stays open at its end for pages that watch: they ask each second.
-pub const FAREWELL: Duration = Duration::from_millis(1500);
-
 /// How long answers that are under way at the end may take.
 const GRACE: Duration = Duration::from_secs(1);
 
@@ -48,6 +45,7 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Deck {
     addr: SocketAddr,
     board: Arc<Board>,
+    farewell: Duration,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,6 +91,7 @@ impl Deck {
         Ok(Deck {
             addr,
             board,
+            farewell: limits.farewell,
             stop: Some(stop),
             thread: Some(thread),
         })
@@ -116,7 +115,7 @@ impl Deck {
 impl Drop for Deck {
     fn drop(&mut self) {
         self.board.ended(None);
-        self.board.wait_for_watchers(FAREWELL);
+        self.board.wait_for_watchers(self.farewell);
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
             // A panic there was printed; the run goes on without the page.

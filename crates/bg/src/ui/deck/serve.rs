@@ -22,6 +22,8 @@ pub struct Limits {
     pub connections: usize,
     /// How long a request's headers, and then its body, may take to come.
     pub silence: Duration,
+    /// How long a deck stays open at its end for pages that watch.
+    pub farewell: Duration,
 }
 
 impl Default for Limits {
@@ -29,9 +31,13 @@ impl Default for Limits {
         Limits {
             connections: 64,
             silence: Duration::from_secs(10),
+            farewell: FAREWELL,
         }
     }
 }
+
+/// Longer than the second in which a page asks again.
+const FAREWELL: Duration = Duration::from_millis(1500);
 
 /// Bytes of a request's body: an object with a number.
 const BODY_BYTES_MAX: usize = 4096;
