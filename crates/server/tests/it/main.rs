@@ -20,6 +20,7 @@ mod postgres;
 mod redis_py;
 mod redis_words;
 mod resp;
+mod scripts;
 mod source;
 mod stores;
 mod strings;

@@ -1,0 +1,179 @@
+//! The scripts in `testdata/scripts`: every command of the table, and what it refuses.
+//!
+//! A script is of lines: `# a comment`, a request, and below it, two blanks further in, its reply as the tests' client shows it. Words of
+//! a request may stand in quotes; `...` in a reply stands for anything. Each script begins with a new server and one connection.
+//! `LARDER_UPDATE_SCRIPTS=1` writes what the server answers into them, for whoever changed it to read.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use larder_protocol::commands::COMMANDS;
+
+use crate::resp::{Client, request, server_with};
+
+const ANYTHING: &str = "...";
+
+/// What scripts cannot show, since it holds for all: see `wrong_numbers_of_arguments_are_refused_by_name`.
+fn scripts() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/scripts");
+    let files = std::fs::read_dir(folder).expect("the scripts");
+    let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+    paths.sort();
+    paths
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("a script")
+}
+
+/// The words of a request; what stands in quotes is one.
+fn words(line: &str) -> Vec<&str> {
+    let parts = line.split('\'').enumerate();
+    parts
+        .flat_map(|(at, part)| match at % 2 {
+            0 => part.split_whitespace().collect(),
+            _ => vec![part],
+        })
+        .collect()
+}
+
+fn fits(pattern: &str, reply: &str) -> bool {
+    let mut parts = pattern.split(ANYTHING);
+    let Some(mut rest) = parts.next().and_then(|first| reply.strip_prefix(first)) else {
+        return false;
+    };
+    let Some(last) = pattern
+        .rsplit(ANYTHING)
+        .next()
+        .filter(|_| pattern.contains(ANYTHING))
+    else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        let Some(at) = rest.find(part) else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+    }
+    reply.ends_with(last)
+}
+
+/// Replays a script; what it would be if each reply were right, and the first that is not.
+fn replay(script: &str, threads: u32) -> (String, Option<String>) {
+    let server = server_with(|config| config.server.threads = threads);
+    let mut client = Client::connect(&server);
+    let (mut out, mut wrong) = (String::new(), None);
+    let mut lines = script.lines();
+    while let Some(line) = lines.next() {
+        out += &format!("{line}\n");
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let expected = lines.next().and_then(|line| line.strip_prefix("  "));
+        let expected = expected.unwrap_or_else(|| panic!("{line} has no reply"));
+        client.send(&request(&words(line)));
+        // Texts of several lines are shown as one.
+        let reply = client.reply().replace("\r\n", "|").replace('\n', "|");
+        let is_right = fits(expected, &reply);
+        if !is_right && wrong.is_none() {
+            wrong = Some(format!("{line}\n expected {expected}\n answered {reply}"));
+        }
+        out += &format!("  {}\n", if is_right { expected } else { &reply });
+    }
+    (out, wrong)
+}
+
+#[test]
+fn every_script_is_answered_as_it_says_on_one_core_and_on_several() {
+    for path in scripts() {
+        for threads in [1, 3] {
+            let (right, wrong) = replay(&text(&path), threads);
+            if std::env::var_os("LARDER_UPDATE_SCRIPTS").is_some() {
+                std::fs::write(&path, right).expect("written");
+            } else if let Some(wrong) = wrong {
+                panic!("{} on {threads} cores: {wrong}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_script_with_an_answer_and_a_refusal() {
+    let (mut answered, mut refused) = (BTreeSet::new(), BTreeSet::new());
+    for script in scripts() {
+        let script = text(&script);
+        let mut lines = script
+            .lines()
+            .filter(|line| !line.starts_with('#') && !line.is_empty());
+        while let (Some(line), Some(reply)) = (lines.next(), lines.next()) {
+            let words: Vec<String> = words(line).iter().map(|word| word.to_uppercase()).collect();
+            let which = match reply.trim_start().starts_with('-') {
+                true => &mut refused,
+                false => &mut answered,
+            };
+            which.insert(words[0].clone());
+            which.extend(words.get(1).map(|second| format!("{} {second}", words[0])));
+        }
+    }
+    let mut missing = Vec::new();
+    for command in COMMANDS {
+        let name = command.name.to_owned();
+        if !answered.contains(&name) && !ALWAYS_REFUSED.contains(&command.name) {
+            missing.push(format!("{name}: an answer"));
+        }
+        // What has subcommands refuses those that it does not know.
+        if command.arity != 1 && !refused.contains(&name) && !NEVER_REFUSED.contains(&command.name)
+        {
+            missing.push(format!("{name}: a refusal"));
+        }
+        for sub in command.subcommands {
+            let name = format!("{name} {}", sub.name);
+            if !answered.contains(&name) && !refused.contains(&name) {
+                missing.push(name);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "testdata/scripts lacks {missing:#?}");
+}
+
+/// The server of the scripts is no cluster and has no password.
+const ALWAYS_REFUSED: [&str; 2] = ["AUTH", "CLUSTER"];
+
+/// What they take as arguments is never wrong; KEYS refuses to list more than many.
+const NEVER_REFUSED: [&str; 6] = [
+    "ECHO",
+    "INFO",
+    "KEYS",
+    "PUNSUBSCRIBE",
+    "QUIT",
+    "UNSUBSCRIBE",
+];
+
+#[test]
+fn wrong_numbers_of_arguments_are_refused_by_name() {
+    let server = server_with(|config| config.server.threads = 2);
+    let mut client = Client::connect(&server);
+    // Right numbers are as many words as `arity` says, or at least so many.
+    let wrong = |arity: i32| match arity {
+        exact @ 1.. => vec![exact as usize - 1, exact as usize + 1],
+        least => vec![least.unsigned_abs() as usize - 1],
+    };
+    for command in COMMANDS {
+        for count in wrong(command.arity).into_iter().filter(|count| *count > 0) {
+            let words = [vec![command.name], vec!["x"; count - 1]].concat();
+            client.send(&request(&words));
+            let name = command.name.to_lowercase();
+            let expected = format!("-ERR wrong number of arguments for '{name}' command");
+            assert_eq!(client.reply(), expected, "{words:?}");
+        }
+        for sub in command.subcommands {
+            for count in wrong(sub.arity).into_iter().filter(|count| *count > 1) {
+                let words = [vec![command.name, sub.name], vec!["x"; count - 2]].concat();
+                client.send(&request(&words));
+                let name = format!("{}|{}", command.name, sub.name).to_lowercase();
+                let expected = format!("-ERR wrong number of arguments for '{name}' command");
+                assert_eq!(client.reply(), expected, "{words:?}");
+            }
+        }
+    }
+}
