@@ -1,5 +1,6 @@
 //! What must pass before a change lands, cheapest first, so that a slip is told within seconds.
 
+use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Instant;
 
@@ -19,19 +20,36 @@ pub fn run() -> Result<(), String> {
             "cargo deny --offline check licenses bans sources",
         )?;
     }
-    step("tests", "cargo test --workspace --locked --no-fail-fast")?;
+    test()?;
     println!("ci: all passed in {} s", began.elapsed().as_secs());
     Ok(())
 }
 
+/// Runs all tests, and tells at the end which were skipped.
+fn test() -> Result<(), String> {
+    let skips = tree::root().join("target/skipped-tests.txt");
+    // It is of the last time, if it is there.
+    let _ = std::fs::remove_file(&skips);
+    let all = "cargo test --workspace --locked --no-fail-fast";
+    let tested = step_with("tests", all, &[("LARDER_TEST_SKIPS", skips.as_os_str())]);
+    let told = std::fs::read_to_string(&skips).unwrap_or_default();
+    told.lines().for_each(|line| println!("ci: {line}"));
+    tested
+}
+
 /// Runs one command line at the root of the workspace; its output goes where ours goes.
 pub fn step(name: &str, line: &str) -> Result<(), String> {
+    step_with(name, line, &[])
+}
+
+fn step_with(name: &str, line: &str, variables: &[(&str, &OsStr)]) -> Result<(), String> {
     println!("ci: {name}: {line}");
     let began = Instant::now();
     let mut words = line.split(' ');
     let program = words.next().expect("split gives at least one word");
     let status = Command::new(program)
         .args(words)
+        .envs(variables.iter().copied())
         .current_dir(tree::root())
         .status()
         .map_err(|error| format!("cannot start `{program}`: {error}"))?;

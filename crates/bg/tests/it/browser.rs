@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use larder_testing::missing;
 use serde_json::{Value, json};
 
 pub struct Browser {
@@ -22,7 +23,7 @@ impl Browser {
     /// With one empty page; None where there is no browser on this machine.
     pub fn start() -> Option<Browser> {
         let Some(program) = program() else {
-            super::servers::missing("Chromium");
+            missing("Chromium");
             return None;
         };
         let profile = tempfile::tempdir().expect("a folder");

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use larder_testing::missing;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A server process.
@@ -42,13 +43,6 @@ impl Drop for Server {
         self.signal(self.stop);
         let _ = self.child.wait();
     }
-}
-
-/// A test goes without; where tests run for a judgement it must not.
-pub fn missing(what: &str) {
-    let word = format!("{what} is not installed; scripts/setup test installs it");
-    assert!(std::env::var_os("CI").is_none(), "{word}");
-    eprintln!("skipped: {word}");
 }
 
 pub fn postgres() -> Option<Server> {

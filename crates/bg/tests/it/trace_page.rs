@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use larder_testing::missing;
 use serde_json::Value;
-
-use crate::servers::missing;
 
 fn json(command: &mut Command) -> Value {
     let output = command.output().expect("it runs");

@@ -1,7 +1,5 @@
 //! The demo, told to its end.
 
-use std::path::PathBuf;
-
 use crate::support::{run, show, text};
 
 /// Runs the demo to its end and checks what it must have found.
@@ -39,18 +37,9 @@ fn the_demo_tells_its_story_and_leaves_nothing() {
 
 #[test]
 fn the_demo_runs_on_real_friendships() {
-    let data = std::env::var_os("LARDER_TEST_DATA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    let edges = data.join("graph/facebook_combined.txt.gz");
-    if !edges.is_file() {
-        eprintln!(
-            "skipped: {} is not there; set LARDER_TEST_DATA",
-            edges.display()
-        );
+    let Some(edges) = larder_testing::data("graph/facebook_combined.txt.gz") else {
         return;
-    }
+    };
     tell(&["--edges", edges.to_str().unwrap()]);
 }
 

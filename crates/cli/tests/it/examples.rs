@@ -27,7 +27,7 @@ fn shell(script: &mut Command) -> String {
 fn has_redis_cli() -> bool {
     let found = Command::new("redis-cli").arg("--version").output().is_ok();
     if !found {
-        eprintln!("skipped: redis-cli is not installed; `scripts/setup test` installs it");
+        larder_testing::missing("redis-cli");
     }
     found
 }

@@ -79,19 +79,9 @@ fn files_that_unpack_to_gigabytes_stay_within_the_memory() {
     assert!(endless.metadata().unwrap().len() < MIB);
 
     let mut files = vec![endless];
-    let data = std::env::var_os("LARDER_TEST_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    let map = data.join("ingest/parquet-bad/large_string_map.brotli.parquet");
-    if map.exists() {
-        files.push(map);
-    } else {
-        eprintln!(
-            "skipped: {} is not there; set LARDER_TEST_DATA",
-            map.display()
-        );
-    }
+    files.extend(larder_testing::data(
+        "ingest/parquet-bad/large_string_map.brotli.parquet",
+    ));
     for file in files {
         let built = build(&file, "256MiB", &["--key", "arr"], temp.path());
         let name = file.file_name().unwrap().to_str().unwrap();
@@ -254,8 +244,7 @@ fn check_part(server: &Server, command: &str, from: u64, size: u64) {
 
 #[test]
 fn a_value_of_exactly_a_gibibyte_is_built_pushed_and_read_and_one_byte_more_is_refused() {
-    if std::env::var_os("LARDER_SLOW_TESTS").is_none() {
-        eprintln!("skipped: it takes a minute and 3 GiB; LARDER_SLOW_TESTS=1 runs it");
+    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it takes a minute and 3 GiB") {
         return;
     }
     const GIB: u64 = 1 << 30;

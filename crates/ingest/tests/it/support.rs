@@ -70,17 +70,5 @@ pub fn column(name: &str) -> ValueSpec {
 
 /// The folder of real files; `None` with a note where it is absent.
 pub fn real_data(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("LARDER_TEST_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    let path = folder.join("ingest").join(name);
-    if !path.exists() {
-        eprintln!(
-            "skipped: {} is not there; set LARDER_TEST_DATA",
-            path.display()
-        );
-        return None;
-    }
-    Some(path)
+    larder_testing::data(&format!("ingest/{name}"))
 }

@@ -22,7 +22,7 @@ impl S3 {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut child) = spawned else {
-            eprintln!("skipped: there is no simulated S3; run `scripts/setup test`");
+            larder_testing::missing("the simulated S3");
             return None;
         };
         let mut log = BufReader::new(child.stderr.take().unwrap());

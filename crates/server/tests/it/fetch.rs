@@ -333,8 +333,7 @@ fn a_full_disk_is_said_before_the_first_byte_and_leaves_nothing() {
         .arg(&disk)
         .output();
     if !mount.is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: cannot mount a small file system here");
-        return;
+        return larder_testing::cannot("mount a small file system (it takes root)");
     }
     let versions = tempfile::tempdir().unwrap();
     let rows = (0..8000).map(|i| (format!("k{i}"), format!("{i:0>1000}")));

@@ -11,7 +11,7 @@ fn redis_py_is_content() {
     let python = here.join("../../.venv/bin/python");
     let has_it = Command::new(&python).args(["-c", "import redis"]).output();
     if !has_it.is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: redis-py is not in .venv; scripts/setup test installs it");
+        return larder_testing::missing("redis-py");
     }
     for threads in [1, 2] {
         let server = server_with(|config| config.server.threads = threads);

@@ -424,7 +424,7 @@ static COLD: OnceLock<Mutex<mpsc::Receiver<()>>> = OnceLock::new();
 #[test]
 fn a_slow_disk_holds_up_only_those_who_wait_for_it() {
     if !cfg!(debug_assertions) {
-        return eprintln!("skipped: the disk can be slowed down in debug builds only");
+        return larder_testing::cannot("slow the disk down: release builds have no means");
     }
     let (release, released) = mpsc::channel::<()>();
     COLD.set(Mutex::new(released)).expect("set once");
@@ -565,7 +565,7 @@ fn redis_cli_is_content() {
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
     };
     if run(&["PING"]).is_err() {
-        return eprintln!("skipped: redis-cli is not installed");
+        return larder_testing::missing("redis-cli");
     }
     for (args, expected) in [
         (&["GET", "s:k1"][..], "v\n"),

@@ -80,7 +80,7 @@ impl Cluster {
     /// One of a test's own, with settings as `postgres` takes them.
     pub fn start(settings: &'static str) -> Option<Cluster> {
         let Some(programs) = programs() else {
-            eprintln!("skipped: PostgreSQL is not installed; scripts/setup test installs it");
+            larder_testing::missing("PostgreSQL");
             return None;
         };
         let folder = tempfile::Builder::new()

@@ -123,8 +123,7 @@ fn figures(cores: u32) {
 
 #[test]
 fn what_loads_take_and_what_commits_take_to_be_seen_is_measured() {
-    if std::env::var("LARDER_FIGURES").is_err() {
-        eprintln!("skipped: it needs the machine for itself; LARDER_FIGURES=1 runs it");
+    if !larder_testing::is_asked_for("LARDER_FIGURES", "it needs the machine for itself") {
         return;
     }
     for cores in [1, 2] {
