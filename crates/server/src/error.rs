@@ -12,6 +12,12 @@ use larder_types::{StoreName, VersionId};
 /// An error reply to a command: its code, and what failed, on which value, and what to do.
 pub type Refusal = (Code, String);
 
+/// Bytes for people: as text, shortened.
+pub fn show(bytes: &[u8]) -> String {
+    const SHOWN_BYTES_MAX: usize = 128;
+    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
+}
+
 const GIVE_PASSWORD: &str = "give server.password as Authorization: Basic or Bearer, `larder` commands as LARDER_PASSWORD or --password";
 
 #[derive(Debug, Clone)]

@@ -10,7 +10,7 @@ mod spec;
 mod table;
 mod value;
 
-pub use spec::{Group, Keys, Place, Spec, Subcommand, Subject};
+pub use spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
 pub use table::COMMANDS;
 pub use value::{Batch, Command, Invalid, OwnedCommand};
 

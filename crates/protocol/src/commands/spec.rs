@@ -16,6 +16,11 @@ pub struct Spec {
     pub writes: bool,
     /// It may be sent before the password: the flag `no_auth`.
     pub before_password: bool,
+    /// It subscribes to something, or no longer: the flag `pubsub`.
+    pub is_pubsub: bool,
+    /// It may be sent by a connection that is subscribed to something and speaks version 2 of the protocol.
+    pub in_subscriber_mode: bool,
+    pub in_multi: InMulti,
     pub group: Group,
     pub subject: Subject,
     pub keys: Keys,
@@ -36,6 +41,17 @@ pub struct Subcommand {
     pub arity: i32,
     pub syntax: &'static str,
     pub summary: &'static str,
+}
+
+/// What becomes of a command between MULTI and EXEC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InMulti {
+    /// It waits for EXEC.
+    Queued,
+    /// It is executed: it ends the transaction or the connection, or refuses to be part of one.
+    Executed,
+    /// It is refused, and EXEC after it.
+    Refused,
 }
 
 /// A chapter of the reference page.

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | id, name | the variant of [`Id`], and how people write it |
 //! | arity | arguments, the name included; negative means at least so many |
-//! | flags | Redis's, separated by spaces; `write` and `no_auth` mean something to the server |
+//! | flags | Redis's, separated by spaces; `write`, `no_auth` and `pubsub` mean something to the server |
 //! | group | the chapter of the reference page |
 //! | subject, keys, place | whom it is about, which arguments are its keys, and which core executes it |
 //! | syntax, summary, complexity, since | what `COMMAND DOCS` and the reference page say |
 //! | subcommands | those that its first argument names |
 
 use super::Id;
-use super::spec::{Group, Keys, Place, Spec, Subcommand, Subject};
+use super::spec::{Group, InMulti, Keys, Place, Spec, Subcommand, Subject};
 
 const CONSTANT: &str = "O(1)";
 const ROW: &str = "O(log(R))";
@@ -56,6 +56,16 @@ const fn row(
         flags,
         writes: has_word(flags, "write"),
         before_password: has_word(flags, "no_auth"),
+        is_pubsub: has_word(flags, "pubsub"),
+        in_subscriber_mode: has_word(flags, "pubsub")
+            || matches!(id, Id::Ping | Id::Quit | Id::Reset),
+        in_multi: match id {
+            Id::Multi | Id::Exec | Id::Discard | Id::Watch | Id::Quit | Id::Reset => {
+                InMulti::Executed
+            }
+            _ if has_word(flags, "pubsub") => InMulti::Refused,
+            _ => InMulti::Queued,
+        },
         group,
         subject,
         keys,

@@ -5,11 +5,11 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 
 use super::dispatch::integer;
-use super::reads::show;
 use super::state::State;
 use crate::clients::Filter;
 use crate::error::Error;
 use crate::error::Refusal;
+use crate::error::show;
 
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";

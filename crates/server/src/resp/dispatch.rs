@@ -1,48 +1,56 @@
-//! Which function answers which command, and how a request is refused that is none or that comes too early.
+//! Which function answers a command: by what it is about, and for the connection, the server and stores by its name. And how a request is
+//! refused that is no command, or that comes too early.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use larder_protocol::commands::{Command, Id, Invalid, Spec};
+use larder_protocol::commands::{Command, Id, InMulti, Invalid, Spec};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 pub(super) use larder_types::integer;
 
-use super::mixed::{MixedJob, is_mixed};
+use super::mixed::MixedJob;
 use super::pending::{Pending, Work};
-use super::reads::{KeyQuery, read, show, unreadable};
+use super::reads::{KeyQuery, read, unreadable};
 use super::scan::scan;
 use super::state::State;
+use super::subject::About;
 use super::{connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
-use crate::error::Refusal;
+use crate::error::{Refusal, show};
 
-/// Executes one command. `None` means that its reply is complete.
+/// Executes one command, by what it is about. `None` means that its reply is complete.
 pub(super) fn dispatch(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
+    about: About,
 ) -> Option<Box<Pending>> {
-    let work = begin(state, snapshot, command)?;
+    let work = begin(state, snapshot, command, about)?;
     Some(Box::new(Pending::new(command, work)))
 }
 
-/// As [`dispatch`], for what is still to be done alone.
-pub(super) fn begin(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
+/// As [`dispatch`]; returns only what is still to be done.
+pub(super) fn begin(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    about: About,
+) -> Option<Work> {
     if let Some(refusal) = refuse_for_now(state, command.spec) {
         state.refuse(refusal);
         return None;
     }
-    if state.transaction.is_none() && is_mixed(snapshot, command) {
-        return Some(Work::Mixed(MixedJob::new(state)));
+    if state.transaction.is_some() && command.spec.in_multi != InMulti::Executed {
+        tables::queue(state, snapshot, command, about);
+        return None;
     }
-    if tables::concerns(state, snapshot, command) {
-        return tables::execute(state, snapshot, command);
+    match about {
+        About::Rows => tables::execute(state, snapshot, command),
+        About::Both => Some(Work::Mixed(MixedJob::new(state))),
+        _ if connection::must_wait(state, command) => Some(Work::Password),
+        About::Records | About::Server => answer(state, snapshot, command),
     }
-    if connection::must_wait(state, command) {
-        return Some(Work::Password);
-    }
-    answer(state, snapshot, command)
 }
 
 /// Why a command is not to be executed on a connection as it is.

@@ -17,6 +17,7 @@ use super::dispatch::begin;
 use super::pending::{Pending, Work};
 use super::reads::{ReadJob, ReadStep};
 use super::state::State;
+use super::subject::About;
 use super::tables::{Merge, RangeJob, SeveralCores, header, one_row};
 use crate::clients::Charge;
 use crate::tables::postgres::{WriteJob, WriteReply};
@@ -215,7 +216,7 @@ async fn answer_by_several<R: Replies>(
         let shared = state.core.shared.clone();
         shared.tables.refresh_figures().await;
         let snapshot = shared.catalog.load();
-        begin(state, &snapshot, command.command());
+        begin(state, &snapshot, command.command(), About::Server);
         return Ok(());
     }
     let Some(asked) = several.range(command.command()) else {

@@ -22,6 +22,7 @@ use super::place::{Placed, place};
 use super::session::{Session, Waits};
 use super::state::State;
 use super::stray_http;
+use super::subject::About;
 use crate::catalog::Snapshot;
 
 /// One connection executes commands for so long before others have their turn.
@@ -187,8 +188,9 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
 
     /// Has a command executed: here, or on other cores.
     fn execute(&mut self, state: &mut State, command: Command<'_>) -> Next {
+        let about = About::of(self.snapshot, command);
         if self.core.tables.shard().is_some() {
-            match place(state, self.snapshot, command) {
+            match place(state, self.snapshot, command, about) {
                 Placed::Here => {}
                 Placed::Forwarded => return Next::Forwarded,
                 Placed::Pending(pending) => return Next::Pending(pending),
@@ -204,9 +206,9 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         };
         let tables = &self.core.tables;
         let mark = state.output.mark();
-        if let Some(pending) =
-            tables.in_shared_batch(shared_batch, || dispatch(state, self.snapshot, command))
-        {
+        if let Some(pending) = tables.in_shared_batch(shared_batch, || {
+            dispatch(state, self.snapshot, command, about)
+        }) {
             return Next::Pending(pending);
         }
         state.bound_whole_answer(mark, command);

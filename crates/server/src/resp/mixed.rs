@@ -21,23 +21,14 @@ use super::pending::Work;
 use super::reads::{KeyQuery, ReadJob, Target, resolve};
 use super::replies::{elements, number};
 use super::state::State;
-use super::tables::{self, SeveralCores};
+use super::subject::is_of_table;
+use super::tables::SeveralCores;
 use crate::catalog::Snapshot;
 use crate::error::Refusal;
 use crate::tables::Execution;
 
 pub(super) struct MixedJob {
     snapshot: Arc<Snapshot>,
-}
-
-/// Whether a request asks for keys of stores and for others.
-pub(super) fn is_mixed(snapshot: &Snapshot, command: Command<'_>) -> bool {
-    if !command.spec.reads_every_key() || command.len() < 3 {
-        return false;
-    }
-    let mut are_rows = command.keys().map(|key| tables::is_of_table(snapshot, key));
-    let first = are_rows.next();
-    are_rows.any(|is_row| Some(is_row) != first)
 }
 
 /// What a mixed request asks of stores, and where among its keys they are.
@@ -53,7 +44,7 @@ impl Split {
         let (mut rows, mut stores) = (vec![command.arg(0)], vec![command.arg(0)]);
         let mut is_row = Vec::with_capacity(command.len());
         for key in command.keys() {
-            let row = tables::is_of_table(snapshot, key);
+            let row = is_of_table(snapshot, key);
             is_row.push(row);
             match row {
                 true => rows.push(key),
@@ -121,7 +112,7 @@ impl MixedJob {
         let unreadable = || (Code::Io, "the rows cannot be read".to_owned());
         let (mut rows, mut is_row) = (vec![command.arg(0)], Vec::new());
         for key in command.keys() {
-            is_row.push(tables::is_of_table(&self.snapshot, key));
+            is_row.push(is_of_table(&self.snapshot, key));
             match is_row.last() {
                 Some(true) => rows.push(key),
                 // A store that cannot be read refuses before anything else is read.

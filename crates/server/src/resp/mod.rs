@@ -16,7 +16,7 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | a connection | `session`, `execute`, `state`, `output`, `count` (statistics and slow log), `stray_http` |
+//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http` |
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
@@ -54,6 +54,7 @@ mod scan;
 mod session;
 mod state;
 mod stray_http;
+mod subject;
 pub(crate) mod tables;
 
 pub use listen::{RespListeners, RespThreads, bind, spawn};

@@ -6,6 +6,7 @@ use super::forwarded::{Dependencies, Forwarded};
 use super::pending::{Pending, Work};
 use super::session::Waits;
 use super::state::State;
+use super::subject::About;
 use super::tables::{self, SeveralCores, StoresJob, To};
 use crate::catalog::Snapshot;
 
@@ -19,11 +20,17 @@ pub(super) enum Placed {
     Waits(Waits),
 }
 
-pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Placed {
+pub(super) fn place(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    about: About,
+) -> Placed {
+    let is_exec = command.id() == Id::Exec;
     if !state.authenticated
         || state.is_in_subscriber_mode()
-        || !(command.spec.adds_up_figures() || tables::concerns(state, snapshot, command))
-        || (state.transaction.is_some() && command.id() != Id::Exec)
+        || !(command.spec.adds_up_figures() || about.has_rows())
+        || (state.transaction.is_some() && !is_exec)
     {
         return Placed::Here;
     }
@@ -34,12 +41,12 @@ pub(super) fn place(state: &mut State, snapshot: &Snapshot, command: Command<'_>
     let Some(shard) = tables.shard() else {
         return Placed::Here;
     };
-    if command.id() == Id::Exec && StoresJob::before_exec(state, snapshot).is_some() {
+    if is_exec && StoresJob::before_exec(state, snapshot).is_some() {
         return Placed::Here;
     }
-    let (to, reads_outputs) = match command.id() {
-        Id::Exec if state.transaction.is_some() => (To::Several, true),
-        _ => {
+    let (to, reads_outputs) = match is_exec && state.transaction.is_some() {
+        true => (To::Several, true),
+        false => {
             let route = tables::route(tables, shard, snapshot, command);
             (route.to, route.reads_outputs)
         }

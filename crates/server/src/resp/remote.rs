@@ -18,6 +18,7 @@ use super::drive::{Ended, Replies, drive};
 use super::execute::TURN_MAX;
 use super::pending::Pending;
 use super::state::State;
+use super::subject::About;
 use super::tables;
 use crate::clients::Charge;
 use crate::tables::Gate;
@@ -129,7 +130,9 @@ impl Remote {
             let work = core
                 .tables
                 .in_shared_batch(self.shared_batch, || match execution {
-                    Execution::OneByOne => begin(state, &snapshot, command),
+                    Execution::OneByOne => {
+                        begin(state, &snapshot, command, About::of(&snapshot, command))
+                    }
                     _ => tables::execute_whole(state, &snapshot, command),
                 });
             if let Some(work) = work {

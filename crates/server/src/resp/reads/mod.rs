@@ -26,7 +26,7 @@ use larder_protocol::errors::Code;
 use super::output::Mark;
 use super::state::State;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
-use crate::error::Refusal;
+use crate::error::{Refusal, show};
 use crate::pinned_value::PinnedValue;
 
 pub(in crate::resp) use disk_hook::is_hooked;
@@ -99,12 +99,6 @@ pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
             )
         }
     }
-}
-
-/// Bytes for people: as text, shortened.
-pub(in crate::resp) fn show(bytes: &[u8]) -> String {
-    const SHOWN_BYTES_MAX: usize = 128;
-    String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
 }
 
 /// The error reply to a failed lookup.

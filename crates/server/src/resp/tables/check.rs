@@ -4,9 +4,10 @@ use larder_protocol::commands::{Command, Id, Keys, Spec};
 use larder_protocol::errors::Code;
 use larder_types::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-use super::super::reads::show;
-use super::{is_of_table, scan};
+use super::super::subject::is_of_table;
+use super::scan;
 use crate::catalog::Snapshot;
+use crate::error::show;
 use crate::tables::Refusal;
 
 /// Every key must be of a table, and of a size that can be kept.

@@ -1,11 +1,10 @@
-//! Commands on tables are executed: each has its function, which [`at_once`] names.
+//! Commands on tables are executed: each has its function, which [`execute_now`] names.
 //!
 //! ```text
-//!  execute ─► in a transaction? it is queued
-//!     └► execute_settled ─► EXEC: what its reads need comes first
-//!           └► try_once ─► reads outputs of rows that expired elsewhere? it waits
-//!                 └► try_settled ─► needs what is not here? it waits, and is executed again (`retry`)
-//!                       └► at_once ─► its function
+//!  execute ─► MULTI, EXEC, DISCARD, WATCH, SUBSCRIBE: a function of their own
+//!     └► try_once ─► reads outputs of rows that expired on another core? it waits
+//!           └► try_settled ─► needs what is not here? it waits, and is executed again (`retry`)
+//!                 └► execute_now ─► its function
 //! ```
 
 use larder_protocol::commands::{Command, Id};
@@ -14,7 +13,6 @@ use super::super::pending::Work;
 use super::super::state::State;
 use super::check::check_keys;
 use super::retry::Retry;
-use super::stores::StoresJob;
 use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
 use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
@@ -22,42 +20,16 @@ use crate::catalog::Snapshot;
 use crate::tables::Unanswered;
 use crate::tables::postgres::take_write;
 
-/// Executes a command that [`concerns`](super::concerns) tables, on the core that has its rows.
+/// Executes a command about tables, on the core that has its rows.
 pub(in crate::resp) fn execute(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Option<Work> {
-    if transaction::takes(state, snapshot, command) {
-        return None;
-    }
-    if command.id() == Id::Exec
-        && state.transaction.is_some()
-        && let Some(awaited) = state.tables().expired_elsewhere()
-    {
-        return Some(Retry::exec_awaiting(awaited));
-    }
-    execute_settled(state, snapshot, command)
-}
-
-/// As [`execute`], but for EXEC when what had expired is settled.
-pub(super) fn execute_settled(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: Command<'_>,
-) -> Option<Work> {
-    if command.id() == Id::Exec
-        && let Some(job) = StoresJob::before_exec(state, snapshot)
-    {
-        return Some(Work::Stores(job));
-    }
-    if command.id() == Id::Exec
-        && let Some(work) = Retry::before_exec(state, snapshot)
-    {
-        return Some(work);
-    }
     let done = match command.id() {
-        Id::Multi | Id::Exec | Id::Discard => transaction::execute(state, snapshot, command),
+        Id::Exec => return transaction::exec(state, snapshot),
+        Id::Multi => transaction::begin(state).map(|()| None),
+        Id::Discard => transaction::discard(state).map(|()| None),
         Id::Watch => WatchJob::begin(state, snapshot, command.request),
         Id::Subscribe => SubscribeJob::begin(snapshot, command.request, false),
         Id::PSubscribe => SubscribeJob::begin(snapshot, command.request, true),
@@ -115,8 +87,8 @@ pub(super) fn try_settled(
     let mark = state.output.mark();
     let tables = state.tables();
     let done = match whole {
-        true => at_once(state, snapshot, command, true),
-        false => tables.in_steps(|| at_once(state, snapshot, command, false)),
+        true => execute_now(state, snapshot, command, true),
+        false => tables.in_steps(|| execute_now(state, snapshot, command, false)),
     };
     match done {
         Ok(work) => work,
@@ -138,7 +110,7 @@ pub(super) fn try_settled(
 }
 
 /// Executes one command; in a transaction (`whole`) to its end.
-pub(super) fn at_once(
+pub(super) fn execute_now(
     state: &mut State,
     snapshot: &Snapshot,
     command: Command<'_>,

@@ -3,11 +3,11 @@
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
-use super::super::reads::show;
 use super::super::state::State;
 use super::number;
 use super::reads::{Found, get_among};
 use super::rows::write;
+use crate::error::show;
 use crate::tables::{Refusal, Unanswered, refusal};
 
 /// A time, its unit in milliseconds, and whether it counts from now or from 1970.

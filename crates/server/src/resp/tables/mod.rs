@@ -33,12 +33,9 @@ mod subscribe;
 mod transaction;
 mod watch;
 
-use larder_protocol::commands::{Command, Id, Keys, Subject};
 use larder_protocol::errors::Code;
+use larder_types::integer;
 
-use super::dispatch::integer;
-use super::state::State;
-use crate::catalog::{Lookup, Snapshot};
 use crate::tables::Refusal;
 
 pub(super) use coordinate::SeveralCores;
@@ -50,35 +47,11 @@ pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;
 pub(super) use route::{To, route};
+pub(super) use scan::scans_tables;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};
-pub(super) use transaction::{Transaction, execute_together, mark_refused};
+pub(super) use transaction::{Transaction, execute_together, mark_refused, queue};
 pub(super) use watch::{WatchJob, Watching};
-
-/// Whether a key is of a table, or of nothing there is: its name is no store's.
-#[inline]
-pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
-    match key.iter().position(|&byte| byte == b':' || byte == b'|') {
-        None => false,
-        Some(end) => key[end] == b'|' || matches!(snapshot.lookup(&key[..end]), Lookup::Absent),
-    }
-}
-
-/// Whether a request must be executed where the tables are, or waits for EXEC.
-pub(super) fn concerns(state: &State, snapshot: &Snapshot, command: Command<'_>) -> bool {
-    let waits = state.transaction.is_some() && !matches!(command.id(), Id::Quit | Id::Reset);
-    waits || is_of_tables(snapshot, command)
-}
-
-/// Whether a request reads or changes tables, joins or a transaction.
-fn is_of_tables(snapshot: &Snapshot, command: Command<'_>) -> bool {
-    match (command.spec.subject, command.spec.keys) {
-        (Subject::Server, _) => false,
-        (Subject::Tables, _) => true,
-        (Subject::Keys, Keys::None) => scan::is_of_tables(snapshot, command.request),
-        (Subject::Keys, _) => command.keys().any(|key| is_of_table(snapshot, key)),
-    }
-}
 
 fn number(text: &[u8]) -> Result<i64, Refusal> {
     integer(text).ok_or_else(|| {

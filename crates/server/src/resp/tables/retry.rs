@@ -7,6 +7,7 @@ use larder_protocol::errors::Code;
 
 use super::super::pending::Work;
 use super::super::state::State;
+use super::super::subject::About;
 use super::{execute, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::RangeLoad;
@@ -195,8 +196,8 @@ impl Retry {
                     false => execute::try_once(state, snapshot, command, whole),
                 }
             }
-            Retried::Exec if is_settled => execute::execute_settled(state, snapshot, command),
-            Retried::Exec => execute::execute(state, snapshot, command),
+            Retried::Exec if is_settled => transaction::exec_settled(state, snapshot),
+            Retried::Exec => transaction::exec(state, snapshot),
             Retried::Transaction(batch) => {
                 let batch = std::mem::take(batch);
                 match is_settled {
@@ -233,10 +234,10 @@ pub(super) fn load_for_reads<'c>(
     let mark = state.output.mark();
     let mut needs = Needs::default();
     for command in commands {
-        if command.writes() || !super::is_of_tables(snapshot, command) {
+        if command.writes() || !About::of(snapshot, command).has_rows() {
             continue;
         }
-        if let Err(Unanswered::Needs(more)) = execute::at_once(state, snapshot, command, true) {
+        if let Err(Unanswered::Needs(more)) = execute::execute_now(state, snapshot, command, true) {
             needs.add(*more);
         }
         state.output.rewind(mark);

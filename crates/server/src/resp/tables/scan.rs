@@ -9,11 +9,12 @@ use larder_join::{Engine, Limits};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Request};
 
-use super::super::reads::show;
 use super::super::state::State;
+use super::super::subject::is_of_table;
 use super::range::successor;
-use super::{is_of_table, number, syntax};
+use super::{number, syntax};
 use crate::catalog::Snapshot;
+use crate::error::show;
 use crate::glob::matches;
 use crate::tables::{Cursors, Refusal, Unanswered, complete};
 
@@ -45,7 +46,7 @@ fn table_of(pattern: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether a SCAN walks tables: its pattern names no store, or there are no stores.
-pub(super) fn is_of_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
+pub(in crate::resp) fn scans_tables(snapshot: &Snapshot, request: Request<'_>) -> bool {
     match pattern_of(&request).and_then(table_of) {
         Some(name) => is_of_table(snapshot, name),
         None => snapshot.iter().next().is_none(),

@@ -4,13 +4,14 @@
 use std::io;
 use std::sync::Arc;
 
-use larder_protocol::commands::{Command, Id, OwnedCommand, Subject};
+use larder_protocol::commands::{Command, Id, OwnedCommand};
 
 use super::super::dispatch;
 use super::super::drive::{Replies, look_up};
-use super::super::mixed::{Split, is_mixed};
+use super::super::mixed::Split;
 use super::super::pending::Work;
 use super::super::state::State;
+use super::super::subject::About;
 use super::SeveralCores;
 use crate::catalog::Snapshot;
 use crate::clients::Charge;
@@ -21,8 +22,7 @@ pub(in crate::resp) struct StoresJob {
 
 /// Whether a command reads a store, or several, perhaps beside rows of tables.
 fn reads_stores(snapshot: &Snapshot, command: Command<'_>) -> bool {
-    command.spec.subject == Subject::Keys
-        && (!super::is_of_tables(snapshot, command) || is_mixed(snapshot, command))
+    About::of(snapshot, command).has_records()
 }
 
 impl StoresJob {
@@ -68,18 +68,19 @@ impl StoresJob {
         if state.core.tables.shard().is_some() {
             return Some(Work::SeveralCores(SeveralCores::of(state, Id::Exec)));
         }
-        dispatch::begin(state, &self.snapshot, exec.command())
+        dispatch::begin(state, &self.snapshot, exec.command(), About::Rows)
     }
 
     /// If a read is of stores and of tables.
     fn split(&self, command: &OwnedCommand) -> Option<Split> {
         let command = command.command();
-        is_mixed(&self.snapshot, command).then(|| Split::of(&self.snapshot, command))
+        (About::of(&self.snapshot, command) == About::Both)
+            .then(|| Split::of(&self.snapshot, command))
     }
 
     /// The reply to one read; nothing if it is not of a store.
     async fn read(&self, state: &State, command: Command<'_>) -> Option<Vec<u8>> {
-        if super::is_of_tables(&self.snapshot, command) {
+        if About::of(&self.snapshot, command).has_rows() {
             return None;
         }
         let mut apart = State::new(state.core.clone(), state.client.clone(), true);

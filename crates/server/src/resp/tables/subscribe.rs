@@ -13,19 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use larder_join::Owner;
-use larder_protocol::commands::{Id, Spec};
+use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
 use tokio::sync::mpsc;
 
 use super::super::pending::Work;
-use super::super::reads::show;
 use super::super::state::State;
-use super::is_of_table;
+use super::super::subject::is_of_table;
 use super::range::successor;
 use super::scan::literal;
 use crate::catalog::Snapshot;
 use crate::clients::Filter;
+use crate::error::show;
 use crate::tables::{Mailbox, Note, Refusal, Subscription, TablesHandle, stopping};
 
 const PREFIX: &[u8] = b"__keyspace@0__:";
@@ -150,19 +150,9 @@ pub(in crate::resp) fn deliver(state: &mut State, note: &Note) {
     encoder.text(if note.is_there { "set" } else { "del" });
 }
 
-/// Why a command cannot be executed while the connection of version 2 of the protocol is subscribed.
+/// Why a command is refused while the connection is in subscriber mode: subscribed, in version 2 of the protocol.
 pub(in crate::resp) fn refuse_in_subscriber_mode(state: &State, command: &Spec) -> Option<Refusal> {
-    let is_allowed = matches!(
-        command.id,
-        Id::Subscribe
-            | Id::PSubscribe
-            | Id::Unsubscribe
-            | Id::PUnsubscribe
-            | Id::Ping
-            | Id::Quit
-            | Id::Reset
-    );
-    (state.is_in_subscriber_mode() && !is_allowed).then(|| {
+    (state.is_in_subscriber_mode() && !command.in_subscriber_mode).then(|| {
         let name = command.name.to_ascii_lowercase();
         let message = format!(
             "Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"

@@ -3,17 +3,18 @@
 //! The commands wait as they were understood. EXEC executes them one after another with no other client's in
 //! between, and hands their changes to the journal as one batch, unless what was watched has changed (see `watch`). What it reads of stores is read before (see `stores`).
 
-use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
+use larder_protocol::commands::{Batch, Command, InMulti, OwnedCommand};
 use larder_protocol::errors::Code;
 
 use super::super::dispatch;
-use super::super::mixed::{Split, is_mixed};
+use super::super::mixed::Split;
 use super::super::pending::Work;
 use super::super::state::State;
+use super::super::subject::About;
 use super::check::check_keys;
-use super::execute::at_once;
+use super::execute::execute_now;
 use super::strings::key_of_answer;
-use super::{Retry, retry, watch};
+use super::{Retry, StoresJob, retry, watch};
 use crate::catalog::Snapshot;
 use crate::clients::Limits;
 use crate::tables::Refusal;
@@ -52,33 +53,32 @@ impl Queued {
     }
 }
 
-/// Whether the request waits for EXEC, or was refused to.
-pub(super) fn takes(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> bool {
+/// Has a command wait for EXEC, or refuses it and the transaction with it.
+pub(in crate::resp) fn queue(
+    state: &mut State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    about: About,
+) {
     let Some(transaction) = &mut state.transaction else {
-        return false;
+        return;
     };
-    if matches!(command.id(), Id::Multi | Id::Exec | Id::Discard | Id::Watch) {
-        return false;
-    }
     let limits = state.core.clients.limits;
     let commands_max = state.core.shared.config.server.max_transaction_commands as usize;
     let fits = transaction.refuse_more(command, limits, commands_max);
-    let refused = fits.and_then(|()| match command.id() {
-        Id::Subscribe | Id::PSubscribe | Id::Unsubscribe | Id::PUnsubscribe => {
+    let refused = fits.and_then(|()| match (command.spec.in_multi, about) {
+        (InMulti::Refused, _) => {
             let message = format!("{} isn't allowed in a transaction", command.name());
             Err((Code::BadRequest, message))
         }
-        _ if super::is_of_tables(snapshot, command) && !is_mixed(snapshot, command) => {
-            check_keys(snapshot, command)
-        }
+        (_, About::Rows) => check_keys(snapshot, command),
         _ => Ok(()),
     });
     if let Err(refusal) = refused {
         transaction.refused = true;
         // Nothing of it will be executed.
         (transaction.requests, transaction.bytes) = (Vec::new(), 0);
-        state.refuse(refusal);
-        return true;
+        return state.refuse(refusal);
     }
     if !transaction.refused {
         let command = command.owned();
@@ -90,39 +90,70 @@ pub(super) fn takes(state: &mut State, snapshot: &Snapshot, command: Command<'_>
         });
     }
     state.encoder().simple("QUEUED");
-    true
 }
 
-/// A request since MULTI that never came to [`takes`] makes EXEC refuse.
+/// A request since MULTI that is no command makes EXEC refuse.
 pub(in crate::resp) fn mark_refused(state: &mut State) {
     if let Some(transaction) = &mut state.transaction {
         transaction.refused = true;
     }
 }
 
-pub(super) fn execute(
-    state: &mut State,
-    snapshot: &Snapshot,
-    command: Command<'_>,
-) -> Result<Option<Work>, Refusal> {
-    if command.id() == Id::Multi {
-        if state.transaction.is_some() {
-            let message = "MULTI calls can not be nested".to_owned();
-            return Err((Code::BadRequest, message));
-        }
-        state.transaction = Some(Box::default());
-        state.encoder().ok();
-        return Ok(None);
-    }
-    let Some(transaction) = state.transaction.take() else {
-        let message = format!("{} without MULTI", command.name());
+/// MULTI: what follows waits for EXEC.
+pub(super) fn begin(state: &mut State) -> Result<(), Refusal> {
+    if state.transaction.is_some() {
+        let message = "MULTI calls can not be nested".to_owned();
         return Err((Code::BadRequest, message));
-    };
-    if command.id() == Id::Discard {
-        state.watching = None;
-        state.encoder().ok();
-        return Ok(None);
     }
+    state.transaction = Some(Box::default());
+    state.encoder().ok();
+    Ok(())
+}
+
+/// DISCARD: forgets what was queued.
+pub(super) fn discard(state: &mut State) -> Result<(), Refusal> {
+    take(state, "DISCARD")?;
+    state.watching = None;
+    state.encoder().ok();
+    Ok(())
+}
+
+fn take(state: &mut State, command: &str) -> Result<Box<Transaction>, Refusal> {
+    state.transaction.take().ok_or_else(|| {
+        let message = format!("{command} without MULTI");
+        (Code::BadRequest, message)
+    })
+}
+
+/// EXEC: executes what was queued, when all is here that its reads need.
+pub(super) fn exec(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+    if state.transaction.is_some()
+        && let Some(awaited) = state.tables().expired_elsewhere()
+    {
+        return Some(Retry::exec_awaiting(awaited));
+    }
+    exec_settled(state, snapshot)
+}
+
+/// As [`exec`], when no output shows rows that have expired on another core.
+pub(super) fn exec_settled(state: &mut State, snapshot: &Snapshot) -> Option<Work> {
+    if let Some(job) = StoresJob::before_exec(state, snapshot) {
+        return Some(Work::Stores(job));
+    }
+    if let Some(work) = Retry::before_exec(state, snapshot) {
+        return Some(work);
+    }
+    match exec_queued(state, snapshot) {
+        Ok(work) => work,
+        Err(refusal) => {
+            state.refuse(refusal);
+            None
+        }
+    }
+}
+
+fn exec_queued(state: &mut State, snapshot: &Snapshot) -> Result<Option<Work>, Refusal> {
+    let transaction = take(state, "EXEC")?;
     let has_changed = watch::has_changed(state, snapshot);
     transaction.refuse()?;
     if has_changed {
@@ -294,12 +325,12 @@ fn one(state: &mut State, snapshot: &Snapshot, command: Command<'_>, queued: Opt
     if let (false, Err(refusal)) = (command.writes(), state.bound_answer()) {
         return state.refuse(refusal);
     }
-    if !super::is_of_tables(snapshot, command) {
+    if !About::of(snapshot, command).has_rows() {
         return answer(state, snapshot, command);
     }
     let mark = state.output.mark();
     let begin = state.output.tail.len();
-    let done = at_once(state, snapshot, command, true);
+    let done = execute_now(state, snapshot, command, true);
     if let Err(why) = done {
         state.output.rewind(mark);
         return state.refuse(why.refusal());

@@ -12,11 +12,11 @@ use larder_protocol::errors::Code;
 use larder_protocol::resp::Request;
 
 use super::super::pending::Work;
-use super::super::reads::show;
 use super::super::state::State;
-use super::is_of_table;
+use super::super::subject::is_of_table;
 use super::rows::get;
 use crate::catalog::{Lookup, Snapshot};
+use crate::error::show;
 use crate::tables::postgres::Postgres;
 use crate::tables::{Mark, Refusal, Tables, stopping};
 

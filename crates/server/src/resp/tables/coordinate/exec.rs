@@ -15,7 +15,7 @@ use larder_protocol::errors::Code;
 use super::super::super::incoming::Incoming;
 use super::super::super::replies;
 use super::super::super::state::State;
-use super::super::is_of_tables;
+use super::super::super::subject::About;
 use super::super::route::{Route, To, route};
 use super::super::strings::key_of_answer;
 use super::super::transaction::{self, Queued, Transaction};
@@ -256,7 +256,7 @@ impl Coordinator {
     }
 
     fn is_of_tables(&self, command: Command<'_>) -> bool {
-        is_of_tables(&self.core.shared.catalog.load(), command)
+        About::of(&self.core.shared.catalog.load(), command).has_rows()
     }
 
     /// Answers a command of a transaction that is of no table.

@@ -1,0 +1,67 @@
+//! What a command is about: rows of tables, records of stores, both, or the connection and the server. It is asked once, before the
+//! command is placed and executed.
+//!
+//! | key | is of |
+//! |---|---|
+//! | `post\|bob\|17` | a table: what ends its name is `\|` |
+//! | `pymk:42` | the store of that name, if there is one, else a table |
+
+use larder_protocol::commands::{Command, Keys, Subject};
+
+use super::tables::scans_tables;
+use crate::catalog::{Lookup, Snapshot};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// The connection, the server, or stores as such.
+    Server,
+    /// Records of stores; or keys that name nothing.
+    Records,
+    /// Rows of tables, joins or a transaction.
+    Rows,
+    /// Keys of stores and keys of tables.
+    Both,
+}
+
+impl About {
+    #[inline]
+    pub fn of(snapshot: &Snapshot, command: Command<'_>) -> About {
+        let either = |is_rows: bool| match is_rows {
+            true => About::Rows,
+            false => About::Records,
+        };
+        let mut are_rows = command.keys().map(|key| is_of_table(snapshot, key));
+        match (command.spec.subject, command.spec.keys) {
+            (Subject::Server, _) => About::Server,
+            (Subject::Tables, _) => About::Rows,
+            (Subject::Keys, Keys::None) => either(scans_tables(snapshot, command.request)),
+            (Subject::Keys, Keys::Every) => {
+                let first = are_rows.next().unwrap_or(false);
+                match are_rows.any(|is_row| is_row != first) {
+                    true => About::Both,
+                    false => either(first),
+                }
+            }
+            (Subject::Keys, _) => either(are_rows.any(|is_row| is_row)),
+        }
+    }
+
+    /// Whether it must be executed where the tables are.
+    #[inline]
+    pub fn has_rows(self) -> bool {
+        matches!(self, About::Rows | About::Both)
+    }
+
+    pub fn has_records(self) -> bool {
+        matches!(self, About::Records | About::Both)
+    }
+}
+
+/// Whether a key is of a table, or of nothing there is: its name is no store's.
+#[inline]
+pub(super) fn is_of_table(snapshot: &Snapshot, key: &[u8]) -> bool {
+    match key.iter().position(|&byte| byte == b':' || byte == b'|') {
+        None => false,
+        Some(end) => key[end] == b'|' || matches!(snapshot.lookup(&key[..end]), Lookup::Absent),
+    }
+}

@@ -1,0 +1,137 @@
+//! Maintenance of one core's tables: what is left to do at the end of a turn of the core's loop, and what is done every second.
+//!
+//! ```text
+//!  a write, a message, the journal's threads ─ wake_maintenance ─► run_maintenance ─┬─ hand over to the journal, exchange messages
+//!                                                                                   ├─ a step of what is large: fan-outs, fills, expiry
+//!                                                                                   └─ wake those who wait: gates, reads
+//! ```
+
+use std::rc::Rc;
+
+use larder_join::Engine;
+
+use super::{Figures, STEP_ROWS, Tables};
+
+/// So many turns are spent on what was computed from a join before it is dropped: others may read and have it computed again.
+const PREPARED_MAX: usize = 10_000;
+
+impl Tables {
+    /// What is done at the end of a turn in which something was left to do: hands what was written to the journal, exchanges messages
+    /// with other cores' engines, goes on with long fan-outs and large fills, and wakes those who wait for any of it. Runs for ever.
+    pub async fn run_maintenance(self: Rc<Self>) {
+        loop {
+            self.woken.notified().await;
+            loop {
+                self.is_woken.set(false);
+                let mut more = self.exchange();
+                self.commit();
+                self.check_journal();
+                more |= self.counting(&mut self.engine.borrow_mut(), |engine| {
+                    engine.step(STEP_ROWS)
+                });
+                more |= self.expire_some();
+                self.deliver_row_changes();
+                if self.are_subscriptions_behind() {
+                    self.subscriptions.behind.notify_one();
+                }
+                self.acknowledge();
+                self.release_reflected_writes();
+                self.send_exchange();
+                for waker in self.waiting.take() {
+                    waker.wake();
+                }
+                if !more {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Once a second: removes expired rows that nobody has asked about, publishes figures for other threads, and makes a snapshot when
+    /// it is time. Runs for ever.
+    pub async fn run_every_second(self: Rc<Self>) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_secs(1));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut snapshot_failure = None;
+        loop {
+            tick.tick().await;
+            if !self.is_paused() {
+                self.read(|_, _| ());
+            }
+            self.publish_figures();
+            let before = std::mem::replace(&mut snapshot_failure, self.snapshot_failure());
+            if self.index == 0
+                && before != snapshot_failure
+                && let Some(why) = &snapshot_failure
+            {
+                tracing::warn!(%why, "a snapshot of the tables could not be made; the log goes on, and it is tried again when that has grown");
+            }
+            if self.write_refusal.borrow().is_some() {
+                // Replies that are held back are not for ever.
+                self.wake_maintenance();
+            }
+            if self.index == 0 && self.journal.wants_snapshot() {
+                self.snapshot().await;
+            }
+        }
+    }
+
+    /// What INFO and `/metrics` show.
+    pub fn publish_figures(&self) {
+        let sizes = self.journal.sizes();
+        let engine = self.engine.borrow();
+        let tables = engine.tables();
+        self.handle.set_figures(
+            self.index,
+            Figures {
+                rows: tables.iter().map(|table| table.rows).sum(),
+                tables,
+                joins: engine.list(),
+                memory_bytes: engine.memory_bytes() as u64,
+                visited_at_once: self.visited_at_once.get(),
+                log_bytes: sizes.log_bytes,
+                snapshot_bytes: sizes.snapshot_bytes,
+                backlog_bytes: sizes.backlog_bytes,
+                snapshot_failure: self.snapshot_failure(),
+            },
+        );
+    }
+
+    /// Has `run_maintenance` run in this turn of the core's loop.
+    pub(super) fn wake_maintenance(&self) {
+        if !self.is_woken.replace(true) {
+            self.woken.notify_one();
+        }
+    }
+
+    /// Wakes maintenance if rows that expired, or ranges that are to be forgotten, are left, or changes are to be told.
+    pub(super) fn wake_maintenance_if_more(&self, engine: &Engine) {
+        if engine.has_late_rows() || engine.has_leftovers() || engine.has_row_changes() {
+            self.wake_maintenance();
+        }
+    }
+
+    /// Removes some more of the expired rows, but in no pause; says whether any are left.
+    fn expire_some(&self) -> bool {
+        let is_late = self.engine.borrow().has_late_rows();
+        is_late && !self.is_paused() && self.read(|engine, _| engine.has_late_rows())
+    }
+
+    /// Forgets what was computed from a join's output, some rows in each turn, so that to drop the join takes little at once.
+    pub async fn prepare_drop(&self, name: &str) {
+        for _ in 0..PREPARED_MAX {
+            self.wait_while_paused(None).await;
+            if self.prepare_drop_once(name) {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// One turn of it; says whether it is done.
+    pub fn prepare_drop_once(&self, name: &str) -> bool {
+        let mut engine = self.engine.borrow_mut();
+        self.counting(&mut engine, |engine| engine.prepare_drop(name, STEP_ROWS))
+    }
+}
