@@ -1,0 +1,165 @@
+//! What goes wrong: a plan, drawn from the seed before anything runs, so that it can be printed and shortened.
+//!
+//! Each kind of fault is on or off for a whole run, by chance: a run with one kind of fault goes further into its consequences than
+//! one in which everything happens at once (FoundationDB's "buggify" does so).
+
+use std::fmt;
+
+use crate::node::NodeId;
+use crate::random::Random;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The process dies between two steps, and begins again after so long.
+    Kill { node: NodeId, down_us: u64 },
+    /// It dies within its next step that puts anything out: of that only the first part happens.
+    KillWithin { node: NodeId, down_us: u64 },
+    /// The machine loses its power, and what was not synced.
+    PowerLoss { node: NodeId, down_us: u64 },
+    /// All these lose their power in one moment.
+    Blackout { nodes: Vec<NodeId>, down_us: u64 },
+    /// The process stands still; what is sent to it waits in its sockets.
+    Pause { node: NodeId, for_us: u64 },
+    /// Nothing passes from one node to another; the other direction stays open.
+    Cut {
+        from: NodeId,
+        to: NodeId,
+        for_us: u64,
+    },
+    /// Nothing passes between these and all others.
+    Isolate { nodes: Vec<NodeId>, for_us: u64 },
+    /// All connections of these nodes stop one after another, and go on in another order.
+    SwizzleClog { nodes: Vec<NodeId>, step_us: u64 },
+    /// A connection breaks: what is on its way is lost.
+    Break { a: NodeId, b: NodeId },
+    /// Syncs of a disk take so long, once.
+    SlowDisk { node: NodeId, for_us: u64 },
+}
+
+/// Which nodes a plan may hurt, and how much.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// Processes that may die and stand still.
+    pub mortal: Vec<NodeId>,
+    /// Nodes whose links may fail.
+    pub linked: Vec<NodeId>,
+    /// A fault comes once in so long, in the mean.
+    pub every_us: u64,
+    /// A fault lasts up to so long.
+    pub lasts_us_max: u64,
+    /// Machines may lose their power, not only processes die.
+    pub power: bool,
+}
+
+/// Faults with their times, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan(pub Vec<(u64, Fault)>);
+
+const KINDS: usize = 10;
+
+impl Plan {
+    /// Faults from `from_us` to `to_us`.
+    pub fn draw(random: &mut Random, scene: &Scene, from_us: u64, to_us: u64) -> Plan {
+        let mut kinds: Vec<usize> = (0..KINDS).filter(|_| random.one_in(2)).collect();
+        if kinds.is_empty() {
+            kinds.push(random.index(KINDS));
+        }
+        // Some runs have few faults, some many.
+        let every = scene.every_us * random.between(1, 4);
+        let mut plan = Vec::new();
+        let mut at = from_us;
+        loop {
+            at += random.between(1, every * 2);
+            if at >= to_us {
+                return Plan(plan);
+            }
+            let kind = kinds[random.index(kinds.len())];
+            // Many short faults, few long ones.
+            let longest = random.between(1, scene.lasts_us_max);
+            let lasts = random.between(1, longest);
+            plan.push((at, draw(random, scene, kind, lasts)));
+        }
+    }
+}
+
+fn draw(random: &mut Random, scene: &Scene, kind: usize, lasts: u64) -> Fault {
+    let mortal = |random: &mut Random| scene.mortal[random.index(scene.mortal.len())];
+    let linked = |random: &mut Random| scene.linked[random.index(scene.linked.len())];
+    let pair = |random: &mut Random| {
+        let first = random.index(scene.linked.len());
+        let other = (first + 1 + random.index(scene.linked.len() - 1)) % scene.linked.len();
+        (scene.linked[first], scene.linked[other])
+    };
+    match kind {
+        0 => Fault::Kill {
+            node: mortal(random),
+            down_us: lasts,
+        },
+        1 => Fault::KillWithin {
+            node: mortal(random),
+            down_us: lasts,
+        },
+        2 if scene.power => Fault::PowerLoss {
+            node: mortal(random),
+            down_us: lasts,
+        },
+        3 if scene.power => {
+            let nodes = some_of(random, &scene.mortal, scene.mortal.len());
+            Fault::Blackout {
+                nodes,
+                down_us: lasts,
+            }
+        }
+        4 => Fault::Pause {
+            node: mortal(random),
+            for_us: lasts,
+        },
+        5 => {
+            let (from, to) = pair(random);
+            Fault::Cut {
+                from,
+                to,
+                for_us: lasts,
+            }
+        }
+        6 => {
+            let nodes = some_of(random, &scene.linked, scene.linked.len() - 1);
+            Fault::Isolate {
+                nodes,
+                for_us: lasts,
+            }
+        }
+        7 => {
+            let nodes = some_of(random, &scene.linked, scene.linked.len());
+            Fault::SwizzleClog {
+                step_us: lasts / (2 * nodes.len() as u64) + 1,
+                nodes,
+            }
+        }
+        8 => Fault::SlowDisk {
+            node: linked(random),
+            for_us: lasts,
+        },
+        _ => {
+            let (a, b) = pair(random);
+            Fault::Break { a, b }
+        }
+    }
+}
+
+/// One to so many of these, in any order.
+fn some_of(random: &mut Random, of: &[NodeId], most: usize) -> Vec<NodeId> {
+    let mut nodes = of.to_vec();
+    random.shuffle(&mut nodes);
+    nodes.truncate(random.between(1, most.max(1) as u64) as usize);
+    nodes
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, fault) in &self.0 {
+            writeln!(out, "  {:>10.3} ms  {fault:?}", *at as f64 / 1e3)?;
+        }
+        Ok(())
+    }
+}

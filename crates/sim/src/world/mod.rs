@@ -1,0 +1,618 @@
+//! A world: time, what is on its way, and nodes that are told of it, until a time.
+//!
+//! 1. The same options, plan and setup give the same run.
+//! 2. Between two events a crash may come; within a step it comes between any two of its outputs.
+//! 3. A node that stands still is told afterwards of all that happened meanwhile, in its order, at a clock that has gone on.
+//! 4. Each fault that really happened is counted ([`World::marks`]): a plan alone proves nothing.
+
+mod wires;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::fmt::Write;
+
+use crate::disk::Disk;
+use crate::faults::{Fault, Plan};
+use crate::links::{End, Links, direction};
+use crate::node::{Input, Node, NodeId, Output, Outputs, Start};
+use crate::random::Random;
+
+/// Lines of the trace that are kept.
+const TRACE_LINES: usize = 400;
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    pub seed: u64,
+    /// A message takes from the first to the last.
+    pub delay_us: (u64, u64),
+    /// One connection message in so many breaks its connection; none if 0.
+    pub break_one_in: u64,
+    /// One datagram in so many is lost; none if 0.
+    pub lose_one_in: u64,
+    /// One datagram in so many comes twice; none if 0.
+    pub repeat_one_in: u64,
+    /// A connection breaks when a direction is blocked for up to so long.
+    pub break_after_us: u64,
+    /// A sync takes up to so long.
+    pub sync_us: u64,
+    /// Clocks run apart by up to so many parts in a million, and begin up to so far apart.
+    pub drift_ppm: u64,
+    pub clocks_apart_us: u64,
+    /// Keep a trace of what happens.
+    pub is_traced: bool,
+}
+
+impl Options {
+    /// Options that differ from seed to seed.
+    pub fn draw(random: &mut Random, seed: u64) -> Options {
+        let sometimes = |random: &mut Random, value: u64| value * random.below(2);
+        Options {
+            seed,
+            delay_us: (random.between(10, 200), random.between(200, 5_000)),
+            break_one_in: sometimes(random, 2_000),
+            lose_one_in: sometimes(random, 10),
+            repeat_one_in: sometimes(random, 10),
+            break_after_us: random.between(1_000, 2_000_000),
+            sync_us: random.between(1, 20_000),
+            drift_ppm: sometimes(random, 1_000),
+            clocks_apart_us: sometimes(random, 3_600_000_000),
+            is_traced: false,
+        }
+    }
+}
+
+/// What really happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    Killed,
+    KilledWithin,
+    LostPower,
+    LostUnsynced,
+    TornWrite,
+    Paused,
+    Blocked,
+    HeldBack,
+    ConnectionBroken,
+    MessageLost,
+    DatagramLost,
+    DatagramRepeated,
+    DatagramOvertaken,
+    SlowSync,
+    Started,
+}
+
+enum Event<M> {
+    Arrive {
+        connection: u64,
+        from: NodeId,
+        to: NodeId,
+        message: M,
+    },
+    Datagram {
+        from: NodeId,
+        to: NodeId,
+        sent: u64,
+        message: M,
+    },
+    Connect(NodeId, NodeId),
+    /// An end learns that the connection is gone.
+    Learn {
+        connection: u64,
+        node: NodeId,
+        peer: NodeId,
+    },
+    /// The way may have been blocked for too long.
+    Tire {
+        from: NodeId,
+        to: NodeId,
+        since: u64,
+    },
+    Wake(NodeId, u64),
+    Synced(NodeId, u64, u64),
+    Start(NodeId, bool),
+    Resume(NodeId),
+    Fault(usize),
+    Unblock(NodeId, NodeId),
+    Block(NodeId, NodeId),
+}
+
+struct Place<N: Node> {
+    node: Option<N>,
+    disk: Disk,
+    /// Which process this is; what was for another is void.
+    life: u64,
+    clock_start: u64,
+    clock_ppm: u64,
+    is_paused: bool,
+    /// With the number of the connection that each is of.
+    inbox: VecDeque<(Input<N::Message>, u64)>,
+    /// The connection to each peer that the process has been told of and holds for good; 0 for none. A process that stood still may
+    /// write into one that is long gone.
+    held_good: Vec<u64>,
+    /// The next step that puts anything out is its last; down for so long.
+    dies_within: Option<u64>,
+    syncs_not_before: u64,
+}
+
+/// Nodes, and all that is between them.
+pub struct World<N: Node> {
+    setup: N::Setup,
+    options: Options,
+    plan: Plan,
+    random: Random,
+    now: u64,
+    order: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Slot)>>,
+    events: Vec<Option<Event<N::Message>>>,
+    free: Vec<usize>,
+    places: Vec<Place<N>>,
+    links: Links<N::Message>,
+    connections: u64,
+    latest_datagram: Vec<u64>,
+    marks: BTreeMap<Mark, u64>,
+    trace: VecDeque<String>,
+    is_calm: bool,
+}
+
+/// Where an event lies.
+type Slot = usize;
+
+impl<N: Node> World<N> {
+    /// So many nodes begin, on empty disks, each connected with each.
+    pub fn new(nodes: usize, setup: N::Setup, options: Options, plan: Plan) -> World<N> {
+        let mut random = Random::stream(options.seed, 1);
+        let places = (0..nodes).map(|_| Place {
+            node: None,
+            disk: Disk::default(),
+            life: 0,
+            clock_start: random.below(options.clocks_apart_us + 1),
+            clock_ppm: 1_000_000 - options.drift_ppm + random.below(2 * options.drift_ppm + 1),
+            is_paused: false,
+            inbox: VecDeque::new(),
+            held_good: vec![0; nodes],
+            dies_within: None,
+            syncs_not_before: 0,
+        });
+        let mut world = World {
+            places: places.collect(),
+            setup,
+            random,
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            events: Vec::new(),
+            free: Vec::new(),
+            links: Links::new(nodes),
+            connections: 0,
+            latest_datagram: vec![0; nodes * nodes],
+            marks: BTreeMap::new(),
+            trace: VecDeque::new(),
+            is_calm: false,
+            options,
+            plan,
+        };
+        for node in (0..nodes).map(NodeId) {
+            world.at(0, Event::Start(node, false));
+        }
+        for (fault, at) in (0..world.plan.0.len())
+            .map(|at| (at, world.plan.0[at].0))
+            .collect::<Vec<_>>()
+        {
+            world.at(at, Event::Fault(fault));
+        }
+        world
+    }
+
+    pub fn now_us(&self) -> u64 {
+        self.now
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn setup(&self) -> &N::Setup {
+        &self.setup
+    }
+
+    /// None while it is down.
+    pub fn node(&self, node: NodeId) -> Option<&N> {
+        self.places[node.0].node.as_ref()
+    }
+
+    pub fn disk(&self, node: NodeId) -> &Disk {
+        &self.places[node.0].disk
+    }
+
+    /// Gives a node that is down another disk: one of its own from earlier, or an empty one.
+    ///
+    /// # Panics
+    /// If it is up.
+    pub fn set_disk(&mut self, node: NodeId, disk: Disk) {
+        assert!(self.places[node.0].node.is_none(), "it is in use");
+        self.places[node.0].disk = disk;
+        self.places[node.0].disk.settle();
+    }
+
+    /// How often each fault really happened.
+    pub fn marks(&self) -> &BTreeMap<Mark, u64> {
+        &self.marks
+    }
+
+    /// The last lines of what happened, if the options asked for it.
+    pub fn trace(&self) -> String {
+        let lines = self.trace.iter().map(String::as_str);
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Runs until a time.
+    pub fn run_until(&mut self, until_us: u64) {
+        while self
+            .queue
+            .peek()
+            .is_some_and(|Reverse((at, ..))| *at <= until_us)
+        {
+            let Reverse((at, _, slot)) = self.queue.pop().expect("just seen");
+            self.now = at;
+            let event = self.events[slot].take().expect("once");
+            self.free.push(slot);
+            self.happen(event);
+        }
+        self.now = self.now.max(until_us);
+    }
+
+    /// From now on nothing fails: links are open, all processes run or begin again soon.
+    pub fn calm(&mut self) {
+        self.is_calm = true;
+        self.say(|| "calm".to_owned());
+        let nodes = self.places.len();
+        for from in (0..nodes).map(NodeId) {
+            self.places[from.0].dies_within = None;
+            self.places[from.0].syncs_not_before = 0;
+            if self.places[from.0].is_paused {
+                self.at(self.now, Event::Resume(from));
+            }
+            for to in (0..nodes).map(NodeId).filter(|to| *to != from) {
+                if self.links.way(from, to).blocks > 0 {
+                    self.links.way(from, to).blocks = 1;
+                    self.unblock(from, to);
+                }
+            }
+        }
+    }
+
+    /// A fault, now.
+    pub fn inflict(&mut self, fault: &Fault) {
+        self.say(|| format!("fault {fault:?}"));
+        match fault {
+            Fault::Kill { node, down_us } => self.kill(*node, *down_us, false),
+            Fault::KillWithin { node, down_us } => {
+                self.places[node.0].dies_within = Some(*down_us);
+            }
+            Fault::PowerLoss { node, down_us } => self.kill(*node, *down_us, true),
+            Fault::Blackout { nodes, down_us } => {
+                for node in nodes {
+                    let down = self.random.between(1, *down_us);
+                    self.kill(*node, down, true);
+                }
+            }
+            Fault::Pause { node, for_us } => {
+                let place = &mut self.places[node.0];
+                if place.node.is_some() && !place.is_paused {
+                    place.is_paused = true;
+                    self.mark(Mark::Paused);
+                    self.at(self.now + for_us, Event::Resume(*node));
+                }
+            }
+            Fault::Cut { from, to, for_us } => {
+                self.block(*from, *to);
+                self.at(self.now + for_us, Event::Unblock(*from, *to));
+            }
+            Fault::Isolate { nodes, for_us } => {
+                for (from, to) in self.around(nodes) {
+                    self.block(from, to);
+                    self.at(self.now + for_us, Event::Unblock(from, to));
+                }
+            }
+            Fault::SwizzleClog { nodes, step_us } => {
+                let mut freed = nodes.clone();
+                self.random.shuffle(&mut freed);
+                for (at, node) in nodes.iter().enumerate() {
+                    let stop = self.now + step_us * at as u64;
+                    let place = freed
+                        .iter()
+                        .position(|other| other == node)
+                        .expect("the same");
+                    let free = self.now + step_us * (nodes.len() + place) as u64;
+                    for (from, to) in self.around(&[*node]) {
+                        self.at(stop, Event::Block(from, to));
+                        self.at(free, Event::Unblock(from, to));
+                    }
+                }
+            }
+            Fault::Break { a, b } => self.break_connection(*a, *b),
+            Fault::SlowDisk { node, for_us } => {
+                self.places[node.0].syncs_not_before = self.now + for_us;
+            }
+        }
+    }
+
+    fn at(&mut self, at: u64, event: Event<N::Message>) {
+        let slot = self.free.pop().unwrap_or(self.events.len());
+        match self.events.get_mut(slot) {
+            Some(free) => *free = Some(event),
+            None => self.events.push(Some(event)),
+        }
+        self.order += 1;
+        self.queue.push(Reverse((at, self.order, slot)));
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        *self.marks.entry(mark).or_default() += 1;
+    }
+
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if self.options.is_traced {
+            if self.trace.len() == TRACE_LINES {
+                self.trace.pop_front();
+            }
+            let mut text = format!("{:>10.3} ", self.now as f64 / 1e3);
+            write!(text, "{}", line()).expect("into a string");
+            self.trace.push_back(text);
+        }
+    }
+
+    fn delay(&mut self) -> u64 {
+        let (first, last) = self.options.delay_us;
+        self.random.between(first, last.max(first))
+    }
+
+    fn happen(&mut self, event: Event<N::Message>) {
+        match event {
+            Event::Arrive {
+                connection,
+                from,
+                to,
+                message,
+            } => {
+                let pair = self.links.pair(from, to);
+                if pair.connection != connection {
+                    self.mark(Mark::MessageLost);
+                    return;
+                }
+                let way = &mut pair.ways[direction(from, to)];
+                if way.blocks > 0 {
+                    way.held.push_back(message);
+                    self.mark(Mark::HeldBack);
+                    return;
+                }
+                if pair.ends[direction(to, from)] == End::Told(connection) {
+                    self.tell(to, Input::Message(from, message));
+                }
+            }
+            Event::Datagram {
+                from,
+                to,
+                sent,
+                message,
+            } => {
+                if self.links.way(from, to).blocks > 0 {
+                    self.mark(Mark::DatagramLost);
+                    return;
+                }
+                let latest = &mut self.latest_datagram[from.0 * self.places.len() + to.0];
+                let is_late = sent < *latest;
+                *latest = sent.max(*latest);
+                if is_late {
+                    self.mark(Mark::DatagramOvertaken);
+                }
+                self.tell(to, Input::Datagram(from, message));
+            }
+            Event::Connect(a, b) => self.connect(a, b),
+            Event::Learn {
+                connection,
+                node,
+                peer,
+            } => self.learn(connection, node, peer),
+            Event::Tire { from, to, since } => {
+                let way = self.links.way(from, to);
+                if way.blocks > 0 && way.blocked_since == since {
+                    self.break_connection(from, to);
+                }
+            }
+            Event::Wake(node, life) if self.places[node.0].life == life => {
+                self.tell(node, Input::Tick);
+            }
+            Event::Synced(node, life, upto) if self.places[node.0].life == life => {
+                self.places[node.0].disk.sync(upto);
+                self.tell(node, Input::Synced(upto));
+            }
+            Event::Wake(..) | Event::Synced(..) => {}
+            Event::Start(node, lost_power) => self.start(node, lost_power),
+            Event::Resume(node) => self.resume(node),
+            Event::Fault(at) if !self.is_calm => {
+                let fault = self.plan.0[at].1.clone();
+                self.inflict(&fault);
+            }
+            Event::Fault(_) => {}
+            Event::Unblock(from, to) => self.unblock(from, to),
+            Event::Block(from, to) if !self.is_calm => self.block(from, to),
+            Event::Block(..) => {}
+        }
+    }
+
+    fn tell(&mut self, to: NodeId, input: Input<N::Message>) {
+        self.tell_of(to, input, 0);
+    }
+
+    /// Of this connection, if it is there or lost from now on.
+    fn tell_of(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
+        let place = &mut self.places[to.0];
+        if place.node.is_none() {
+            return;
+        }
+        if place.is_paused {
+            place.inbox.push_back((input, connection));
+            return;
+        }
+        self.step(to, input, connection);
+    }
+
+    fn clock(&self, node: NodeId) -> u64 {
+        let place = &self.places[node.0];
+        let passed = u128::from(self.now) * u128::from(place.clock_ppm) / 1_000_000;
+        place.clock_start + passed as u64
+    }
+
+    fn step(&mut self, to: NodeId, input: Input<N::Message>, connection: u64) {
+        self.say(|| format!("{} <- {input:?}", to.0));
+        if let Input::Connected(peer) | Input::Lost(peer) = input {
+            self.places[to.0].held_good[peer.0] = connection;
+        }
+        let now = self.clock(to);
+        let mut out = self.outputs();
+        let node = self.places[to.0].node.as_mut().expect("it is up");
+        node.step(now, input, &mut out);
+        self.do_all(to, out);
+    }
+
+    fn outputs(&self) -> Outputs<N::Message> {
+        Outputs {
+            list: Vec::new(),
+            is_traced: self.options.is_traced,
+        }
+    }
+
+    fn do_all(&mut self, node: NodeId, mut out: Outputs<N::Message>) {
+        let dies = match out.list.is_empty() {
+            true => None,
+            false => self.places[node.0].dies_within.take(),
+        };
+        if dies.is_some() {
+            let done = self.random.index(out.list.len());
+            out.list.truncate(done);
+            self.mark(Mark::KilledWithin);
+        }
+        for output in out.list {
+            self.put_out(node, output);
+        }
+        if let Some(down_us) = dies {
+            self.kill(node, down_us, false);
+        }
+    }
+
+    fn put_out(&mut self, from: NodeId, output: Output<N::Message>) {
+        match output {
+            Output::Send(to, message) => self.send(from, to, message),
+            Output::Datagram(to, message) => {
+                if self.random.one_in(self.options.lose_one_in) && !self.is_calm {
+                    self.mark(Mark::DatagramLost);
+                    return;
+                }
+                if self.random.one_in(self.options.repeat_one_in) {
+                    self.mark(Mark::DatagramRepeated);
+                    self.send_datagram(from, to, message.clone());
+                }
+                self.send_datagram(from, to, message);
+            }
+            Output::Append(file, bytes) => self.places[from.0].disk.append(file, bytes),
+            Output::Replace(file, bytes) => self.places[from.0].disk.replace(file, bytes),
+            Output::Sync => {
+                let took = self.random.between(1, self.options.sync_us);
+                let place = &self.places[from.0];
+                let (life, upto) = (place.life, place.disk.changes());
+                let at = (self.now + took).max(place.syncs_not_before);
+                if place.syncs_not_before > self.now {
+                    self.mark(Mark::SlowSync);
+                }
+                self.at(at, Event::Synced(from, life, upto));
+            }
+            Output::Wake(local) => {
+                let place = &self.places[from.0];
+                let passed = u128::from(local.saturating_sub(place.clock_start));
+                let at = (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64;
+                let (at, life) = (at.max(self.now + 1), place.life);
+                self.at(at, Event::Wake(from, life));
+            }
+            Output::Note(line) => self.say(|| format!("{} -- {line}", from.0)),
+        }
+    }
+
+    fn start(&mut self, me: NodeId, lost_power: bool) {
+        self.say(|| format!("{} starts", me.0));
+        self.mark(Mark::Started);
+        let now_us = self.clock(me);
+        let seed = self.random.word();
+        let mut out = self.outputs();
+        let place = &mut self.places[me.0];
+        assert!(place.node.is_none(), "it is down");
+        place.life += 1;
+        let start = Start {
+            me,
+            now_us,
+            seed,
+            disk: &place.disk,
+            lost_power,
+        };
+        place.node = Some(N::start(&self.setup, start, &mut out));
+        self.do_all(me, out);
+        for other in (0..self.places.len())
+            .map(NodeId)
+            .filter(|other| *other != me)
+        {
+            self.seek(me, other);
+        }
+    }
+
+    fn kill(&mut self, node: NodeId, down_us: u64, power: bool) {
+        let place = &mut self.places[node.0];
+        if place.node.is_none() {
+            return;
+        }
+        place.node = None;
+        place.life += 1;
+        place.is_paused = false;
+        place.inbox.clear();
+        place.held_good.fill(0);
+        place.dies_within = None;
+        if power {
+            let (lost, torn) = place.disk.lose_power(&mut self.random);
+            self.mark(Mark::LostPower);
+            if lost {
+                self.mark(Mark::LostUnsynced);
+            }
+            if torn {
+                self.mark(Mark::TornWrite);
+            }
+        } else {
+            place.disk.end_process();
+            self.mark(Mark::Killed);
+        }
+        self.say(|| format!("{} is dead, power lost: {power}", node.0));
+        for other in (0..self.places.len())
+            .map(NodeId)
+            .filter(|other| *other != node)
+        {
+            self.break_connection(node, other);
+            self.links.pair(node, other).ends[direction(node, other)] = End::None;
+        }
+        self.at(self.now + down_us.max(1), Event::Start(node, power));
+    }
+
+    fn resume(&mut self, node: NodeId) {
+        if !std::mem::take(&mut self.places[node.0].is_paused) {
+            return;
+        }
+        self.say(|| format!("{} goes on", node.0));
+        while let Some((input, connection)) = self.places[node.0].inbox.pop_front() {
+            self.step(node, input, connection);
+            if self.places[node.0].node.is_none() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What lies between nodes, in motion: sending, connecting, breaking, blocking. `crate::links` says what is promised.
+
+use super::{Event, Mark, World};
+use crate::links::{End, direction};
+use crate::node::{Input, Node, NodeId};
+
+impl<N: Node> World<N> {
+    pub(super) fn send(&mut self, from: NodeId, to: NodeId, message: N::Message) {
+        let delay = self.delay();
+        let now = self.now;
+        let connection = self.links.pair(from, to).connection;
+        if connection == 0 || self.places[from.0].held_good[to.0] != connection {
+            self.mark(Mark::MessageLost);
+            return;
+        }
+        if !self.is_calm && self.random.one_in(self.options.break_one_in) {
+            self.break_connection(from, to);
+            return;
+        }
+        let way = self.links.way(from, to);
+        let at = (now + delay).max(way.last_at);
+        way.last_at = at;
+        let arrive = Event::Arrive {
+            connection,
+            from,
+            to,
+            message,
+        };
+        self.at(at, arrive);
+    }
+
+    pub(super) fn send_datagram(&mut self, from: NodeId, to: NodeId, message: N::Message) {
+        let at = self.now + self.delay();
+        let sent = self.order;
+        let datagram = Event::Datagram {
+            from,
+            to,
+            sent,
+            message,
+        };
+        self.at(at, datagram);
+    }
+
+    /// Tries to connect two nodes before long, if nothing is under way.
+    pub(super) fn seek(&mut self, one: NodeId, other: NodeId) {
+        let after = self.random.between(1, 20_000);
+        let pair = self.links.pair(one, other);
+        if pair.connection == 0 && !pair.is_connecting {
+            pair.is_connecting = true;
+            self.at(self.now + after, Event::Connect(one, other));
+        }
+    }
+
+    pub(super) fn connect(&mut self, one: NodeId, other: NodeId) {
+        let are_up = [one, other]
+            .iter()
+            .all(|it| self.places[it.0].node.is_some());
+        let pair = self.links.pair(one, other);
+        pair.is_connecting = false;
+        if !are_up {
+            return;
+        }
+        if !pair.is_open() {
+            return self.seek(one, other);
+        }
+        for (me, peer) in [(one, other), (other, one)] {
+            if let End::Told(connection) = self.links.pair(me, peer).ends[direction(me, peer)] {
+                self.learn(connection, me, peer);
+            }
+        }
+        self.connections += 1;
+        let connection = self.connections;
+        let now = self.now;
+        let pair = self.links.pair(one, other);
+        pair.connection = connection;
+        for way in &mut pair.ways {
+            way.last_at = now;
+            way.held.clear();
+        }
+        for (me, peer) in [(one, other), (other, one)] {
+            // The first to hear may have died of it.
+            let is_up = self.places[me.0].node.is_some();
+            if is_up && self.links.pair(me, peer).connection == connection {
+                self.links.pair(me, peer).ends[direction(me, peer)] = End::Told(connection);
+                self.tell_of(me, Input::Connected(peer), connection);
+            }
+        }
+    }
+
+    pub(super) fn learn(&mut self, connection: u64, node: NodeId, peer: NodeId) {
+        let end = &mut self.links.pair(node, peer).ends[direction(node, peer)];
+        if *end == End::Told(connection) {
+            *end = End::None;
+            self.tell(node, Input::Lost(peer));
+        }
+    }
+
+    pub(super) fn break_connection(&mut self, one: NodeId, other: NodeId) {
+        let pair = self.links.pair(one, other);
+        let connection = pair.connection;
+        if connection == 0 {
+            return;
+        }
+        pair.break_off();
+        self.mark(Mark::ConnectionBroken);
+        for (node, peer) in [(one, other), (other, one)] {
+            let at = self.now + self.random.between(1, self.options.break_after_us);
+            self.at(
+                at,
+                Event::Learn {
+                    connection,
+                    node,
+                    peer,
+                },
+            );
+        }
+        self.seek(one, other);
+    }
+
+    pub(super) fn block(&mut self, from: NodeId, to: NodeId) {
+        let after = self.random.between(1, self.options.break_after_us);
+        let since = self.order;
+        let way = self.links.way(from, to);
+        way.blocks += 1;
+        if way.blocks == 1 {
+            way.blocked_since = since;
+            self.mark(Mark::Blocked);
+            self.at(self.now + after, Event::Tire { from, to, since });
+        }
+    }
+
+    pub(super) fn unblock(&mut self, from: NodeId, to: NodeId) {
+        let now = self.now;
+        let pair = self.links.pair(from, to);
+        let connection = pair.connection;
+        let way = &mut pair.ways[direction(from, to)];
+        if way.blocks == 0 {
+            return;
+        }
+        way.blocks -= 1;
+        if way.blocks > 0 {
+            return;
+        }
+        // What waited arrives before what is still on its way.
+        let held: Vec<_> = way.held.drain(..).collect();
+        way.last_at = way.last_at.max(now);
+        for message in held {
+            let pair = self.links.pair(from, to);
+            let is_told = pair.ends[direction(to, from)] == End::Told(connection);
+            if pair.connection == connection && is_told {
+                self.tell(to, Input::Message(from, message));
+            }
+        }
+    }
+
+    /// All ways between these nodes and the others.
+    pub(super) fn around(&self, nodes: &[NodeId]) -> Vec<(NodeId, NodeId)> {
+        let all = (0..self.places.len()).map(NodeId);
+        let others = all.filter(|other| !nodes.contains(other));
+        others
+            .flat_map(|other| {
+                nodes
+                    .iter()
+                    .flat_map(move |node| [(*node, other), (other, *node)])
+            })
+            .collect()
+    }
+}
