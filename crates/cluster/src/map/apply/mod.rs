@@ -1,0 +1,74 @@
+//! Changes made: each function changes a map that its caller drops if it fails.
+
+mod definitions;
+mod members;
+mod slots;
+mod stores;
+
+use super::{Change, Map};
+
+pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
+    match change {
+        Change::MemberAdded {
+            registration,
+            at_ms,
+        } => members::added(map, registration, *at_ms),
+        Change::MemberUpdated { node, registration } => members::updated(map, *node, registration),
+        Change::MembersAdmitted { nodes, at_ms } => members::admitted(map, nodes, *at_ms),
+        Change::MembersLost {
+            nodes,
+            owners,
+            at_ms,
+        } => members::lost(map, nodes, owners, *at_ms),
+        Change::MemberReturned {
+            node,
+            registration,
+            at_ms,
+        } => members::returned(map, *node, registration, *at_ms),
+        Change::MemberLeaving { node, leaving } => members::leaving(map, *node, *leaving),
+        Change::MemberGone { node } => members::gone(map, *node),
+        Change::RowsGivenUp { node } => slots::rows_given_up(map, *node),
+        Change::PlacementTaken {
+            goals,
+            outputs,
+            from,
+        } => slots::placement_taken(map, goals, outputs, *from),
+        Change::FillsBegun { slots } => slots::fills_begun(map, slots),
+        Change::FillsEnded { slots } => slots::fills_ended(map, slots),
+        Change::SyncChanged { by, slots } => slots::sync_changed(map, *by, slots),
+        Change::OwnersMoved { slots } => slots::owners_moved(map, slots),
+        Change::CopiesDropped { slots } => slots::copies_dropped(map, slots),
+        Change::PushBegun { .. } => stores::push_begun(map, change),
+        Change::PushFailed {
+            store,
+            version,
+            why,
+        } => stores::push_failed(map, store, *version, why),
+        Change::VersionLive {
+            store,
+            version,
+            lacking,
+        } => stores::version_live(map, store, *version, lacking),
+        Change::RolledBack {
+            store,
+            ask,
+            to,
+            lacking,
+        } => stores::rolled_back(map, store, ask, *to, lacking),
+        Change::CaughtUp {
+            store,
+            version,
+            nodes,
+        } => stores::caught_up(map, store, *version, nodes),
+        Change::VersionRemoved { store, version } => stores::version_removed(map, store, *version),
+        Change::StoreRemoved { store } => stores::store_removed(map, store),
+        Change::Defined { what, name, text } => definitions::defined(map, *what, name, text),
+        Change::Undefined { what, name } => definitions::undefined(map, *what, name),
+        Change::SettingsChanged { settings } => definitions::settings_changed(map, settings),
+    }
+}
+
+/// `holds`, or else the words.
+fn ensure(holds: bool, why: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(why()) }
+}

@@ -1,0 +1,219 @@
+//! Whether a map keeps the invariants that `map` numbers.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use larder_types::SLOTS;
+
+use super::slots::{Placed, Run};
+use super::{Map, NodeId, State, Store};
+
+/// An invariant that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broken {
+    /// Its number in the documentation of `map`.
+    pub invariant: u8,
+    pub what: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {} is broken: {}", self.invariant, self.what)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+fn ensure(holds: bool, invariant: u8, what: impl FnOnce() -> String) -> Result<(), Broken> {
+    match holds {
+        true => Ok(()),
+        false => Err(Broken {
+            invariant,
+            what: what(),
+        }),
+    }
+}
+
+impl Map {
+    /// Names the first invariant that does not hold.
+    ///
+    /// # Errors
+    ///
+    /// If there is one: the map was written by something other than [`Map::apply`].
+    pub fn check(&self) -> Result<(), Broken> {
+        self.check_members()?;
+        let mut next = 0;
+        for run in self.slots.runs() {
+            let slots = run.slots;
+            ensure(slots.from == next && slots.to >= slots.from, 1, || {
+                format!("{slots} follow on slot {next}")
+            })?;
+            next = slots.to.saturating_add(1);
+            self.check_run(run)?;
+        }
+        ensure(next == SLOTS, 1, || {
+            format!("the last run ends before slot {next}")
+        })?;
+        let neighbours = self.slots.runs().windows(2);
+        for pair in neighbours {
+            ensure(pair[0].placed != pair[1].placed, 1, || {
+                format!("{} and {} are alike", pair[0].slots, pair[1].slots)
+            })?;
+        }
+        for (name, store) in &self.stores {
+            self.check_store(store, &name.to_string())?;
+        }
+        self.check_definitions()?;
+        self.check_settings()?;
+        self.check_outputs()
+    }
+
+    fn check_members(&self) -> Result<(), Broken> {
+        let sorted = self.members.windows(2).all(|pair| pair[0].id < pair[1].id);
+        ensure(sorted, 7, || {
+            "members are not in the order of their numbers".into()
+        })?;
+        let mut names = BTreeSet::new();
+        for member in &self.members {
+            let name = member.name();
+            ensure(names.insert(name), 7, || {
+                format!("two members are named {name}")
+            })?;
+            ensure(member.id.0 > 0 && member.id < self.next_node, 7, || {
+                format!("{name} has the number {}", member.id)
+            })?;
+            let registration = &member.registration;
+            ensure(registration.weight > 0 && registration.cores > 0, 7, || {
+                format!("{name} has no weight or no cores")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, run: &Run) -> Result<(), Broken> {
+        let Run { slots, placed } = run;
+        let Placed {
+            term,
+            owner,
+            in_sync,
+            filling,
+            ..
+        } = placed;
+        let goal = placed.stored_goal().unwrap_or_default();
+
+        let mut seen = BTreeSet::new();
+        for node in placed.holders().chain(filling.iter().map(|it| it.node)) {
+            ensure(seen.insert(node), 2, || {
+                format!("{slots}: {node} is named twice")
+            })?;
+        }
+        for &node in seen.iter().chain(goal) {
+            let is_base = |id| {
+                self.member(id)
+                    .is_some_and(|it| it.registration.roles.is_base())
+            };
+            ensure(is_base(node), 2, || {
+                format!("{slots}: {node} is no base member")
+            })?;
+        }
+        let sorted = in_sync.is_sorted() && filling.is_sorted_by_key(|it| it.node);
+        ensure(sorted, 2, || format!("{slots}: replicas are not sorted"))?;
+
+        let empty = in_sync.is_empty() && filling.is_empty() && goal.is_empty();
+        ensure(owner.is_some() || empty, 3, || {
+            format!("{slots} have replicas or a goal, and no owner")
+        })?;
+
+        let newest = filling.iter().map(|it| it.began.0).chain([term.0]).max();
+        ensure(newest <= Some(self.epoch.0), 4, || {
+            format!(
+                "{slots} have a term or a filling above epoch {}",
+                self.epoch
+            )
+        })?;
+
+        let mut in_goal = BTreeSet::new();
+        let differ = goal.iter().all(|node| in_goal.insert(node));
+        let is_stored = placed.stored_goal().is_some();
+        let is_so = goal.iter().copied().eq(placed.holders());
+        ensure(
+            differ && goal.len() <= 16 && !(is_stored && is_so),
+            5,
+            || format!("{slots} are to be had by {goal:?}"),
+        )?;
+
+        if let Some(owner) = *owner {
+            let up = |node: NodeId| self.member(node).is_some_and(|it| it.state != State::Down);
+            let alike = match up(owner) {
+                true => seen.iter().all(|&node| up(node)),
+                false => filling.is_empty() && in_sync.iter().all(|&node| !up(node)),
+            };
+            ensure(alike, 6, || {
+                format!(
+                    "{slots}: owner {owner} is {}up, unlike a replica of it",
+                    if up(owner) { "" } else { "not " }
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_store(&self, store: &Store, name: &str) -> Result<(), Broken> {
+        let pushed = store.push.iter().map(|push| &push.version);
+        let mut seen = BTreeSet::new();
+        for version in store.live.iter().chain(&store.kept).chain(pushed) {
+            let number = version.version;
+            ensure(
+                number < store.next && number.0 > 0 && seen.insert(number),
+                8,
+                || format!("store {name}: version {number} is there twice, or was not given yet"),
+            )?;
+        }
+        let members = store
+            .lacking
+            .iter()
+            .all(|&node| self.member(node).is_some());
+        ensure(members && store.lacking.is_sorted(), 8, || {
+            format!("store {name}: {:?} lack a version", store.lacking)
+        })
+    }
+
+    fn check_definitions(&self) -> Result<(), Broken> {
+        let mut numbers = BTreeSet::new();
+        for (name, definition) in self.tables.iter().chain(&self.joins) {
+            let number = definition.number;
+            ensure(
+                number < self.next_definition && numbers.insert(number),
+                9,
+                || format!("{name} has the number {number}"),
+            )?;
+        }
+        Ok(())
+    }
+
+    fn check_settings(&self) -> Result<(), Broken> {
+        let what = self.settings.out_of_bounds();
+        ensure(what.is_none(), 10, || what.unwrap_or_default())
+    }
+
+    fn check_outputs(&self) -> Result<(), Broken> {
+        let mut next = 0;
+        for (slots, node) in self.outputs() {
+            ensure(
+                slots.from == next && slots.to >= slots.from && slots.to < SLOTS,
+                11,
+                || format!("outputs of {slots} follow on slot {next}"),
+            )?;
+            next = slots.to + 1;
+            let computes = self
+                .member(node)
+                .is_some_and(|it| it.registration.roles.is_compute());
+            ensure(computes, 11, || {
+                format!("outputs of {slots}: {node} is no compute member")
+            })?;
+        }
+        ensure(next == SLOTS || next == 0, 11, || {
+            format!("outputs end before slot {next}")
+        })
+    }
+}

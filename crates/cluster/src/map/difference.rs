@@ -1,0 +1,103 @@
+//! What changed from one map to another.
+
+use super::{Map, NodeId, SlotRange, Term};
+
+/// What a node that acted on one map must look at when it sees another.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Difference {
+    /// Slots whose owner, replicas in sync or fillings differ: in order, as long as possible.
+    pub slots: Vec<Moved>,
+    /// Members that only the newer map has.
+    pub added: Vec<NodeId>,
+    /// Members that only the older map has.
+    pub gone: Vec<NodeId>,
+    /// Members of both of which anything differs: state, life, address.
+    pub updated: Vec<NodeId>,
+    /// Stores, tables, joins, outputs or settings differ.
+    pub other: bool,
+}
+
+/// Slots that changed alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    pub slots: SlotRange,
+    /// Before and after.
+    pub owner: (Option<NodeId>, Option<NodeId>),
+    pub term: (Term, Term),
+}
+
+impl Moved {
+    pub fn is_owner_new(&self) -> bool {
+        self.owner.0 != self.owner.1
+    }
+
+    pub fn is_term_new(&self) -> bool {
+        self.term.0 != self.term.1
+    }
+}
+
+impl Difference {
+    /// From `old` to `new`, which may be many changes later.
+    pub fn between(old: &Map, new: &Map) -> Difference {
+        let mut difference = Difference {
+            other: old.settings != new.settings
+                || old.stores != new.stores
+                || old.tables != new.tables
+                || old.joins != new.joins
+                || old.outputs != new.outputs,
+            ..Difference::default()
+        };
+        for member in new.members() {
+            match old.member(member.id) {
+                None => difference.added.push(member.id),
+                Some(before) if before != member => difference.updated.push(member.id),
+                Some(_) => {}
+            }
+        }
+        let gone = old
+            .members()
+            .iter()
+            .filter(|it| new.member(it.id).is_none());
+        difference.gone = gone.map(|it| it.id).collect();
+        difference.slots = slots(old, new);
+        difference
+    }
+}
+
+fn slots(old: &Map, new: &Map) -> Vec<Moved> {
+    let mut moved: Vec<Moved> = Vec::new();
+    let mut olds = old.slots().runs().iter().peekable();
+    for run in new.slots().runs() {
+        while let Some(before) = olds.peek() {
+            if let Some(slots) = before.slots.and(run.slots) {
+                let (was, is) = (&before.placed, &run.placed);
+                let differs = was.owner != is.owner
+                    || was.term != is.term
+                    || was.in_sync != is.in_sync
+                    || was.filling != is.filling;
+                if differs {
+                    let one = Moved {
+                        slots,
+                        owner: (was.owner, is.owner),
+                        term: (was.term, is.term),
+                    };
+                    match moved.last_mut() {
+                        Some(last)
+                            if last.slots.to + 1 == slots.from
+                                && last.owner == one.owner
+                                && last.term == one.term =>
+                        {
+                            last.slots.to = slots.to;
+                        }
+                        _ => moved.push(one),
+                    }
+                }
+            }
+            if before.slots.to > run.slots.to {
+                break;
+            }
+            olds.next();
+        }
+    }
+    moved
+}

@@ -1,0 +1,137 @@
+//! Tables over a map, built once per map, for what requests ask.
+
+use std::collections::HashMap;
+
+use larder_types::SLOTS;
+
+use super::{Map, Member, NodeId, NodeName, Placed, SlotRange};
+
+/// Answers in constant time what the map answers by searching. It is built in time linear in the
+/// map and takes some 64 KiB and what the map's runs take again.
+#[derive(Debug, Clone)]
+pub struct Lookup {
+    run_of: Vec<u16>,
+    placed: Vec<Placed>,
+    computes: Vec<Option<NodeId>>,
+    names: HashMap<NodeName, NodeId>,
+    held: HashMap<NodeId, Held>,
+    served: Vec<Served>,
+}
+
+/// The slots of one node, each list as runs in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Held {
+    pub owned: Vec<SlotRange>,
+    /// Where it is a replica in sync.
+    pub in_sync: Vec<SlotRange>,
+    pub filling: Vec<SlotRange>,
+}
+
+/// An entry of `CLUSTER SLOTS`: adjacent slots that the same nodes serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Served {
+    pub slots: SlotRange,
+    pub owner: NodeId,
+    /// Replicas in sync that are up.
+    pub replicas: Vec<NodeId>,
+}
+
+impl Lookup {
+    pub fn new(map: &Map) -> Lookup {
+        let runs = map.slots().runs();
+        let mut run_of = Vec::with_capacity(usize::from(SLOTS));
+        let mut held: HashMap<NodeId, Held> = HashMap::new();
+        let mut served: Vec<Served> = Vec::new();
+        for (at, run) in runs.iter().enumerate() {
+            let at = u16::try_from(at).expect("there are no more runs than slots");
+            run_of.resize(usize::from(run.slots.to) + 1, at);
+            let placed = &run.placed;
+            if let Some(owner) = placed.owner {
+                extend(&mut held.entry(owner).or_default().owned, run.slots);
+            }
+            for &node in &placed.in_sync {
+                extend(&mut held.entry(node).or_default().in_sync, run.slots);
+            }
+            for filling in &placed.filling {
+                extend(
+                    &mut held.entry(filling.node).or_default().filling,
+                    run.slots,
+                );
+            }
+            if let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) {
+                serve(&mut served, run.slots, owner, &placed.in_sync);
+            }
+        }
+        let mut computes = vec![None; usize::from(SLOTS)];
+        for (slots, node) in map.outputs() {
+            computes[usize::from(slots.from)..=usize::from(slots.to)].fill(Some(node));
+        }
+        let names = map.members().iter().map(|it| (it.name().clone(), it.id));
+        Lookup {
+            run_of,
+            placed: runs.iter().map(|run| run.placed.clone()).collect(),
+            computes,
+            names: names.collect(),
+            held,
+            served,
+        }
+    }
+
+    /// Owner, replicas and term of a slot.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    #[inline]
+    pub fn placed(&self, slot: u16) -> &Placed {
+        &self.placed[usize::from(self.run_of[usize::from(slot)])]
+    }
+
+    /// Who computes the outputs of a slot: the owner, unless others do that.
+    #[inline]
+    pub fn computes(&self, slot: u16) -> Option<NodeId> {
+        self.computes[usize::from(slot)].or(self.placed(slot).owner)
+    }
+
+    pub fn id_of(&self, name: &NodeName) -> Option<NodeId> {
+        self.names.get(name).copied()
+    }
+
+    pub fn member<'a>(&self, map: &'a Map, name: &NodeName) -> Option<&'a Member> {
+        map.member(self.id_of(name)?)
+    }
+
+    /// The slots that the map names `node` for; `None` where there are none.
+    pub fn held(&self, node: NodeId) -> Option<&Held> {
+        self.held.get(&node)
+    }
+
+    /// What `CLUSTER SLOTS` tells, in its order. Slots whose owner is down are not in it.
+    pub fn served(&self) -> &[Served] {
+        &self.served
+    }
+}
+
+fn extend(ranges: &mut Vec<SlotRange>, slots: SlotRange) {
+    match ranges.last_mut() {
+        Some(last) if last.to + 1 == slots.from => last.to = slots.to,
+        _ => ranges.push(slots),
+    }
+}
+
+fn serve(served: &mut Vec<Served>, slots: SlotRange, owner: NodeId, replicas: &[NodeId]) {
+    match served.last_mut() {
+        Some(last)
+            if last.slots.to + 1 == slots.from
+                && last.owner == owner
+                && last.replicas == replicas =>
+        {
+            last.slots.to = slots.to;
+        }
+        _ => served.push(Served {
+            slots,
+            owner,
+            replicas: replicas.to_vec(),
+        }),
+    }
+}

@@ -1,0 +1,257 @@
+//! Who has which slots: runs of adjacent slots that are alike.
+//!
+//! A run is an array in JSON, because a large map has thousands:
+//!
+//! | place | what | |
+//! |---|---|---|
+//! | 0, 1 | first and last slot | |
+//! | 2 | term | |
+//! | 3 | owner | `null`: none yet |
+//! | 4 | replicas in sync | sorted |
+//! | 5 | replicas being filled, each `[node, epoch]` | may be left out, if all that follow are |
+//! | 6 | nodes that are to have the slots, the owner first | left out where they are those that have them |
+
+use larder_types::SLOTS;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::ids::{Epoch, NodeId, SlotRange, Term};
+
+/// Adjacent slots that have the same owner, replicas, term and goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    pub slots: SlotRange,
+    pub placed: Placed,
+}
+
+/// Who has a slot, and who is to have it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Placed {
+    pub term: Term,
+    /// The node that orders the slot's writes. It keeps the slot when it goes down and nobody else is in sync.
+    pub owner: Option<NodeId>,
+    /// Nodes beside the owner that have every acknowledged write. Sorted.
+    pub in_sync: Vec<NodeId>,
+    /// Nodes that are being given the rows. Sorted by node.
+    pub filling: Vec<Filling>,
+    /// Nodes that are to have the slot, the owner first, the others sorted. `None`: those that have it.
+    goal: Option<Vec<NodeId>>,
+}
+
+/// A replica on its way to being in sync. The epoch tells this filling from earlier ones of the same node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "(NodeId, Epoch)", into = "(NodeId, Epoch)")]
+pub struct Filling {
+    pub node: NodeId,
+    /// The epoch of the map in which it began.
+    pub began: Epoch,
+}
+
+impl From<(NodeId, Epoch)> for Filling {
+    fn from((node, began): (NodeId, Epoch)) -> Filling {
+        Filling { node, began }
+    }
+}
+
+impl From<Filling> for (NodeId, Epoch) {
+    fn from(it: Filling) -> (NodeId, Epoch) {
+        (it.node, it.began)
+    }
+}
+
+impl Placed {
+    /// Nodes that have every acknowledged write: the owner first.
+    pub fn holders(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.owner.into_iter().chain(self.in_sync.iter().copied())
+    }
+
+    pub fn is_holder(&self, node: NodeId) -> bool {
+        self.owner == Some(node) || self.in_sync.contains(&node)
+    }
+
+    pub fn filling(&self, node: NodeId) -> Option<Filling> {
+        self.filling.iter().copied().find(|it| it.node == node)
+    }
+
+    /// Nodes that are to have the slot, the owner first. Empty only where nobody has it.
+    pub fn goal(&self) -> Vec<NodeId> {
+        match &self.goal {
+            Some(goal) => goal.clone(),
+            None => self.holders().collect(),
+        }
+    }
+
+    /// Whether the slot is where it is to be.
+    pub fn is_settled(&self) -> bool {
+        self.goal.is_none() && self.filling.is_empty()
+    }
+
+    /// Whether the map names `node` anywhere in this slot.
+    pub fn names(&self, node: NodeId) -> bool {
+        let is_goal = self.goal.as_ref().is_some_and(|it| it.contains(&node));
+        self.is_holder(node) || self.filling(node).is_some() || is_goal
+    }
+
+    /// Sets what is to be, and forgets it where it is so already.
+    pub(super) fn set_goal(&mut self, mut goal: Vec<NodeId>) {
+        if goal.len() > 1 {
+            goal[1..].sort_unstable();
+        }
+        self.in_sync.sort_unstable();
+        self.filling.sort_unstable();
+        let is_so = goal.iter().copied().eq(self.holders());
+        self.goal = (!is_so && !goal.is_empty()).then_some(goal);
+    }
+
+    pub(super) fn stored_goal(&self) -> Option<&[NodeId]> {
+        self.goal.as_deref()
+    }
+}
+
+/// All slots, as runs in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slots {
+    runs: Vec<Run>,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots {
+            runs: vec![Run {
+                slots: SlotRange::ALL,
+                placed: Placed::default(),
+            }],
+        }
+    }
+}
+
+impl Slots {
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The run that has `slot`.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such slot.
+    pub fn of(&self, slot: u16) -> &Run {
+        assert!(slot < SLOTS, "there is no slot {slot}");
+        let at = self.runs.partition_point(|run| run.slots.to < slot);
+        &self.runs[at]
+    }
+
+    /// Gives each part of a run that an entry of `wanted` covers to `edit`, with the entry's value,
+    /// and joins what is alike afterwards. What is to be stays what it was, unless `edit` sets it.
+    ///
+    /// # Errors
+    ///
+    /// If `wanted` is not in order, overlaps, or reaches beyond the last slot; and what `edit` says.
+    pub(super) fn edit<T>(
+        &mut self,
+        wanted: &[(SlotRange, T)],
+        mut edit: impl FnMut(SlotRange, &mut Placed, &T) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut next = 0;
+        for (slots, _) in wanted {
+            if slots.from > slots.to || slots.to >= SLOTS || u32::from(slots.from) < next {
+                return Err(format!(
+                    "{slots} is out of order, overlaps another, or reaches beyond slot {}",
+                    SLOTS - 1
+                ));
+            }
+            next = u32::from(slots.to) + 1;
+        }
+        let mut edited: Vec<Run> = Vec::with_capacity(self.runs.len() + wanted.len());
+        let mut wanted = wanted.iter().peekable();
+        for run in &self.runs {
+            let mut rest = run.slots;
+            loop {
+                while wanted.next_if(|(slots, _)| slots.to < rest.from).is_some() {}
+                let common = wanted.peek().and_then(|(slots, _)| slots.and(rest));
+                let Some(common) = common else {
+                    push(&mut edited, rest, run.placed.clone());
+                    break;
+                };
+                if common.from > rest.from {
+                    let before = SlotRange::new(rest.from, common.from - 1);
+                    push(&mut edited, before, run.placed.clone());
+                }
+                let mut placed = run.placed.clone();
+                let value = wanted.peek().map(|(_, value)| value);
+                edit(common, &mut placed, value.expect("it was looked at above"))?;
+                push(&mut edited, common, placed);
+                if common.to == rest.to {
+                    break;
+                }
+                rest.from = common.to + 1;
+            }
+        }
+        self.runs = edited;
+        Ok(())
+    }
+}
+
+fn push(runs: &mut Vec<Run>, slots: SlotRange, placed: Placed) {
+    if let Some(last) = runs.last_mut()
+        && last.placed == placed
+    {
+        last.slots.to = slots.to;
+        return;
+    }
+    runs.push(Run { slots, placed });
+}
+
+impl Serialize for Run {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let placed = &self.placed;
+        let mut run = serializer.serialize_seq(None)?;
+        run.serialize_element(&self.slots.from)?;
+        run.serialize_element(&self.slots.to)?;
+        run.serialize_element(&placed.term)?;
+        run.serialize_element(&placed.owner)?;
+        run.serialize_element(&placed.in_sync)?;
+        if !placed.filling.is_empty() || placed.goal.is_some() {
+            run.serialize_element(&placed.filling)?;
+        }
+        if let Some(goal) = &placed.goal {
+            run.serialize_element(goal)?;
+        }
+        run.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Run {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Run, D::Error> {
+        struct Runs;
+        impl<'de> Visitor<'de> for Runs {
+            type Value = Run;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a run of slots: [from, to, term, owner, in sync, filling, goal]")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut run: A) -> Result<Run, A::Error> {
+                let missing = || A::Error::custom("a run of slots has 5 to 7 elements");
+                let slots = SlotRange {
+                    from: run.next_element()?.ok_or_else(missing)?,
+                    to: run.next_element()?.ok_or_else(missing)?,
+                };
+                let placed = Placed {
+                    term: run.next_element()?.ok_or_else(missing)?,
+                    owner: run.next_element()?.ok_or_else(missing)?,
+                    in_sync: run.next_element()?.ok_or_else(missing)?,
+                    filling: run.next_element()?.unwrap_or_default(),
+                    goal: run.next_element()?,
+                };
+                if run.next_element::<serde::de::IgnoredAny>()?.is_some() {
+                    return Err(missing());
+                }
+                Ok(Run { slots, placed })
+            }
+        }
+        deserializer.deserialize_seq(Runs)
+    }
+}

@@ -1,0 +1,61 @@
+//! The map as text: compact JSON with a format number.
+
+use std::fmt;
+
+use super::{Broken, Map};
+
+/// The format that this program writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// Why a text is no map that this program may act on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TextError {
+    /// Written by another version of the program.
+    Format { found: u64 },
+    /// It is not JSON, a field is missing, or one is not known; in words.
+    Malformed(String),
+    /// It is read, and not sound.
+    Broken(Broken),
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TextError::Format { found } => write!(
+                f,
+                "the cluster map has format {found}, and this program knows format {FORMAT}; run the version of larder that wrote it"
+            ),
+            TextError::Malformed(what) => write!(f, "the cluster map cannot be read: {what}"),
+            TextError::Broken(broken) => write!(f, "the cluster map is not sound: {broken}"),
+        }
+    }
+}
+
+impl std::error::Error for TextError {}
+
+impl Map {
+    /// The map as one line of JSON. Equal maps give equal texts.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("the map holds nothing that JSON lacks")
+    }
+
+    /// Reads what [`Map::to_text`] wrote, and checks it.
+    ///
+    /// # Errors
+    ///
+    /// If this program may not act on it. Nothing but a person can mend that.
+    pub fn from_text(text: &str) -> Result<Map, TextError> {
+        let malformed = |error: serde_json::Error| TextError::Malformed(error.to_string());
+        #[derive(serde::Deserialize)]
+        struct Head {
+            format: u64,
+        }
+        let head: Head = serde_json::from_str(text).map_err(malformed)?;
+        if head.format != u64::from(FORMAT) {
+            return Err(TextError::Format { found: head.format });
+        }
+        let map: Map = serde_json::from_str(text).map_err(malformed)?;
+        map.check().map_err(TextError::Broken)?;
+        Ok(map)
+    }
+}
