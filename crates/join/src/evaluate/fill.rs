@@ -13,10 +13,9 @@ use crate::base::rows::Value;
 use crate::base::slab::Vacant;
 use crate::budget::{Budget, NODE_ROWS};
 use crate::engine::Engine;
-use crate::evaluate::transient_fill::Computed;
 use crate::evaluate::tree::{add_child, is_pulled};
 use crate::join::combine::{complete, is_possible, row_matches};
-use crate::join::run::{Run, forget_rank};
+use crate::join::run::{Run, Shortfall, forget_rank};
 use crate::join::{Fill, Join, NO_NODE, TableId};
 use crate::tables::scan::View;
 
@@ -26,25 +25,24 @@ impl Engine {
     pub(crate) fn fill(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         let is_maintained = join.definition.is_maintained();
         match self.try_fill(join, gap, now, is_maintained, true) {
-            Computed::All(is_settled) => is_settled,
-            Computed::Lacking => false,
-            Computed::TooMuch => {
+            Ok(is_settled) => is_settled,
+            Err(Shortfall::RangeMissing) => false,
+            Err(Shortfall::TooMuch) => {
                 let is_maintained = self.subscribe_to_sources(join);
-                let filled = self.try_fill(join, gap, now, is_maintained, false);
-                matches!(filled, Computed::All(true))
+                self.try_fill(join, gap, now, is_maintained, false) == Ok(true)
             }
         }
     }
 
     /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must hear of changes.
     pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
-        matches!(
-            self.try_fill(join, gap, now, true, false),
-            Computed::All(true)
-        )
+        self.try_fill(join, gap, now, true, false) == Ok(true)
     }
 
-    /// Fills a gap. What is not kept fresh is computed in one go, with `is_bounded` unless that is too much.
+    /// Fills a gap; says whether it is settled. What is not kept fresh is computed in one go, with `is_bounded` unless that is too much.
+    ///
+    /// # Errors
+    /// Why nothing was filled.
     fn try_fill(
         &mut self,
         join: &mut Join,
@@ -52,7 +50,7 @@ impl Engine {
         now: u64,
         is_maintained: bool,
         is_bounded: bool,
-    ) -> Computed<bool> {
+    ) -> Result<bool, Shortfall> {
         let mut binding = Binding::default();
         let serial = self.memory.next_serial();
         let Some(number) = open(join, gap, &mut binding, serial, now, self.time.ticks) else {
@@ -61,7 +59,7 @@ impl Engine {
                 let number = open_empty(join, gap, serial);
                 self.remember_fill(join.id, number, serial);
             }
-            return Computed::All(true);
+            return Ok(true);
         };
         join.fills.get_mut(number).is_maintained = is_maintained;
         self.tables[join.table].pages.forget_if_old(join);
@@ -76,20 +74,16 @@ impl Engine {
                 engine.evaluate(join, &mut run, 0, &mut binding)
             }),
         };
-        let is_whole = !run.missing && !run.is_too_much;
-        let Some(root) = root.filter(|_| run.leaves_nodes || is_whole) else {
+        let Some(root) = root.filter(|_| run.leaves_nodes || run.shortfall.is_none()) else {
             self.discard(join, number);
-            return match run.is_too_much {
-                true => Computed::TooMuch,
-                false => Computed::Lacking,
-            };
+            return Err(run.shortfall.unwrap_or(Shortfall::RangeMissing));
         };
         join.fills.get_mut(number).root = root;
         join.filled += 1;
         self.conclude(join, std::mem::take(&mut run.effects));
         join.aim(number);
         self.remember_fill(join.id, number, join.fills.get(number).serial);
-        Computed::All(join.fills.get(number).unsettled.is_none())
+        Ok(join.fills.get(number).unsettled.is_none())
     }
 
     /// Scans the source of one level for what the binding leaves possible, and goes on to the next level for each row.
@@ -109,8 +103,10 @@ impl Engine {
         let is_here = self.replicas_here(table, &range);
         let view = self.view(table, &range, run.now).filter(|_| is_here);
         let Some(view) = view else {
-            run.missing = true;
-            run.is_too_much |= !run.leaves_nodes && self.budget.is_spent();
+            run.fall_short(match !run.leaves_nodes && self.budget.is_spent() {
+                true => Shortfall::TooMuch,
+                false => Shortfall::RangeMissing,
+            });
             return None;
         };
         self.budget.spend(NODE_ROWS);
@@ -125,7 +121,9 @@ impl Engine {
         {
             let rows = self.take_pairs(join, run, binding, &range, pairs);
             self.budget.spend(rows);
-            run.is_too_much |= self.budget.is_spent();
+            if self.budget.is_spent() {
+                run.fall_short(Shortfall::TooMuch);
+            }
             return Some(node);
         }
         if level == join.last_level() && run.leaves_nodes && is_pulled(join, node) {
@@ -155,7 +153,7 @@ impl Engine {
             self.descend(join, run, level, binding, range, view, node)
         };
         if unread.is_some() && !run.leaves_nodes {
-            run.is_too_much = true;
+            run.fall_short(Shortfall::TooMuch);
         } else if let Some(from) = unread {
             let fill = run.fill.expect("invariant: what is not kept has no budget");
             join.note_unread(fill, level, node, from);
@@ -250,7 +248,7 @@ impl Engine {
                 run.value = Some(values[number].clone());
             }
             if self.budget.is_spent() && !run.leaves_nodes {
-                run.is_too_much = true;
+                run.fall_short(Shortfall::TooMuch);
                 break;
             }
             let child = match self.budget.is_spent() {

@@ -24,6 +24,15 @@ use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
 use crate::tables::scan::{Limits, View};
 
+/// What came of a request for an engine's own base rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnRows {
+    /// They were handed out.
+    Given,
+    /// None was: so many rows of the range have expired that removing them takes several steps. Ask again after the next.
+    ExpireFirst,
+}
+
 /// What a read tells beside its rows.
 #[derive(Default)]
 struct Notes {
@@ -139,6 +148,40 @@ impl Engine {
         let mut none = |_: &[u8], _: &[u8]| ControlFlow::Break(());
         let outcome = self.read(lo, hi, limits, now, &mut none, &mut notes)?;
         Ok(outcome.map(|()| self.hold(KeyRange::new(lo, hi), limits, notes.view)))
+    }
+
+    /// Hands out base rows of this engine's own, at most so many, for another one: an owner has them all, so there is nothing
+    /// else to wait for, and nothing that could fail.
+    pub(crate) fn own_rows(
+        &mut self,
+        range: &KeyRange,
+        rows_max: u64,
+        now: u64,
+        each: &mut EachRow<'_>,
+    ) -> OwnRows {
+        self.begin(now);
+        let Some(table) = self.tables.of_key(&range.lo) else {
+            return OwnRows::Given;
+        };
+        if !self.tables[table].makers.is_empty() {
+            // A table that joins compute by now has no base rows; who asked will learn of the join.
+            return OwnRows::Given;
+        }
+        let expired_max = self.pace.read_rows.unwrap_or(usize::MAX);
+        if self.has_late_rows() && !self.expire_in(&range.lo, &range.hi, expired_max) {
+            let _ = self
+                .reads
+                .deferred
+                .add(table, range.clone(), Extent::Widened);
+            return OwnRows::ExpireFirst;
+        }
+        let limits = Limits {
+            limit: Some(rows_max),
+            ..Limits::default()
+        };
+        let rows = &self.tables[table].rows;
+        hand_out_base(rows, &range.lo, &range.hi, limits, each);
+        OwnRows::Given
     }
 
     fn read(

@@ -17,7 +17,7 @@ use crate::budget::NODE_ROWS;
 use crate::engine::Engine;
 use crate::evaluate::tree::add_child;
 use crate::join::combine::is_possible;
-use crate::join::run::{Run, Taken};
+use crate::join::run::{Run, Shortfall, Taken};
 use crate::join::{Join, JoinId, pending_bytes};
 use crate::operators::output::Output;
 
@@ -131,11 +131,10 @@ impl Engine {
                 engine.evaluate(join, &mut run, 0, &mut binding)
             });
         }
-        if run.is_too_much {
-            return false;
-        }
-        if run.missing {
-            return true;
+        match run.shortfall {
+            None => {}
+            Some(Shortfall::TooMuch) => return false,
+            Some(Shortfall::RangeMissing) => return true,
         }
         let Taken::Output(mut taken) = run.taken else {
             unreachable!("invariant: it was set above")

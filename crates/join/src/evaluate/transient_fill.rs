@@ -20,14 +20,6 @@ use crate::engine::Engine;
 use crate::join::{Join, JoinId};
 use crate::language::grammar::JoinMode;
 
-/// What became of computing something that nothing keeps fresh.
-pub(crate) enum Computed<T> {
-    All(T),
-    /// A source range is missing or being filled.
-    Lacking,
-    TooMuch,
-}
-
 /// Ranges that were handed out, and go.
 #[derive(Default)]
 pub(crate) struct TransientFills(VecDeque<TransientFill>);

@@ -8,8 +8,7 @@ use crate::base::rows::Rows;
 use crate::budget::Budget;
 use crate::engine::Engine;
 use crate::evaluate::partial::Extent;
-use crate::evaluate::transient_fill::Computed;
-use crate::join::run::{Run, Taken};
+use crate::join::run::{Run, Shortfall, Taken};
 use crate::join::{Join, JoinId, TableId};
 use crate::language::grammar::JoinMode;
 use crate::propagate::auto::count_read;
@@ -159,7 +158,7 @@ impl Engine {
         }
         let mut computed = self.within_bounds(|engine| engine.compute(join, range, now));
         let is_bounded = self.pace.read_rows.is_some() && self.budget.is_resumable();
-        if matches!(computed, Computed::TooMuch) && is_bounded {
+        if matches!(computed, Err(Shortfall::TooMuch)) && is_bounded {
             if self.subscribe_to_sources(join) {
                 self.keep_transient(join, range);
                 view.transient.push(join.id);
@@ -169,10 +168,10 @@ impl Engine {
                 self.with_budget(Budget::atomic(), |engine| engine.compute(join, range, now));
         }
         match computed {
-            Computed::All(rows) if rows.is_empty() => {}
-            Computed::All(rows) => view.computed.push((join.id, rows)),
-            Computed::Lacking => return false,
-            Computed::TooMuch => {
+            Ok(rows) if rows.is_empty() => {}
+            Ok(rows) => view.computed.push((join.id, rows)),
+            Err(Shortfall::RangeMissing) => return false,
+            Err(Shortfall::TooMuch) => {
                 // So it is too much for what reads it.
                 self.budget.exhaust();
                 return false;
@@ -182,18 +181,20 @@ impl Engine {
     }
 
     /// Computes a range without keeping it; in key order.
-    fn compute(&mut self, join: &mut Join, range: &KeyRange, now: u64) -> Computed<Gathered> {
+    fn compute(
+        &mut self,
+        join: &mut Join,
+        range: &KeyRange,
+        now: u64,
+    ) -> Result<Gathered, Shortfall> {
         let mut binding = Binding::default();
         let widened = widened_to_groups(join, range);
         let Some(mut run) = Run::taking(join, &widened, &mut binding, now) else {
-            return Computed::All(Gathered::default());
+            return Ok(Gathered::default());
         };
         self.evaluate(join, &mut run, 0, &mut binding);
-        if run.is_too_much {
-            return Computed::TooMuch;
-        }
-        if run.missing {
-            return Computed::Lacking;
+        if let Some(why) = run.shortfall {
+            return Err(why);
         }
         let mut rows = match run.taken {
             Taken::Copies(mut rows) => {
@@ -210,7 +211,7 @@ impl Engine {
         if widened != *range {
             rows.retain(|key| range.contains(key));
         }
-        Computed::All(rows)
+        Ok(rows)
     }
 }
 

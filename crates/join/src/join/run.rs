@@ -21,13 +21,20 @@ pub struct Run {
     pub taken: Taken,
     pub effects: Effects,
     pub now: u64,
-    /// A source range could not be read.
-    pub missing: bool,
-    /// There was too much for what nothing keeps fresh.
-    pub is_too_much: bool,
+    /// Why less than all was computed, if it was.
+    pub shortfall: Option<Shortfall>,
     /// The value's row, where its source is not the last.
     pub value: Option<(Box<[u8]>, Value)>,
     pub key: Vec<u8>,
+}
+
+/// Why an evaluation did not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shortfall {
+    /// A source range is missing, or is being filled: what is needed is noted with the read, which is then made again.
+    RangeMissing,
+    /// Nothing keeps fresh what is computed, and it is more than may be computed in one go: it is to be done in another way.
+    TooMuch,
 }
 
 /// Where rows go that are not kept.
@@ -63,8 +70,7 @@ impl Run {
                 ..Effects::default()
             },
             now,
-            missing: false,
-            is_too_much: false,
+            shortfall: None,
             value: None,
             key: Vec::new(),
         }
@@ -90,11 +96,15 @@ impl Run {
             taken: Taken::new(join),
             effects: Effects::default(),
             now,
-            missing: false,
-            is_too_much: false,
+            shortfall: None,
             value: None,
             key: Vec::new(),
         })
+    }
+
+    /// Notes that less than all is computed. What is too much stays so, whatever is missing besides.
+    pub fn fall_short(&mut self, why: Shortfall) {
+        self.shortfall = self.shortfall.max(Some(why));
     }
 
     /// Writes the output key of a combination; of `top`, the group's. `false` if it is not in the range.

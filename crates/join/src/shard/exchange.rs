@@ -24,9 +24,8 @@ use crate::base::key_range::KeyRange;
 use crate::base::owner::Shard;
 use crate::base::spans::Spans;
 use crate::engine::Engine;
-use crate::evaluate::needs::ReadOutcome;
+use crate::evaluate::reads::OwnRows;
 use crate::tables::log::LogEntry;
-use crate::tables::scan::Limits;
 
 /// Rows and bytes of one `Supply`.
 const CHUNK_ROWS: u64 = 2048;
@@ -278,26 +277,16 @@ impl Exchange {
     fn answer(&mut self, engine: &mut Engine, to: usize, range: KeyRange, now: u64) -> usize {
         let mut rows: Vec<(Bytes, Bytes)> = Vec::new();
         let mut bytes = 0;
-        let limits = Limits {
-            limit: Some(self.chunk_rows),
-            ..Limits::default()
-        };
-        // A table that joins compute by now has no base rows; who asked will learn of the join.
-        let outcome = match engine.table_of(&range.lo) {
-            Some(true) => Ok(ReadOutcome::Done(())),
-            _ => engine.range(&range.lo, &range.hi, limits, now, &mut |key, value| {
-                rows.push((key.into(), value.into()));
-                bytes += key.len() + value.len();
-                match bytes < CHUNK_BYTES {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
-            }),
-        };
+        let given = engine.own_rows(&range, self.chunk_rows, now, &mut |key, value| {
+            rows.push((key.into(), value.into()));
+            bytes += key.len() + value.len();
+            match bytes < CHUNK_BYTES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
         let peer = &mut self.peers[to];
-        if let Ok(ReadOutcome::Needs(needs)) = outcome {
-            debug_assert!(!needs.lacks_rows(), "an owner has its base rows");
-            // So many rows of it go now that they take several turns: it is answered when they have gone.
+        if given == OwnRows::ExpireFirst {
             peer.answers.push_front(range);
             return usize::MAX;
         }
