@@ -21,144 +21,28 @@
 mod bucket;
 mod collect;
 mod heavy;
+mod options;
+mod out_folder;
+mod row_writer;
 mod spill;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use larder_types::{
-    ByteSize, KEY_BYTES_MAX, PartitionId, SlotPrefix, StoreName, VALUE_BYTES_MAX, key_hash,
-};
-use serde::{Deserialize, Serialize};
+use larder_types::{PartitionId, SlotPrefix};
 
-use crate::built::Built;
-use crate::error::{Error, show_key};
+use crate::error::Error;
 use crate::fault::fault_point;
-use crate::manifest::{
-    Manifest, PARTITIONS_MAX, SegmentEntry, partition_of, segment_file, slots_of,
-};
-use crate::segment::{
-    Compression, LARGE_VALUE_BYTES_MIN, SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter,
-};
+use crate::manifest::{Manifest, SegmentEntry, segment_file, slots_of};
+use crate::segment::{SegmentOptions, SegmentPlan, SegmentSummary, SegmentWriter};
 use crate::version::files;
 use bucket::{Bucket, Duplicates, Room};
 pub use collect::CollectAs;
+pub use options::{BuildOptions, OnDuplicate};
+use out_folder::OutFolder;
+pub use row_writer::RowWriter;
 use spill::{Chunk, Spill};
-
-/// What to do when rows share a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnDuplicate {
-    /// Refuse the build.
-    #[default]
-    Error,
-    /// Keep the row that came first in the input.
-    First,
-    /// Keep the row that came last.
-    Last,
-    /// Keep all: the value is an array of the values, in input order, written as
-    /// [`BuildOptions::collect_as`] says.
-    Collect,
-}
-
-impl std::str::FromStr for OnDuplicate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "error" => Ok(OnDuplicate::Error),
-            "first" => Ok(OnDuplicate::First),
-            "last" => Ok(OnDuplicate::Last),
-            "collect" => Ok(OnDuplicate::Collect),
-            _ => Err(format!(
-                "{text:?} is no way to treat duplicates; use error, first, last or collect"
-            )),
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct BuildOptions {
-    pub store: StoreName,
-    /// 1 to 16,384.
-    pub partitions: u32,
-    /// A bound on the builder's memory. At least 16 MiB, and four times the longest value.
-    pub memory: ByteSize,
-    /// Threads that write segments.
-    pub threads: usize,
-    /// Where the spill file goes; the output folder when `None`.
-    pub temp_dir: Option<PathBuf>,
-    pub compression: Compression,
-    /// Bytes of records in a block, on average; `None` for what suits the compression.
-    pub block_size: Option<u32>,
-    pub filter: bool,
-    pub on_duplicate: OnDuplicate,
-    /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
-    pub collect_as: CollectAs,
-    pub value_bytes_max: u64,
-    /// What the manifest says of the build.
-    pub built: Option<Built>,
-    /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
-    pub is_cancelled: fn() -> bool,
-}
-
-impl BuildOptions {
-    pub fn new(store: StoreName) -> BuildOptions {
-        BuildOptions {
-            store,
-            partitions: 8,
-            memory: ByteSize(1 << 30),
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            temp_dir: None,
-            compression: Compression::None,
-            block_size: None,
-            filter: true,
-            on_duplicate: OnDuplicate::Error,
-            collect_as: CollectAs::default(),
-            value_bytes_max: VALUE_BYTES_MAX,
-            built: None,
-            is_cancelled: || false,
-        }
-    }
-
-    fn check(&self) -> Result<(), Error> {
-        const MEMORY_MIN: u64 = 16 << 20;
-        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
-            return Err(Error::limit(
-                "--partitions",
-                format!("{} is not between 1 and {PARTITIONS_MAX}", self.partitions),
-            ));
-        }
-        if self.memory.0 < MEMORY_MIN {
-            return Err(Error::limit(
-                "--memory",
-                format!(
-                    "{} is too little; give at least {}",
-                    self.memory,
-                    ByteSize(MEMORY_MIN)
-                ),
-            ));
-        }
-        if self.threads == 0 {
-            return Err(Error::limit(
-                "--threads",
-                "0 threads build nothing; give at least 1",
-            ));
-        }
-        if self
-            .block_size
-            .is_some_and(|size| !(256..=1 << 20).contains(&size))
-        {
-            return Err(Error::limit(
-                "--block-size",
-                "a block holds between 256 bytes and 1 MiB",
-            ));
-        }
-        Ok(())
-    }
-}
 
 /// How far `finish` has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -442,159 +326,4 @@ struct Work<'a> {
     bucket_bytes_max: u64,
     heavy_turn: Mutex<()>,
     progress: &'a (dyn Fn(BuildProgress) + Sync),
-}
-
-/// One thread's way into a [`Builder`]. Close it: rows of a writer that is merely dropped are lost,
-/// and the build fails.
-pub struct RowWriter<'a> {
-    builder: &'a Builder,
-    open: Vec<Chunk>,
-    chunk_bytes: usize,
-}
-
-impl RowWriter<'_> {
-    /// Adds a row. `seq` orders it among all rows of the input, for duplicates.
-    ///
-    /// # Errors
-    /// A key or value out of bounds, or a full disk.
-    pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        let options = &self.builder.options;
-        check_row(options, key, value)?;
-        let slot = if options.partitions == 1 {
-            0
-        } else {
-            self.builder.slots.slot(key)
-        };
-        let partition = partition_of(slot, options.partitions);
-        let hash = key_hash(key);
-        let within = (u128::from(hash) * u128::from(self.builder.buckets_per_partition)) >> 64;
-        let bucket = (partition * self.builder.buckets_per_partition) as usize + within as usize;
-        if key.len() + value.len() > self.chunk_bytes {
-            return self.push_large(bucket, seq, key, value);
-        }
-        let chunk = &mut self.open[bucket];
-        if !chunk.has_room(key, value, self.chunk_bytes) {
-            let full = std::mem::take(chunk);
-            self.builder.take_chunk(bucket, full)?;
-        }
-        self.open[bucket].push(seq, key, value, self.chunk_bytes);
-        Ok(())
-    }
-
-    /// A row longer than a chunk goes at once: one of them in each open chunk would be gigabytes.
-    #[cold]
-    fn push_large(
-        &mut self,
-        bucket: usize,
-        seq: u64,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), Error> {
-        let mut chunk = Chunk::default();
-        chunk.push(seq, key, value, 0);
-        self.builder.take_chunk(bucket, chunk)
-    }
-
-    /// Hands over the last rows.
-    ///
-    /// # Errors
-    /// A full disk.
-    pub fn close(mut self) -> Result<(), Error> {
-        for (bucket, chunk) in std::mem::take(&mut self.open).into_iter().enumerate() {
-            if chunk.rows > 0 {
-                self.builder.take_chunk(bucket, chunk)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for RowWriter<'_> {
-    fn drop(&mut self) {
-        if self.open.iter().any(|chunk| chunk.rows > 0) {
-            self.builder.fail(Error::state(
-                "the input ended early: a row writer was dropped before it was closed",
-            ));
-        }
-        self.builder.writers.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-fn check_row(options: &BuildOptions, key: &[u8], value: &[u8]) -> Result<(), Error> {
-    if key.is_empty() {
-        return Err(Error::limit(
-            "a key",
-            "is empty; a key has at least one byte",
-        ));
-    }
-    if key.len() > KEY_BYTES_MAX {
-        return Err(Error::limit(
-            format!("key {}", show_key(key)),
-            format!("has {} bytes, the limit is {KEY_BYTES_MAX}", key.len()),
-        ));
-    }
-    let size = value.len() as u64;
-    if size > options.value_bytes_max {
-        return Err(Error::limit(
-            format!("the value of key {}", show_key(key)),
-            format!("has {size} bytes, the limit is {}", options.value_bytes_max),
-        ));
-    }
-    if size > LARGE_VALUE_BYTES_MIN as u64 && size > options.memory.0 / 4 {
-        return Err(Error::limit(
-            format!("the value of key {}", show_key(key)),
-            format!(
-                "has {size} bytes, a quarter of --memory is {}; give --memory {} or more",
-                options.memory.0 / 4,
-                ByteSize(size * 4)
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// The output folder: what was written into it goes again, unless it is kept.
-struct OutFolder {
-    path: PathBuf,
-    created: bool,
-    kept: bool,
-}
-
-impl OutFolder {
-    fn create(path: &Path) -> Result<OutFolder, Error> {
-        let created = !path.exists();
-        fs::create_dir_all(path).map_err(Error::io("create folder", path))?;
-        let mut entries = fs::read_dir(path).map_err(Error::io("read folder", path))?;
-        if let Some(Ok(entry)) = entries.next() {
-            return Err(Error::state(format!(
-                "output folder {} is not empty (it holds {:?}); choose a new folder, or remove it first",
-                path.display(),
-                entry.file_name()
-            )));
-        }
-        Ok(OutFolder {
-            path: path.to_owned(),
-            created,
-            kept: false,
-        })
-    }
-
-    fn keep(&mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for OutFolder {
-    fn drop(&mut self) {
-        if self.kept {
-            return;
-        }
-        // Best effort: an error is on its way already, and says more than this one would.
-        for entry in fs::read_dir(&self.path).into_iter().flatten().flatten() {
-            let _ = fs::remove_file(entry.path());
-        }
-        if self.created {
-            let _ = fs::remove_dir(&self.path);
-        }
-    }
 }

@@ -22,8 +22,7 @@ use super::super::transaction::{self, Queued, Transaction};
 use super::super::watch::Watching;
 use super::{Coordinator, first_error, gone};
 use crate::clients::as_reply;
-use crate::tables::Execution;
-use crate::tables::{Paused, Refusal, Tables, stopping};
+use crate::tables::{Execution, Paused, Refusal, Tables, stopping};
 
 /// Reads of a transaction that wait for PostgreSQL's rows at the same time.
 const READ_AHEAD_MAX: usize = 64;

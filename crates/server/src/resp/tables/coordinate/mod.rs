@@ -1,8 +1,9 @@
-//! Commands that concern several cores: they are taken apart, and the answers put together.
+//! Commands that concern several cores: each is divided by core, and the replies are combined.
 //!
 //! What changes several cores as one (EXEC: see `exec`, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
 //! task of its own, so that it ends even if the connection does not wait for it.
 
+mod define;
 mod exec;
 mod keys;
 
@@ -22,10 +23,10 @@ use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
 use super::{joins, scan};
-use crate::clients::Client;
-use crate::clients::as_reply;
-use crate::tables::Execution;
-use crate::tables::{Gate, Paused, Refusal, refusal, stopping};
+use crate::clients::{Client, as_reply};
+use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
+
+pub(crate) use define::define_everywhere;
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
 #[derive(Default)]
@@ -113,7 +114,7 @@ pub(in crate::resp) struct Done {
 /// A reply, and whether no transaction came between its parts.
 type Read = (Vec<u8>, bool);
 
-/// So often a read is tried that transactions come in between of.
+/// How often a read is tried again because a transaction came in between its parts.
 pub(super) const TRIES_MAX: usize = 4;
 
 fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
@@ -430,99 +431,4 @@ impl Coordinator {
         keys.sort_unstable();
         Ok(keys)
     }
-
-    /// Declares a join on every core, or drops it.
-    async fn define(
-        &mut self,
-        name: String,
-        definition: Option<String>,
-    ) -> Result<Vec<u8>, Refusal> {
-        // In a transaction the cores are paused already, and nothing can be prepared.
-        if definition.is_none() && self.ticket.is_none() {
-            prepare_drop(&self.core.tables, &name).await;
-        }
-        let paused = self.pause().await?;
-        let defined = define(&self.core.tables, self.ticket, &name, definition).await;
-        self.go_on(paused).await?;
-        defined?;
-        Ok(self.encoded(|encoder| encoder.ok()))
-    }
-}
-
-/// Has every core forget what was computed from a join's output, which is to be dropped.
-async fn prepare_drop(tables: &crate::tables::Tables, name: &str) {
-    let handle = tables.handle();
-    let begin = |core: usize| {
-        let name = name.to_owned();
-        handle.start_on(core, None, move |tables| async move {
-            tables.prepare_drop(&name).await;
-        })
-    };
-    for done in (0..handle.cores()).map(begin).collect::<Vec<_>>() {
-        // A core that is gone is noticed when the join is dropped.
-        let _ = done.await;
-    }
-}
-
-/// Declares a join (or, without a definition, drops it) on all cores, which are paused with the ticket.
-async fn define(
-    tables: &Rc<crate::tables::Tables>,
-    ticket: Option<u64>,
-    name: &str,
-    definition: Option<String>,
-) -> Result<(), Refusal> {
-    let handle = tables.handle();
-    for core in 0..handle.cores() {
-        let (own_name, own) = (name.to_owned(), definition.clone());
-        let done = handle.start_on(core, ticket, move |tables| async move {
-            let mut gate = Gate::default();
-            match own {
-                Some(definition) => joins::create(&tables, &mut gate, &own_name, &definition),
-                None => joins::drop_join(&tables, &mut gate, &own_name),
-            }
-        });
-        let done = done.await.map_err(|_| gone())?;
-        if done.is_ok() {
-            continue;
-        }
-        // It is all or none: what only this core has stands against it.
-        for undone in (0..core).filter(|_| definition.is_some()) {
-            let name = name.to_owned();
-            let dropped = handle.start_on(undone, ticket, move |tables| async move {
-                joins::drop_join(&tables, &mut Gate::default(), &name)
-            });
-            let _ = dropped.await;
-        }
-        return done;
-    }
-    Ok(())
-}
-
-/// Declares a join, or drops it, for HTTP: on one core or on all.
-///
-/// # Errors
-/// As for JOIN.CREATE and JOIN.DROP.
-pub(crate) async fn define_everywhere(
-    tables: Rc<crate::tables::Tables>,
-    gate: &mut Gate,
-    name: &str,
-    definition: Option<String>,
-) -> Result<(), Refusal> {
-    if tables.shard().is_none() {
-        if definition.is_none() {
-            tables.prepare_drop(name).await;
-        }
-        return match definition {
-            Some(definition) => joins::create(&tables, gate, name, &definition),
-            None => joins::drop_join(&tables, gate, name),
-        };
-    }
-    if definition.is_none() {
-        prepare_drop(&tables, name).await;
-    }
-    tables.ensure_writes_taken()?;
-    let paused = Paused::all(tables.handle()).await.map_err(stopping)?;
-    let defined = define(&tables, Some(paused.ticket), name, definition).await;
-    paused.finish(&tables, gate).await?;
-    defined
 }

@@ -1,4 +1,9 @@
 //! A session: one connection's stream of changes, with the loads and writes of its time.
+//!
+//! `begin` starts the stream, `checks` looks every second whether the connection lives and the database is as it was.
+
+mod begin;
+mod checks;
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -19,24 +24,17 @@ use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, Ready};
 use crate::pgoutput;
 use crate::range::Range;
-use crate::slot;
-use crate::snapshot::Lsn;
 use crate::stats::Stats;
 use crate::verify::{Verified, verify};
 use crate::work::{self, Beat, Landed, Written};
+use begin::{begin_stream, settle};
 
 /// Changes that are handed on together; a transaction with more is seen in parts.
 const CHUNK: usize = 1024;
 /// Changes that are handed on and not applied yet.
 const CREDIT: usize = 16 * CHUNK;
-/// A load or write that waits for the stream has PostgreSQL asked to write on after so long.
-const NUDGE_AFTER: Duration = Duration::from_millis(5);
 const NUDGE_AGAIN: Duration = Duration::from_millis(50);
 const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// Every so many beats all of the database is looked at again; at each, whether its catalogs have another version.
-const VERIFY_BEATS: u64 = 10;
-/// Transactions that began while the slot was made have ended by then, or are in the stream.
-const SETTLE_MAX: Duration = Duration::from_secs(5);
 const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
 
 /// How a session ended.
@@ -430,176 +428,4 @@ impl Session {
         }
         Ok(())
     }
-
-    /// The database was looked at again.
-    fn compare(&mut self, now: Verified, sink: &dyn Fn(Event)) -> Result<(), Error> {
-        let before = std::mem::replace(&mut self.verified, now);
-        let now = &self.verified;
-        let altered = before.tables.iter().zip(&now.tables).find(|(a, b)| a != b);
-        if let Some((_, table)) = altered {
-            return Err(Error::Setup(format!(
-                "the table {} was altered; it is looked at again",
-                table.mapping.shown()
-            )));
-        }
-        if !now.is_told_as(&before) {
-            // Transactions that were under way then may hold rows still that nobody will tell. A new slot begins behind them.
-            return Err(Error::Setup(format!(
-                "the publication {} was changed; all is loaded anew",
-                self.options.publication
-            )));
-        }
-        // Nobody could write the table in the midst of this.
-        let changed = now.changed_since(&before);
-        let changed: Vec<Range> = changed.map(|m| Range::prefix(&m.prefix)).collect();
-        for range in changed {
-            self.forget(range, sink);
-        }
-        Ok(())
-    }
-
-    /// Rows of a range may have changed without being told of.
-    fn forget(&mut self, range: Range, sink: &dyn Fn(Event)) {
-        self.merge.disturb(&range);
-        sink(Event::Forget {
-            ranges: vec![range],
-        });
-    }
-
-    fn beat(&mut self) -> Result<(), Error> {
-        let silence = self.heard_at.elapsed();
-        if silence >= self.options.silence_timeout {
-            return Err(Error::Unreachable(format!(
-                "nothing came from PostgreSQL for {} seconds",
-                silence.as_secs()
-            )));
-        }
-        if silence >= self.options.silence_timeout / 2 {
-            self.nudge();
-        }
-        self.beats += 1;
-        self.look_at_versions();
-        if self.beats.is_multiple_of(VERIFY_BEATS) {
-            self.look_again();
-        }
-        Ok(())
-    }
-
-    /// Has it seen where PostgreSQL is, and whether its catalogs have changed.
-    fn look_at_versions(&mut self) {
-        self.beats_under_way += 1;
-        let (pool, look) = (self.pool.clone(), self.verified.look.clone());
-        self.work.push(Box::pin(async move {
-            Done::Beat(work::beat(&pool, &look).await)
-        }));
-    }
-
-    fn look_again(&mut self) {
-        // What changes in the midst of a look is seen at the next one.
-        if std::mem::replace(&mut self.is_looking, true) {
-            return;
-        }
-        let (pool, options) = (self.pool.clone(), self.options.clone());
-        self.work.push(Box::pin(async move {
-            let connection = match pool.get().await {
-                Ok(connection) => connection,
-                Err(error) => return Done::Verified(Err(error)),
-            };
-            let verified =
-                verify(connection.client(), &options.mappings, &options.publication).await;
-            connection.give_back();
-            Done::Verified(verified)
-        }));
-    }
-
-    /// When PostgreSQL is to be asked to write on.
-    fn nudge_at(&self) -> Option<Instant> {
-        let since = self.awaited_since.filter(|_| !self.is_nudging)?;
-        self.merge.awaited().map(|_| since + NUDGE_AFTER)
-    }
-
-    fn nudge(&mut self) {
-        if std::mem::replace(&mut self.is_nudging, true) {
-            return;
-        }
-        let pool = self.pool.clone();
-        self.work.push(Box::pin(async move {
-            // Whether it could is seen by what comes.
-            let _ = work::nudge(&pool).await;
-            Done::Nudged
-        }));
-    }
-}
-
-/// Makes the slot, or goes on with the one there is, and begins.
-async fn begin_stream(
-    options: &Options,
-    pool: &Pool,
-    stats: &Stats,
-    kept: Option<Kept>,
-) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
-    let name = options.permanent_slot.clone();
-    let slot = name.clone().unwrap_or_else(slot::temporary_name);
-    let address = &options.address;
-    let mut config = address.replication(&slot, &options.publication).await?;
-    if let Some(kept) = &kept {
-        config = config.with_start_lsn(WireLsn::from_u64(kept.position));
-    }
-    let mut client = ReplicationClient::connect_gated(config)
-        .await
-        .map_err(|e| broken(&e))?;
-    let identity = client.identify_system().await.map_err(|e| broken(&e))?;
-    let system = (identity.system_id, identity.timeline);
-    let mut resumed_at = None;
-    if let (Some(name), Some(kept)) = (&name, &kept) {
-        if slot::can_resume(&mut client, name, kept, &system).await? {
-            resumed_at = Some(kept.position);
-        } else {
-            // It begins somewhere else: on a connection that is not told to begin where the lost one ended.
-            drop(client);
-            let config = address.replication(&slot, &options.publication).await?;
-            client = ReplicationClient::connect_gated(config)
-                .await
-                .map_err(|e| broken(&e))?;
-        }
-    }
-    let position = match resumed_at {
-        Some(position) => position,
-        None => {
-            if let Some(name) = &name {
-                slot::drop_own(pool, name).await?;
-            }
-            stats.set_state(
-                "waiting for transactions of PostgreSQL that run to end",
-                false,
-            );
-            slot::create(&mut client, &slot, name.is_none()).await?
-        }
-    };
-    client.start().await.map_err(|e| broken(&e))?;
-    client.wait_started().await.map_err(|error| {
-        let message = format!("PostgreSQL does not begin the replication: {error}");
-        match error.is_server() && resumed_at.is_none() {
-            true => Error::Setup(message),
-            // The lost connection may hold the slot for a moment still.
-            false => Error::Unreachable(message),
-        }
-    })?;
-    Ok((client, system, position, resumed_at.is_some()))
-}
-
-/// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots
-/// may not see it for a moment: no load may be made in between.
-async fn settle(pool: &Pool) -> Result<(), Error> {
-    let first = work::beat(pool, "").await?.snapshot;
-    let began = Instant::now();
-    while began.elapsed() < SETTLE_MAX {
-        let snapshot = work::beat(pool, "").await?.snapshot;
-        if snapshot.xmin >= first.xmax {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    // Transactions that still run will be in the stream.
-    Ok(())
 }

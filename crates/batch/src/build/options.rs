@@ -1,0 +1,125 @@
+//! The options of a build, and their bounds.
+
+use std::path::PathBuf;
+
+use larder_types::{ByteSize, StoreName, VALUE_BYTES_MAX};
+use serde::{Deserialize, Serialize};
+
+use super::collect::CollectAs;
+use crate::built::Built;
+use crate::error::Error;
+use crate::manifest::PARTITIONS_MAX;
+use crate::segment::Compression;
+
+/// What to do when rows share a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnDuplicate {
+    /// Refuse the build.
+    #[default]
+    Error,
+    /// Keep the row that came first in the input.
+    First,
+    /// Keep the row that came last.
+    Last,
+    /// Keep all: the value is an array of the values, in input order, written as
+    /// [`BuildOptions::collect_as`] says.
+    Collect,
+}
+
+impl std::str::FromStr for OnDuplicate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "error" => Ok(OnDuplicate::Error),
+            "first" => Ok(OnDuplicate::First),
+            "last" => Ok(OnDuplicate::Last),
+            "collect" => Ok(OnDuplicate::Collect),
+            _ => Err(format!(
+                "{text:?} is no way to treat duplicates; use error, first, last or collect"
+            )),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct BuildOptions {
+    pub store: StoreName,
+    /// 1 to 16,384.
+    pub partitions: u32,
+    /// A bound on the builder's memory. At least 16 MiB, and four times the longest value.
+    pub memory: ByteSize,
+    /// Threads that write segments.
+    pub threads: usize,
+    /// Where the spill file goes; the output folder when `None`.
+    pub temp_dir: Option<PathBuf>,
+    pub compression: Compression,
+    /// Bytes of records in a block, on average; `None` for what suits the compression.
+    pub block_size: Option<u32>,
+    pub filter: bool,
+    pub on_duplicate: OnDuplicate,
+    /// How [`OnDuplicate::Collect`] writes its arrays. The values of one key may take an eighth of the memory.
+    pub collect_as: CollectAs,
+    pub value_bytes_max: u64,
+    /// What the manifest says of the build.
+    pub built: Option<Built>,
+    /// Asked now and then while segments are written; `true` ends the build with [`Error::Cancelled`].
+    pub is_cancelled: fn() -> bool,
+}
+
+impl BuildOptions {
+    pub fn new(store: StoreName) -> BuildOptions {
+        BuildOptions {
+            store,
+            partitions: 8,
+            memory: ByteSize(1 << 30),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            temp_dir: None,
+            compression: Compression::None,
+            block_size: None,
+            filter: true,
+            on_duplicate: OnDuplicate::Error,
+            collect_as: CollectAs::default(),
+            value_bytes_max: VALUE_BYTES_MAX,
+            built: None,
+            is_cancelled: || false,
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), Error> {
+        const MEMORY_MIN: u64 = 16 << 20;
+        if !(1..=PARTITIONS_MAX).contains(&self.partitions) {
+            return Err(Error::limit(
+                "--partitions",
+                format!("{} is not between 1 and {PARTITIONS_MAX}", self.partitions),
+            ));
+        }
+        if self.memory.0 < MEMORY_MIN {
+            return Err(Error::limit(
+                "--memory",
+                format!(
+                    "{} is too little; give at least {}",
+                    self.memory,
+                    ByteSize(MEMORY_MIN)
+                ),
+            ));
+        }
+        if self.threads == 0 {
+            return Err(Error::limit(
+                "--threads",
+                "0 threads build nothing; give at least 1",
+            ));
+        }
+        if self
+            .block_size
+            .is_some_and(|size| !(256..=1 << 20).contains(&size))
+        {
+            return Err(Error::limit(
+                "--block-size",
+                "a block holds between 256 bytes and 1 MiB",
+            ));
+        }
+        Ok(())
+    }
+}

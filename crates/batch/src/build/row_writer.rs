@@ -1,0 +1,120 @@
+//! Row writers: how a thread hands rows to a builder, in chunks for each bucket.
+
+use std::sync::atomic::Ordering;
+
+use larder_types::{ByteSize, KEY_BYTES_MAX, key_hash};
+
+use super::spill::Chunk;
+use super::{BuildOptions, Builder};
+use crate::error::{Error, show_key};
+use crate::manifest::partition_of;
+use crate::segment::LARGE_VALUE_BYTES_MIN;
+
+/// One thread's way into a [`Builder`]. Close it: rows of a writer that is merely dropped are lost,
+/// and the build fails.
+pub struct RowWriter<'a> {
+    pub(super) builder: &'a Builder,
+    pub(super) open: Vec<Chunk>,
+    pub(super) chunk_bytes: usize,
+}
+
+impl RowWriter<'_> {
+    /// Adds a row. `seq` orders it among all rows of the input, for duplicates.
+    ///
+    /// # Errors
+    /// A key or value out of bounds, or a full disk.
+    pub fn push(&mut self, seq: u64, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        let options = &self.builder.options;
+        check_row(options, key, value)?;
+        let slot = if options.partitions == 1 {
+            0
+        } else {
+            self.builder.slots.slot(key)
+        };
+        let partition = partition_of(slot, options.partitions);
+        let hash = key_hash(key);
+        let within = (u128::from(hash) * u128::from(self.builder.buckets_per_partition)) >> 64;
+        let bucket = (partition * self.builder.buckets_per_partition) as usize + within as usize;
+        if key.len() + value.len() > self.chunk_bytes {
+            return self.push_large(bucket, seq, key, value);
+        }
+        let chunk = &mut self.open[bucket];
+        if !chunk.has_room(key, value, self.chunk_bytes) {
+            let full = std::mem::take(chunk);
+            self.builder.take_chunk(bucket, full)?;
+        }
+        self.open[bucket].push(seq, key, value, self.chunk_bytes);
+        Ok(())
+    }
+
+    /// A row longer than a chunk goes at once: one of them in each open chunk would be gigabytes.
+    #[cold]
+    fn push_large(
+        &mut self,
+        bucket: usize,
+        seq: u64,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<(), Error> {
+        let mut chunk = Chunk::default();
+        chunk.push(seq, key, value, 0);
+        self.builder.take_chunk(bucket, chunk)
+    }
+
+    /// Hands over the last rows.
+    ///
+    /// # Errors
+    /// A full disk.
+    pub fn close(mut self) -> Result<(), Error> {
+        for (bucket, chunk) in std::mem::take(&mut self.open).into_iter().enumerate() {
+            if chunk.rows > 0 {
+                self.builder.take_chunk(bucket, chunk)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RowWriter<'_> {
+    fn drop(&mut self) {
+        if self.open.iter().any(|chunk| chunk.rows > 0) {
+            self.builder.fail(Error::state(
+                "the input ended early: a row writer was dropped before it was closed",
+            ));
+        }
+        self.builder.writers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn check_row(options: &BuildOptions, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(Error::limit(
+            "a key",
+            "is empty; a key has at least one byte",
+        ));
+    }
+    if key.len() > KEY_BYTES_MAX {
+        return Err(Error::limit(
+            format!("key {}", show_key(key)),
+            format!("has {} bytes, the limit is {KEY_BYTES_MAX}", key.len()),
+        ));
+    }
+    let size = value.len() as u64;
+    if size > options.value_bytes_max {
+        return Err(Error::limit(
+            format!("the value of key {}", show_key(key)),
+            format!("has {size} bytes, the limit is {}", options.value_bytes_max),
+        ));
+    }
+    if size > LARGE_VALUE_BYTES_MIN as u64 && size > options.memory.0 / 4 {
+        return Err(Error::limit(
+            format!("the value of key {}", show_key(key)),
+            format!(
+                "has {size} bytes, a quarter of --memory is {}; give --memory {} or more",
+                options.memory.0 / 4,
+                ByteSize(size * 4)
+            ),
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! The shape of a column: what its fields say beyond their Arrow types, such as that 16 bytes are a UUID. A type that has no faithful
+//! form is refused here, before the first row.
+
+use arrow_schema::{DataType, Field};
+
+/// What a column's fields say beyond their Arrow types, level by level.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shape {
+    pub(super) meaning: Meaning,
+    /// Of a list its items, of a struct and a union their fields, of a map its keys and its values.
+    children: Vec<Shape>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Meaning {
+    #[default]
+    Plain,
+    /// 16 bytes that are a UUID.
+    Uuid,
+    /// An 8-bit integer that is a boolean.
+    Bool,
+}
+
+pub(super) static PLAIN: Shape = Shape {
+    meaning: Meaning::Plain,
+    children: Vec::new(),
+};
+
+/// What a decoder notes on a field of 16 bytes that hold a UUID.
+pub(crate) const UUID_NOTE: (&str, &str) = (EXTENSION, "arrow.uuid");
+const EXTENSION: &str = "ARROW:extension:name";
+/// What a decoder notes on a field that it cannot read faithfully: why, and what to do.
+pub(crate) const REFUSED_NOTE: &str = "larder:refused";
+
+/// The field with something noted on it.
+pub(crate) fn with_note(field: &Field, (key, value): (&str, &str)) -> Field {
+    let mut notes = field.metadata().clone();
+    notes.insert(key, value);
+    field.clone().with_metadata(notes)
+}
+
+impl Shape {
+    /// Of a column's field.
+    ///
+    /// # Errors
+    /// For a type that has no faithful form, with what to do instead.
+    pub fn of(field: &Field) -> Result<Shape, String> {
+        let note = |key: &str| field.metadata().get(key).map(String::as_str);
+        if let Some(reason) = note(REFUSED_NOTE) {
+            return Err(reason.to_owned());
+        }
+        let extension = note(EXTENSION);
+        if extension == Some("arrow.parquet.variant") {
+            return Err(
+                "it is of the type Variant, which cannot be read; cast it to text or JSON where it is written".into(),
+            );
+        }
+        let is_uuid = extension == Some(UUID_NOTE.1) || note("logicalType") == Some("uuid");
+        let mut shape = Shape::of_type(field.data_type())?;
+        match encoded_type(field.data_type()) {
+            DataType::FixedSizeBinary(16) if is_uuid => shape.meaning = Meaning::Uuid,
+            DataType::Int8 if extension == Some("arrow.bool8") => shape.meaning = Meaning::Bool,
+            _ => {}
+        }
+        Ok(shape)
+    }
+
+    fn of_type(data_type: &DataType) -> Result<Shape, String> {
+        let children = match data_type {
+            DataType::Dictionary(_, values) => return Shape::of_type(values),
+            DataType::RunEndEncoded(_, values) => return Shape::of(values),
+            DataType::List(item)
+            | DataType::LargeList(item)
+            | DataType::FixedSizeList(item, _)
+            | DataType::ListView(item)
+            | DataType::LargeListView(item) => vec![Shape::of(item)?],
+            DataType::Struct(fields) => {
+                let mut names: Vec<&str> = fields.iter().map(|f| f.name().as_str()).collect();
+                names.sort_unstable();
+                if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+                    return Err(format!(
+                        "it is a struct with two fields named {:?}; give each its own name",
+                        twice[0]
+                    ));
+                }
+                fields
+                    .iter()
+                    .map(|field| Shape::of(field))
+                    .collect::<Result<_, _>>()?
+            }
+            DataType::Map(entries, _) => match entries.data_type() {
+                DataType::Struct(fields) if fields.len() == 2 => {
+                    if let Some(what) = nested_name(encoded_type(fields[0].data_type())) {
+                        return Err(format!(
+                            "it is a map whose keys are {what}; keys of a map must be text, numbers, dates or bytes"
+                        ));
+                    }
+                    vec![Shape::of(&fields[0])?, Shape::of(&fields[1])?]
+                }
+                _ => return Err("it is a map whose entries are not a key and a value each".into()),
+            },
+            DataType::Union(fields, _) => fields
+                .iter()
+                .map(|(_, field)| Shape::of(field))
+                .collect::<Result<_, _>>()?,
+            _ => Vec::new(),
+        };
+        Ok(Shape {
+            meaning: Meaning::Plain,
+            children,
+        })
+    }
+
+    pub(super) fn child(&self, index: usize) -> &Shape {
+        self.children.get(index).unwrap_or(&PLAIN)
+    }
+}
+
+/// The type of the values, however they are encoded.
+fn encoded_type(data_type: &DataType) -> &DataType {
+    match data_type {
+        DataType::Dictionary(_, values) => encoded_type(values),
+        DataType::RunEndEncoded(_, values) => encoded_type(values.data_type()),
+        other => other,
+    }
+}
+
+/// What people call values of a type that holds others, in the plural; `None` of other types.
+fn nested_name(data_type: &DataType) -> Option<&'static str> {
+    Some(match data_type {
+        DataType::Struct(_) => "structs",
+        DataType::Map(..) => "maps",
+        DataType::Union(..) => "unions",
+        nested if nested.is_nested() => "lists",
+        _ => return None,
+    })
+}

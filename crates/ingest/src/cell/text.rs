@@ -1,0 +1,124 @@
+//! A value as plain text: bytes and strings as they are, all others as JSON or ISO 8601 write them.
+
+use super::value::{Digits, Value};
+use crate::emit::{Emit, Json};
+use crate::time::{write_date, write_duration, write_instant, write_interval, write_time_of_day};
+
+/// A text form was written, or there is none to write.
+pub(crate) enum Text {
+    Written,
+    Null,
+    /// A list, map or struct, as it is called: it has no text form.
+    Nested(&'static str),
+}
+
+/// Appends a value as plain text: bytes and strings as they are, numbers as JSON writes them, instants in ISO 8601.
+pub(crate) fn write_text(value: &Value<'_>, out: &mut Vec<u8>) -> Text {
+    match value {
+        Value::Null => return Text::Null,
+        Value::List(..) => return Text::Nested("a list"),
+        Value::Struct(..) => return Text::Nested("a struct"),
+        Value::Map(..) => return Text::Nested("a map"),
+        Value::Bool(value) => Json::scalar(out).bool(*value),
+        Value::Int(value) => Json::scalar(out).int(*value),
+        Value::UInt(value) => Json::scalar(out).uint(*value),
+        Value::Float32(value) => match non_finite(f64::from(*value)) {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            None => Json::scalar(out).float32(*value),
+        },
+        Value::Float64(value) => match non_finite(*value) {
+            Some(name) => out.extend_from_slice(name.as_bytes()),
+            None => Json::scalar(out).float(*value),
+        },
+        Value::Str(text) => out.extend_from_slice(text.as_bytes()),
+        Value::Bytes(bytes) => out.extend_from_slice(bytes),
+        Value::Uuid(bytes) => write_uuid(out, bytes),
+        Value::Date(days) => write_date(out, *days),
+        Value::Instant {
+            value,
+            ticks,
+            is_zoned,
+        } => write_instant(out, *value, *ticks, *is_zoned),
+        Value::TimeOfDay(value, ticks) => write_time_of_day(out, *value, *ticks),
+        Value::Duration(value, ticks) => write_duration(out, *value, *ticks),
+        Value::Interval(interval) => write_interval(out, *interval),
+        Value::Decimal(Digits::Of128(digits), scale) => {
+            write_decimal(out, &digits.to_string(), *scale);
+        }
+        Value::Decimal(Digits::Of256(digits), scale) => {
+            write_decimal(out, &digits.to_string(), *scale);
+        }
+    }
+    Text::Written
+}
+
+/// The names of floats that JSON has no number for.
+pub(crate) fn non_finite(value: f64) -> Option<&'static str> {
+    if value.is_nan() {
+        Some("NaN")
+    } else if value == f64::INFINITY {
+        Some("Infinity")
+    } else if value == f64::NEG_INFINITY {
+        Some("-Infinity")
+    } else {
+        None
+    }
+}
+
+/// 8-4-4-4-12 digits, lower case.
+fn write_uuid(out: &mut Vec<u8>, bytes: &[u8]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            out.push(b'-');
+        }
+        out.push(HEX[usize::from(byte >> 4)]);
+        out.push(HEX[usize::from(byte & 15)]);
+    }
+}
+
+/// Sets the point in a whole number: `scale` digits stand behind it, and all of them are shown.
+fn write_decimal(out: &mut Vec<u8>, digits: &str, scale: i8) {
+    let digits = match digits.strip_prefix('-') {
+        Some(digits) => {
+            out.push(b'-');
+            digits
+        }
+        None => digits,
+    };
+    let behind = usize::try_from(scale).unwrap_or(0);
+    let whole = digits.len().saturating_sub(behind);
+    if whole == 0 {
+        out.push(b'0');
+    }
+    out.extend_from_slice(&digits.as_bytes()[..whole]);
+    if scale < 0 && digits != "0" {
+        out.resize(out.len() + usize::from(scale.unsigned_abs()), b'0');
+    }
+    if behind > 0 {
+        out.push(b'.');
+        out.resize(out.len() + behind - (digits.len() - whole), b'0');
+        out.extend_from_slice(&digits.as_bytes()[whole..]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_show_every_digit_of_their_scale() {
+        let shown = |digits: &str, scale| {
+            let mut out = Vec::new();
+            write_decimal(&mut out, digits, scale);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(shown("1250", 2), "12.50");
+        assert_eq!(shown("-5", 2), "-0.05");
+        assert_eq!(shown("0", 2), "0.00");
+        assert_eq!(shown("7", 0), "7");
+        assert_eq!(shown("7", -2), "700");
+        assert_eq!(shown("0", -2), "0");
+        assert_eq!(shown("-123456", 6), "-0.123456");
+    }
+}

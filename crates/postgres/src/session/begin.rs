@@ -1,0 +1,90 @@
+//! How a session's stream of changes begins: with a new slot, or where the permanent one was left.
+
+use std::time::{Duration, Instant};
+
+use pgwire_replication::{Lsn as WireLsn, ReplicationClient};
+
+use super::broken;
+use crate::connect::Pool;
+use crate::database::{Kept, Options};
+use crate::error::Error;
+use crate::slot;
+use crate::snapshot::Lsn;
+use crate::stats::Stats;
+use crate::work;
+
+/// Transactions that began while the slot was made have ended by then, or are in the stream.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+
+/// Makes the slot, or goes on with the one there is, and begins.
+pub(super) async fn begin_stream(
+    options: &Options,
+    pool: &Pool,
+    stats: &Stats,
+    kept: Option<Kept>,
+) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
+    let name = options.permanent_slot.clone();
+    let slot = name.clone().unwrap_or_else(slot::temporary_name);
+    let address = &options.address;
+    let mut config = address.replication(&slot, &options.publication).await?;
+    if let Some(kept) = &kept {
+        config = config.with_start_lsn(WireLsn::from_u64(kept.position));
+    }
+    let mut client = ReplicationClient::connect_gated(config)
+        .await
+        .map_err(|e| broken(&e))?;
+    let identity = client.identify_system().await.map_err(|e| broken(&e))?;
+    let system = (identity.system_id, identity.timeline);
+    let mut resumed_at = None;
+    if let (Some(name), Some(kept)) = (&name, &kept) {
+        if slot::can_resume(&mut client, name, kept, &system).await? {
+            resumed_at = Some(kept.position);
+        } else {
+            // It begins somewhere else: on a connection that is not told to begin where the lost one ended.
+            drop(client);
+            let config = address.replication(&slot, &options.publication).await?;
+            client = ReplicationClient::connect_gated(config)
+                .await
+                .map_err(|e| broken(&e))?;
+        }
+    }
+    let position = match resumed_at {
+        Some(position) => position,
+        None => {
+            if let Some(name) = &name {
+                slot::drop_own(pool, name).await?;
+            }
+            stats.set_state(
+                "waiting for transactions of PostgreSQL that run to end",
+                false,
+            );
+            slot::create(&mut client, &slot, name.is_none()).await?
+        }
+    };
+    client.start().await.map_err(|e| broken(&e))?;
+    client.wait_started().await.map_err(|error| {
+        let message = format!("PostgreSQL does not begin the replication: {error}");
+        match error.is_server() && resumed_at.is_none() {
+            true => Error::Setup(message),
+            // The lost connection may hold the slot for a moment still.
+            false => Error::Unreachable(message),
+        }
+    })?;
+    Ok((client, system, position, resumed_at.is_some()))
+}
+
+/// Waits until every snapshot sees what was committed before the stream began. Such a commit is not in it, and snapshots
+/// may not see it for a moment: no load may be made in between.
+pub(super) async fn settle(pool: &Pool) -> Result<(), Error> {
+    let first = work::beat(pool, "").await?.snapshot;
+    let began = Instant::now();
+    while began.elapsed() < SETTLE_MAX {
+        let snapshot = work::beat(pool, "").await?.snapshot;
+        if snapshot.xmin >= first.xmax {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Transactions that still run will be in the stream.
+    Ok(())
+}
