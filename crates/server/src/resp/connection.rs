@@ -7,9 +7,7 @@ use larder_protocol::resp::{Proto, Request};
 use super::dispatch::integer;
 use super::state::State;
 use crate::clients::Filter;
-use crate::error::Error;
-use crate::error::Refusal;
-use crate::error::show;
+use crate::error::{Error, Refusal, show};
 
 const NO_PASSWORD: &str = "AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?";
 const WRONG_PASSWORD: &str = "invalid username-password pair or user is disabled.";
@@ -54,6 +52,14 @@ pub(super) fn must_wait(state: &State, command: Command<'_>) -> bool {
     gives_password
         && !shared.password().is_none()
         && !shared.guesses.wait(state.client.addr.ip()).is_zero()
+}
+
+/// Executes AUTH or HELLO, when its password may be looked at.
+pub(super) fn give_password(state: &mut State, command: Command<'_>) {
+    match command.id() {
+        Id::Auth => auth(state, command.request),
+        _ => hello(state, command.request),
+    }
 }
 
 pub(super) fn hello(state: &mut State, request: Request<'_>) {

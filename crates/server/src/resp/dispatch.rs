@@ -19,6 +19,8 @@ use super::{connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::error::{Refusal, show};
 
+pub(super) const NOT_AN_INTEGER: &str = "value is not an integer or out of range";
+
 /// Executes one command, by what it is about. `None` means that its reply is complete.
 pub(super) fn dispatch(
     state: &mut State,
@@ -95,26 +97,21 @@ pub(super) fn refuse_invalid(state: &mut State, invalid: Invalid, request: Reque
 
 /// Answers what is of no table: reads of stores, and what says something of the connection or the server.
 pub(super) fn answer(state: &mut State, snapshot: &Snapshot, command: Command<'_>) -> Option<Work> {
-    let request = command.request;
     if is_help(command) {
         help(state, command.spec);
         return None;
     }
-    let query = match command.id() {
-        Id::Get => KeyQuery::Get,
-        Id::MGet => KeyQuery::MGet,
-        Id::Exists | Id::Touch => KeyQuery::Exists,
-        Id::StrLen => KeyQuery::StrLen,
-        Id::Type => KeyQuery::Type,
-        Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => KeyQuery::Ttl,
-        Id::GetRange | Id::SubStr => match (integer(request.arg(2)), integer(request.arg(3))) {
-            (Some(start), Some(end)) => KeyQuery::GetRange { start, end },
-            _ => return not_an_integer(state),
-        },
-        Id::Memory if request.arg(1).eq_ignore_ascii_case(b"USAGE") => KeyQuery::MemoryUsage,
-        Id::Scan => return scan(state, snapshot, request).map(Work::Scan),
-        _ => {
+    let query = match KeyQuery::of(command) {
+        Ok(Some(query)) => query,
+        Ok(None) if command.id() == Id::Scan => {
+            return scan(state, snapshot, command.request).map(Work::Scan);
+        }
+        Ok(None) => {
             answer_at_once(state, snapshot, command);
+            return None;
+        }
+        Err(refusal) => {
+            state.refuse(refusal);
             return None;
         }
     };
@@ -207,7 +204,7 @@ fn help(state: &mut State, command: &Spec) {
 }
 
 pub(super) fn not_an_integer<T>(state: &mut State) -> Option<T> {
-    state.error(Code::BadRequest, "value is not an integer or out of range");
+    state.error(Code::BadRequest, NOT_AN_INTEGER);
     None
 }
 

@@ -10,7 +10,7 @@
 use std::io;
 use std::rc::Rc;
 
-use larder_protocol::commands::{Command, Id, OwnedCommand};
+use larder_protocol::commands::OwnedCommand;
 
 use super::connection;
 use super::dispatch::begin;
@@ -110,7 +110,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
             Work::Password => {
                 let shared = state.core.shared.clone();
                 shared.guesses.wait_for_turn(state.client.addr.ip()).await;
-                look_at_password(state, pending.command.command());
+                connection::give_password(state, pending.command.command());
                 None
             }
             Work::Watch(watch) => {
@@ -152,13 +152,6 @@ async fn write_through(state: &mut State, write: &WriteJob) {
         Ok(WriteReply::Null) => state.encoder().null(),
         Ok(WriteReply::Number(number)) => state.encoder().integer(number),
         Err(refusal) => state.refuse(refusal),
-    }
-}
-
-fn look_at_password(state: &mut State, command: Command<'_>) {
-    match command.id() {
-        Id::Auth => connection::auth(state, command.request),
-        _ => connection::hello(state, command.request),
     }
 }
 

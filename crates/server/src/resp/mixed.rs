@@ -12,7 +12,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
+use larder_protocol::commands::{Batch, Command, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::OwnedRequest;
 
@@ -130,10 +130,7 @@ impl MixedJob {
             state.output.tail.extend_from_slice(&reply);
             return Ok(None);
         }
-        let query = match command.id() {
-            Id::MGet => KeyQuery::MGet,
-            _ => KeyQuery::Exists,
-        };
+        let query = KeyQuery::of(command)?.unwrap_or(KeyQuery::Exists);
         let mut job = ReadJob::new(state, query, is_row.len());
         let mut elements = match query {
             KeyQuery::MGet => elements(&reply).ok_or_else(unreadable)?.into_iter(),

@@ -21,8 +21,11 @@ mod reply;
 use std::sync::Arc;
 
 use larder_batch::{Attempt, Error, Value};
+use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
+use larder_types::integer;
 
+use super::dispatch::NOT_AN_INTEGER;
 use super::output::Mark;
 use super::state::State;
 use crate::catalog::{LiveStore, Lookup, Snapshot};
@@ -59,6 +62,33 @@ pub(in crate::resp) enum KeyQuery {
     Type,
     /// TTL, EXPIRETIME and their kin: a store's key never expires.
     Ttl,
+}
+
+impl KeyQuery {
+    /// What a command asks about its keys; `None` if it does not read keys.
+    ///
+    /// # Errors
+    /// The ends of GETRANGE are no integers.
+    pub fn of(command: Command<'_>) -> Result<Option<KeyQuery>, Refusal> {
+        let number = |at| {
+            let refusal = || (Code::BadRequest, NOT_AN_INTEGER.to_owned());
+            integer(command.arg(at)).ok_or_else(refusal)
+        };
+        Ok(Some(match command.id() {
+            Id::Get => KeyQuery::Get,
+            Id::MGet => KeyQuery::MGet,
+            Id::Exists | Id::Touch => KeyQuery::Exists,
+            Id::StrLen => KeyQuery::StrLen,
+            Id::Type => KeyQuery::Type,
+            Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => KeyQuery::Ttl,
+            Id::GetRange | Id::SubStr => KeyQuery::GetRange {
+                start: number(2)?,
+                end: number(3)?,
+            },
+            Id::Memory if command.arg(1).eq_ignore_ascii_case(b"USAGE") => KeyQuery::MemoryUsage,
+            _ => return Ok(None),
+        }))
+    }
 }
 
 /// The store and the key in it that a Redis key means.

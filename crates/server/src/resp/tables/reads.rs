@@ -1,11 +1,10 @@
 //! GET, MGET, EXISTS, STRLEN, GETRANGE, TYPE and MEMORY USAGE of rows. Those of stores' records are in `resp/reads`.
 
 use larder_join::{Engine, Error};
-use larder_protocol::commands::{Command, Id};
+use larder_protocol::commands::Command;
 
-use super::super::reads::range_of;
+use super::super::reads::{KeyQuery, range_of};
 use super::super::state::State;
-use super::number;
 use super::rows::get;
 use crate::tables::{Unanswered, complete};
 
@@ -37,18 +36,17 @@ pub(super) fn get_among(
 }
 
 pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unanswered> {
-    let (id, keys) = (command.id(), command.keys());
+    let Some(query) = KeyQuery::of(command)? else {
+        return Ok(());
+    };
+    let keys = command.keys();
     let tables = state.tables();
     let mark = state.output.mark();
-    let part = match id {
-        Id::GetRange | Id::SubStr => Some((number(command.arg(2))?, number(command.arg(3))?)),
-        _ => None,
-    };
     let asked = keys.len() as u64;
     let limits = state.core.clients.limits;
     let (output, proto) = (&mut state.output, state.proto);
     let absent = tables.read(|engine, now| -> Result<u64, Unanswered> {
-        if id == Id::MGet {
+        if query == KeyQuery::MGet {
             output.encoder(proto).array(keys.len());
         }
         let mut absent = 0;
@@ -60,24 +58,25 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
             let each = |value: &[u8]| {
                 let answered = output.len();
                 let mut encoder = output.encoder(proto);
-                let value = match id {
-                    Id::Exists | Id::Touch => return,
-                    Id::StrLen => return encoder.count(value.len() as u64),
-                    Id::Memory => return encoder.count((key.len() + value.len()) as u64),
-                    Id::Type => return encoder.simple("string"),
-                    Id::GetRange | Id::SubStr => {
-                        let (start, end) = part.unwrap_or((0, -1));
-                        &value[range_of(start, end, value.len())]
+                let value = match query {
+                    KeyQuery::Exists => return,
+                    KeyQuery::StrLen => return encoder.count(value.len() as u64),
+                    KeyQuery::MemoryUsage => {
+                        return encoder.count((key.len() + value.len()) as u64);
                     }
-                    _ => value,
+                    KeyQuery::Type => return encoder.simple("string"),
+                    KeyQuery::GetRange { start, end } => &value[range_of(start, end, value.len())],
+                    KeyQuery::Get | KeyQuery::MGet | KeyQuery::Ttl => value,
                 };
                 match limits.admits(answered, value.len()) {
                     true => encoder.bulk(value),
                     false => is_too_long = true,
                 }
             };
-            let found = match id {
-                Id::MGet | Id::Exists | Id::Touch | Id::Type => get_among(engine, key, now, each)?,
+            let found = match query {
+                KeyQuery::MGet | KeyQuery::Exists | KeyQuery::Type => {
+                    get_among(engine, key, now, each)?
+                }
                 _ if get(engine, key, now, each)? => Found::Row,
                 _ => Found::Nothing,
             };
@@ -86,7 +85,7 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
             }
             if found != Found::Row {
                 absent += 1;
-                if matches!(id, Id::Get | Id::MGet)
+                if matches!(query, KeyQuery::Get | KeyQuery::MGet)
                     && found == Found::Nothing
                     && let Some(otherwise) = engine.otherwise(key)
                 {
@@ -94,11 +93,11 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
                     continue;
                 }
                 let mut encoder = output.encoder(proto);
-                match id {
-                    Id::Exists | Id::Touch => {}
-                    Id::StrLen => encoder.integer(0),
-                    Id::Type => encoder.simple("none"),
-                    Id::GetRange | Id::SubStr => encoder.bulk(b""),
+                match query {
+                    KeyQuery::Exists => {}
+                    KeyQuery::StrLen => encoder.integer(0),
+                    KeyQuery::Type => encoder.simple("none"),
+                    KeyQuery::GetRange { .. } => encoder.bulk(b""),
                     _ => encoder.null(),
                 }
             }
@@ -107,7 +106,7 @@ pub(super) fn read(state: &mut State, command: Command<'_>) -> Result<(), Unansw
     });
     match absent {
         Ok(absent) => {
-            if matches!(id, Id::Exists | Id::Touch) {
+            if query == KeyQuery::Exists {
                 state.encoder().count(asked - absent);
             }
             state.keys = (asked, absent);
