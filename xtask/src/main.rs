@@ -1,4 +1,4 @@
-//! The house's own chores, as `cargo xtask <task>`: what a change must pass, and what is generated.
+//! The project's tasks, as `cargo xtask <task>`: what a change must pass, and what is generated.
 //!
 //! `ci` is the order of checks; `tidy` what no compiler checks; `generate` the reference pages;
 //! `fuzz` the decoders under libFuzzer.

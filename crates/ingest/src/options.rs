@@ -1,4 +1,4 @@
-//! The words of a run: what to read, which columns, and where rows go.
+//! The options of a run: what to read, which columns, and where rows go.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Who does what on which thread.
+//! The run of a build's input: which thread reads, decodes and hands out rows, in which order.
 //!
 //! ```text
 //!  worker:  take a file's lock ── next() ──► a task and its bytes ── unlock ──► run(task) ──► sink

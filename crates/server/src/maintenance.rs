@@ -1,6 +1,5 @@
-//! What a server does on its own, on threads of low priority: after a start read the live versions
-//! into memory; from then on look at what is in memory, let go of removed versions, and remove old
-//! ones.
+//! Maintenance of stores, on threads of low priority: after a start it reads the live versions into memory; from then on it measures
+//! what is in memory, closes versions that were removed, and removes old ones.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

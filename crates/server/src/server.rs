@@ -1,6 +1,6 @@
 //! Start and stop: the order in which the parts of a server come up and go down.
 //!
-//! Up: lock the folder, bind both ports, recover the stores, recover the tables, serve RESP, serve HTTP, look after
+//! Up: lock the folder, bind both ports, recover the stores, recover the tables, serve RESP, serve HTTP, maintain
 //! residency and retention. Down: both listeners, pulls, the rest. Ports are bound before the stores are
 //! opened, so that a port in use is reported at once, and accept only after.
 

@@ -1,4 +1,4 @@
-//! The client's side: does what one coordinator at a time asks, whom `door` lets in.
+//! The client's side: does what one coordinator at a time asks, which `door` has admitted.
 //!
 //! A thread reads orders, so that a stop, or a connection that is lost, ends at once what is under way (`session_control`); another gives a
 //! sign of life each second.

@@ -1,4 +1,4 @@
-//! The client's door: who may be its coordinator, and how long one who says nothing is listened to.
+//! Admission of coordinators by a client: which connection may be its coordinator, and after how long a silent one is closed.
 //!
 //! ```text
 //!   accept ──► greet (a thread, a few at once) ──hello, secret──► the one place ──► serve

@@ -1,4 +1,4 @@
-//! Hearing several clients at once, until each has said its last word or one fails.
+//! Receives the messages of several clients at once, until each has sent its last one or one fails.
 
 use std::io::{self, BufReader};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! Whom and what there is, and what members do: all of it a function of options and seeds, without a clock, a socket or a data store.
+//! Members, resources and actions: who and what there is, and what members do: all of it a function of options and seeds, without a clock, a socket or a data store.
 //!
 //! | read | for |
 //! |---|---|

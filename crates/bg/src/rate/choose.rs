@@ -1,4 +1,4 @@
-//! Of the loads that did best the one to confirm: those that noise could have put in a wrong order are run again.
+//! Chooses the load to confirm among those that did best: those whose order may be noise are run again.
 //!
 //! The best of many trials is better than it would be again: chance had a part in it. So the first few are run again until their means are further
 //! apart than noise makes them, or alike to the tolerance.

@@ -1,4 +1,4 @@
-//! The full duration: a load that met the agreement for seconds may miss it in a minute.
+//! Confirms a rating by a trial of the full duration: a load that met the agreement for seconds may miss it in a minute.
 //!
 //! When the confirming trial misses, the load is backed off by one, two, four ... (of the tolerance's size where that is more), then narrowed
 //! between the last that missed and the first that met, all with the full duration.

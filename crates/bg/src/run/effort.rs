@@ -1,4 +1,4 @@
-//! Processor time: of this process, of the thread that asks, and of everybody else on this machine.
+//! Processor time that was used: of this process, of the thread that asks, and of everybody else on this machine.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Folders that nobody wants when bg has ended: traces judged and not kept, parts of traces larger than memory.
+//! Temporary folders, which are removed when bg ends: traces that are judged and not kept, parts of traces larger than memory.
 //!
 //! A folder goes when its [`Scratch`] is dropped; those of a process that is told to end at once go by [`remove_all`]. Only a process
 //! that is killed leaves them behind.

@@ -1,4 +1,4 @@
-//! Hash maps keyed by byte strings, with one fixed hash: a core draws no randomness.
+//! Hash maps keyed by byte strings, with one fixed hash, since this crate draws no random numbers.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,4 +1,4 @@
-//! Shards: which of several engines owns a key.
+//! Owners: which of several engines (shards) owns a key.
 //!
 //! The owner follows from the cluster slot of the key's leading column, the text between its first separator and the
 //! second (`bob` in `post|bob|17`), or of the hash tag in that column (`{bob}`): so all rows of one column have one

@@ -1,4 +1,4 @@
-//! Updaters: who must hear of a change to a source range.
+//! Updaters: which outputs a change to a source range must be applied to.
 //!
 //! A filled range of output leaves an updater on each source range it was computed from. A source range is a prefix of
 //! the source's keys, so the updaters of one source lie in lists by prefix: a change finds its lists by hashing as many

@@ -1,4 +1,5 @@
-//! Steps: what too many entries must see at once waits in their list's queue, and they see it in turn.
+//! The backlog: a change that must be applied to more outputs than one step may reach waits in its updater list's queue, and is applied
+//! in steps.
 //!
 //! 1. Entries see what waits in a list in the order in which it came.
 //! 2. A fill's own entries see all of it before the fill is read, or goes on being filled.

@@ -1,4 +1,4 @@
-//! Subscriptions: somebody is to be told of every row that changes in a range, of base rows or of what joins make.
+//! Subscriptions: every change of a row in a range, of base rows or of what joins make, is noted for a subscriber.
 //!
 //! ```text
 //!  subscribe ──► the range is filled, and its fills are pinned ──► each change of a row ──► noted ──► taken by the host

@@ -1,4 +1,4 @@
-//! What the sessions of one thread share.
+//! A core, as its sessions see it: its part of the tables, its statistics and its spare buffers.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;

@@ -25,8 +25,7 @@ use super::drive::Replies;
 use super::incoming::{Incoming, PIECES_MAX};
 use super::session::Session;
 use super::state::State;
-use crate::tables::Tables;
-use crate::tables::{Execution, Requests};
+use crate::tables::{Execution, Requests, Tables};
 
 /// What decides whether a request may be executed at the same time as those before it, which other cores execute.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Listeners and threads: one of each per core.
+//! Listeners and serving threads, one of each per core: how they start, accept connections, and stop.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -18,8 +18,7 @@ use tokio::sync::watch;
 use super::core::Core;
 use super::remote;
 use super::session;
-use crate::clients::Clients;
-use crate::clients::Limits;
+use crate::clients::{Clients, Limits};
 use crate::descriptors::Purpose;
 use crate::stats::thread_count;
 use crate::tables::{self, CoreMessage, Opening};
@@ -155,7 +154,7 @@ impl RespThreads {
     }
 }
 
-/// A thread's whole life: it opens its part of the tables, serves, and closes them when all its sessions have ended.
+/// What a serving thread does from start to end: it opens its part of the tables, serves, and closes them when all its sessions have ended.
 fn live(
     runtime: &LocalRuntime,
     (index, shared, clients): (usize, Arc<Shared>, Arc<Clients>),

@@ -21,8 +21,7 @@ use super::state::State;
 use super::subject::About;
 use super::tables;
 use crate::clients::Charge;
-use crate::tables::Gate;
-use crate::tables::{Execution, ReplyPiece, Requests};
+use crate::tables::{Execution, Gate, ReplyPiece, Requests};
 
 /// A reply longer than this goes out in pieces.
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! Replies that commands of ours got, read again: numbers, values, and arrays of values.
+//! Reads replies that other cores sent to commands of this one: numbers, values, and arrays of values.
 
 use std::ops::Range;
 

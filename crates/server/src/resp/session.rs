@@ -29,9 +29,7 @@ use super::drive::{Replies, drive};
 use super::pending::Pending;
 use super::state::State;
 use super::tables::deliver;
-use crate::clients::Client;
-use crate::clients::Registration;
-use crate::clients::SMALL_BYTES;
+use crate::clients::{Client, Registration, SMALL_BYTES};
 use crate::tables::Note;
 
 /// What came and is not executed yet may have so much room to grow, beside what it has.

@@ -9,7 +9,7 @@
 //!
 //! None decides what is served: `LIVE`, which `larder_batch::StoreDir` writes, does. A file that
 //! cannot be read is taken as absent, for that reason; but for `unchecked.json` and `damaged.json`, which the modules
-//! of these names look after.
+//! of these names read and write.
 
 use std::fs;
 use std::path::Path;

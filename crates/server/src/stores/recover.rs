@@ -1,4 +1,4 @@
-//! What a start finds in the data folder, and makes of it.
+//! Recovery of stores: what a start finds in the data folder, and makes of it.
 //!
 //! ```text
 //! <data>/LOCK                     held by the one server of this folder

@@ -1,5 +1,5 @@
-//! What a connection's replies wait for before they leave: that its writes are where a crash of the process, or under
-//! `always` of the machine, does not reach them, and that outputs reflect them.
+//! The gate of a connection: its replies wait behind it until its writes are durable (as `tables.fsync` says: handed to the system, or on
+//! disk) and outputs reflect them.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use larder_journal::{AppendOutcome, Ticket};
 
 use super::Tables;
 
-/// So long a reply is held back while the journal cannot be written.
+/// How long a reply is held back while the journal cannot be written; then its connection is closed.
 const TROUBLE_MAX: Duration = Duration::from_secs(5);
 
 /// Nothing, at first. It covers all replies of a connection, so that they leave in order.
@@ -21,12 +21,12 @@ pub struct Gate {
     pub(super) change: Option<u64>,
     /// Other cores that have copies of the rows must reflect this change.
     pub(super) exports: Option<u64>,
-    /// The journal took a transaction not at all.
+    /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,
 }
 
 impl Gate {
-    /// Waits for what both wait for.
+    /// Adds the other gate's conditions.
     pub fn join(&mut self, other: Gate) {
         self.ticket = self.ticket.max(other.ticket);
         self.change = self.change.max(other.change);
@@ -41,7 +41,7 @@ impl Gate {
 }
 
 impl Tables {
-    /// Ready when the gate is open; else the task is called when it may be.
+    /// Ready when the gate is open; else the task is woken when it may be.
     ///
     /// # Errors
     /// What was written may be lost: the connection is to be closed, and the client does not know.

@@ -1,4 +1,4 @@
-//! What all threads have of the tables: figures, and a way to every core that has a part of them.
+//! The handle of the tables that all threads share: figures, and a queue of messages to every core.
 
 use std::future::Future;
 use std::pin::Pin;

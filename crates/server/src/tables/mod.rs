@@ -73,7 +73,7 @@ pub struct Tables {
     woken: Arc<Notify>,
     /// Maintenance was woken in this turn.
     is_woken: Cell<bool>,
-    /// Sessions whose gate is closed.
+    /// Tasks whose gate is closed, or whose read waits for steps.
     waiting: RefCell<Vec<Waker>>,
     /// Why writes are refused. It changes between two turns of the core's loop, so that a transaction is refused whole.
     write_refusal: RefCell<Option<Refusal>>,

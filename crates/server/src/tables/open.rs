@@ -1,4 +1,4 @@
-//! The start: everything in the journal becomes tables and joins again.
+//! Recovery of tables: at the start everything in the journal becomes tables and joins again.
 //!
 //! The first core reads the journal and deals the rows out to those that own them, whatever the number of cores was
 //! when they were written.

@@ -27,14 +27,14 @@ use tokio::sync::oneshot;
 use super::{CoreMessage, Gate, Refusal, Tables, TablesHandle};
 use crate::error::Error;
 
-/// Whom a core obeys.
+/// Whether a core is paused, and for whom.
 #[derive(Default)]
 pub struct Pause {
     holder: Option<u64>,
     next: VecDeque<(u64, oneshot::Sender<PostgresStand>)>,
-    /// Those whose commands wait.
+    /// Tasks whose commands wait for the pause's end.
     held: Vec<Waker>,
-    /// They have their turn, and nothing is granted.
+    /// Those tasks have their turn (invariant 4): no pause is granted.
     is_their_turn: bool,
     /// How often the cores were paused so far: the same on all cores, but while one has been released and another not.
     epoch: u64,
@@ -48,7 +48,7 @@ pub struct PostgresStand {
     pub is_reflected: bool,
 }
 
-/// All cores obey this ticket until it is dropped.
+/// A pause of all cores, which execute nothing but commands with this ticket until it is dropped.
 pub struct Paused {
     handle: Arc<TablesHandle>,
     pub ticket: u64,

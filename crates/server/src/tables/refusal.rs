@@ -1,4 +1,4 @@
-//! When tables take no writes: while the journal cannot be written, or for good.
+//! Refused writes: tables take none while the journal cannot be written, or, after a failed sync, until a restart.
 //!
 //! ```text
 //!               a write fails                            a sync fails

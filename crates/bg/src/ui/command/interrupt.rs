@@ -1,4 +1,5 @@
-//! Ctrl-C and SIGTERM: things end with what they have, and leave nothing behind.
+//! Ctrl-C and SIGTERM: the first ends a command with the results that it has; a second one ends the process at once. Neither leaves
+//! temporary files.
 
 use std::thread;
 use std::time::{Duration, Instant};

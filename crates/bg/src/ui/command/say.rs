@@ -1,4 +1,4 @@
-//! What is said on the way: whoever listened may have gone, which ends nothing.
+//! Lines on standard output and standard error. A command goes on when nobody reads them any more, as when a pipe is closed.
 
 use std::fmt::Arguments;
 use std::io::{Write as _, stderr, stdout};

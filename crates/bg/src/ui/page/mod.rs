@@ -1,4 +1,4 @@
-//! A rating on paper: one page that opens from disk, of what was found, how, and why to believe it.
+//! The page of a rating: one HTML file that opens from disk, and shows what was found, how, and why to believe it.
 //!
 //! It asks nothing of the network and runs no script; it follows the reader's light or dark (`page.css`). Charts are inline SVG (`chart`), and `figures` spells
 //! numbers.

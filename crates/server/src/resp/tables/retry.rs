@@ -1,5 +1,5 @@
-//! Commands that need what is not here yet: rows of other cores or of PostgreSQL, or time. They wait for it, and are
-//! executed again.
+//! Commands that need what is not here yet: rows of other cores or of PostgreSQL, or more steps of a computation. They wait for it, and
+//! are executed again.
 
 use larder_join::{Needs, ReadOutcome};
 use larder_protocol::commands::{Batch, Command};
@@ -13,10 +13,10 @@ use crate::catalog::Snapshot;
 use crate::tables::postgres::RangeLoad;
 use crate::tables::{Awaited, Refusal, Unanswered};
 
-/// So often a command is tried: what it needs goes while it waits for the rest only if memory is far too short.
+/// How often a command is tried. What it needs is evicted while it waits for the rest only if memory is far too short.
 const TRIES_MAX: u32 = 10_000;
-/// So often it is deferred: what is computed for it goes before it is read only if memory is far too short, or all changes
-/// faster than it is computed. Then it is computed in one go.
+/// How often a command is deferred. What is computed for it is evicted before it is read only if memory is far too short, or its sources
+/// change faster than it is computed; then it is computed in one go.
 const DEFERRALS_MAX: u32 = 16;
 
 /// A command that waits for what it needs, and is then executed again.
