@@ -185,7 +185,7 @@ impl Database {
 
 /// Where a permanent slot's stream was when its connection was lost, in which database, and how that was then.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
+pub(crate) struct ResumePoint {
     pub system: (String, u32),
     pub position: Lsn,
     pub verified: Verified,
@@ -197,7 +197,7 @@ struct Life {
     sink: Sink,
     stats: Arc<Stats>,
     requests: mpsc::UnboundedReceiver<Request>,
-    kept: Option<Kept>,
+    kept: Option<ResumePoint>,
     /// Requests that wait for the first connection.
     held: Vec<(Instant, Request)>,
     /// Since when what is here has not been kept fresh.

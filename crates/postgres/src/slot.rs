@@ -7,7 +7,7 @@
 use pgwire_replication::ReplicationClient;
 
 use crate::connect::Pool;
-use crate::database::Kept;
+use crate::database::ResumePoint;
 use crate::error::{Error, said};
 use crate::snapshot::{Lsn, parse_lsn};
 use crate::sql::literal;
@@ -54,7 +54,7 @@ pub async fn create(
 pub async fn can_resume(
     client: &mut ReplicationClient,
     name: &str,
-    kept: &Kept,
+    kept: &ResumePoint,
     system: &(String, u32),
 ) -> Result<bool, Error> {
     if *system != kept.system {

@@ -30,8 +30,8 @@ pub struct VerifiedTable {
 }
 
 impl Verified {
-    /// Whether changes are told as at an earlier look, and have been in between.
-    pub fn is_told_as(&self, before: &Verified) -> bool {
+    /// Whether the publication and the tables are as they were at an earlier look, and have been in between: no change was left out.
+    pub fn is_published_as(&self, before: &Verified) -> bool {
         self.versions.publication == before.versions.publication && self.tables == before.tables
     }
 

@@ -28,7 +28,7 @@ pub struct Written {
 }
 
 /// A write that is in PostgreSQL, and what of the stream shows it.
-pub struct Landed {
+pub struct CommittedWrite {
     pub written: Written,
     pub xid: Option<u32>,
     pub lsn: Lsn,
@@ -159,7 +159,11 @@ fn taken(mapping: &Mapping, row: &SimpleQueryRow) -> Result<Option<Row>, Error> 
 }
 
 /// Writes, all or nothing.
-pub async fn write(pool: &Pool, mappings: &[Arc<Mapping>], write: &Write) -> Result<Landed, Error> {
+pub async fn write(
+    pool: &Pool,
+    mappings: &[Arc<Mapping>],
+    write: &Write,
+) -> Result<CommittedWrite, Error> {
     let mapping = |key: &[u8]| {
         let mut mappings = mappings.iter();
         let found = mappings.find(|mapping| key.starts_with(&mapping.prefix));
@@ -201,7 +205,7 @@ pub async fn write(pool: &Pool, mappings: &[Arc<Mapping>], write: &Write) -> Res
     })?;
     connection.give_back();
     let mut statement = 0;
-    let mut landed = Landed {
+    let mut committed = CommittedWrite {
         written: Written { rows: 0, sum: None },
         xid: None,
         lsn: Lsn::MAX,
@@ -210,25 +214,25 @@ pub async fn write(pool: &Pool, mappings: &[Arc<Mapping>], write: &Write) -> Res
         match message {
             SimpleQueryMessage::CommandComplete(rows) => {
                 if (1..=statements.len()).contains(&statement) {
-                    landed.written.rows += rows;
+                    committed.written.rows += rows;
                 }
                 statement += 1;
             }
             SimpleQueryMessage::Row(row) => {
                 let text = row.get(0);
                 if statement <= statements.len() {
-                    landed.written.sum = text.and_then(|text| text.parse().ok());
+                    committed.written.sum = text.and_then(|text| text.parse().ok());
                 } else if statement == statements.len() + 1 {
                     let xid: Option<u64> = text.and_then(|text| text.parse().ok());
-                    landed.xid = xid.map(|xid| xid as u32);
+                    committed.xid = xid.map(|xid| xid as u32);
                 } else if let Some(lsn) = text.and_then(parse_lsn) {
-                    landed.lsn = lsn;
+                    committed.lsn = lsn;
                 }
             }
             _ => {}
         }
     }
-    Ok(landed)
+    Ok(committed)
 }
 
 /// How PostgreSQL is.

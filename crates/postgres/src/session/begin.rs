@@ -6,7 +6,7 @@ use pgwire_replication::{Lsn as WireLsn, ReplicationClient};
 
 use super::broken;
 use crate::connect::Pool;
-use crate::database::{Kept, Options};
+use crate::database::{Options, ResumePoint};
 use crate::error::Error;
 use crate::slot;
 use crate::snapshot::Lsn;
@@ -21,7 +21,7 @@ pub(super) async fn begin_stream(
     options: &Options,
     pool: &Pool,
     stats: &Stats,
-    kept: Option<Kept>,
+    kept: Option<ResumePoint>,
 ) -> Result<(ReplicationClient, (String, u32), Lsn, bool), Error> {
     let name = options.permanent_slot.clone();
     let slot = name.clone().unwrap_or_else(slot::temporary_name);

@@ -27,7 +27,7 @@ impl Session {
                 table.mapping.shown()
             )));
         }
-        if !now.is_told_as(&before) {
+        if !now.is_published_as(&before) {
             // Transactions that were under way then may hold rows still that nobody will tell. A new slot begins behind them.
             return Err(Error::Setup(format!(
                 "the publication {} was changed; all is loaded anew",
@@ -52,7 +52,7 @@ impl Session {
     }
 
     pub(super) fn beat(&mut self) -> Result<(), Error> {
-        let silence = self.heard_at.elapsed();
+        let silence = self.last_message_at.elapsed();
         if silence >= self.options.silence_timeout {
             return Err(Error::Unreachable(format!(
                 "nothing came from PostgreSQL for {} seconds",
@@ -63,15 +63,15 @@ impl Session {
             self.nudge();
         }
         self.beats += 1;
-        self.look_at_versions();
+        self.check_versions();
         if self.beats.is_multiple_of(VERIFY_BEATS) {
-            self.look_again();
+            self.verify_again();
         }
         Ok(())
     }
 
     /// Has it seen where PostgreSQL is, and whether its catalogs have changed.
-    pub(super) fn look_at_versions(&mut self) {
+    pub(super) fn check_versions(&mut self) {
         self.beats_under_way += 1;
         let (pool, look) = (self.pool.clone(), self.verified.look.clone());
         self.work.push(Box::pin(async move {
@@ -79,9 +79,9 @@ impl Session {
         }));
     }
 
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn verify_again(&mut self) {
         // What changes in the midst of a look is seen at the next one.
-        if std::mem::replace(&mut self.is_looking, true) {
+        if std::mem::replace(&mut self.is_verifying, true) {
             return;
         }
         let (pool, options) = (self.pool.clone(), self.options.clone());

@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::changes::{Change, Translator};
 use crate::connect::Pool;
-use crate::database::{Event, Kept, Options, Reply, Request};
+use crate::database::{Event, Options, Reply, Request, ResumePoint};
 use crate::error::Error;
 use crate::mapping::{Mapping, Misfit};
 use crate::merge::{LoadId, Loaded, Merge, Ready};
@@ -26,7 +26,7 @@ use crate::pgoutput;
 use crate::range::Range;
 use crate::stats::Stats;
 use crate::verify::{Verified, verify};
-use crate::work::{self, Beat, Landed, Written};
+use crate::work::{self, Beat, CommittedWrite, Written};
 use begin::{begin_stream, settle};
 
 /// Changes that are handed on together; a transaction with more is seen in parts.
@@ -41,12 +41,12 @@ const LOAD_AGAIN_AFTER: Duration = Duration::from_millis(2);
 pub struct End {
     pub error: Error,
     /// What a permanent slot can go on from.
-    pub kept: Option<Kept>,
+    pub kept: Option<ResumePoint>,
 }
 
 enum Done {
     Loaded(LoadId, Result<Loaded, Error>),
-    Wrote(u64, Result<Landed, Error>),
+    Wrote(u64, Result<CommittedWrite, Error>),
     Beat(Result<Beat, Error>),
     Nudged,
     Verified(Result<Verified, Error>),
@@ -74,12 +74,12 @@ pub struct Session {
     loads: HashMap<LoadId, Vec<Reply<()>>>,
     writes: HashMap<u64, Reply<Written>>,
     /// Writes that are in PostgreSQL, by what the merge calls their wait.
-    landed: HashMap<u64, (Written, Reply<Written>)>,
+    committed: HashMap<u64, (Written, Reply<Written>)>,
     next_write: u64,
-    heard_at: Instant,
+    last_message_at: Instant,
     awaited_since: Option<Instant>,
     is_nudging: bool,
-    is_looking: bool,
+    is_verifying: bool,
     beats: u64,
     beats_under_way: u32,
 }
@@ -94,14 +94,14 @@ impl Session {
         options: Arc<Options>,
         pool: Arc<Pool>,
         stats: Arc<Stats>,
-        kept: Option<Kept>,
+        kept: Option<ResumePoint>,
     ) -> Result<Session, Error> {
         let connection = pool.get().await?;
         let verified = verify(connection.client(), &options.mappings, &options.publication).await;
         let verified = verified?;
         connection.give_back();
         // What was committed while less was told is not in the slot's log.
-        let kept = kept.filter(|kept| verified.is_told_as(&kept.verified));
+        let kept = kept.filter(|kept| verified.is_published_as(&kept.verified));
         let before = kept.as_ref().map(|kept| kept.verified.clone());
         let (client, system, position, is_resumed) =
             begin_stream(&options, &pool, &stats, kept).await?;
@@ -131,12 +131,12 @@ impl Session {
             work: FuturesUnordered::new(),
             loads: HashMap::new(),
             writes: HashMap::new(),
-            landed: HashMap::new(),
+            committed: HashMap::new(),
             next_write: 0,
-            heard_at: Instant::now(),
+            last_message_at: Instant::now(),
             awaited_since: None,
             is_nudging: false,
-            is_looking: false,
+            is_verifying: false,
             beats: 0,
             beats_under_way: 0,
         })
@@ -167,12 +167,12 @@ impl Session {
         let unseen = Error::Unknown(format!(
             "the write is in PostgreSQL, and when reads show it is unknown: {error}"
         ));
-        for (_, (_, done)) in self.landed.drain() {
+        for (_, (_, done)) in self.committed.drain() {
             let _ = done.send(Err(unseen.clone()));
         }
         let can_go_on =
             self.options.permanent_slot.is_some() && matches!(error, Error::Unreachable(_));
-        let kept = can_go_on.then(|| Kept {
+        let kept = can_go_on.then(|| ResumePoint {
             system: self.system.clone(),
             position: self.merge.position(),
             verified: self.verified.clone(),
@@ -192,15 +192,15 @@ impl Session {
             self.forget(range, sink);
         }
         loop {
-            self.hand_out(sink);
+            self.emit_ready(sink);
             let nudge_at = self.nudge_at();
             tokio::select! {
                 event = self.client.recv() => match event {
-                    Ok(Some(event)) => self.take(event, sink).await?,
+                    Ok(Some(event)) => self.receive(event, sink).await?,
                     Ok(None) => return Err(Error::Unreachable("PostgreSQL ended the replication".to_owned())),
                     Err(error) => return Err(broken(&error)),
                 },
-                Some(done) = self.work.next(), if !self.work.is_empty() => self.done(done, sink)?,
+                Some(done) = self.work.next(), if !self.work.is_empty() => self.finish_work(done, sink)?,
                 request = requests.recv() => match request {
                     Some(request) => self.request(request),
                     None => return Ok(()),
@@ -212,8 +212,12 @@ impl Session {
     }
 
     /// Something came from the stream.
-    async fn take(&mut self, event: ReplicationEvent, sink: &dyn Fn(Event)) -> Result<(), Error> {
-        self.heard_at = Instant::now();
+    async fn receive(
+        &mut self,
+        event: ReplicationEvent,
+        sink: &dyn Fn(Event),
+    ) -> Result<(), Error> {
+        self.last_message_at = Instant::now();
         match event {
             ReplicationEvent::Begin { xid, .. } => {
                 self.in_transaction = true;
@@ -232,18 +236,18 @@ impl Session {
                 self.in_transaction = false;
                 self.merge.commit(end_lsn.as_u64());
                 Stats::add(&self.stats.transactions, 1);
-                self.moved();
+                self.note_position();
             }
             ReplicationEvent::KeepAlive { wal_end, .. } if !self.in_transaction => {
                 self.merge.advance(wal_end.as_u64());
-                self.moved();
+                self.note_position();
             }
             _ => {}
         }
         Ok(())
     }
 
-    fn moved(&mut self) {
+    fn note_position(&mut self) {
         let position = self.merge.position();
         Stats::set(&self.stats.position, position);
         self.client.update_applied_lsn(WireLsn::from_u64(position));
@@ -271,7 +275,7 @@ impl Session {
             ))
         })?;
         if self.translator.take_described_again() && self.beats_under_way == 0 {
-            self.look_at_versions();
+            self.check_versions();
         }
         Ok(())
     }
@@ -291,7 +295,7 @@ impl Session {
     }
 
     /// Does what can be done between transactions, or between parts of a large one.
-    fn hand_out(&mut self, sink: &dyn Fn(Event)) {
+    fn emit_ready(&mut self, sink: &dyn Fn(Event)) {
         if !self.batch.is_empty() {
             return;
         }
@@ -318,7 +322,7 @@ impl Session {
                     self.load(load, LOAD_AGAIN_AFTER);
                 }
                 Ready::Seen { wait } => {
-                    if let Some((written, done)) = self.landed.remove(&wait) {
+                    if let Some((written, done)) = self.committed.remove(&wait) {
                         sink(Event::Seen { written, done });
                     }
                 }
@@ -377,7 +381,7 @@ impl Session {
     }
 
     /// Something on the pool has ended.
-    fn done(&mut self, done: Done, sink: &dyn Fn(Event)) -> Result<(), Error> {
+    fn finish_work(&mut self, done: Done, sink: &dyn Fn(Event)) -> Result<(), Error> {
         match done {
             Done::Loaded(load, Ok(loaded)) => self.merge.loaded(load, loaded),
             Done::Loaded(load, Err(error)) => {
@@ -387,7 +391,7 @@ impl Session {
                     let _ = done.send(Err(error.clone()));
                 }
                 if matches!(error, Error::Setup(_)) {
-                    self.look_again();
+                    self.verify_again();
                 }
             }
             Done::Wrote(number, outcome) => {
@@ -395,9 +399,9 @@ impl Session {
                     return Ok(());
                 };
                 match outcome {
-                    Ok(landed) => {
-                        let wait = self.merge.wait_for(landed.xid, landed.lsn);
-                        self.landed.insert(wait, (landed.written, done));
+                    Ok(committed) => {
+                        let wait = self.merge.wait_for(committed.xid, committed.lsn);
+                        self.committed.insert(wait, (committed.written, done));
                     }
                     Err(error) => drop(done.send(Err(error))),
                 }
@@ -410,7 +414,7 @@ impl Session {
                 Stats::set(&self.stats.lag_bytes, lag);
                 self.merge.prune(&beat.snapshot);
                 if beat.versions != self.verified.versions {
-                    self.look_again();
+                    self.verify_again();
                 }
             }
             Done::Nudged => {
@@ -418,7 +422,7 @@ impl Session {
                 self.awaited_since = Some(Instant::now() + NUDGE_AGAIN);
             }
             Done::Verified(verified) => {
-                self.is_looking = false;
+                self.is_verifying = false;
                 match verified {
                     Ok(now) => self.compare(now, sink)?,
                     Err(Error::Unreachable(_)) => {}

@@ -185,7 +185,7 @@ impl Remote {
     async fn serve(&mut self, mut pending: Option<Pending>) -> io::Result<()> {
         if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
-            tables.messages_processed().await;
+            tables.wait_until_processed().await;
             tables.wait_while_paused(self.ticket).await;
             pending = self.step();
         }

@@ -30,16 +30,16 @@ pub struct Expiring {
     earliest: Vec<AtomicU64>,
 }
 
-/// What of a core's own rows has gone, or is to go.
-pub struct Going {
+/// When a core's own rows expire, and which that have expired other cores' outputs may still show.
+pub struct OwnExpiry {
     next: u64,
     /// When rows went, and the last change that others must reflect for it.
     told: VecDeque<(u64, u64)>,
 }
 
-impl Default for Going {
-    fn default() -> Going {
-        Going {
+impl Default for OwnExpiry {
+    fn default() -> OwnExpiry {
+        OwnExpiry {
             next: u64::MAX,
             told: VecDeque::new(),
         }
@@ -142,7 +142,7 @@ impl Tables {
         let next = engine.next_expiry().unwrap_or(u64::MAX);
         let going = &mut *sharing.going.borrow_mut();
         let before = std::mem::replace(&mut going.next, next);
-        let told = sharing.told();
+        let told = sharing.last_exported();
         if before < next && !sharing.is_acknowledged(told) {
             going.told.push_back((before, told));
         }
@@ -159,7 +159,7 @@ impl Tables {
         self.publish(going);
     }
 
-    fn publish(&self, going: &Going) {
+    fn publish(&self, going: &OwnExpiry) {
         let told = going.told.iter().map(|(at, _)| *at).min();
         let earliest = told.unwrap_or(u64::MAX).min(going.next);
         let published = &self.handle.expiring.earliest[self.index];

@@ -110,7 +110,7 @@ pub struct TablesHandle {
     /// Positions of SCAN in tables.
     cursors: Mutex<Cursors>,
     /// There are tables that are kept in PostgreSQL.
-    pub(super) follows: bool,
+    pub(super) has_mapped_tables: bool,
     /// Cores whose connections may still ask others.
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
@@ -118,7 +118,7 @@ pub struct TablesHandle {
 }
 
 impl TablesHandle {
-    pub fn new(cores: usize, follows: bool) -> TablesHandle {
+    pub fn new(cores: usize, has_mapped_tables: bool) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
         TablesHandle {
@@ -129,7 +129,7 @@ impl TablesHandle {
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
             refusal: Mutex::default(),
             cursors: Mutex::default(),
-            follows,
+            has_mapped_tables,
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),
             expiring: Expiring::new(cores),

@@ -82,8 +82,8 @@ pub struct Tables {
     /// What a transaction that is being executed has changed so far.
     transaction_changes: RefCell<Option<Vec<LogEntry>>>,
     postgres_progress: postgres::PostgresProgress,
-    /// Reads may be deferred.
-    in_steps: Cell<bool>,
+    /// Reads may be deferred: one that has much to compute asks for steps.
+    are_reads_deferred: Cell<bool>,
     watched: watched::Watched,
     subscriptions: subscriptions::Subscriptions,
     /// The most that the engine has visited at one go, while its core did nothing else.
@@ -111,7 +111,7 @@ impl Tables {
             // A failure is kept, and refuses the next write.
             let _ = self.log(&mut engine, &mut Gate::default());
         }
-        engine.set_read_rows(self.in_steps.get().then_some(READ_ROWS));
+        engine.set_read_rows(self.are_reads_deferred.get().then_some(READ_ROWS));
         let done = self.counting(&mut engine, |engine| read(engine, now));
         self.wake_maintenance_if_more(&engine);
         done
@@ -128,11 +128,11 @@ impl Tables {
         done
     }
 
-    /// Does something whose reads may be deferred: they need steps.
-    pub fn in_steps<T>(&self, run: impl FnOnce() -> T) -> T {
-        self.in_steps.set(true);
+    /// Does something whose reads may be deferred: one that has much to compute is not answered, but needs steps.
+    pub fn with_deferred_reads<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.are_reads_deferred.set(true);
         let done = run();
-        self.in_steps.set(false);
+        self.are_reads_deferred.set(false);
         done
     }
 

@@ -77,7 +77,7 @@ impl Paused {
         let last = stands.iter().map(|stand| stand.number).max().unwrap_or(0);
         let is_there = |stand: &PostgresStand| stand.number == last && stand.is_reflected;
         let behind = (0..stands.len()).filter(|&core| !is_there(&stands[core]));
-        let follow = move |tables: Rc<Tables>| async move { tables.follow_to(last).await };
+        let follow = move |tables: Rc<Tables>| async move { tables.apply_up_to(last).await };
         let begun: Vec<_> = behind
             .map(|core| self.handle.start_on(core, Some(self.ticket), follow))
             .collect();

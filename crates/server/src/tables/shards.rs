@@ -10,7 +10,7 @@ use std::time::Duration;
 use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
 use tokio::sync::Notify;
 
-use super::expiring::Going;
+use super::expiring::OwnExpiry;
 use super::postgres::{Postgres, RangeLoad};
 use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
 
@@ -27,7 +27,7 @@ pub struct Sharing {
     waiting: RefCell<Vec<Waker>>,
     /// A row was told when to go.
     expiring: Notify,
-    pub(super) going: RefCell<Going>,
+    pub(super) going: RefCell<OwnExpiry>,
 }
 
 impl Sharing {
@@ -57,8 +57,8 @@ impl Sharing {
         is_told
     }
 
-    /// The last change that others were told.
-    pub(super) fn told(&self) -> u64 {
+    /// The last change that others were told of.
+    pub(super) fn last_exported(&self) -> u64 {
         self.exchange.borrow().sequence()
     }
 
@@ -68,7 +68,7 @@ impl Sharing {
 }
 
 impl Tables {
-    /// Takes in what another core's engine says.
+    /// Receives messages of another core's engine.
     pub fn receive(&self, from: u16, messages: Vec<larder_join::EngineMessage>) {
         let Some(sharing) = &self.sharing else { return };
         let mut exchange = sharing.exchange.borrow_mut();
@@ -79,13 +79,13 @@ impl Tables {
         self.wake_maintenance();
     }
 
-    /// Whether something that others have said has yet to be worked on.
+    /// Whether messages of other engines are yet to be processed.
     pub fn has_unprocessed(&self) -> bool {
         let sharing = self.sharing.as_ref();
         sharing.is_some_and(|sharing| sharing.exchange.borrow().has_unprocessed())
     }
 
-    /// Works for a turn on what others have said; says whether that was all.
+    /// Processes messages of other engines for a turn; says whether those were all.
     pub fn process_messages(&self) -> bool {
         if !self.has_unprocessed() {
             return true;
@@ -95,8 +95,8 @@ impl Tables {
         !self.has_unprocessed()
     }
 
-    /// Waits until all is worked on that others have said.
-    pub async fn messages_processed(&self) {
+    /// Waits until all messages of other engines are processed.
+    pub async fn wait_until_processed(&self) {
         let Some(sharing) = &self.sharing else { return };
         poll_fn(|cx| {
             if !self.has_unprocessed() {
@@ -108,7 +108,7 @@ impl Tables {
         .await;
     }
 
-    /// Works on it for a turn; says whether there is more.
+    /// Processes them for a turn; says whether there are more.
     pub(super) fn exchange(&self) -> bool {
         let Some(sharing) = &self.sharing else {
             return false;
@@ -142,7 +142,7 @@ impl Tables {
         }
     }
 
-    /// Sends what there is to say. Before anything else is sent to a core that relies on it.
+    /// Sends the messages of this core's engine to the others. It is called before anything else is sent to a core that relies on them.
     pub fn send_exchange(&self) {
         let Some(sharing) = &self.sharing else { return };
         let mut exchange = sharing.exchange.borrow_mut();
@@ -159,7 +159,7 @@ impl Tables {
         }
     }
 
-    /// Asks for what reads need that other cores have. Nothing if they need nothing of them.
+    /// Asks other cores for rows that reads need; returns what was asked for, `None` if it is nothing.
     pub(super) fn request_rows(
         &self,
         needed: Vec<(u16, KeyRange)>,
@@ -175,7 +175,7 @@ impl Tables {
         Some(needed)
     }
 
-    /// Waits until what was asked for has come.
+    /// Waits until the rows are here.
     pub(super) async fn wait_for_rows(&self, awaited: &[(u16, KeyRange)]) {
         let Some(sharing) = &self.sharing else { return };
         poll_fn(|cx| {
@@ -202,7 +202,7 @@ impl Tables {
         }
         loop {
             let done = match ticket {
-                None => self.in_steps(|| self.read(&mut read)),
+                None => self.with_deferred_reads(|| self.read(&mut read)),
                 Some(_) => self.read(&mut read),
             };
             let mut needs = match done {
@@ -229,7 +229,7 @@ impl Tables {
 
     /// Whether the table of a key is kept in PostgreSQL.
     pub fn is_mapped(&self, key: &[u8]) -> bool {
-        self.handle.follows && self.engine.borrow().is_supplied(key)
+        self.handle.has_mapped_tables && self.engine.borrow().is_supplied(key)
     }
 
     /// Whether joins compute the table of a key.
@@ -237,7 +237,7 @@ impl Tables {
         self.engine.borrow().table_of(key) == Some(true)
     }
 
-    /// Lets rows go when their time comes, for those who have copies of them. Runs for ever.
+    /// Removes rows as they expire, for the cores that have copies of them. Runs for ever.
     pub async fn expire(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
         loop {

@@ -75,7 +75,7 @@ impl Mailbox {
         }
     }
 
-    /// To be told of each note that was received.
+    /// To be called with each note that was received.
     pub fn taken(&self, note: &Note) {
         self.bytes.fetch_sub(note.key.len() + NOTE_BYTES, Relaxed);
     }
@@ -103,7 +103,7 @@ impl Subscription {
     }
 }
 
-/// Those of a core, by what their keys begin with.
+/// The subscriptions of a core, by what their keys begin with.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     by_beginning: RefCell<HashMap<Vec<u8>, Vec<Subscriber>>>,

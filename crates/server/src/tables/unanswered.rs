@@ -1,4 +1,4 @@
-//! Why a command is not answered: it is refused, or it needs what is not here yet.
+//! Why a command is not answered yet: it is refused, or it needs rows or steps, which it then waits for.
 //!
 //! ```text
 //!  engine ─► ReadOutcome ─ complete ─► Done: its rows
@@ -61,8 +61,7 @@ pub enum Awaited {
 }
 
 impl Tables {
-    /// Asks other cores for what a read needs, or has it computed; what is waited for then. Nothing if it needs ranges of
-    /// PostgreSQL alone.
+    /// Asks other cores for what a read needs, or has it computed; returns what is to be waited for, `None` if that is PostgreSQL alone.
     pub fn request_needed(&self, needs: &mut Needs) -> Option<Awaited> {
         if let Some(rows) = self.request_rows(std::mem::take(&mut needs.owned)) {
             return Some(Awaited::Rows(rows));

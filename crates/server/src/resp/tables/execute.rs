@@ -88,7 +88,7 @@ pub(super) fn try_settled(
     let tables = state.tables();
     let done = match whole {
         true => execute_now(state, snapshot, command, true),
-        false => tables.in_steps(|| execute_now(state, snapshot, command, false)),
+        false => tables.with_deferred_reads(|| execute_now(state, snapshot, command, false)),
     };
     match done {
         Ok(work) => work,

@@ -76,13 +76,13 @@ impl Watching {
     }
 
     /// Whether stores are as they were.
-    pub fn stores_hold(&self, snapshot: &Snapshot) -> bool {
+    pub fn stores_are_unchanged(&self, snapshot: &Snapshot) -> bool {
         let holds = |(store, version): &(Vec<u8>, u64)| live_version(snapshot, store) == *version;
         self.stores.iter().all(holds)
     }
 
     /// Whether all is as it was, where one core has all tables. What cannot be read at once counts as changed.
-    pub fn holds(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
+    pub fn is_unchanged(&self, tables: &Tables, snapshot: &Snapshot) -> bool {
         tables.expire_due(&self.rows);
         let values = tables.read(|engine, now| {
             self.values.iter().all(|(key, before)| {
@@ -92,11 +92,11 @@ impl Watching {
                 read.is_ok() && value == *before
             })
         });
-        values && self.stores_hold(snapshot) && !self.mark.load(Ordering::Acquire)
+        values && self.stores_are_unchanged(snapshot) && !self.mark.load(Ordering::Acquire)
     }
 
     /// As [`Watching::holds`], for the part of one core, which is paused with the ticket.
-    pub async fn part_holds(
+    pub async fn part_is_unchanged(
         &self,
         tables: &Tables,
         postgres: Option<&Postgres>,
@@ -211,5 +211,5 @@ pub(super) fn forget(state: &mut State) {
 /// Whether EXEC is to do nothing, where one core has all tables.
 pub(super) fn has_changed(state: &mut State, snapshot: &Snapshot) -> bool {
     let watching = state.watching.take();
-    watching.is_some_and(|watching| !watching.holds(&state.core.tables, snapshot))
+    watching.is_some_and(|watching| !watching.is_unchanged(&state.core.tables, snapshot))
 }

@@ -69,7 +69,7 @@ impl Tables {
     }
 
     /// Of a paused core: comes to stand at a number that another one has come to, and has outputs reflect it.
-    pub(in crate::tables) async fn follow_to(&self, number: u64) {
+    pub(in crate::tables) async fn apply_up_to(&self, number: u64) {
         poll_fn(|cx| {
             while self.postgres_position() < number {
                 let update = self.postgres_progress.held.borrow_mut().pop_front();

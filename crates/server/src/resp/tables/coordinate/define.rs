@@ -19,7 +19,7 @@ impl Coordinator {
         }
         let paused = self.pause().await?;
         let defined = define(&self.core.tables, self.ticket, &name, definition).await;
-        self.go_on(paused).await?;
+        self.resume(paused).await?;
         defined?;
         Ok(self.encoded(|encoder| encoder.ok()))
     }

@@ -56,7 +56,7 @@ impl Coordinator {
         let paused = self.pause().await?;
         let done = self.one_after_another(requests).await;
         match writes {
-            true => self.go_on(paused).await?,
+            true => self.resume(paused).await?,
             false => self.end_reading(paused),
         }
         done
@@ -73,12 +73,12 @@ impl Coordinator {
         }
         self.refuse_long(transaction.requests()).await?;
         let paused = self.pause().await?;
-        let done = match self.holds(watching).await {
+        let done = match self.is_unchanged(watching).await {
             Err(refusal) => Err(refusal),
             Ok(false) => Ok(self.encoded(|encoder| encoder.null_array())),
             Ok(true) => self.one_after_another(transaction.requests()).await,
         };
-        self.go_on(paused).await?;
+        self.resume(paused).await?;
         done
     }
 
@@ -104,20 +104,20 @@ impl Coordinator {
     }
 
     /// Whether nothing has changed that is watched. In a pause.
-    async fn holds(&self, watching: &Watching) -> Result<bool, Refusal> {
+    async fn is_unchanged(&self, watching: &Watching) -> Result<bool, Refusal> {
         let handle = &self.core.shared.tables;
         for core in 0..self.cores() {
             let part = watching.part(|key| self.owner(key) == core);
             let (ticket, shared) = (self.ticket, self.core.shared.clone());
             let holds = handle.start_on(core, ticket, move |tables| async move {
                 let postgres = shared.postgres.as_ref();
-                part.part_holds(&tables, postgres, ticket).await
+                part.part_is_unchanged(&tables, postgres, ticket).await
             });
             if !holds.await.map_err(|_| gone())? {
                 return Ok(false);
             }
         }
-        Ok(watching.stores_hold(&self.core.shared.catalog.load()))
+        Ok(watching.stores_are_unchanged(&self.core.shared.catalog.load()))
     }
 
     /// Executes the requests, in a pause.

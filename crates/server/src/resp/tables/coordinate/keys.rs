@@ -13,7 +13,7 @@ impl Coordinator {
         let pairs = keys::pairs(request, "mset")?;
         let paused = self.pause().await?;
         let error = self.put_all(request, &pairs).await;
-        self.go_on(paused).await?;
+        self.resume(paused).await?;
         let error = error?;
         Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
     }
@@ -22,7 +22,7 @@ impl Coordinator {
         let pairs = keys::pairs(request, "msetnx")?;
         let paused = self.pause().await?;
         let done = self.put_if_absent(request, &pairs).await;
-        self.go_on(paused).await?;
+        self.resume(paused).await?;
         done
     }
 
@@ -67,7 +67,7 @@ impl Coordinator {
         let copying = keys::Copying::parse(id, request)?;
         let paused = self.pause().await?;
         let done = self.copy_row(&copying, request).await;
-        self.go_on(paused).await?;
+        self.resume(paused).await?;
         Ok(match done? {
             Err(error) => error,
             Ok(_) if keys::is_answered_ok(id) => self.encoded(|encoder| encoder.ok()),

@@ -117,7 +117,7 @@ type Read = (Vec<u8>, bool);
 /// How often a read is tried again because a transaction came in between its parts.
 pub(super) const TRIES_MAX: usize = 4;
 
-fn is_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
+fn are_of_one_moment<'a>(mut incoming: impl Iterator<Item = &'a Incoming>) -> bool {
     let first = incoming.next().map(Incoming::moment);
     first.is_none_or(|first| first.is_some() && incoming.all(|one| one.moment() == first))
 }
@@ -200,7 +200,7 @@ impl Coordinator {
         }
         match command.id() {
             Id::MGet | Id::Exists | Id::Touch | Id::RangeCount if self.ticket.is_none() => {
-                self.of_one_moment(command).await
+                self.read_at_one_moment(command).await
             }
             Id::MGet => Ok(self.mget(command).await?.0),
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
@@ -254,7 +254,7 @@ impl Coordinator {
     }
 
     /// Reads keys or counts rows of several cores, with no transaction in between: if one keeps coming, the cores wait.
-    async fn of_one_moment(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    async fn read_at_one_moment(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         for _ in 0..TRIES_MAX {
             let (reply, is_one) = match command.id() {
                 Id::MGet => self.mget(command).await?,
@@ -325,7 +325,7 @@ impl Coordinator {
             all.extend_from_slice(value);
             self.bound(&all)?;
         }
-        Ok((all, is_of_one_moment(all_incoming.iter().flatten())))
+        Ok((all, are_of_one_moment(all_incoming.iter().flatten())))
     }
 
     /// Adds up the numbers that cores answer; the first error instead, if there is one.
@@ -339,7 +339,7 @@ impl Coordinator {
                 None => error = error.or(Some(reply)),
             }
         }
-        let is_one = is_of_one_moment(all.iter().flatten());
+        let is_one = are_of_one_moment(all.iter().flatten());
         let reply = error.unwrap_or_else(|| self.encoded(|encoder| encoder.integer(sum)));
         Ok((reply, is_one))
     }
@@ -363,7 +363,7 @@ impl Coordinator {
     }
 
     /// Logs what changed, and lets the cores go on that this pause stopped.
-    async fn go_on(&mut self, paused: Option<Paused>) -> Result<(), Refusal> {
+    async fn resume(&mut self, paused: Option<Paused>) -> Result<(), Refusal> {
         match paused {
             None => Ok(()),
             Some(paused) => {
@@ -373,7 +373,7 @@ impl Coordinator {
         }
     }
 
-    /// As [`Coordinator::go_on`], where nothing was written: nobody has to wait until the cores have said so.
+    /// As [`Coordinator::resume`], where nothing was written: nobody has to wait until the cores have said so.
     fn end_reading(&mut self, paused: Option<Paused>) {
         if paused.is_some() {
             self.ticket = None;
