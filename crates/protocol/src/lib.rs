@@ -5,6 +5,7 @@
 //!                                                            │ the server executes
 //!  bytes of a connection ◄── resp::encode ── Reply bytes ◄───┘
 //!
+//!  resp::client  the other side of the two arrows: requests out, replies in
 //!  http     JSON bodies of /v1, shared by the server, the client and the command line
 //!  browser  which HTTP requests come for a page of another site
 //!  errors   one row per error code: its RESP prefix, its HTTP status, whether to retry

@@ -338,6 +338,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::resp::client::request;
 
     type Args = Vec<Vec<u8>>;
 
@@ -374,12 +375,8 @@ mod tests {
     }
 
     fn encode(args: &[Vec<u8>]) -> Vec<u8> {
-        let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            bytes.extend(format!("${}\r\n", arg.len()).as_bytes());
-            bytes.extend(arg);
-            bytes.extend(b"\r\n");
-        }
+        let mut bytes = Vec::new();
+        request(&mut bytes, args);
         bytes
     }
 

@@ -3,6 +3,7 @@
 //! RESP3 has types that RESP2 lacks; in RESP2 a map is a flat array, a set an array, a double and a
 //! verbatim text a bulk string, a boolean 0 or 1, exactly as Redis does it.
 
+use super::digits::{push_decimal, push_head};
 use crate::errors::Code;
 
 /// The protocol's version. `HELLO` changes it.
@@ -87,7 +88,7 @@ impl Encoder<'_> {
     /// The beginning of a bulk string whose `len` bytes and final `\r\n` the caller sends itself.
     #[inline]
     pub fn bulk_header(&mut self, len: usize) {
-        header(self.out, b'$', len);
+        push_head(self.out, b'$', len);
     }
 
     pub fn text(&mut self, text: &str) {
@@ -99,7 +100,7 @@ impl Encoder<'_> {
         match self.proto {
             Proto::Resp2 => self.text(text),
             Proto::Resp3 => {
-                header(self.out, b'=', text.len() + 4);
+                push_head(self.out, b'=', text.len() + 4);
                 self.out.extend_from_slice(b"txt:");
                 self.out.extend_from_slice(text.as_bytes());
                 self.out.extend_from_slice(b"\r\n");
@@ -145,58 +146,32 @@ impl Encoder<'_> {
     /// `len` replies follow.
     #[inline]
     pub fn array(&mut self, len: usize) {
-        header(self.out, b'*', len);
+        push_head(self.out, b'*', len);
     }
 
     /// `len` pairs of replies follow.
     pub fn map(&mut self, len: usize) {
         match self.proto {
-            Proto::Resp2 => header(self.out, b'*', len * 2),
-            Proto::Resp3 => header(self.out, b'%', len),
+            Proto::Resp2 => push_head(self.out, b'*', len * 2),
+            Proto::Resp3 => push_head(self.out, b'%', len),
         }
     }
 
     /// `len` replies follow, which tell of something and answer nothing.
     pub fn push(&mut self, len: usize) {
         match self.proto {
-            Proto::Resp2 => header(self.out, b'*', len),
-            Proto::Resp3 => header(self.out, b'>', len),
+            Proto::Resp2 => push_head(self.out, b'*', len),
+            Proto::Resp3 => push_head(self.out, b'>', len),
         }
     }
 
     /// `len` replies follow, in no order.
     pub fn set(&mut self, len: usize) {
         match self.proto {
-            Proto::Resp2 => header(self.out, b'*', len),
-            Proto::Resp3 => header(self.out, b'~', len),
+            Proto::Resp2 => push_head(self.out, b'*', len),
+            Proto::Resp3 => push_head(self.out, b'~', len),
         }
     }
-}
-
-#[inline]
-fn header(out: &mut Vec<u8>, kind: u8, len: usize) {
-    if len < 10 {
-        out.extend_from_slice(&[kind, b'0' + len as u8, b'\r', b'\n']);
-        return;
-    }
-    out.push(kind);
-    push_decimal(out, len as u64);
-    out.extend_from_slice(b"\r\n");
-}
-
-#[inline]
-fn push_decimal(out: &mut Vec<u8>, mut value: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 #[cfg(test)]

@@ -1,0 +1,97 @@
+//! What has come from a server and was not taken yet.
+//!
+//! ```text
+//!  room ── a read of a socket ──► filled ──► bytes ── as far as they are understood ──► take
+//! ```
+//!
+//! Invariant: it grows to at most twice the bytes that have come, whatever a server announces.
+
+/// How many times its usual size it stays, once it has grown: values that are longer come often, or hardly ever.
+const KEPT_MAX: usize = 8;
+
+/// Bytes that wait to be read.
+#[derive(Debug)]
+pub struct Input {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+    usual: usize,
+}
+
+impl Input {
+    /// With room for `usual` bytes. What it grew by is given back when it is empty, if it is much.
+    pub fn new(usual: usize) -> Input {
+        Input {
+            bytes: vec![0; usual],
+            begin: 0,
+            end: 0,
+            usual,
+        }
+    }
+
+    /// What has come and was not taken.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    /// Where the next bytes go: never empty. They follow [`Input::bytes`] once they are [`filled`](Input::filled).
+    #[inline]
+    pub fn room(&mut self) -> &mut [u8] {
+        if self.begin > 0 {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            self.end -= self.begin;
+            self.begin = 0;
+        }
+        if self.end == 0 && self.bytes.len() > KEPT_MAX * self.usual {
+            self.bytes = vec![0; self.usual];
+        }
+        if self.end == self.bytes.len() {
+            self.bytes.resize((2 * self.end).max(self.usual).max(1), 0);
+        }
+        &mut self.bytes[self.end..]
+    }
+
+    /// The first `count` bytes of the room have come.
+    #[inline]
+    pub fn filled(&mut self, count: usize) {
+        self.end += count;
+        assert!(self.end <= self.bytes.len(), "no more than the room takes");
+    }
+
+    /// Takes the first `count` bytes away.
+    #[inline]
+    pub fn take(&mut self, count: usize) {
+        self.begin += count;
+        assert!(self.begin <= self.end, "no more than have come");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(input: &mut Input, bytes: &[u8]) {
+        for byte in bytes {
+            input.room()[0] = *byte;
+            input.filled(1);
+        }
+    }
+
+    #[test]
+    fn bytes_stay_in_order_while_it_grows_and_are_moved_only_to_make_room() {
+        let mut input = Input::new(4);
+        add(&mut input, b"abcd");
+        assert_eq!(input.bytes.len(), 4);
+        input.take(3);
+        add(&mut input, b"efg");
+        assert_eq!((input.bytes(), input.bytes.len()), (&b"defg"[..], 4));
+        add(&mut input, b"h");
+        assert_eq!((input.bytes(), input.bytes.len()), (&b"defgh"[..], 8));
+        input.take(5);
+        assert_eq!(input.room().len(), 8, "it has not grown by much");
+        add(&mut input, &[0; 40]);
+        input.take(40);
+        assert_eq!(input.room().len(), 4, "what it grew by is given back");
+    }
+}
