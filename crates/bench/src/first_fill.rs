@@ -159,7 +159,7 @@ fn connect(server: &process::Server) -> RespClient {
 /// What the tables take.
 fn memory_bytes(client: &RespClient) -> Result<u64> {
     let info = match client.command(&[b"INFO", b"tables"])? {
-        Reply::Bulk(Some(info)) => info,
+        Reply::Bulk(info) => info,
         other => return Err(format!("INFO answers {other:?}").into()),
     };
     let info = String::from_utf8_lossy(&info).into_owned();

@@ -1,22 +1,21 @@
 //! A blocking client for larder: reads over the Redis protocol, operations over HTTP.
 //!
 //! ```text
-//!  RespClient ── resp (codec) ── TCP ── the server's RESP port:  get, mget, any command
+//!  RespClient ── RESP over TCP ── the server's RESP port:  get, mget, any command
 //!  AdminClient ── HTTP ── the server's HTTP port:  pull, swap, roll back, look
 //! ```
 //!
-//! Read `resp_client` for how connections are pooled and when a command is sent again, `resp` for
-//! the bytes, and `admin` for the operations. The bodies of those are `larder_protocol::http`.
+//! Read `resp_client` for how connections are pooled and when a command is sent again, and `admin` for
+//! the operations. The bytes are `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
 //!
 //! Any Redis client reads a larder server; this one exists so that the command line, the demo and
 //! the tests need no other.
 
 mod admin;
 mod error;
-mod resp;
 mod resp_client;
 
 pub use admin::{AdminClient, Fetched};
 pub use error::Error;
-pub use resp::{ErrorReply, Reply, decode_reply, encode_command};
+pub use larder_protocol::resp::client::{ErrorReply, Reply};
 pub use resp_client::{RespClient, RespOptions};

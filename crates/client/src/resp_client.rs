@@ -6,13 +6,14 @@
 //! 2. A command is sent a second time only when it changes nothing ([`is_read_only`]). A write whose
 //!    reply did not come is *unknown* and is the caller's to decide.
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
+
 use crate::error::Error;
-use crate::resp::{Reply, decode_reply, encode_command};
 
 /// How a [`RespClient`] behaves.
 #[derive(Debug, Clone)]
@@ -78,7 +79,7 @@ impl RespClient {
         let mut parts: Vec<&[u8]> = vec![b"MGET"];
         parts.extend(keys.iter().map(AsRef::as_ref));
         match self.command(&parts)? {
-            Reply::Array(Some(items)) if items.len() == keys.len() => items
+            Reply::Array(items) if items.len() == keys.len() => items
                 .into_iter()
                 .map(|item| self.expect_bulk(item))
                 .collect(),
@@ -95,7 +96,7 @@ impl RespClient {
         match replies.pop() {
             Some(Reply::Error(error)) => Err(refused(error)),
             Some(reply) => Ok(reply),
-            None => Err(self.unexpected(&Reply::Array(None), "one reply")),
+            None => Err(self.unexpected(&Reply::Null, "one reply")),
         }
     }
 
@@ -106,18 +107,18 @@ impl RespClient {
     /// Only when the connection fails. If all commands are read-only, they are sent once more on a
     /// fresh connection before that.
     pub fn pipeline(&self, commands: &[&[&[u8]]]) -> Result<Vec<Reply>, Error> {
-        let mut request = Vec::new();
+        let mut bytes = Vec::new();
         for parts in commands {
-            encode_command(parts, &mut request);
+            request(&mut bytes, parts);
         }
         let may_repeat = commands
             .iter()
             .all(|parts| parts.first().is_some_and(|name| is_read_only(name)));
         let first = self.take_idle().map(Ok).unwrap_or_else(|| self.connect())?;
-        match self.exchange(first, &request, commands.len()) {
+        match self.exchange(first, &bytes, commands.len()) {
             Err(failure) if may_repeat && failure.kind() != io::ErrorKind::InvalidData => {
                 let fresh = self.connect()?;
-                self.exchange(fresh, &request, commands.len())
+                self.exchange(fresh, &bytes, commands.len())
                     .map_err(|error| self.failed(&error))
             }
             outcome => outcome.map_err(|error| self.failed(&error)),
@@ -127,10 +128,10 @@ impl RespClient {
     fn exchange(
         &self,
         mut connection: Connection,
-        request: &[u8],
+        requests: &[u8],
         replies: usize,
     ) -> io::Result<Vec<Reply>> {
-        let answers = connection.exchange(request, replies)?;
+        let answers = connection.exchange(requests, replies)?;
         let mut idle = self
             .idle
             .lock()
@@ -173,9 +174,9 @@ impl RespClient {
         let mut connection =
             Connection::new(stream, self.options.timeout).map_err(|error| self.failed(&error))?;
         if let Some(password) = &self.options.password {
-            let mut request = Vec::new();
-            encode_command(&[b"AUTH", password.as_bytes()], &mut request);
-            let replies = connection.exchange(&request, 1);
+            let mut bytes = Vec::new();
+            request(&mut bytes, &["AUTH", password]);
+            let replies = connection.exchange(&bytes, 1);
             let mut replies = replies.map_err(|error| self.failed(&error))?;
             if let Some(Reply::Error(error)) = replies.pop() {
                 return Err(refused(error));
@@ -186,7 +187,8 @@ impl RespClient {
 
     fn expect_bulk(&self, reply: Reply) -> Result<Option<Vec<u8>>, Error> {
         match reply {
-            Reply::Bulk(value) => Ok(value),
+            Reply::Bulk(value) => Ok(Some(value)),
+            Reply::Null => Ok(None),
             Reply::Error(error) => Err(refused(error)),
             other => Err(self.unexpected(&other, "a value")),
         }
@@ -194,11 +196,14 @@ impl RespClient {
 
     fn unexpected(&self, reply: &Reply, wanted: &str) -> Error {
         let kind = match reply {
+            Reply::Null => "that there is nothing",
             Reply::Simple(_) => "a status",
             Reply::Error(_) => "an error",
-            Reply::Integer(_) => "a number",
-            Reply::Bulk(_) => "a value",
-            Reply::Array(_) => "an array",
+            Reply::Integer(_) | Reply::Double(_) | Reply::BigNumber(_) => "a number",
+            Reply::Boolean(_) => "a truth value",
+            Reply::Bulk(_) | Reply::Verbatim { .. } => "a value",
+            Reply::Array(_) | Reply::Set(_) | Reply::Push(_) => "an array",
+            Reply::Map(_) => "a map",
         };
         Error::Protocol {
             address: self.address.clone(),
@@ -229,7 +234,7 @@ impl RespClient {
     }
 }
 
-fn refused(error: crate::resp::ErrorReply) -> Error {
+fn refused(error: ErrorReply) -> Error {
     let message = format!("{} {}", error.code, error.message);
     Error::Refused {
         code: error.code,
@@ -265,7 +270,8 @@ fn is_read_only(name: &[u8]) -> bool {
 }
 
 struct Connection {
-    stream: BufReader<TcpStream>,
+    stream: TcpStream,
+    replies: Replies,
 }
 
 impl Connection {
@@ -274,14 +280,30 @@ impl Connection {
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         Ok(Connection {
-            stream: BufReader::with_capacity(64 * 1024, stream),
+            stream,
+            replies: Replies::default(),
         })
     }
 
-    fn exchange(&mut self, request: &[u8], replies: usize) -> io::Result<Vec<Reply>> {
-        self.stream.get_mut().write_all(request)?;
-        (0..replies)
-            .map(|_| decode_reply(&mut self.stream))
-            .collect()
+    fn exchange(&mut self, requests: &[u8], replies: usize) -> io::Result<Vec<Reply>> {
+        self.stream.write_all(requests)?;
+        (0..replies).map(|_| self.reply()).collect()
+    }
+
+    fn reply(&mut self) -> io::Result<Reply> {
+        loop {
+            let reply = self.replies.next_reply();
+            let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+            if let Some(reply) = reply.map_err(invalid)? {
+                return Ok(reply);
+            }
+            let input = self.replies.input();
+            match self.stream.read(input.room()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => input.filled(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }

@@ -160,11 +160,11 @@ impl<'a> Social<'a> {
 
     fn rows(&self, user: u32, reply: &Reply) -> Result<Vec<Row>, Failure> {
         let strange = || Failure::new(format!("the timeline of {} is {reply:?}", self.name(user)));
-        let Reply::Array(Some(items)) = reply else {
+        let Reply::Array(items) = reply else {
             return Err(strange());
         };
         let text = |reply: &Reply| match reply {
-            Reply::Bulk(Some(bytes)) => String::from_utf8(bytes.clone()).ok(),
+            Reply::Bulk(bytes) => String::from_utf8(bytes.clone()).ok(),
             _ => None,
         };
         let mut rows = Vec::with_capacity(items.len() / 2);

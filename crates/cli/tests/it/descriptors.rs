@@ -16,10 +16,10 @@ fn clients_never_take_the_descriptors_that_the_journal_and_http_need() {
     });
     let client = server.resp();
     let limit = client.command(&[b"CONFIG", b"GET", b"maxclients"]);
-    let Ok(Reply::Array(Some(pair))) = limit else {
+    let Ok(Reply::Array(pair)) = limit else {
         panic!("{limit:?}");
     };
-    let Some(Reply::Bulk(Some(allowed))) = pair.last() else {
+    let Some(Reply::Bulk(allowed)) = pair.last() else {
         panic!("{pair:?}");
     };
     let allowed: usize = text(allowed).parse().expect("a number");

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 
 use larder_batch::{BuildOptions, Builder};
-use larder_client::Reply;
+use larder_protocol::resp::client::{Replies, Reply, request};
 
 use crate::fixture::{STORE, pull_ok, store};
 use crate::support::{Server, spawn_server, spawn_server_with, through_shell};
@@ -15,6 +15,10 @@ const VALUE_BYTES: usize = 256 << 10;
 /// Replies of 2 MiB each: far more than the buffers between server and client hold.
 const REQUESTS: usize = 50;
 
+fn value(number: usize) -> Vec<u8> {
+    vec![b'a' + number as u8; VALUE_BYTES]
+}
+
 /// A store of few large values: small requests, large replies.
 fn build_large(folder: &Path) {
     let mut options = BuildOptions::new(store());
@@ -22,9 +26,12 @@ fn build_large(folder: &Path) {
     let builder = Builder::new(options, folder).unwrap();
     let mut rows = builder.writer();
     for number in 0..KEYS {
-        let value = vec![b'a' + number as u8; VALUE_BYTES];
-        rows.push(number as u64, format!("{number}").as_bytes(), &value)
-            .unwrap();
+        rows.push(
+            number as u64,
+            format!("{number}").as_bytes(),
+            &value(number),
+        )
+        .unwrap();
     }
     rows.close().unwrap();
     builder.finish(&|_| {}).unwrap();
@@ -38,13 +45,20 @@ fn server_of_large_values(folder: &Path) -> Server {
     server
 }
 
-fn bulk(reader: &mut impl BufRead) -> usize {
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    assert_eq!(line, format!("${VALUE_BYTES}\r\n"));
-    let mut value = vec![0; VALUE_BYTES + 2];
-    reader.read_exact(&mut value).unwrap();
-    usize::from(value[VALUE_BYTES - 1] - b'a')
+/// Waits for bytes; whether there were any before the server closed.
+fn receive(stream: &mut TcpStream, replies: &mut Replies) -> bool {
+    let count = stream.read(replies.input().room()).unwrap();
+    replies.input().filled(count);
+    count > 0
+}
+
+fn reply(stream: &mut TcpStream, replies: &mut Replies) -> Reply {
+    loop {
+        if let Some(reply) = replies.next_reply().unwrap() {
+            return reply;
+        }
+        assert!(receive(stream, replies), "the reply is cut");
+    }
 }
 
 /// Until nothing listens there any more.
@@ -59,16 +73,17 @@ fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
     let temp = tempfile::tempdir().unwrap();
     let server = server_of_large_values(temp.path());
     let keys: Vec<String> = (0..KEYS).map(|key| format!("{STORE}:{key}")).collect();
-    let mget = keys
-        .iter()
-        .fold(format!("*{}\r\n$4\r\nMGET\r\n", KEYS + 1), |all, key| {
-            all + &format!("${}\r\n{key}\r\n", key.len())
-        });
+    let words: Vec<&str> = ["MGET"]
+        .into_iter()
+        .chain(keys.iter().map(String::as_str))
+        .collect();
+    let mut mget = Vec::new();
+    request(&mut mget, &words);
     let mut stream = TcpStream::connect(&server.resp).unwrap();
-    stream.write_all(mget.repeat(REQUESTS).as_bytes()).unwrap();
-    let mut replies = BufReader::new(stream);
+    stream.write_all(&mget.repeat(REQUESTS)).unwrap();
+    let mut replies = Replies::default();
     // The first reply is on its way, so the requests are with the server.
-    replies.fill_buf().unwrap();
+    assert!(receive(&mut stream, &mut replies));
     let mut idle = TcpStream::connect(&server.resp).unwrap();
     idle.write_all(b"PING\r\n").unwrap();
     idle.read_exact(&mut [0; 7]).unwrap();
@@ -76,17 +91,16 @@ fn a_stopping_server_answers_what_was_asked_and_accepts_nothing_more() {
     server.ask_to_stop();
     wait_until_refused(&server.resp);
     wait_until_refused(server.http.trim_start_matches("http://"));
+    let values = (0..KEYS).map(|number| Reply::Bulk(value(number)));
+    let expected = Reply::Array(values.collect());
     for _ in 0..REQUESTS {
-        let mut line = String::new();
-        replies.read_line(&mut line).unwrap();
-        assert_eq!(line, format!("*{KEYS}\r\n"));
-        for expected in 0..KEYS {
-            assert_eq!(bulk(&mut replies), expected);
-        }
+        assert!(reply(&mut stream, &mut replies) == expected);
     }
-    let rest = |reader: &mut dyn Read| reader.read_to_end(&mut Vec::new()).unwrap();
-    assert_eq!(rest(&mut replies), 0, "then the server closes");
-    assert_eq!(rest(&mut idle), 0);
+    assert!(
+        !receive(&mut stream, &mut replies),
+        "then the server closes"
+    );
+    assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap(), 0);
     assert_eq!(server.wait().code(), Some(0));
 }
 

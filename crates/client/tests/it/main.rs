@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use larder_client::{AdminClient, Error, Reply, RespClient, RespOptions};
+use larder_protocol::resp::{Decoder, Limits, Step};
 
 /// Serves every connection with `serve(connection number, stream)` on a thread of its own.
 fn serve(serve: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> String {
@@ -22,20 +23,24 @@ fn serve(serve: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> String {
     address
 }
 
-/// Reads one command off the stream: as many lines as its header says.
-fn read_command(reader: &mut impl BufRead) -> Option<Vec<String>> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok().filter(|n| *n > 0)?;
-    let count: usize = line.trim().strip_prefix('*')?.parse().ok()?;
-    let mut parts = Vec::new();
-    for _ in 0..count {
-        let mut part = String::new();
-        reader.read_line(&mut part).ok()?;
-        part.clear();
-        reader.read_line(&mut part).ok()?;
-        parts.push(part.trim_end().to_owned());
+/// Reads one command off the stream.
+fn read_command(stream: &mut TcpStream) -> Option<Vec<String>> {
+    let (mut decoder, mut bytes) = (Decoder::new(Limits::default()), Vec::new());
+    loop {
+        match decoder.decode(&bytes).unwrap() {
+            Step::Request(_) => break,
+            Step::Skip(_) => panic!("a request of nothing"),
+            Step::Incomplete(_) => {
+                // No byte of the command behind it.
+                let mut byte = [0];
+                stream.read_exact(&mut byte).ok()?;
+                bytes.extend(byte);
+            }
+        }
     }
-    Some(parts)
+    let arguments = decoder.request(&bytes);
+    let text = |argument: &[u8]| String::from_utf8_lossy(argument).into_owned();
+    Some(arguments.args().map(text).collect())
 }
 
 fn free_address() -> String {
@@ -52,8 +57,7 @@ fn a_read_is_sent_again_when_the_server_closed_an_idle_connection() {
     let count = Arc::clone(&served);
     let address = serve(move |_, mut stream| {
         // One answer per connection, then it is closed under the client's feet.
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        let parts = read_command(&mut reader).unwrap();
+        let parts = read_command(&mut stream).unwrap();
         assert_eq!(parts[0], "GET");
         count.fetch_add(1, Ordering::SeqCst);
         stream.write_all(b"$2\r\nhi\r\n").unwrap();
@@ -69,9 +73,8 @@ fn a_read_is_sent_again_when_the_server_closed_an_idle_connection() {
 fn a_write_without_a_reply_is_not_sent_again() {
     let received = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&received);
-    let address = serve(move |_, stream| {
-        let mut reader = BufReader::new(stream);
-        if read_command(&mut reader).is_some() {
+    let address = serve(move |_, mut stream| {
+        if read_command(&mut stream).is_some() {
             count.fetch_add(1, Ordering::SeqCst);
         }
     });
@@ -84,8 +87,7 @@ fn a_write_without_a_reply_is_not_sent_again() {
 #[test]
 fn a_pipeline_keeps_replies_in_order_and_errors_in_place() {
     let address = serve(|_, mut stream| {
-        let mut reader = BufReader::new(stream.try_clone().unwrap());
-        while let Some(parts) = read_command(&mut reader) {
+        while let Some(parts) = read_command(&mut stream) {
             let reply = match parts[0].as_str() {
                 "GET" => "$-1\r\n",
                 "PING" => "+PONG\r\n",
@@ -100,7 +102,7 @@ fn a_pipeline_keeps_replies_in_order_and_errors_in_place() {
         .unwrap();
     assert_eq!(replies[0], Reply::Simple("PONG".into()));
     assert!(matches!(&replies[1], Reply::Error(error) if error.code == "ERR"));
-    assert_eq!(replies[2], Reply::Bulk(None));
+    assert_eq!(replies[2], Reply::Null);
     let error = client.command(&[b"NOPE"]).unwrap_err();
     assert_eq!(error.code(), Some("ERR"));
 }
@@ -118,6 +120,19 @@ fn a_server_that_never_answers_is_a_timeout_and_not_an_absent_key() {
         .get("s:k")
         .unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+#[test]
+fn what_is_no_reply_is_told_with_where_and_what() {
+    let address = serve(|_, mut stream| {
+        read_command(&mut stream);
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n").unwrap();
+    });
+    let error = RespClient::new(address).get("s:k").unwrap_err();
+    let Error::Protocol { detail, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(detail, "byte 0 of the replies: no reply begins with 'H'");
 }
 
 #[test]
