@@ -26,15 +26,15 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use larder_protocol::resp::client::{Input, Reader, Step, Token};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::Server;
 use super::request::command;
-use super::token::{self, Malformed, Nesting, Step, Token};
 use crate::stores::contract::Failure;
 
-/// One read takes at most so many bytes; it grows only for a value that is longer.
+/// One read takes at most so many bytes, unless a value is longer.
 const INPUT_BYTES: usize = 256 << 10;
 /// An output that grew beyond this is given back when it is empty.
 const OUTPUT_BYTES: usize = 1 << 20;
@@ -280,13 +280,18 @@ async fn connect(server: &Server) -> Result<TcpStream, Failure> {
         let mut request = Vec::new();
         command(&mut request, &[&"AUTH", password]);
         stream.write_all(&request).await.map_err(refused)?;
-        let mut reply = Vec::new();
-        while !reply.ends_with(b"\r\n") {
+        let (mut reader, mut reply) = (Reader::default(), Vec::new());
+        loop {
             reply.push(stream.read_u8().await.map_err(refused)?);
-        }
-        if reply != b"+OK\r\n" {
-            let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
-            return Err(Failure::Refused(format!("{address} says: {reply}")));
+            match reader.next(&reply).map_err(io::Error::other) {
+                Ok(Step::Incomplete(_)) => {}
+                Ok(Step::Piece(piece)) if piece.token == Token::Simple(b"OK") => break,
+                Ok(Step::Piece(_)) => {
+                    let reply = String::from_utf8_lossy(&reply).trim_end().to_owned();
+                    return Err(Failure::Refused(format!("{address} says: {reply}")));
+                }
+                Err(error) => return Err(refused(error)),
+            }
         }
     }
     Ok(stream)
@@ -297,9 +302,8 @@ struct Wire {
     stream: TcpStream,
     /// Bytes of the output that were sent.
     sent: usize,
-    input: Vec<u8>,
-    filled: usize,
-    nesting: Nesting,
+    input: Input,
+    reader: Reader,
 }
 
 impl Wire {
@@ -307,9 +311,8 @@ impl Wire {
         Wire {
             stream,
             sent: 0,
-            input: vec![0; INPUT_BYTES],
-            filled: 0,
-            nesting: Nesting::default(),
+            input: Input::new(INPUT_BYTES),
+            reader: Reader::default(),
         }
     }
 
@@ -324,41 +327,38 @@ impl Wire {
             if read? == 0 {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            self.hand_out(shared)
-                .map_err(|Malformed| io::Error::other("it sent what is no reply"))?;
+            self.hand_out(shared)?;
         }
         self.send(shared, cx)
             .map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(&mut self.input[self.filled..]);
+        let mut room = ReadBuf::new(self.input.room());
         match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => {
                 let read = room.filled().len();
-                self.filled += read;
+                self.input.filled(read);
                 Poll::Ready(Ok(read))
             }
         }
     }
 
-    /// Hands out whole tokens, and moves the rest to the beginning.
-    fn hand_out(&mut self, shared: &Shared) -> Result<(), Malformed> {
+    /// Hands out whole tokens, as far as somebody waits for them.
+    fn hand_out(&mut self, shared: &Shared) -> io::Result<()> {
         let mut queue = shared.queue.borrow_mut();
-        let (mut at, mut needed) = (0, 1);
+        let (bytes, mut at) = (self.input.bytes(), 0);
         while let Some(front) = queue.front_mut() {
-            let (token, size) = match token::read(&self.input[at..self.filled])? {
-                Step::Token(token, size) => (token, size),
-                Step::Incomplete(bytes) => {
-                    needed = bytes;
-                    break;
-                }
+            let piece = match self.reader.next(&bytes[at..]) {
+                Ok(Step::Piece(piece)) => piece,
+                Ok(Step::Incomplete(_)) => break,
+                Err(error) => return Err(io::Error::other(error)),
             };
-            front.waiting.take(token, self.nesting.depth());
-            at += size;
-            if self.nesting.after(token)? {
+            front.waiting.take(piece.token, piece.depth);
+            at += piece.size;
+            if piece.is_last {
                 front.replies -= 1;
                 if front.replies == 0 {
                     let ended = queue.pop_front().expect("it is in front");
@@ -366,14 +366,10 @@ impl Wire {
                 }
             }
         }
-        if queue.is_empty() && at < self.filled {
-            return Err(Malformed);
+        if queue.is_empty() && at < bytes.len() {
+            return Err(io::Error::other("it sent a reply that nobody waits for"));
         }
-        self.input.copy_within(at..self.filled, 0);
-        self.filled -= at;
-        if needed > self.input.len() {
-            self.input.resize(needed, 0);
-        }
+        self.input.take(at);
         Ok(())
     }
 

@@ -6,8 +6,8 @@
 //!       are ready together)                    └ one write          └ one read: token by token, where it arrived
 //! ```
 //!
-//! Read `connection` for how calls share a socket, `token` for how replies are read, `request` for how commands are
-//! written. Each connection's driver is a task of the worker's thread: connecting needs a runtime where
+//! Read `connection` for how calls share a socket, `request` for how commands are written; the bytes are
+//! `larder_protocol::resp::client`. Each connection's driver is a task of the worker's thread: connecting needs a runtime where
 //! `tokio::task::spawn_local` works.
 //!
 //! What it leaves out: RESP3, and messages that nobody asked for.
@@ -15,13 +15,13 @@
 pub mod common;
 mod connection;
 mod request;
-mod token;
 
 use std::rc::Rc;
 
+pub use larder_protocol::resp::client::Token;
+
 pub use connection::{Call, Receiver};
 pub use request::{Text, command, hex, hex_of, number_of};
-pub use token::Token;
 
 use crate::stores::contract::Failure;
 use connection::Connection;

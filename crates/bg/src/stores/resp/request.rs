@@ -1,4 +1,7 @@
-//! Commands, written into a connection's output.
+//! Commands, and what keys and values are put together from.
+
+use larder_protocol::resp::client::request;
+use larder_protocol::resp::digits::{DIGITS_MAX, decimal};
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
@@ -32,8 +35,8 @@ impl Text {
     /// Goes on with as few decimal digits as there are.
     #[inline]
     pub fn decimal(mut self, number: u64) -> Text {
-        let (digits, begin) = decimal(number);
-        let digits = &digits[begin..];
+        let mut room = [0; DIGITS_MAX];
+        let digits = decimal(number, &mut room);
         let at = usize::from(self.len);
         self.bytes[at..at + digits.len()].copy_from_slice(digits);
         self.len += digits.len() as u8;
@@ -66,44 +69,10 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// Appends a command: its name and arguments.
+/// Appends a command: its name and arguments, of whatever types.
 #[inline]
 pub fn command(out: &mut Vec<u8>, parts: &[&dyn AsRef<[u8]>]) {
-    header(out, b'*', parts.len());
-    for part in parts {
-        bulk(out, part.as_ref());
-    }
-}
-
-#[inline]
-fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
-    header(out, b'$', bytes.len());
-    out.extend_from_slice(bytes);
-    out.extend_from_slice(b"\r\n");
-}
-
-#[inline]
-fn header(out: &mut Vec<u8>, kind: u8, count: usize) {
-    let (digits, begin) = decimal(count as u64);
-    out.push(kind);
-    out.extend_from_slice(&digits[begin..]);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Digits, and where they begin.
-#[inline]
-fn decimal(number: u64) -> ([u8; 20], usize) {
-    let mut digits = [0; 20];
-    let mut begin = digits.len();
-    let mut left = number;
-    loop {
-        begin -= 1;
-        digits[begin] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            return (digits, begin);
-        }
-    }
+    request(out, parts);
 }
 
 /// The last `N` hexadecimal digits of a number; in the order of the numbers.
