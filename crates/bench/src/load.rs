@@ -9,6 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use larder_protocol::resp::client::request;
+
 use crate::Result;
 use crate::keys::Random;
 use crate::store::{self, VALUE_BYTES};
@@ -30,13 +32,8 @@ impl Requests {
             ends: vec![0],
         };
         for _ in 0..count {
-            encode(
-                &mut requests.bytes,
-                &[
-                    b"GET",
-                    store::redis_key(random.below(keys as usize) as u64).as_bytes(),
-                ],
-            );
+            let key = store::redis_key(random.below(keys as usize) as u64);
+            request(&mut requests.bytes, &["GET", &key]);
             requests.ends.push(requests.bytes.len());
         }
         requests
@@ -51,15 +48,6 @@ impl Requests {
     }
 }
 
-pub fn encode(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", parts.len()).as_bytes());
-    for part in parts {
-        out.extend_from_slice(format!("${}\r\n", part.len()).as_bytes());
-        out.extend_from_slice(part);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
 /// Stores all records with SET, for a server that is not filled otherwise.
 pub fn fill(address: SocketAddr, keys: u64) -> Result<()> {
     const BATCH: u64 = 256;
@@ -69,14 +57,8 @@ pub fn fill(address: SocketAddr, keys: u64) -> Result<()> {
         let to = (from + BATCH).min(keys);
         out.clear();
         for i in from..to {
-            encode(
-                &mut out,
-                &[
-                    b"SET",
-                    store::redis_key(i).as_bytes(),
-                    &store::value(i, b'A'),
-                ],
-            );
+            let (key, value) = (store::redis_key(i), store::value(i, b'A'));
+            request(&mut out, &[&b"SET"[..], key.as_bytes(), &value]);
         }
         stream.write_all(&out)?;
         let mut replies = vec![0; (to - from) as usize * 5];

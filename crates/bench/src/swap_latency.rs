@@ -19,13 +19,14 @@ use clap::Args;
 use hdrhistogram::Histogram;
 use larder_batch::version::files::StreamingFile;
 use larder_client::AdminClient;
+use larder_protocol::resp::client;
 use serde_json::json;
 
 use crate::keys::Random;
 use crate::report::{self, median, spread};
 use crate::server::publish;
 use crate::store::VALUE_BYTES;
-use crate::{Result, load, process, store};
+use crate::{Result, process, store};
 
 #[derive(Args)]
 pub struct SwapLatencyArgs {
@@ -229,13 +230,8 @@ fn read_on_one(
     let mut due = schedule.first;
     while due < schedule.end && go_on.load(Ordering::Relaxed) {
         request.clear();
-        load::encode(
-            &mut request,
-            &[
-                b"GET",
-                store::redis_key(random.below(keys as usize) as u64).as_bytes(),
-            ],
-        );
+        let key = store::redis_key(random.below(keys as usize) as u64);
+        client::request(&mut request, &["GET", &key]);
         while Instant::now() < due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
         }

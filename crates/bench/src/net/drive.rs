@@ -30,7 +30,7 @@ pub trait Store {
         0
     }
     /// How many bytes the reply at the start of `bytes` takes; `None` if it is not whole.
-    fn reply_len(&self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
+    fn reply_len(&mut self, bytes: &[u8], awaited: Self::Awaited) -> Result<Option<usize>>;
     /// Takes a whole reply. What was read goes to `seen`.
     fn reply(
         &mut self,

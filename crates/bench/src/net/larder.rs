@@ -2,8 +2,10 @@
 //!
 //! Rows: `s|user|poster`, `p|poster|time`, `t|user|time|poster`. A client that fans out keeps `s|poster|user` instead.
 
+use larder_protocol::resp::client::{argument, argument_of, request_head};
+
 use super::drive::{digits, number};
-use super::resp::{self, part, parts, word};
+use super::resp::{self, Replies};
 use super::timelines::{Awaited, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
@@ -21,11 +23,15 @@ pub enum Mode {
 
 pub struct Larder {
     mode: Mode,
+    replies: Replies,
 }
 
 impl Larder {
     pub fn new(mode: Mode) -> Larder {
-        Larder { mode }
+        Larder {
+            mode,
+            replies: Replies::default(),
+        }
     }
 
     /// The request that declares the timeline.
@@ -46,13 +52,13 @@ impl Larder {
             Mode::ClientPush => (poster, user),
             _ => (user, poster),
         };
-        part(out, 19, |out| {
+        argument_of(out, 19, |out| {
             out.extend_from_slice(b"s|");
             digits(out, first.into(), 8);
             out.push(b'|');
             digits(out, second.into(), 8);
         });
-        word(out, b"1");
+        argument(out, b"1");
     }
 }
 
@@ -62,7 +68,7 @@ fn table(out: &mut Vec<u8>, table: u8, user: u32) {
 }
 
 fn bound(out: &mut Vec<u8>, name: u8, user: u32, time: u64) {
-    part(out, 21, |out| {
+    argument_of(out, 21, |out| {
         table(out, name, user);
         out.push(b'|');
         digits(out, time, 10);
@@ -71,22 +77,22 @@ fn bound(out: &mut Vec<u8>, name: u8, user: u32, time: u64) {
 
 /// All keys of a table that begin with a user.
 fn all_of(out: &mut Vec<u8>, name: u8, user: u32) {
-    parts(out, 4);
-    word(out, b"RANGE");
+    request_head(out, 4);
+    argument(out, b"RANGE");
     for end in [b'|', b'}'] {
-        part(out, 11, |out| {
+        argument_of(out, 11, |out| {
             table(out, name, user);
             out.push(end);
         });
     }
-    word(out, b"KEYSONLY");
+    argument(out, b"KEYSONLY");
 }
 
 fn set_timeline(pipe: &mut Pipe, user: &[u8], time: &[u8], poster: u32) {
     let out = &mut pipe.out;
-    parts(out, 3);
-    word(out, b"SET");
-    part(out, 30, |out| {
+    request_head(out, 3);
+    argument(out, b"SET");
+    argument_of(out, 30, |out| {
         out.extend_from_slice(b"t|");
         out.extend_from_slice(user);
         out.push(b'|');
@@ -94,19 +100,19 @@ fn set_timeline(pipe: &mut Pipe, user: &[u8], time: &[u8], poster: u32) {
         out.push(b'|');
         digits(out, poster.into(), 8);
     });
-    word(out, TWEET);
+    argument(out, TWEET);
     pipe.awaits(Awaited::Done);
 }
 
 impl System for Larder {
-    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
-        resp::reply_len(bytes)
+    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+        self.replies.size(bytes)
     }
 
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
         for some in followers.chunks(USER_ROWS) {
-            parts(&mut pipe.out, 1 + 2 * some.len());
-            word(&mut pipe.out, b"MSET");
+            request_head(&mut pipe.out, 1 + 2 * some.len());
+            argument(&mut pipe.out, b"MSET");
             for &user in some {
                 self.subscription(&mut pipe.out, user, poster);
             }
@@ -119,8 +125,8 @@ impl System for Larder {
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
-        parts(&mut pipe.out, 3);
-        word(&mut pipe.out, b"SET");
+        request_head(&mut pipe.out, 3);
+        argument(&mut pipe.out, b"SET");
         self.subscription(&mut pipe.out, user, poster);
         pipe.awaits(Awaited::Done);
         if self.mode == Mode::ClientPush {
@@ -130,10 +136,10 @@ impl System for Larder {
     }
 
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
-        parts(&mut pipe.out, 3);
-        word(&mut pipe.out, b"SET");
+        request_head(&mut pipe.out, 3);
+        argument(&mut pipe.out, b"SET");
         bound(&mut pipe.out, b'p', poster, time);
-        word(&mut pipe.out, TWEET);
+        argument(&mut pipe.out, TWEET);
         pipe.awaits(Awaited::Done);
         if self.mode == Mode::ClientPush {
             all_of(&mut pipe.out, b's', poster);
@@ -142,8 +148,8 @@ impl System for Larder {
     }
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
-        parts(&mut pipe.out, 3);
-        word(&mut pipe.out, b"RANGE");
+        request_head(&mut pipe.out, 3);
+        argument(&mut pipe.out, b"RANGE");
         bound(&mut pipe.out, b't', user, since);
         bound(&mut pipe.out, b't', user, until);
         pipe.awaits(Awaited::Check { user, since, until });

@@ -63,7 +63,7 @@ fn value(reply: &[u8]) -> &[u8] {
 }
 
 impl System for Memcached {
-    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
         let Some(line) = bytes.iter().position(|&byte| byte == b'\n') else {
             return Ok(None);
         };

@@ -127,7 +127,7 @@ fn one(which: Which, pages: &Pages, binary: &Path) -> Result<Sample> {
         for (name, definition) in JOINS {
             client.command(&[b"JOIN.CREATE", name.as_bytes(), definition.as_bytes()])?;
         }
-        return measure(which, pages, &server, &mut OnePage { users: pages.users });
+        return measure(which, pages, &server, &mut OnePage::new(pages.users));
     }
     let server = process::start_redis("redis-server", SERVER_CORE)?;
     let mut reads = Reads::new(pages.users, which == Which::RedisFew);

@@ -1,8 +1,10 @@
 //! Newp in larder: six joins, four of which fill one table; a page is one range of it.
 
+use larder_protocol::resp::client::{argument, argument_of, request_head};
+
 use super::drive::{Pipe, Store, digits, number};
 use super::pages::{self, Operation, author};
-use super::resp::{self, part, parts, word};
+use super::resp::{self, Replies};
 use super::workload::Seen;
 use crate::Result;
 
@@ -33,7 +35,8 @@ pub const JOINS: [(&str, &str); 6] = [
 ];
 
 pub struct OnePage {
-    pub users: u32,
+    users: u32,
+    replies: Replies,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +54,13 @@ fn key(out: &mut Vec<u8>, table: u8, users: u32, article: u32) {
 }
 
 impl OnePage {
+    pub fn new(users: u32) -> OnePage {
+        OnePage {
+            users,
+            replies: Replies::default(),
+        }
+    }
+
     fn set(
         &self,
         pipe: &mut Pipe<Awaited>,
@@ -58,10 +68,10 @@ impl OnePage {
         value: &[u8],
         key: impl FnOnce(&mut Vec<u8>),
     ) {
-        parts(&mut pipe.out, 3);
-        word(&mut pipe.out, b"SET");
-        part(&mut pipe.out, size, key);
-        word(&mut pipe.out, value);
+        request_head(&mut pipe.out, 3);
+        argument(&mut pipe.out, b"SET");
+        argument_of(&mut pipe.out, size, key);
+        argument(&mut pipe.out, value);
         pipe.awaits(Awaited::Done);
     }
 }
@@ -94,10 +104,10 @@ impl Store for OnePage {
             }),
             Operation::Read { article } => {
                 let out = &mut pipe.out;
-                parts(out, 3);
-                word(out, b"RANGE");
+                request_head(out, 3);
+                argument(out, b"RANGE");
                 for end in [b'|', b'}'] {
-                    part(out, 18, |out| {
+                    argument_of(out, 18, |out| {
                         key(out, b'm', users, article);
                         out.push(end);
                     });
@@ -107,8 +117,8 @@ impl Store for OnePage {
         }
     }
 
-    fn reply_len(&self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
-        resp::reply_len(bytes)
+    fn reply_len(&mut self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+        self.replies.size(bytes)
     }
 
     fn reply(

@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 
+use larder_protocol::resp::client::{Token, argument, argument_of, request_head};
+
 use super::drive::{Pipe, Store, digits, number as decimal};
 use super::newp_larder::TEXT;
 use super::pages::{self, Operation, author};
-use super::resp::{self, part, parts, word};
+use super::resp::{self, Replies};
 use super::workload::Seen;
 use crate::Result;
 
@@ -19,6 +21,7 @@ pub struct Reads {
     pub few: bool,
     /// The numbers of the comments whose karmas an MGET asks for, of those under way.
     asked: VecDeque<Vec<u32>>,
+    replies: Replies,
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +52,7 @@ pub enum Awaited {
 
 /// `table|article`: 9 bytes.
 fn key(out: &mut Vec<u8>, table: u8, id: u32) {
-    part(out, 9, |out| {
+    argument_of(out, 9, |out| {
         out.extend_from_slice(&[table, b'|']);
         digits(out, id.into(), 7);
     });
@@ -63,7 +66,7 @@ fn comment(out: &mut Vec<u8>, number: u32, commenter: u32) {
 }
 
 fn comment_key(out: &mut Vec<u8>, article: u32, number: u32) {
-    part(out, 14, |out| {
+    argument_of(out, 14, |out| {
         out.extend_from_slice(b"c|");
         digits(out, article.into(), 7);
         out.push(b'|');
@@ -76,7 +79,10 @@ fn read(bytes: &[u8]) -> (u32, u32) {
 }
 
 fn integer(reply: &[u8]) -> u64 {
-    decimal(reply[1..].strip_suffix(b"\r\n").unwrap_or_default())
+    match Token::first(reply) {
+        Some((Token::Integer(number), _)) => number as u64,
+        _ => 0,
+    }
 }
 
 impl Reads {
@@ -85,12 +91,13 @@ impl Reads {
             users,
             few,
             asked: VecDeque::new(),
+            replies: Replies::default(),
         }
     }
 
     fn request(pipe: &mut Pipe<Awaited>, verb: &[u8], words: usize, awaited: Awaited) {
-        parts(&mut pipe.out, 1 + words);
-        word(&mut pipe.out, verb);
+        request_head(&mut pipe.out, 1 + words);
+        argument(&mut pipe.out, verb);
         pipe.awaits(awaited);
     }
 
@@ -137,12 +144,12 @@ impl Store for Reads {
             Operation::Article { article } => {
                 Self::request(pipe, b"SET", 2, Awaited::Done);
                 key(&mut pipe.out, b'a', article);
-                word(&mut pipe.out, TEXT);
+                argument(&mut pipe.out, TEXT);
             }
             Operation::Vote { article, voter } => {
                 Self::request(pipe, b"SADD", 2, Awaited::Done);
                 key(&mut pipe.out, b'v', article);
-                part(&mut pipe.out, 7, |out| digits(out, voter.into(), 7));
+                argument_of(&mut pipe.out, 7, |out| digits(out, voter.into(), 7));
                 Self::request(pipe, b"INCR", 1, Awaited::Done);
                 key(&mut pipe.out, b'k', author(self.users, article));
             }
@@ -153,8 +160,8 @@ impl Store for Reads {
             } if self.few => {
                 Self::request(pipe, b"HSET", 3, Awaited::Done);
                 key(&mut pipe.out, b'h', article);
-                part(&mut pipe.out, 12, |out| comment(out, number, commenter));
-                word(&mut pipe.out, TEXT);
+                argument_of(&mut pipe.out, 12, |out| comment(out, number, commenter));
+                argument(&mut pipe.out, TEXT);
             }
             Operation::Comment {
                 article,
@@ -163,10 +170,10 @@ impl Store for Reads {
             } => {
                 Self::request(pipe, b"SET", 2, Awaited::Done);
                 comment_key(&mut pipe.out, article, number);
-                word(&mut pipe.out, TEXT);
+                argument(&mut pipe.out, TEXT);
                 Self::request(pipe, b"RPUSH", 2, Awaited::Done);
                 key(&mut pipe.out, b'l', article);
-                part(&mut pipe.out, 12, |out| comment(out, number, commenter));
+                argument_of(&mut pipe.out, 12, |out| comment(out, number, commenter));
             }
             Operation::Read { article } => {
                 Self::request(pipe, b"GET", 1, Awaited::Article { article });
@@ -180,15 +187,15 @@ impl Store for Reads {
                 } else {
                     Self::request(pipe, b"LRANGE", 3, awaited);
                     key(&mut pipe.out, b'l', article);
-                    word(&mut pipe.out, b"0");
-                    word(&mut pipe.out, b"-1");
+                    argument(&mut pipe.out, b"0");
+                    argument(&mut pipe.out, b"-1");
                 }
             }
         }
     }
 
-    fn reply_len(&self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
-        resp::reply_len(bytes)
+    fn reply_len(&mut self, bytes: &[u8], _: Awaited) -> Result<Option<usize>> {
+        self.replies.size(bytes)
     }
 
     fn reply(

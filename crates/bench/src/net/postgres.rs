@@ -171,7 +171,7 @@ fn columns(mut body: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl System for Postgres {
-    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
         ready_at(bytes)
     }
 

@@ -1,30 +1,35 @@
 //! Timelines in Redis, kept by the client: a set of followers, sorted sets of posts and of timelines.
 
+use larder_protocol::resp::client::{argument, argument_of, request_head};
+
 use super::drive::{digits, number};
-use super::resp::{self, part, parts, word};
+use super::resp::{self, Replies};
 use super::timelines::{Awaited, Pipe, System};
 use super::workload::Seen;
 use crate::Result;
 
 const MEMBERS: usize = 256;
 
-pub struct Redis;
+#[derive(Default)]
+pub struct Redis {
+    replies: Replies,
+}
 
 fn key(out: &mut Vec<u8>, table: u8, user: u32) {
-    part(out, 10, |out| {
+    argument_of(out, 10, |out| {
         out.extend_from_slice(&[table, b'|']);
         digits(out, user.into(), 8);
     });
 }
 
 fn user(out: &mut Vec<u8>, user: u32) {
-    part(out, 8, |out| digits(out, user.into(), 8));
+    argument_of(out, 8, |out| digits(out, user.into(), 8));
 }
 
 /// A timeline's member: `time|poster tweet`, its score the time.
 fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
-    word(out, time);
-    part(out, 25, |out| {
+    argument(out, time);
+    argument_of(out, 25, |out| {
         out.extend_from_slice(time);
         out.push(b'|');
         digits(out, poster.into(), 8);
@@ -33,14 +38,14 @@ fn member(out: &mut Vec<u8>, time: &[u8], poster: u32) {
 }
 
 impl System for Redis {
-    fn reply_len(&self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
-        resp::reply_len(bytes)
+    fn reply_len(&mut self, bytes: &[u8], _awaited: Awaited) -> Result<Option<usize>> {
+        self.replies.size(bytes)
     }
 
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]) {
         for some in followers.chunks(MEMBERS) {
-            parts(&mut pipe.out, 2 + some.len());
-            word(&mut pipe.out, b"SADD");
+            request_head(&mut pipe.out, 2 + some.len());
+            argument(&mut pipe.out, b"SADD");
             key(&mut pipe.out, b's', poster);
             some.iter()
                 .for_each(|&follower| user(&mut pipe.out, follower));
@@ -54,15 +59,15 @@ impl System for Redis {
 
     fn subscribe(&mut self, pipe: &mut Pipe, follower: u32, poster: u32) {
         let out = &mut pipe.out;
-        parts(out, 3);
-        word(out, b"SADD");
+        request_head(out, 3);
+        argument(out, b"SADD");
         key(out, b's', poster);
         user(out, follower);
-        parts(out, 4);
-        word(out, b"ZRANGE");
+        request_head(out, 4);
+        argument(out, b"ZRANGE");
         key(out, b'p', poster);
-        word(out, b"0");
-        word(out, b"-1");
+        argument(out, b"0");
+        argument(out, b"-1");
         pipe.awaits(Awaited::Done);
         pipe.awaits(Awaited::Posts {
             user: follower,
@@ -72,16 +77,16 @@ impl System for Redis {
 
     fn post(&mut self, pipe: &mut Pipe, poster: u32, time: u64) {
         let out = &mut pipe.out;
-        parts(out, 4);
-        word(out, b"ZADD");
+        request_head(out, 4);
+        argument(out, b"ZADD");
         key(out, b'p', poster);
-        part(out, 10, |out| digits(out, time, 10));
-        part(out, 16, |out| {
+        argument_of(out, 10, |out| digits(out, time, 10));
+        argument_of(out, 16, |out| {
             digits(out, time, 10);
             out.extend_from_slice(b" tweet");
         });
-        parts(out, 2);
-        word(out, b"SMEMBERS");
+        request_head(out, 2);
+        argument(out, b"SMEMBERS");
         key(out, b's', poster);
         pipe.awaits(Awaited::Done);
         pipe.awaits(Awaited::Followers { poster, time });
@@ -89,11 +94,11 @@ impl System for Redis {
 
     fn check(&mut self, pipe: &mut Pipe, user: u32, since: u64, until: u64) {
         let out = &mut pipe.out;
-        parts(out, 4);
-        word(out, b"ZRANGEBYSCORE");
+        request_head(out, 4);
+        argument(out, b"ZRANGEBYSCORE");
         key(out, b't', user);
-        part(out, 10, |out| digits(out, since, 10));
-        part(out, 11, |out| {
+        argument_of(out, 10, |out| digits(out, since, 10));
+        argument_of(out, 11, |out| {
             out.push(b'(');
             digits(out, until, 10);
         });
@@ -119,9 +124,9 @@ impl System for Redis {
                 digits(&mut posted, time, 10);
                 for follower in resp::bulks(reply) {
                     let out = &mut pipe.out;
-                    parts(out, 4);
-                    word(out, b"ZADD");
-                    part(out, 10, |out| {
+                    request_head(out, 4);
+                    argument(out, b"ZADD");
+                    argument_of(out, 10, |out| {
                         out.extend_from_slice(b"t|");
                         out.extend_from_slice(follower);
                     });
@@ -133,8 +138,8 @@ impl System for Redis {
                 // One request for all rows: they go to one timeline.
                 let posts = resp::bulks(reply).count();
                 if posts > 0 {
-                    parts(&mut pipe.out, 2 + 2 * posts);
-                    word(&mut pipe.out, b"ZADD");
+                    request_head(&mut pipe.out, 2 + 2 * posts);
+                    argument(&mut pipe.out, b"ZADD");
                     key(&mut pipe.out, b't', user);
                     for post in resp::bulks(reply) {
                         member(&mut pipe.out, &post[..10], poster);

@@ -1,114 +1,59 @@
-//! The Redis protocol as a benchmark needs it: requests without allocation, replies by their size.
+//! Replies of servers that speak the Redis protocol: where each ends, and the values in it.
+
+use larder_protocol::resp::client::{Reader, Step, Token};
 
 use crate::Result;
 
-/// Appends the head of a request with so many parts.
-pub fn parts(out: &mut Vec<u8>, count: usize) {
-    out.push(b'*');
-    decimal(out, count);
-    out.extend_from_slice(b"\r\n");
+/// Finds where the replies of one connection end.
+#[derive(Default)]
+pub struct Replies {
+    reader: Reader,
+    /// Bytes of the reply that have been read.
+    at: usize,
 }
 
-/// Appends one part, which `write` puts and which has `size` bytes.
-pub fn part(out: &mut Vec<u8>, size: usize, write: impl FnOnce(&mut Vec<u8>)) {
-    out.push(b'$');
-    decimal(out, size);
-    out.extend_from_slice(b"\r\n");
-    let start = out.len();
-    write(out);
-    debug_assert_eq!(out.len() - start, size, "a part's size");
-    out.extend_from_slice(b"\r\n");
-}
-
-pub fn word(out: &mut Vec<u8>, word: &[u8]) {
-    part(out, word.len(), |out| out.extend_from_slice(word));
-}
-
-fn decimal(out: &mut Vec<u8>, number: usize) {
-    let mut buffer = [0; 20];
-    let mut at = buffer.len();
-    let mut left = number;
-    loop {
-        at -= 1;
-        buffer[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&buffer[at..]);
-}
-
-/// How many bytes the first reply takes; `None` if it is not whole.
-///
-/// # Errors
-/// The server answered an error.
-pub fn reply_len(bytes: &[u8]) -> Result<Option<usize>> {
-    let Some(line) = line_len(bytes) else {
-        return Ok(None);
-    };
-    match bytes[0] {
-        b'+' | b':' => Ok(Some(line)),
-        b'$' => Ok(bulk_len(bytes, line)),
-        b'*' => {
-            let mut at = line;
-            for _ in 0..count(&bytes[1..line]).max(0) {
-                match reply_len(&bytes[at..])? {
-                    Some(size) => at += size,
-                    None => return Ok(None),
-                }
+impl Replies {
+    /// How many bytes the reply takes that `bytes` begin with; `None` if it is not whole. Then they come again, with more.
+    ///
+    /// # Errors
+    /// The server answered an error, or what is no reply.
+    pub fn size(&mut self, bytes: &[u8]) -> Result<Option<usize>> {
+        while let Step::Piece(piece) = self.reader.next(&bytes[self.at..])? {
+            if let Token::Error(text) = piece.token {
+                let text = String::from_utf8_lossy(text);
+                return Err(format!("the server answered {text:?}").into());
             }
-            Ok(Some(at))
+            self.at += piece.size;
+            if piece.is_last {
+                return Ok(Some(std::mem::take(&mut self.at)));
+            }
         }
-        _ => Err(format!(
-            "the server answered {:?}",
-            String::from_utf8_lossy(&bytes[..line])
-        )
-        .into()),
+        Ok(None)
     }
-}
-
-fn bulk_len(bytes: &[u8], line: usize) -> Option<usize> {
-    let size = count(&bytes[1..line]);
-    let size = if size < 0 {
-        line
-    } else {
-        line + size as usize + 2
-    };
-    (bytes.len() >= size).then_some(size)
-}
-
-fn line_len(bytes: &[u8]) -> Option<usize> {
-    bytes
-        .iter()
-        .position(|&byte| byte == b'\n')
-        .map(|at| at + 1)
-}
-
-/// The number of a line's digits; what follows them does not count.
-fn count(line: &[u8]) -> i64 {
-    if line.first() == Some(&b'-') {
-        return -1;
-    }
-    let digits = line.iter().take_while(|byte| byte.is_ascii_digit());
-    digits.fold(0, |number, digit| number * 10 + i64::from(digit - b'0'))
 }
 
 /// The string of a whole bulk reply; `None` for nil.
 pub fn bulk(reply: &[u8]) -> Option<&[u8]> {
-    let line = line_len(reply)?;
-    reply.get(line..bulk_len(reply, line)? - 2)
+    match Token::first(reply)?.0 {
+        Token::Bulk(bytes) => Some(bytes),
+        _ => None,
+    }
 }
 
 /// The bulk strings of a whole array, in order; nil is an empty one.
 pub fn bulks(reply: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut at = line_len(reply).unwrap_or(reply.len());
+    let mut rest = match Token::first(reply) {
+        Some((Token::Array(_), size)) => &reply[size..],
+        _ => &[],
+    };
     std::iter::from_fn(move || {
-        let bytes = &reply[at..];
-        let line = line_len(bytes)?;
-        let size = bulk_len(bytes, line)?;
-        at += size;
-        Some(bytes.get(line..size - 2).unwrap_or_default())
+        let (token, size) = Token::first(rest)?;
+        rest = &rest[size..];
+        match token {
+            Token::Bulk(bytes) => Some(bytes),
+            Token::Null => Some(&[][..]),
+            _ => None,
+        }
     })
 }
 
@@ -119,25 +64,25 @@ mod tests {
     #[test]
     fn replies_have_their_sizes_and_cut_ones_have_none() {
         let whole = b"*4\r\n$1\r\na\r\n$-1\r\n:42\r\n$2\r\n\r\n\r\n";
-        assert_eq!(reply_len(whole).unwrap(), Some(whole.len()));
+        let mut replies = Replies::default();
         for end in 0..whole.len() {
-            assert_eq!(reply_len(&whole[..end]).unwrap(), None, "{end}");
+            assert_eq!(replies.size(&whole[..end]).unwrap(), None, "{end}");
         }
-        assert_eq!(reply_len(b"+OK\r\n+OK\r\n").unwrap(), Some(5));
-        assert_eq!(reply_len(b"*0\r\n").unwrap(), Some(4));
-        assert!(reply_len(b"-ERR no\r\n").is_err());
+        assert_eq!(replies.size(whole).unwrap(), Some(whole.len()));
+        assert_eq!(replies.size(b"+OK\r\n+OK\r\n").unwrap(), Some(5));
+        assert_eq!(replies.size(b"*0\r\n").unwrap(), Some(4));
+        assert!(replies.size(b"-ERR no\r\n").is_err());
     }
 
     #[test]
-    fn requests_and_arrays_are_read_back() {
-        let mut out = Vec::new();
-        parts(&mut out, 2);
-        word(&mut out, b"GET");
-        word(&mut out, b"a key of eleven");
-        assert_eq!(out, b"*2\r\n$3\r\nGET\r\n$15\r\na key of eleven\r\n");
+    fn the_strings_of_an_array_are_read_in_order() {
+        let reply = b"*3\r\n$3\r\nGET\r\n$-1\r\n$15\r\na key of eleven\r\n";
         assert_eq!(
-            bulks(&out).collect::<Vec<_>>(),
-            [&b"GET"[..], b"a key of eleven"]
+            bulks(reply).collect::<Vec<_>>(),
+            [&b"GET"[..], b"", b"a key of eleven"]
         );
+        assert_eq!(bulks(b"*0\r\n").count(), 0);
+        assert_eq!(bulk(b"$2\r\nhi\r\n"), Some(&b"hi"[..]));
+        assert_eq!(bulk(b"$-1\r\n"), None);
     }
 }

@@ -34,7 +34,7 @@ pub enum Awaited {
 
 /// How one data store keeps timelines. Requests go to `pipe`, in order.
 pub trait System {
-    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
+    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>>;
     /// Who follows a user, before the clock starts.
     fn load(&mut self, pipe: &mut Pipe, poster: u32, followers: &[u32]);
     /// All of them are in.
@@ -170,7 +170,7 @@ impl<'a> Store for Of<'_, 'a> {
         self.0.deferred
     }
 
-    fn reply_len(&self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
+    fn reply_len(&mut self, bytes: &[u8], awaited: Awaited) -> Result<Option<usize>> {
         self.0.system.reply_len(bytes, awaited)
     }
 

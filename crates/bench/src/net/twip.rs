@@ -221,7 +221,7 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
         Which::Redis => {
             let server = process::start_redis("redis-server", SERVER_CORE)?;
             let connection = Connection::open(server.resp)?;
-            (server, Box::new(Redis), connection)
+            (server, Box::new(Redis::default()), connection)
         }
         Which::Memcached => {
             let server = services::start_memcached()?;
