@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use larder_protocol::commands::{Batch, Command, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::OwnedRequest;
+use larder_protocol::resp::{Encoder, OwnedRequest, Proto};
 
 use super::incoming::Incoming;
 use super::pending::Work;
@@ -71,10 +71,10 @@ impl Split {
             return Some(error.to_vec());
         }
         if let (Some(rows), Some(stores)) = (number(rows), number(stores)) {
-            return Some(format!(":{}\r\n", rows + stores).into_bytes());
+            return Some(encoded(|encoder| encoder.integer(rows + stores)));
         }
         let (mut rows, mut stores) = (elements(rows)?.into_iter(), elements(stores)?.into_iter());
-        let mut reply = format!("*{}\r\n", self.is_row.len()).into_bytes();
+        let mut reply = encoded(|encoder| encoder.array(self.is_row.len()));
         for is_row in &self.is_row {
             let element = match is_row {
                 true => rows.next(),
@@ -84,6 +84,16 @@ impl Split {
         }
         Some(reply)
     }
+}
+
+/// What both versions of the protocol spell alike.
+fn encoded(write: impl FnOnce(&mut Encoder<'_>)) -> Vec<u8> {
+    let (mut out, proto) = (Vec::new(), Proto::Resp2);
+    write(&mut Encoder {
+        out: &mut out,
+        proto,
+    });
+    out
 }
 
 impl MixedJob {

@@ -1,10 +1,12 @@
 //! The examples of the guide and of the reference: what they show is what a server answers.
 
-use std::io::{BufRead, Read};
 use std::path::Path;
+
+use larder_protocol::resp::client::Reply;
 
 use crate::resp::{Client, request};
 use crate::support::TestServer;
+use crate::wire;
 
 const PROMPT: &str = "$ redis-cli -p 7379 ";
 
@@ -34,28 +36,21 @@ fn words(line: &str) -> Vec<String> {
 }
 
 /// A reply as redis-cli shows it.
-fn shown(client: &mut Client) -> String {
-    let mut line = String::new();
-    client.stream.read_line(&mut line).expect("a reply");
-    let (kind, rest) = line.trim_end().split_at(1);
-    match (kind, rest) {
-        ("+", _) => rest.to_owned(),
-        ("-", _) => format!("(error) {rest}"),
-        (":", _) => format!("(integer) {rest}"),
-        ("$", "-1") => "(nil)".to_owned(),
-        ("$", _) => {
-            let mut bytes = vec![0; rest.parse::<usize>().expect("a length") + 2];
-            client.stream.read_exact(&mut bytes).expect("a bulk");
-            let text = String::from_utf8_lossy(&bytes[..bytes.len() - 2]).into_owned();
-            format!("\"{text}\"")
-        }
-        ("*", "0") => "(empty array)".to_owned(),
-        ("*", _) => {
-            let count: usize = rest.parse().expect("a length");
-            let rows = (1..=count).map(|row| format!("{row}) {}", shown(client)));
+fn shown(reply: &Reply) -> String {
+    match reply {
+        Reply::Simple(line) => line.clone(),
+        Reply::Error(error) => format!("(error) {} {}", error.code, error.message),
+        Reply::Integer(number) => format!("(integer) {number}"),
+        Reply::Null => "(nil)".to_owned(),
+        Reply::Bulk(bytes) => format!("\"{}\"", String::from_utf8_lossy(bytes)),
+        Reply::Array(all) if all.is_empty() => "(empty array)".to_owned(),
+        Reply::Array(all) => {
+            let rows = (1..)
+                .zip(all)
+                .map(|(row, reply)| format!("{row}) {}", shown(reply)));
             rows.collect::<Vec<_>>().join("\n")
         }
-        _ => panic!("{line}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -74,7 +69,11 @@ fn what_the_guide_and_the_reference_show_is_what_a_server_answers() {
                 client.send(&request(
                     &words.iter().map(String::as_str).collect::<Vec<_>>(),
                 ));
-                assert_eq!(shown(&mut client), expected.trim_end(), "{page}: {command}");
+                assert_eq!(
+                    shown(&wire::reply(&mut client.stream).expect("a reply")),
+                    expected.trim_end(),
+                    "{page}: {command}"
+                );
             }
             run.push_str(&example);
         }

@@ -2,12 +2,15 @@
 //! writes what survives is a beginning that holds every one that was answered, and joins are what follows from it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_protocol::resp::client::Reply;
+
 use crate::killable::Killable;
 use crate::resp::TIMELINE;
+use crate::wire;
 
 const KARMA: &str = "karma|<author> = count vote|<author>|<id>|<voter>";
 const CLIENTS: usize = 4;
@@ -164,23 +167,14 @@ fn write_on(
 fn rows_of(addr: SocketAddr, table: &str) -> Rows {
     let mut stream = BufReader::new(TcpStream::connect(addr).expect("connected"));
     write!(stream.get_mut(), "RANGE {table}| {table}}}\r\n").expect("sent");
-    let mut number = |prefix: char| -> usize {
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("a reply");
-        let number = line.trim_end().strip_prefix(prefix);
-        number.expect("its length").parse().expect("a number")
+    let Reply::Array(all) = wire::reply(&mut stream).expect("a reply") else {
+        panic!("a range is an array");
     };
-    let count = number('*');
-    let mut texts = Vec::new();
-    for _ in 0..count {
-        let mut line = String::new();
-        stream.read_line(&mut line).expect("a reply");
-        let size: usize = line[1..].trim_end().parse().expect("a length");
-        let mut text = vec![0; size + 2];
-        stream.read_exact(&mut text).expect("a text");
-        text.truncate(size);
-        texts.push(String::from_utf8(text).expect("text"));
-    }
+    let text = |reply| match reply {
+        Reply::Bulk(bytes) => String::from_utf8(bytes).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    let texts: Vec<String> = all.into_iter().map(text).collect();
     let pairs = texts.chunks_exact(2);
     pairs
         .map(|pair| (pair[0].clone(), pair[1].clone()))

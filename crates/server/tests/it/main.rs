@@ -27,3 +27,4 @@ mod strings;
 mod subscribe;
 mod support;
 mod tables;
+mod wire;

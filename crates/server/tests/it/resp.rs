@@ -1,15 +1,17 @@
 //! The Redis protocol, as raw bytes and through redis-cli where it is installed.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use larder_protocol::config::ServerConfig;
+use larder_protocol::resp::client;
 use larder_types::ByteSize;
 
 use crate::support::{TestServer, build, build_rows};
+use crate::wire;
 
 /// A client that speaks RESP by hand.
 pub struct Client {
@@ -42,23 +44,7 @@ impl Client {
 
     /// One reply, its line breaks shown as `|`; nested replies follow one another.
     pub fn reply(&mut self) -> String {
-        let mut line = String::new();
-        self.stream.read_line(&mut line).expect("a reply");
-        let line = line.trim_end_matches("\r\n").to_owned();
-        let count = |line: &str| line[1..].parse::<i64>().expect("a length");
-        match line.as_bytes().first() {
-            Some(b'$' | b'=') if count(&line) >= 0 => {
-                let mut bytes = vec![0; count(&line) as usize + 2];
-                self.stream.read_exact(&mut bytes).expect("a bulk");
-                bytes.truncate(bytes.len() - 2);
-                format!("{line}|{}", String::from_utf8_lossy(&bytes))
-            }
-            Some(b'*' | b'~' | b'>') => {
-                (0..count(&line)).fold(line, |all, _| all + "|" + &self.reply())
-            }
-            Some(b'%') => (0..2 * count(&line)).fold(line, |all, _| all + "|" + &self.reply()),
-            _ => line,
-        }
+        wire::shown(&wire::frame(&mut self.stream).expect("a reply"))
     }
 
     pub fn ask(&mut self, line: &str) -> String {
@@ -88,12 +74,9 @@ impl Client {
 }
 
 pub fn request(words: &[&str]) -> Vec<u8> {
-    words
-        .iter()
-        .fold(format!("*{}\r\n", words.len()), |all, word| {
-            all + &format!("${}\r\n{word}\r\n", word.len())
-        })
-        .into_bytes()
+    let mut bytes = Vec::new();
+    client::request(&mut bytes, words);
+    bytes
 }
 
 /// A server with the store `s`: keys k0 to k99, value `v`.

@@ -4,11 +4,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use larder_protocol::resp::client::Reply;
 use larder_validate::Span;
 use larder_validate::record::{END_STATE, Outcome, Record, What};
 use larder_validate::set::Sketch;
 
-use super::link::{Link, Reply};
+use super::link::Link;
 
 /// Of sketches.
 pub const SEED: u64 = 7;
@@ -73,7 +74,7 @@ pub fn prepare(addr: SocketAddr) {
     let mut ask = |words: &[&str]| {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
         let reply = link.ask(&[words]).expect("answered");
-        assert_eq!(reply, Reply::Status("OK".to_owned()));
+        assert_eq!(reply, Reply::Simple("OK".to_owned()));
     };
     for (name, definition) in JOINS {
         ask(&["JOIN.CREATE", name, definition]);
@@ -186,7 +187,7 @@ impl Actor {
                     false => transaction(&keys.map(|key| format!("GET {key}"))),
                 };
                 self.read(ask, |reply| {
-                    let Reply::Many(all) = reply else {
+                    let Reply::Array(all) = reply else {
                         panic!("{reply:?}");
                     };
                     vec![
@@ -237,7 +238,7 @@ impl Actor {
             self.link
                 .ask(&[words(&format!("WATCH {} {}", keys[0], keys[1]))])?;
             let read = words(&format!("MGET {} {}", keys[0], keys[1]));
-            let Reply::Many(both) = self.link.ask(&[read])? else {
+            let Reply::Array(both) = self.link.ask(&[read])? else {
                 panic!("{keys:?}");
             };
             let by_both = [
@@ -249,7 +250,7 @@ impl Actor {
             let answered = self.link.ask(&transaction(&lines));
             let end = self.now();
             let outcome = match &answered {
-                Ok(Reply::Nil) => continue,
+                Ok(Reply::Null) => continue,
                 Ok(_) => Outcome::Done,
                 Err(_) => Outcome::Unknown,
             };
@@ -303,11 +304,11 @@ impl Actor {
     fn list(&mut self, item: u64, prefix: &str, element: fn(&str) -> u64) -> io::Result<()> {
         let ask = format!("RANGE {prefix}| {prefix}}} KEYSONLY");
         self.read(vec![words(&ask)], |reply| {
-            let Reply::Many(keys) = reply else {
+            let Reply::Array(keys) = reply else {
                 panic!("{reply:?}");
             };
             let elements = keys.iter().map(|key| match key {
-                Reply::Text(key) => element(&key[prefix.len() + 1..]),
+                Reply::Bulk(key) => element(&text(key)[prefix.len() + 1..]),
                 other => panic!("{other:?}"),
             });
             vec![(item, What::ReadSet(Sketch::of(SEED, item, elements)))]
@@ -338,7 +339,7 @@ impl Actor {
         }
         let answered = self.link.ask(&ask);
         let outcome = match &answered {
-            Ok(Reply::Nil) => panic!("{ask:?}"),
+            Ok(Reply::Null) => panic!("{ask:?}"),
             Ok(_) => Outcome::Done,
             Err(_) => Outcome::Unknown,
         };
@@ -389,9 +390,13 @@ fn posted(rest: &str) -> u64 {
 /// A number; what is absent is 0.
 fn count(reply: &Reply) -> i64 {
     match reply {
-        Reply::Nil => 0,
-        Reply::Number(number) => *number,
-        Reply::Text(text) => text.parse().expect("a number"),
+        Reply::Null => 0,
+        Reply::Integer(number) => *number,
+        Reply::Bulk(digits) => text(digits).parse().expect("a number"),
         other => panic!("{other:?}"),
     }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).expect("text")
 }

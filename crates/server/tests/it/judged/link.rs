@@ -1,27 +1,21 @@
 //! A connection that may be lost, and a proxy that spoils what comes through it.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use larder_protocol::resp::client::{Reply, Token};
+
 use crate::resp::request;
+use crate::wire::frame;
 
 /// One connection.
 pub struct Link {
     stream: BufReader<TcpStream>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Nil,
-    Status(String),
-    Number(i64),
-    Text(String),
-    Many(Vec<Reply>),
 }
 
 impl Link {
@@ -47,59 +41,23 @@ impl Link {
     /// The last reply of as many as there are requests.
     pub fn ask(&mut self, requests: &[Vec<String>]) -> io::Result<Reply> {
         self.send(requests)?;
-        let mut last = Reply::Nil;
+        let mut last = Reply::Null;
         for _ in requests {
-            last = decode(&mut &*frame(&mut self.stream)?);
+            let bytes = frame(&mut self.stream)?;
+            refuse_errors(&bytes);
+            last = Reply::first(&bytes).expect("a reply").expect("whole").0;
         }
         Ok(last)
     }
 }
 
-/// The bytes of one reply, or of one request.
-fn frame(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    stream.read_until(b'\n', &mut bytes)?;
-    if bytes.last() != Some(&b'\n') {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    let count = number(&bytes[1..]).unwrap_or(0);
-    match bytes[0] {
-        b'$' if count >= 0 => {
-            let start = bytes.len();
-            bytes.resize(start + count as usize + 2, 0);
-            stream.read_exact(&mut bytes[start..])?;
+/// No request of an actor is wrong.
+fn refuse_errors(mut reply: &[u8]) {
+    while let Some((token, size)) = Token::first(reply) {
+        if let Token::Error(text) = token {
+            panic!("{}", String::from_utf8_lossy(text));
         }
-        b'*' => {
-            for _ in 0..count {
-                bytes.extend(frame(stream)?);
-            }
-        }
-        _ => {}
-    }
-    Ok(bytes)
-}
-
-fn number(line: &[u8]) -> Option<i64> {
-    std::str::from_utf8(line).ok()?.trim_end().parse().ok()
-}
-
-/// The reply at the start of whole bytes, which are moved behind it.
-fn decode(bytes: &mut &[u8]) -> Reply {
-    let end = bytes.iter().position(|byte| *byte == b'\n').expect("whole") + 1;
-    let (line, rest) = bytes.split_at(end);
-    *bytes = rest;
-    let count = || number(&line[1..]).expect("a number");
-    match line[0] {
-        b'+' => Reply::Status(String::from_utf8_lossy(&line[1..end - 2]).into_owned()),
-        b':' => Reply::Number(count()),
-        b'$' | b'*' if count() < 0 => Reply::Nil,
-        b'$' => {
-            let (text, rest) = bytes.split_at(count() as usize);
-            *bytes = &rest[2..];
-            Reply::Text(String::from_utf8_lossy(text).into_owned())
-        }
-        b'*' => Reply::Many((0..count()).map(|_| decode(bytes)).collect()),
-        _ => panic!("{}", String::from_utf8_lossy(line)),
+        reply = &reply[size..];
     }
 }
 
@@ -155,8 +113,11 @@ fn pass_on(
     let mut seen = 0;
     loop {
         let asked = frame(&mut client)?;
-        // Behind the count of words, of one digit.
-        let is = |command: &str| asked[4..].starts_with(&bulk(command));
+        let words = Reply::first(&asked).expect("a request");
+        let is = |command: &str| match &words {
+            Some((Reply::Array(words), _)) => words[0] == Reply::Bulk(command.into()),
+            _ => false,
+        };
         let (Spoil::Replay(command) | Spoil::Swallow(command)) = spoil;
         let due = is(command) && {
             seen += 1;
@@ -178,8 +139,4 @@ fn pass_on(
         }
         client.get_mut().write_all(&reply)?;
     }
-}
-
-fn bulk(word: &str) -> Vec<u8> {
-    format!("${}\r\n{word}\r\n", word.len()).into_bytes()
 }

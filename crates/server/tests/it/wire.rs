@@ -1,0 +1,56 @@
+//! Replies and requests, taken whole from a connection.
+
+use std::io::{self, BufRead};
+
+use larder_protocol::resp::client::{Reader, Reply, Step, Token};
+
+/// The bytes of one reply, or of one request; those behind it stay where they are.
+pub fn frame(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let (mut reader, mut bytes, mut at) = (Reader::default(), Vec::new(), 0);
+    loop {
+        match reader.next(&bytes[at..]).map_err(io::Error::other)? {
+            Step::Piece(piece) => {
+                at += piece.size;
+                if piece.is_last {
+                    return Ok(bytes);
+                }
+            }
+            Step::Incomplete(needed) => {
+                let more = stream.fill_buf()?;
+                if more.is_empty() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let size = more.len().min(at + needed - bytes.len());
+                bytes.extend_from_slice(&more[..size]);
+                stream.consume(size);
+            }
+        }
+    }
+}
+
+pub fn reply(stream: &mut impl BufRead) -> io::Result<Reply> {
+    let first = Reply::first(&frame(stream)?).map_err(io::Error::other)?;
+    Ok(first.expect("it is whole").0)
+}
+
+/// A reply as it is spelled, its line breaks shown as `|`; nested replies follow one another.
+pub fn shown(frame: &[u8]) -> String {
+    let (mut all, mut rest) = (Vec::new(), frame);
+    while let Some((_, size)) = Token::first(rest) {
+        let text = String::from_utf8_lossy(&rest[..size - 2]);
+        // A length stands on a line of its own; values keep their line breaks.
+        all.push(text.replacen("\r\n", "|", 1));
+        rest = &rest[size..];
+    }
+    all.join("|")
+}
+
+#[test]
+fn a_reply_is_shown_as_it_is_spelled_and_no_byte_behind_it_is_taken() {
+    let mut bytes = &b"*3\r\n$4\r\na\r\nb\r\n%1\r\n$-1\r\n$0\r\n\r\n:5\r\n+OK\r\n"[..];
+    let first = frame(&mut bytes).expect("a reply");
+    assert_eq!(shown(&first), "*3|$4|a\r\nb|%1|$-1|$0||:5");
+    let second = frame(&mut bytes).expect("a reply");
+    assert_eq!((shown(&second).as_str(), bytes), ("+OK", &b""[..]));
+    assert!(frame(&mut bytes).is_err());
+}
