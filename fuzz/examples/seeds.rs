@@ -17,6 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     segments()?;
     manifests()?;
     resp()?;
+    replies()?;
     journals()?;
     traces()?;
     Ok(())
@@ -210,6 +211,26 @@ fn resp() -> std::io::Result<()> {
         ("null", b"*-1\r\n$-1\r\n*2\r\n$3\r\nGET\r\n$-1\r\n"),
         ("binary", b"*2\r\n$6\r\nSTRLEN\r\n$5\r\na:\x00\r\n\r\n"),
         ("too-many", b"*1048577\r\n$536870913\r\n"),
+    ];
+    for (name, bytes) in seeds {
+        fs::write(folder.join(format!("{name}.seed")), bytes)?;
+    }
+    Ok(())
+}
+
+/// Replies of each type, one inside another, and of each thing that is refused.
+fn replies() -> std::io::Result<()> {
+    let folder = folder("reply")?;
+    let seeds: [(&str, &[u8]); 9] = [
+        ("lines", b"+OK\r\n-ERR no such thing\r\n:-42\r\n:9223372036854775807\r\n"),
+        ("strings", b"$5\r\nhello\r\n$0\r\n\r\n$-1\r\n$4\r\na\r\nb\r\n"),
+        ("rows", b"*4\r\n$10\r\npost|bob|1\r\n$2\r\nhi\r\n$10\r\npost|bob|2\r\n$-1\r\n*0\r\n*-1\r\n"),
+        ("nested", b"*2\r\n*2\r\n:1\r\n*1\r\n$1\r\na\r\n*1\r\n*1\r\n+OK\r\n+PONG\r\n"),
+        ("request", b"*3\r\n$3\r\nSET\r\n$3\r\nt|a\r\n$12\r\n0123456789ab\r\n"),
+        ("version-3", b"_\r\n#t\r\n#f\r\n,1.5\r\n,-inf\r\n(123456789012345678901234567890\r\n=6\r\ntxt:hi\r\n!5\r\nERR x\r\n"),
+        ("holders", b"%2\r\n+a\r\n:1\r\n+b\r\n~2\r\n:1\r\n:2\r\n>2\r\n+message\r\n_\r\n|1\r\n+ttl\r\n:9\r\n+OK\r\n"),
+        ("deep", &b"*1\r\n".repeat(40)),
+        ("too-much", b"*16777217\r\n$1073741825\r\n"),
     ];
     for (name, bytes) in seeds {
         fs::write(folder.join(format!("{name}.seed")), bytes)?;

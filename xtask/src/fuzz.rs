@@ -5,8 +5,8 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 7] = [
-    "resp", "segment", "manifest", "journal", "pgoutput", "trace", "bg_text",
+const TARGETS: [&str; 8] = [
+    "resp", "reply", "segment", "manifest", "journal", "pgoutput", "trace", "bg_text",
 ];
 
 pub fn run(seconds_each: &str) -> Result<(), String> {

@@ -55,6 +55,22 @@ fn no_bytes_upset_the_resp_decoder() {
 }
 
 #[test]
+fn no_bytes_upset_the_reader_of_replies() {
+    check("reply", fuzz::reply, 100_000);
+}
+
+/// Mutations that are refused at their first byte would say little.
+#[test]
+fn mutations_of_replies_still_hold_replies() {
+    let seeds = seeds("reply");
+    let read = Mutations::new(&seeds)
+        .take(2_000)
+        .filter(|bytes| fuzz::whole_replies(bytes) > 0)
+        .count();
+    assert!(read > 500, "{read} of 2000 held a reply");
+}
+
+#[test]
 fn no_bytes_upset_the_segment_reader() {
     check("segment", fuzz::segment, 200_000);
 }
