@@ -40,7 +40,7 @@ mod shard;
 mod tables;
 
 pub use base::key_range::{EachRow, KeyRange};
-pub use base::owner::{Owner, Shard};
+pub use base::owner::{NOBODY, Owner, Shard, SlotOwners, row_slot};
 pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
 pub use evaluate::needs::{Needs, ReadOutcome};

@@ -11,6 +11,7 @@ mod names;
 mod slot;
 mod units;
 mod which;
+pub mod wire;
 
 pub use checksum::checksum32;
 pub use date::civil_date;

@@ -4,17 +4,55 @@
 //! second (`bob` in `post|bob|17`), or of the hash tag in that column (`{bob}`): so all rows of one column have one
 //! owner, in every table, and what joins of one column need lies together.
 //!
+//! The engines of one process share the slots evenly. Those of a cluster are told who owns each ([`SlotOwners`]), and told
+//! anew when that changes (see `shard::moved`).
+//!
 //! Tables whose rows come from elsewhere (see `supply`) have no owner: each engine keeps what it reads of them.
+
+use std::sync::Arc;
 
 use larder_types::{SLOTS, slot_of};
 
 use crate::base::key_range::{KeyRange, common_prefix};
 
+/// The owner of what nobody owns.
+pub const NOBODY: u16 = u16::MAX;
+
 /// One engine among several, by its number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
     pub index: u16,
+    /// How many engines there are, also such that own nothing.
     pub count: u16,
+    /// `None`: each owns as many slots as any other.
+    owners: Option<Arc<SlotOwners>>,
+}
+
+/// Which engine owns each slot.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SlotOwners {
+    /// By slot; [`NOBODY`] where it has no owner.
+    by_slot: Box<[u16]>,
+    /// Those that own any, in their order.
+    all: Box<[u16]>,
+}
+
+impl SlotOwners {
+    /// `by_slot` has an owner for each of the 16,384 slots, or [`NOBODY`].
+    pub fn new(by_slot: Vec<u16>) -> SlotOwners {
+        assert_eq!(by_slot.len(), usize::from(SLOTS), "one owner a slot");
+        let mut all = by_slot.clone();
+        all.sort_unstable();
+        all.dedup();
+        SlotOwners {
+            by_slot: by_slot.into(),
+            all: all.into(),
+        }
+    }
+
+    pub fn of(&self, slot: u16) -> u16 {
+        self.by_slot[usize::from(slot)]
+    }
 }
 
 /// Who owns the keys of a range.
@@ -38,41 +76,94 @@ fn leading_column(key: &[u8]) -> (&[u8], bool) {
     }
 }
 
+/// The slot that a row's owner follows from.
+pub fn row_slot(key: &[u8]) -> u16 {
+    slot_of(leading_column(key).0)
+}
+
+/// The slot of all keys of a range, if they are of one leading column.
+pub(crate) fn range_slot(lo: &[u8], hi: &[u8]) -> Option<u16> {
+    let (prefix, is_point) = common_prefix(lo, hi);
+    (is_point || leading_column(prefix).1).then(|| row_slot(prefix))
+}
+
+/// The slot of all keys that begin with some bytes, if they are of one leading column.
+pub(crate) fn prefix_slot(prefix: &[u8]) -> Option<u16> {
+    leading_column(prefix).1.then(|| row_slot(prefix))
+}
+
 impl Shard {
+    /// One of `count` engines that share the slots evenly.
     pub fn new(index: u16, count: u16) -> Self {
-        Shard { index, count }
-    }
-
-    pub fn owner_of(self, key: &[u8]) -> u16 {
-        if self.count == 1 {
-            return 0;
+        Shard {
+            index,
+            count,
+            owners: None,
         }
-        let slot = u32::from(slot_of(leading_column(key).0));
-        (slot * u32::from(self.count) / u32::from(SLOTS)) as u16
     }
 
-    pub fn owns(self, key: &[u8]) -> bool {
+    /// One of `count` engines that own what they are told.
+    pub fn among(index: u16, count: u16, owners: Arc<SlotOwners>) -> Self {
+        let owners = Some(owners);
+        Shard {
+            index,
+            count,
+            owners,
+        }
+    }
+
+    /// [`NOBODY`] where the key has no owner.
+    #[inline]
+    pub fn owner_of(&self, key: &[u8]) -> u16 {
+        match self.count {
+            1 => 0,
+            _ => self.owner_of_slot(row_slot(key)),
+        }
+    }
+
+    #[inline]
+    pub fn owner_of_slot(&self, slot: u16) -> u16 {
+        match &self.owners {
+            Some(owners) => owners.of(slot),
+            None => (u32::from(slot) * u32::from(self.count) / u32::from(SLOTS)) as u16,
+        }
+    }
+
+    pub fn owns(&self, key: &[u8]) -> bool {
         self.owner_of(key) == self.index
     }
 
-    pub fn owner_of_range(self, lo: &[u8], hi: &[u8]) -> Owner {
+    pub fn owner_of_range(&self, lo: &[u8], hi: &[u8]) -> Owner {
         if self.count == 1 {
             return Owner::One(0);
         }
-        let (prefix, is_point) = common_prefix(lo, hi);
-        if is_point || leading_column(prefix).1 {
-            Owner::One(self.owner_of(prefix))
-        } else {
-            Owner::All
+        match range_slot(lo, hi) {
+            Some(slot) => Owner::One(self.owner_of_slot(slot)),
+            None => Owner::All,
         }
     }
 
+    /// All engines that own any keys. [`NOBODY`] is among them if some keys have no owner.
+    pub fn owners(&self) -> impl Iterator<Item = u16> + use<> {
+        let told = self.owners.clone();
+        let count = told
+            .as_ref()
+            .map_or(usize::from(self.count), |told| told.all.len());
+        (0..count).map(move |at| told.as_ref().map_or(at as u16, |told| told.all[at]))
+    }
+
     /// The other shards that have keys of a range.
-    pub(crate) fn others(self, range: &KeyRange) -> impl Iterator<Item = u16> + use<> {
+    pub(crate) fn others(&self, range: &KeyRange) -> impl Iterator<Item = u16> + use<> {
         let owner = self.owner_of_range(&range.lo, &range.hi);
-        (0..self.count).filter(move |&other| {
-            other != self.index && (owner == Owner::All || owner == Owner::One(other))
-        })
+        let one = match owner {
+            Owner::One(one) => Some(one),
+            Owner::All => None,
+        };
+        let all = one.is_none().then(|| self.owners()).into_iter().flatten();
+        let index = self.index;
+        one.into_iter()
+            .chain(all)
+            .filter(move |&other| other != index)
     }
 }
 
@@ -113,5 +204,22 @@ mod tests {
             let of_range = shard.owner_of_range(lo.as_bytes(), hi.as_bytes());
             assert_eq!(of_range, Owner::All, "{lo}..{hi}");
         }
+    }
+    #[test]
+    fn owners_that_are_told_have_what_they_are_told() {
+        let mut by_slot = vec![7; usize::from(SLOTS)];
+        by_slot[usize::from(row_slot(b"post|bob|1"))] = 2;
+        by_slot[usize::from(row_slot(b"post|eve|1"))] = NOBODY;
+        let shard = Shard::among(7, 9, Arc::new(SlotOwners::new(by_slot)));
+        let owner = |key: &str| shard.owner_of(key.as_bytes());
+        assert_eq!(
+            [owner("t|bob|5"), owner("t|eve|5"), owner("t|ann|5")],
+            [2, NOBODY, 7]
+        );
+        let others =
+            |lo: &[u8], hi: &[u8]| -> Vec<u16> { shard.others(&KeyRange::new(lo, hi)).collect() };
+        assert_eq!(others(b"t|bob|", b"t|bob}"), [2]);
+        assert!(others(b"t|ann|", b"t|ann}").is_empty());
+        assert_eq!(others(b"t|", b"t}"), [2, NOBODY]);
     }
 }

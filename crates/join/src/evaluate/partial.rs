@@ -333,7 +333,7 @@ impl Engine {
         each: &mut dyn FnMut(&[u8], &crate::base::rows::Value) -> Flow,
     ) -> bool {
         let state = &self.tables[table];
-        match (&state.replicas, self.sharding.own) {
+        match (&state.replicas, &self.sharding.own) {
             (Some(replicas), Some(shard)) => {
                 return replicas.scan_from(shard, &state.rows, range, reverse, each);
             }

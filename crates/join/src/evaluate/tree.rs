@@ -158,7 +158,7 @@ impl Engine {
         if let Some(supplied) = &mut state.supplied {
             supplied.pin(range, change);
         }
-        if let (Some(replicas), Some(shard)) = (&mut state.replicas, self.sharding.own) {
+        if let (Some(replicas), Some(shard)) = (&mut state.replicas, &self.sharding.own) {
             replicas.pin(shard, range, change);
         }
         for at in 0..self.tables[table].makers.len() {

@@ -103,7 +103,12 @@ impl Engine {
     /// A visible row changed: it is noted if somebody subscribed to it.
     pub(crate) fn tell_of_row(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();
-        let is_copy = is_base && self.sharding.own.is_some_and(|shard| !shard.owns(key));
+        let is_copy = is_base
+            && self
+                .sharding
+                .own
+                .as_ref()
+                .is_some_and(|shard| !shard.owns(key));
         if is_copy || !self.subscriptions.beginnings.has_one_of(key) {
             return;
         }

@@ -16,6 +16,8 @@
 //!    always has what it is asked for, no shard waits for another's fill, and no two wait for each other.
 //! 3. A change is acknowledged when all outputs of its receiver reflect it, and is told to nobody else.
 //! 4. A change may be told of a range that is not there any more, and rows supplied that nobody wants: both do no harm.
+//! 5. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
+//!    and answers carry: what is of a later epoch waits until this shard is in it, what is of an earlier one counts as not said.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -40,12 +42,16 @@ type Bytes = Box<[u8]>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineMessage {
     /// To an owner: the rows of a range, and all their changes from then on.
-    Ask(KeyRange),
+    Ask {
+        range: KeyRange,
+        epoch: u64,
+    },
     Unsubscribe(KeyRange),
     /// From an owner: all rows that it has of a part of what was asked for.
     Supply {
         range: KeyRange,
         rows: Vec<(Bytes, Bytes)>,
+        epoch: u64,
     },
     /// From an owner: rows that have a new value, or none any more.
     Changes {
@@ -60,9 +66,28 @@ pub enum EngineMessage {
     Taken,
 }
 
+impl EngineMessage {
+    /// Whether it is the owner of rows who says this, to who reads them.
+    pub fn is_of_owner(&self) -> bool {
+        matches!(
+            self,
+            EngineMessage::Supply { .. } | EngineMessage::Changes { .. }
+        )
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        match self {
+            EngineMessage::Ask { epoch, .. } | EngineMessage::Supply { epoch, .. } => Some(*epoch),
+            _ => None,
+        }
+    }
+}
+
 /// One shard's end of all conversations.
 pub struct Exchange {
     shard: Shard,
+    /// Of who owns what.
+    epoch: u64,
     peers: Vec<Peer>,
     /// The last change that was told to anybody.
     sequence: u64,
@@ -70,8 +95,28 @@ pub struct Exchange {
     chunk_rows: u64,
 }
 
+/// The conversations with another shard: one in which it is the owner, and one in which it is the reader. Neither relies on the
+/// other, and each ends by itself.
 #[derive(Default)]
 struct Peer {
+    owner: OwnerSide,
+    reader: ReaderSide,
+}
+
+/// Another shard as the owner of rows that are read here.
+#[derive(Default)]
+struct OwnerSide {
+    out: Vec<EngineMessage>,
+    inbox: VecDeque<EngineMessage>,
+    /// What it was asked for and has yet to give.
+    asked: Spans,
+    /// Marks of changes that wait for a fan-out of this engine.
+    to_ack: VecDeque<(u64, u64)>,
+}
+
+/// Another shard as the reader of rows that are owned here.
+#[derive(Default)]
+struct ReaderSide {
     out: Vec<EngineMessage>,
     /// The last of them takes more rows of the same transaction.
     is_open: bool,
@@ -84,10 +129,6 @@ struct Peer {
     on_way: usize,
     /// First and last change of what it has yet to acknowledge.
     outstanding: VecDeque<(u64, u64)>,
-    /// What it was asked for and has yet to give.
-    asked: Spans,
-    /// Marks of changes that wait for a fan-out of this engine.
-    to_ack: VecDeque<(u64, u64)>,
 }
 
 /// What a step came to.
@@ -95,15 +136,16 @@ struct Peer {
 pub struct Progress {
     /// There is more to do at once.
     pub more: bool,
-    /// Rows were supplied: reads that wait may be tried again.
+    /// Rows were supplied, or will not be: reads that wait are to be tried again.
     pub supplied: bool,
 }
 
 impl Exchange {
     pub fn new(shard: Shard) -> Self {
         Exchange {
-            shard,
             peers: (0..shard.count).map(|_| Peer::default()).collect(),
+            shard,
+            epoch: 0,
             sequence: 0,
             turn: 0,
             chunk_rows: CHUNK_ROWS,
@@ -115,14 +157,48 @@ impl Exchange {
         self.chunk_rows = rows.max(1);
     }
 
+    /// From `epoch` on others own what `shard` says (see [`Engine::change_owners`]). Reads that wait for rows are to be tried again.
+    pub fn change_owners(&mut self, engine: &mut Engine, shard: Shard, epoch: u64) {
+        engine.change_owners(shard.clone());
+        let peers = self.peers.len().max(usize::from(shard.count));
+        self.peers.resize_with(peers, Peer::default);
+        (self.shard, self.epoch) = (shard, epoch);
+        self.unsubscribe(engine);
+        for peer in &mut self.peers {
+            // The answers will be of an earlier epoch, and count for nothing: who still needs them asks again.
+            peer.owner.asked = Spans::default();
+        }
+    }
+
+    /// The conversation in which another shard was the owner has ended: what was read of its rows may be stale, and is forgotten
+    /// with what was computed from it. Reads that wait for its rows are to be tried again.
+    pub fn owner_lost(&mut self, engine: &mut Engine, owner: u16) {
+        engine.forget_owner(owner);
+        let _ = engine.take_unsubscribed();
+        if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
+            peer.owner = OwnerSide::default();
+        }
+    }
+
+    /// The conversation in which another shard read rows of this one has ended: it knows, and has forgotten them.
+    pub fn reader_lost(&mut self, reader: u16) {
+        if let Some(peer) = self.peers.get_mut(usize::from(reader)) {
+            peer.reader = ReaderSide::default();
+        }
+    }
+
     /// Asks for what a read needs of other owners (see [`Needs`](crate::Needs)).
     pub fn ask(&mut self, engine: &mut Engine, needed: &[(u16, KeyRange)]) {
         self.unsubscribe(engine);
         for (owner, range) in needed {
-            let peer = &mut self.peers[usize::from(*owner)];
-            for gap in peer.asked.gaps(range) {
-                peer.asked.insert(&gap);
-                peer.out.push(EngineMessage::Ask(gap));
+            let Some(peer) = self.peers.get_mut(usize::from(*owner)) else {
+                continue;
+            };
+            let owner = &mut peer.owner;
+            for range in owner.asked.gaps(range) {
+                owner.asked.insert(&range);
+                let epoch = self.epoch;
+                owner.out.push(EngineMessage::Ask { range, epoch });
             }
         }
     }
@@ -130,7 +206,8 @@ impl Exchange {
     /// Whether any of these ranges is still to come.
     pub fn is_asked(&self, ranges: &[(u16, KeyRange)]) -> bool {
         let is_asked = |(owner, range): &(u16, KeyRange)| {
-            self.peers[usize::from(*owner)].asked.overlaps(range)
+            let peer = self.peers.get(usize::from(*owner));
+            peer.is_some_and(|peer| peer.owner.asked.overlaps(range))
         };
         ranges.iter().any(is_asked)
     }
@@ -144,17 +221,19 @@ impl Exchange {
                 LogEntry::Remove { key } => (key, None),
                 _ => continue,
             };
-            let heard = |peer: &Peer| peer.subscribed.contains(key);
+            let heard = |peer: &Peer| peer.reader.subscribed.contains(key);
             if !self.peers.iter().any(heard) {
                 continue;
             }
             self.sequence += 1;
             for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
-                peer.tell(row, self.sequence, whole);
+                peer.reader.tell(row, self.sequence, whole);
             }
         }
-        self.peers.iter_mut().for_each(|peer| peer.is_open = false);
+        for peer in &mut self.peers {
+            peer.reader.is_open = false;
+        }
     }
 
     /// The last change that was told, to wait for.
@@ -165,31 +244,44 @@ impl Exchange {
     /// Whether all who were told of changes up to this one reflect them.
     pub fn is_acknowledged(&self, sequence: u64) -> bool {
         let waits = |peer: &Peer| {
-            peer.outstanding
-                .front()
-                .is_some_and(|(f, _)| *f <= sequence)
+            let first = peer.reader.outstanding.front();
+            first.is_some_and(|(first, _)| *first <= sequence)
         };
         !self.peers.iter().any(waits)
     }
 
     /// Takes in a message; [`Exchange::step`] does what it asks for.
     pub fn receive(&mut self, from: u16, message: EngineMessage) {
-        self.peers[usize::from(from)].inbox.push_back(message);
+        let peer = &mut self.peers[usize::from(from)];
+        match message.is_of_owner() {
+            true => peer.owner.inbox.push_back(message),
+            false => peer.reader.inbox.push_back(message),
+        }
     }
 
     /// Acknowledges what all outputs reflect by now: to be called when the engine has gone on with long fan-outs too.
     pub fn acknowledge(&mut self, engine: &Engine) {
-        self.peers.iter_mut().for_each(|p| p.acknowledge(engine));
+        let owners = self.peers.iter_mut().map(|peer| &mut peer.owner);
+        owners.for_each(|owner| owner.acknowledge(engine));
     }
 
     /// Whether anything came that has yet to be worked on.
     pub fn has_unprocessed(&self) -> bool {
-        self.peers.iter().any(|peer| !peer.inbox.is_empty())
+        let is_left = |peer: &Peer| !peer.owner.inbox.is_empty() || !peer.reader.inbox.is_empty();
+        self.peers.iter().any(is_left)
     }
 
-    /// What is to be sent to a shard, in order.
+    /// What is to be sent to a shard, in order: to it as an owner, and to it as a reader.
     pub fn take_out(&mut self, to: u16) -> Vec<EngineMessage> {
-        std::mem::take(&mut self.peers[usize::from(to)].out)
+        let peer = &mut self.peers[usize::from(to)];
+        let mut out = std::mem::take(&mut peer.owner.out);
+        match out.is_empty() {
+            true => std::mem::take(&mut peer.reader.out),
+            false => {
+                out.append(&mut peer.reader.out);
+                out
+            }
+        }
     }
 
     /// Works on what has come, until about `budget` rows were touched. What the engine changed by it is to be logged and
@@ -200,14 +292,20 @@ impl Exchange {
         self.turn = (self.turn + 1) % self.peers.len();
         for at in (self.turn..self.peers.len()).chain(0..self.turn) {
             while budget > 0
-                && let Some(message) = self.peers[at].inbox.pop_front()
+                && let Some(message) = next(&mut self.peers[at].owner.inbox, self.epoch)
             {
-                let spent = self.act(engine, at, message, now, budget, &mut progress);
+                let spent = self.hear_owner(engine, at, message, now, budget, &mut progress);
                 budget = budget.saturating_sub(spent);
             }
             while budget > 0
-                && self.peers[at].on_way < CHUNKS_ON_WAY
-                && let Some(range) = self.peers[at].answers.pop_front()
+                && let Some(message) = next(&mut self.peers[at].reader.inbox, self.epoch)
+            {
+                self.hear_reader(at, message);
+                budget -= 1;
+            }
+            while budget > 0
+                && self.peers[at].reader.on_way < CHUNKS_ON_WAY
+                && let Some(range) = self.peers[at].reader.answers.pop_front()
             {
                 let spent = self.answer(engine, at, range, now);
                 budget = budget.saturating_sub(spent);
@@ -215,13 +313,18 @@ impl Exchange {
         }
         self.acknowledge(engine);
         self.unsubscribe(engine);
-        let may_answer = |peer: &Peer| !peer.answers.is_empty() && peer.on_way < CHUNKS_ON_WAY;
-        let waits = |peer: &Peer| !peer.inbox.is_empty() || may_answer(peer);
+        let epoch = self.epoch;
+        let waits = |peer: &Peer| {
+            is_due(&peer.owner.inbox, epoch)
+                || is_due(&peer.reader.inbox, epoch)
+                || peer.reader.may_be_answered()
+        };
         progress.more = self.peers.iter().any(waits);
         progress
     }
 
-    fn act(
+    /// Does what an owner's message asks for; says how many rows that touched.
+    fn hear_owner(
         &mut self,
         engine: &mut Engine,
         from: usize,
@@ -230,19 +333,20 @@ impl Exchange {
         budget: usize,
         progress: &mut Progress,
     ) -> usize {
-        let peer = &mut self.peers[from];
+        let owner = &mut self.peers[from].owner;
         match message {
-            EngineMessage::Ask(range) => peer.answers.push_back(range),
-            EngineMessage::Unsubscribe(range) => peer.subscribed.remove(&range),
-            EngineMessage::Supply { range, rows } => {
-                let spent = rows.len() + CHUNK_WEIGHT;
-                peer.asked.remove(&range);
-                progress.supplied = true;
-                peer.out.push(EngineMessage::Taken);
-                if !engine.supply_replicas(from as u16, &range, rows.into_iter()) {
-                    peer.out.push(EngineMessage::Unsubscribe(range));
+            EngineMessage::Supply { range, rows, epoch } => {
+                owner.out.push(EngineMessage::Taken);
+                if epoch < self.epoch {
+                    return 1;
                 }
-                return spent;
+                let spent = rows.len() + CHUNK_WEIGHT;
+                owner.asked.remove(&range);
+                progress.supplied = true;
+                if !engine.supply_replicas(from as u16, &range, rows.into_iter()) {
+                    owner.out.push(EngineMessage::Unsubscribe(range));
+                }
+                spent
             }
             EngineMessage::Changes {
                 mut rows,
@@ -251,26 +355,38 @@ impl Exchange {
             } => {
                 let mut spent = 0;
                 while let Some((key, value)) = rows.pop_front() {
-                    let _ = engine.apply_replica(&key, value.as_deref(), now);
+                    let _ = engine.apply_replica(from as u16, &key, value.as_deref(), now);
                     spent += 1 + engine.spent();
                     if spent >= budget && !whole && !rows.is_empty() {
                         // The rest comes next; the whole is acknowledged at its end.
                         let rest = EngineMessage::Changes { rows, mark, whole };
-                        peer.inbox.push_front(rest);
+                        owner.inbox.push_front(rest);
                         return spent;
                     }
                 }
-                peer.to_ack.push_back((mark, engine.last_change()));
-                return spent;
+                owner.to_ack.push_back((mark, engine.last_change()));
+                spent
             }
-            EngineMessage::Taken => peer.on_way = peer.on_way.saturating_sub(1),
+            _ => 1,
+        }
+    }
+
+    /// Notes what a reader says.
+    fn hear_reader(&mut self, from: usize, message: EngineMessage) {
+        let reader = &mut self.peers[from].reader;
+        match message {
+            EngineMessage::Ask { epoch, .. } if epoch < self.epoch => {}
+            EngineMessage::Ask { range, .. } => reader.answers.push_back(range),
+            EngineMessage::Unsubscribe(range) => reader.subscribed.remove(&range),
+            EngineMessage::Taken => reader.on_way = reader.on_way.saturating_sub(1),
             EngineMessage::Ack(mark) => {
-                while peer.outstanding.front().is_some_and(|(_, l)| *l <= mark) {
-                    peer.outstanding.pop_front();
+                let outstanding = &mut reader.outstanding;
+                while outstanding.front().is_some_and(|(_, last)| *last <= mark) {
+                    outstanding.pop_front();
                 }
             }
+            _ => {}
         }
-        1
     }
 
     /// Sends a chunk of an answer; says what it weighs: more than any budget, if the rest must wait for the next turn.
@@ -285,9 +401,9 @@ impl Exchange {
                 false => ControlFlow::Break(()),
             }
         });
-        let peer = &mut self.peers[to];
+        let reader = &mut self.peers[to].reader;
         if given == OwnRows::ExpireFirst {
-            peer.answers.push_front(range);
+            reader.answers.push_front(range);
             return usize::MAX;
         }
         let is_all = (rows.len() as u64) < self.chunk_rows && bytes < CHUNK_BYTES;
@@ -296,29 +412,50 @@ impl Exchange {
             part.hi = KeyRange::point(last).hi.min(range.hi.clone());
             let rest = KeyRange::new(&part.hi, &range.hi);
             if !rest.is_empty() {
-                peer.answers.push_front(rest);
+                reader.answers.push_front(rest);
             }
         }
-        peer.subscribed.insert(&part);
+        reader.subscribed.insert(&part);
         let spent = rows.len() + CHUNK_WEIGHT;
-        peer.on_way += 1;
-        peer.out.push(EngineMessage::Supply { range: part, rows });
+        reader.on_way += 1;
+        let (range, epoch) = (part, self.epoch);
+        reader
+            .out
+            .push(EngineMessage::Supply { range, rows, epoch });
         spent
     }
 
     fn unsubscribe(&mut self, engine: &mut Engine) {
         for (owner, range) in engine.take_unsubscribed() {
-            let out = &mut self.peers[usize::from(owner)].out;
-            out.push(EngineMessage::Unsubscribe(range));
+            if let Some(peer) = self.peers.get_mut(usize::from(owner)) {
+                peer.owner.out.push(EngineMessage::Unsubscribe(range));
+            }
         }
     }
 
-    pub fn shard(&self) -> Shard {
-        self.shard
+    pub fn shard(&self) -> &Shard {
+        &self.shard
     }
 }
 
-impl Peer {
+/// The next message, unless it is of an epoch that has yet to come.
+fn next(inbox: &mut VecDeque<EngineMessage>, epoch: u64) -> Option<EngineMessage> {
+    match is_due(inbox, epoch) {
+        true => inbox.pop_front(),
+        false => None,
+    }
+}
+
+fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
+    let first = inbox.front();
+    first.is_some_and(|first| first.epoch().is_none_or(|of| of <= epoch))
+}
+
+impl ReaderSide {
+    fn may_be_answered(&self) -> bool {
+        !self.answers.is_empty() && self.on_way < CHUNKS_ON_WAY
+    }
+
     fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
         // A transaction's go with nothing else.
         if let (Some(EngineMessage::Changes { rows, mark, whole }), Some(last)) =
@@ -339,7 +476,9 @@ impl Peer {
         });
         self.is_open = true;
     }
+}
 
+impl OwnerSide {
     fn acknowledge(&mut self, engine: &Engine) {
         let mut done = None;
         while let Some((mark, change)) = self.to_ack.front()

@@ -1,11 +1,13 @@
 //! Rows that are kept elsewhere: by another engine of this server, or in a database.
 //!
-//! Read `exchange` for what engines say to one another, `replicas` for copies of other engines' rows, and `supply` for tables whose
-//! rows a database keeps. Who has a key is said in `base::owner`.
+//! Read `exchange` for what engines say to one another, `replicas` for copies of other engines' rows, `moved` for what happens when
+//! others own some, `wire` for messages as bytes, and `supply` for tables whose rows a database keeps. Who has a key is said in `base::owner`.
 
 pub(crate) mod exchange;
+pub(crate) mod moved;
 pub(crate) mod replicas;
 pub(crate) mod supply;
+pub(crate) mod wire;
 
 use crate::base::key_range::KeyRange;
 use crate::base::owner::Shard;

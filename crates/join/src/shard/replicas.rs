@@ -10,6 +10,8 @@
 //! 2. What fills were computed from stays: their nodes pin it. What goes is unsubscribed from.
 //! 3. Replicas are seen by fills alone. Clients' reads of base tables see own rows.
 
+use std::collections::BTreeMap;
+
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
 use crate::base::rows::Value;
@@ -17,21 +19,21 @@ use crate::engine::{Engine, Written};
 use crate::join::TableId;
 use crate::memory::evict::{Holder, Victim};
 use crate::tables::replicas::Replicas;
-use crate::tables::supplied::Supplied;
 
 impl Engine {
-    /// Says that this engine is one of several. To be said before there is anything in it.
+    /// Says that this engine is one of several. To be said before there is anything in it; later
+    /// [`Engine::change_owners`].
     pub fn set_shard(&mut self, shard: Shard) {
         self.sharding.own = (shard.count > 1).then_some(shard);
     }
 
-    pub fn shard(&self) -> Option<Shard> {
-        self.sharding.own
+    pub fn shard(&self) -> Option<&Shard> {
+        self.sharding.own.as_ref()
     }
 
     /// Whether all rows of a base table's range can be read by a fill; what cannot is noted.
     pub(crate) fn replicas_here(&mut self, table: TableId, range: &KeyRange) -> bool {
-        let Some(shard) = self.sharding.own else {
+        let Some(shard) = &self.sharding.own else {
             return true;
         };
         let state = &mut self.tables[table];
@@ -43,7 +45,7 @@ impl Engine {
             let replicas = state.replicas.get_or_insert_with(|| {
                 Box::new(Replicas {
                     rows: state.rows.like(),
-                    by_owner: (0..shard.count).map(|_| Supplied::default()).collect(),
+                    by_owner: BTreeMap::default(),
                 })
             });
             for gap in replicas.of_mut(owner).read(range) {
@@ -87,21 +89,27 @@ impl Engine {
         true
     }
 
-    /// Applies a change that the owner of a row tells of.
-    pub fn apply_replica(&mut self, key: &[u8], value: Option<&[u8]>, now: u64) -> Written {
+    /// Applies a change that a shard tells of. It counts for nothing if that shard does not own the row any more.
+    pub fn apply_replica(
+        &mut self,
+        from: u16,
+        key: &[u8],
+        value: Option<&[u8]>,
+        now: u64,
+    ) -> Written {
         self.begin(now);
         let before = self.writes.backlog.last_change();
         let nothing = Written {
             rows: 0,
             waits_for: None,
         };
-        let (Some(shard), Some(table)) = (self.sharding.own, self.tables.of_key(key)) else {
+        let (Some(shard), Some(table)) = (&self.sharding.own, self.tables.of_key(key)) else {
             return nothing;
         };
         let Some(replicas) = &mut self.tables[table].replicas else {
             return nothing;
         };
-        if !replicas.of_mut(shard.owner_of(key)).holds(key) {
+        if shard.owner_of(key) != from || !replicas.of_mut(from).holds(key) {
             return nothing;
         }
         let value = value.map(Value::new);
@@ -129,7 +137,7 @@ impl Engine {
 
     /// Forgets a range of replicas.
     pub(crate) fn evict_replicas(&mut self, table: TableId, owner: u16, number: u32) {
-        let (Some(shard), Some(replicas)) = (self.sharding.own, &mut self.tables[table].replicas)
+        let (Some(shard), Some(replicas)) = (&self.sharding.own, &mut self.tables[table].replicas)
         else {
             return;
         };
@@ -166,7 +174,7 @@ impl Engine {
         let Some(replicas) = self.tables[table].replicas.take() else {
             return;
         };
-        for (owner, supplied) in (0..).zip(replicas.by_owner) {
+        for (owner, supplied) in replicas.by_owner {
             let ranges = supplied.ranges().map(|range| (owner, range.clone()));
             self.sharding.unsubscribed.extend(ranges);
         }

@@ -1,5 +1,7 @@
 //! Replicas: base rows that other shards own, copied here because joins read them. `shard::replicas` has them come and go.
 
+use std::collections::BTreeMap;
+
 use crate::base::key_range::{Flow, KeyRange};
 use crate::base::owner::{Owner, Shard};
 use crate::base::rows::{Rows, Value};
@@ -9,29 +11,29 @@ use crate::tables::supplied::Supplied;
 pub struct Replicas {
     pub rows: Rows,
     /// What of each owner's is here.
-    pub by_owner: Vec<Supplied>,
+    pub by_owner: BTreeMap<u16, Supplied>,
 }
 
 impl Replicas {
     pub fn memory_bytes(&self) -> usize {
-        let ranges: usize = self.by_owner.iter().map(Supplied::memory_bytes).sum();
+        let ranges: usize = self.by_owner.values().map(Supplied::memory_bytes).sum();
         self.rows.memory_bytes() + ranges
     }
 
-    pub fn pin(&mut self, shard: Shard, range: &KeyRange, change: i32) {
+    pub fn pin(&mut self, shard: &Shard, range: &KeyRange, change: i32) {
         for owner in shard.others(range) {
-            self.by_owner[usize::from(owner)].pin(range, change);
+            self.of_mut(owner).pin(range, change);
         }
     }
 
     pub fn of_mut(&mut self, owner: u16) -> &mut Supplied {
-        &mut self.by_owner[usize::from(owner)]
+        self.by_owner.entry(owner).or_default()
     }
 
     /// As [`Replicas::scan`], from either end. `false`, in reverse, if the range is of several owners.
     pub fn scan_from(
         &self,
-        shard: Shard,
+        shard: &Shard,
         own: &Rows,
         range: &KeyRange,
         reverse: bool,
@@ -53,7 +55,7 @@ impl Replicas {
     /// Hands out own rows and replicas in key order.
     pub fn scan(
         &self,
-        shard: Shard,
+        shard: &Shard,
         own: &Rows,
         range: &KeyRange,
         each: &mut dyn FnMut(&[u8], &Value) -> Flow,

@@ -69,7 +69,7 @@ impl Engine {
     ) {
         let state = &self.tables[table];
         if state.makers.is_empty() {
-            let _ = match (&state.replicas, self.sharding.own) {
+            let _ = match (&state.replicas, &self.sharding.own) {
                 (Some(replicas), Some(shard)) => replicas.scan(shard, &state.rows, range, each),
                 _ => state.rows.scan(&range.lo, &range.hi, false, each),
             };

@@ -83,6 +83,13 @@ impl Supplied {
         self.status.overlapping(&range.lo, &range.hi)
     }
 
+    /// The ranges, each with its number.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, &KeyRange)> {
+        self.ranges
+            .iter()
+            .map(|(number, here)| (number, &here.range))
+    }
+
     pub fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
         self.ranges.iter().map(|(_, here)| &here.range)
     }

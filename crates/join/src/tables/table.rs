@@ -82,6 +82,11 @@ impl Tables {
         Ok(self.named(name))
     }
 
+    /// All tables, each with its number.
+    pub fn numbered(&self) -> impl Iterator<Item = (TableId, &TableState)> {
+        (0..).zip(self.iter())
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &TableState> {
         self.list.iter()
     }

@@ -1,6 +1,8 @@
 //! Several engines, each with a part of the tables, and messages that arrive late and in any order between pairs: what is
 //! read anywhere after a write was acknowledged is what the model computes.
 
+mod moves;
+
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
@@ -9,6 +11,7 @@ use larder_join::{
     Engine, EngineMessage, Error, Exchange, KeyRange, Limits, Owner, ReadOutcome, Shard,
 };
 
+use self::moves::Moves;
 use crate::model::{Computed, Model};
 use crate::random::{LOOSE, Random, VALUES, definition};
 
@@ -26,6 +29,8 @@ struct World {
     /// Rows of the table `r|` come from elsewhere, and all cores are told of all changes.
     elsewhere: bool,
     cores: Vec<Core>,
+    /// Slots change hands.
+    moves: Option<Moves>,
     model: Model,
     now: u64,
     names: usize,
@@ -44,6 +49,8 @@ struct Seen {
     waits: u64,
     elsewhere: u64,
     put_off: u64,
+    broken: u64,
+    moved: u64,
 }
 
 /// The rows of a range, as a database would give them.
@@ -65,10 +72,14 @@ impl World {
         let read_rows = random.chance(40).then(|| random.below(24));
         let elsewhere = random.chance(40);
         let chunk_rows = 1 + random.below(5) as u64;
+        let moves = random.chance(50).then(|| Moves::new(count));
         let core = |index| {
-            let shard = Shard::new(index, count);
+            let shard = match &moves {
+                Some(moves) => moves.shard(usize::from(index)),
+                None => Shard::new(index, count),
+            };
             let mut engine = Engine::new();
-            engine.set_shard(shard);
+            engine.set_shard(shard.clone());
             engine.record_changes(true);
             if elsewhere {
                 engine.supply_from_elsewhere(b"r|").unwrap();
@@ -89,6 +100,7 @@ impl World {
             random,
             seed,
             cores: (0..count).map(core).collect(),
+            moves,
             model: Model::default(),
             now: 1000,
             names: 0,
@@ -109,8 +121,10 @@ impl World {
                 50 => self.create(),
                 51 => self.drop_join(),
                 52..=54 => self.evict(),
-                55..=59 => self.begin_reading(),
-                60..=79 => self.deliver(1),
+                55..=58 => self.begin_reading(),
+                59 if self.moves.is_some() => self.break_some_link(),
+                60..=61 if self.moves.is_some() => self.move_slot(),
+                59..=79 => self.deliver(1),
                 _ => self.check(),
             }
         }
@@ -135,7 +149,10 @@ impl World {
     }
 
     fn owner(&self, key: &[u8]) -> usize {
-        usize::from(self.cores[0].exchange.shard().owner_of(key))
+        match &self.moves {
+            Some(moves) => moves.owner(key),
+            None => usize::from(self.cores[0].exchange.shard().owner_of(key)),
+        }
     }
 
     /// As a host must: what the engine changed is exported at once.
@@ -291,6 +308,7 @@ impl World {
     /// Some messages arrive, and some work is done.
     fn deliver(&mut self, times: usize) {
         for _ in 0..times {
+            self.learn_some();
             let (to, from) = (
                 self.random.below(self.cores.len()),
                 self.random.below(self.cores.len()),
@@ -498,8 +516,11 @@ fn shards_answer_as_one_engine_would() {
         all.waits += world.seen.waits;
         all.elsewhere += world.seen.elsewhere;
         all.put_off += world.seen.put_off;
+        all.broken += world.seen.broken;
+        all.moved += world.seen.moved;
     }
     if is_whole {
+        all.assert_moves();
         let Seen {
             supplies,
             changes,
@@ -507,6 +528,7 @@ fn shards_answer_as_one_engine_would() {
             waits,
             elsewhere,
             put_off,
+            ..
         } = all;
         assert!(elsewhere > 500, "{elsewhere}");
         assert!(put_off > 1000, "{put_off}");
@@ -522,9 +544,9 @@ fn shards_answer_as_one_engine_would() {
 #[test]
 fn an_owner_whose_rows_are_going_answers_with_those_that_stay() {
     let shards = [Shard::new(0, 2), Shard::new(1, 2)];
-    let [mut owner, mut reader] = shards.map(|shard| {
+    let [mut owner, mut reader] = shards.clone().map(|shard| {
         let mut engine = Engine::new();
-        engine.set_shard(shard);
+        engine.set_shard(shard.clone());
         (engine, Exchange::new(shard))
     });
     let mut users = ["ann", "bob", "cid", "dan", "eve"].into_iter();

@@ -10,6 +10,8 @@
 //!                                Command     as it was: nothing is encoded, and nothing decoded again
 //! ```
 
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
 use super::spec::{Keys, Spec, Subcommand};
 use super::{Id, find};
 use crate::resp::{OwnedRequest, Request};
@@ -222,6 +224,40 @@ impl Batch {
         (0..self.len()).map(|index| self.at(index))
     }
 
+    /// Appends the commands as bytes, to be sent to another node: how many, and of each its arguments.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_count(out, self.len());
+        for command in self.iter() {
+            put_count(out, command.len());
+            command.args().for_each(|arg| put_bytes(out, arg));
+        }
+    }
+
+    /// Takes commands that another node has sent.
+    ///
+    /// # Errors
+    /// The bytes are no commands, or such as this larder does not know.
+    pub fn decode(bytes: &mut WireReader<'_>) -> Result<Batch, Malformed> {
+        const SIZE_BYTES: usize = 4;
+        let mut batch = Batch::default();
+        for _ in 0..bytes.count(SIZE_BYTES)? {
+            let count = bytes.count(SIZE_BYTES)?;
+            let args = (0..count).map(|_| bytes.bytes());
+            let args = args.collect::<Result<Vec<_>, Malformed>>()?;
+            let begin = batch.args.len();
+            batch.args.extend(args.iter().copied());
+            let request = batch.args.part(begin..batch.args.len());
+            let command = match request.is_empty() {
+                true => Err(Malformed("a command has no name")),
+                false => Command::parse(request)
+                    .map_err(|_| Malformed("a command is none that this larder knows")),
+            };
+            let spec = command?.spec;
+            batch.commands.push((spec, batch.args.len()));
+        }
+        Ok(batch)
+    }
+
     pub fn memory_bytes(&self) -> usize {
         self.args.memory_bytes() + self.commands.capacity() * size_of::<(&Spec, usize)>()
     }
@@ -306,6 +342,16 @@ mod tests {
         assert_eq!(bounds(1), Some((&b"t|"[..], &b"t}"[..])));
         assert_eq!(bounds(2), Some((&b"lo|"[..], &b"hi|"[..])));
         assert!(batch.get(3).is_none());
+        let mut bytes = Vec::new();
+        batch.encode(&mut bytes);
+        let sent = Batch::decode(&mut WireReader::new(&bytes)).expect("what was encoded");
+        assert_eq!(sent.len(), batch.len());
+        for (sent, kept) in sent.iter().zip(batch.iter()) {
+            assert!(sent.args().eq(kept.args()) && sent.id() == kept.id());
+        }
+        for cut in 0..bytes.len() {
+            Batch::decode(&mut WireReader::new(&bytes[..cut])).expect_err("it is cut");
+        }
         let one = Batch::from(OwnedCommand::of(Id::Get, [&b"t|1"[..]].into_iter()));
         let args: Vec<&[u8]> = one.get(0).expect("one").args().collect();
         assert_eq!(args, [&b"GET"[..], b"t|1"]);

@@ -47,7 +47,7 @@ pub(super) fn place(
     let (to, reads_outputs) = match is_exec && state.transaction.is_some() {
         true => (To::Several, true),
         false => {
-            let route = tables::route(tables, shard, snapshot, command);
+            let route = tables::route(tables, &shard, snapshot, command);
             (route.to, route.reads_outputs)
         }
     };

@@ -36,6 +36,7 @@ mod unanswered;
 mod watched;
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -202,8 +203,8 @@ impl Tables {
     }
 
     /// Which part of the tables this core has, where there are several.
-    pub fn shard(&self) -> Option<larder_join::Shard> {
-        self.sharing.as_ref().map(|sharing| sharing.shard)
+    pub fn shard(&self) -> Option<Rc<larder_join::Shard>> {
+        self.sharing.as_ref().map(|sharing| sharing.shard())
     }
 
     pub fn handle(&self) -> &Arc<TablesHandle> {

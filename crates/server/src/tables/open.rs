@@ -71,7 +71,7 @@ impl Opening {
 pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
     let cores = opening.deal.len();
     let shard = Shard::new(index as u16, cores as u16);
-    let mut replay = Replay::new(shard);
+    let mut replay = Replay::new(shard.clone());
     let journal = if index == 0 {
         read(shared, opening, &mut replay)?
     } else {
@@ -274,7 +274,7 @@ struct Replay {
 impl Replay {
     fn new(shard: Shard) -> Replay {
         let mut engine = Engine::new();
-        engine.set_shard(shard);
+        engine.set_shard(shard.clone());
         Replay {
             shard,
             engine,

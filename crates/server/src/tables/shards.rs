@@ -21,7 +21,8 @@ const SHARE_EVERY: Duration = Duration::from_millis(100);
 
 /// A core's part among others.
 pub struct Sharing {
-    pub shard: Shard,
+    /// Replaced when others own what they did not.
+    shard: RefCell<Rc<Shard>>,
     exchange: RefCell<Exchange>,
     /// Reads that wait for rows of other cores.
     waiting: RefCell<Vec<Waker>>,
@@ -33,12 +34,17 @@ pub struct Sharing {
 impl Sharing {
     pub fn new(shard: Shard) -> Sharing {
         Sharing {
-            shard,
-            exchange: RefCell::new(Exchange::new(shard)),
+            exchange: RefCell::new(Exchange::new(shard.clone())),
+            shard: RefCell::new(Rc::new(shard)),
             waiting: RefCell::default(),
             expiring: Notify::new(),
             going: RefCell::default(),
         }
+    }
+
+    /// Which part it is, and who has the others.
+    pub fn shard(&self) -> Rc<Shard> {
+        self.shard.borrow().clone()
     }
 
     /// Tells other cores of changes; `gate` then waits for those who have the rows.
@@ -146,8 +152,9 @@ impl Tables {
     pub fn send_exchange(&self) {
         let Some(sharing) = &self.sharing else { return };
         let mut exchange = sharing.exchange.borrow_mut();
-        let own = sharing.shard.index;
-        for to in (0..sharing.shard.count).filter(|&to| to != own) {
+        let shard = sharing.shard();
+        let own = shard.index;
+        for to in (0..shard.count).filter(|&to| to != own) {
             let messages = exchange.take_out(to);
             if !messages.is_empty() {
                 let message = CoreMessage::Exchange {

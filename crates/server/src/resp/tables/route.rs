@@ -25,7 +25,7 @@ pub(in crate::resp) struct Route {
 /// Where a request goes that is of tables and of no transaction that is being told. What will be refused is refused here.
 pub(in crate::resp) fn route(
     tables: &Tables,
-    shard: Shard,
+    shard: &Shard,
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Route {
@@ -45,7 +45,7 @@ pub(in crate::resp) fn route(
 
 fn of_range(
     tables: &Tables,
-    shard: Shard,
+    shard: &Shard,
     command: Command<'_>,
     (lo, hi): (&[u8], &[u8]),
 ) -> Route {
@@ -65,7 +65,7 @@ fn of_range(
     }
 }
 
-fn of_keys(tables: &Tables, shard: Shard, command: Command<'_>) -> Route {
+fn of_keys(tables: &Tables, shard: &Shard, command: Command<'_>) -> Route {
     let owner = |key: &[u8]| usize::from(shard.owner_of(key));
     let mut keys = command.keys();
     let reads_outputs = keys.clone().any(|key| tables.is_computed(key));

@@ -277,7 +277,7 @@ impl Coordinator {
 
     fn route(&self, command: Command<'_>) -> Option<Route> {
         let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
-        Some(route(tables, tables.shard()?, &snapshot, command))
+        Some(route(tables, &*tables.shard()?, &snapshot, command))
     }
 
     /// The core that can execute a transaction at once: it has all rows, and nothing must be computed.

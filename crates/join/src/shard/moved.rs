@@ -1,0 +1,136 @@
+//! Slots that change hands, and owners that are lost: copies of their rows, and what was computed from these rows, are forgotten,
+//! exactly there.
+//!
+//! ```text
+//!  slots ─► updater lists on their rows ─► fills that were computed from them ─► fills that were computed from those
+//!                                                                   └──────── discarded, the last first ────────┘
+//! ```
+//!
+//! A list of updaters begins with a prefix of a source's keys. It concerns the slot of the prefix; where the prefix has no leading
+//! column, it concerns every slot. A copy that spans columns goes whole, with all that was computed from any of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::base::key_range::KeyRange;
+use crate::base::owner::{Shard, prefix_slot, range_slot};
+use crate::budget::Budget;
+use crate::engine::Engine;
+use crate::join::{JoinId, TableId};
+
+/// Fills by join.
+type Fills = BTreeMap<JoinId, BTreeSet<u32>>;
+
+/// A range of another shard's rows that is here.
+struct Copy {
+    table: TableId,
+    owner: u16,
+    number: u32,
+    range: KeyRange,
+}
+
+impl Engine {
+    /// From now on others own what `shard` says. What lies in slots whose owner changes is forgotten, as if it had never been read; own
+    /// rows in them are the caller's matter. Must be said of a shard from the beginning ([`Engine::set_shard`]).
+    pub fn change_owners(&mut self, shard: Shard) {
+        if let Some(own) = self.sharding.own.clone() {
+            let is_moved = |slot| own.owner_of_slot(slot) != shard.owner_of_slot(slot);
+            let is_any = own.owners().ne(shard.owners()) || (0..larder_types::SLOTS).any(is_moved);
+            if is_any {
+                self.forget_slots(&is_moved);
+            }
+        }
+        self.sharding.own = Some(shard);
+    }
+
+    /// Forgets the rows of an owner that does not tell of its changes any more, and what was computed from them.
+    pub fn forget_owner(&mut self, owner: u16) {
+        if let Some(own) = self.sharding.own.clone() {
+            self.forget_slots(&|slot| own.owner_of_slot(slot) == owner);
+        }
+    }
+
+    fn forget_slots(&mut self, is_moved: &dyn Fn(u16) -> bool) {
+        let copies = self.copies_in(is_moved);
+        let fills = self.computed_from(is_moved, &copies);
+        let mut joins: Vec<JoinId> = fills.keys().copied().collect();
+        // Those that read most joins go first: what they were computed from is pinned by them.
+        let upstream = |id: &JoinId| self.joins.get(*id).map_or(0, |join| join.upstream.len());
+        joins.sort_by_key(|id| std::cmp::Reverse(upstream(id)));
+        self.budget = Budget::unlimited();
+        for id in joins {
+            self.with_join(id, |engine, join| {
+                engine.finish_lists(join);
+                for &fill in &fills[&id] {
+                    engine.discard(join, fill);
+                }
+            });
+        }
+        self.reads.deferred.retry_all();
+        // Nothing is computed from them any more.
+        for copy in copies {
+            self.evict_replicas(copy.table, copy.owner, copy.number);
+        }
+    }
+
+    /// The fills that were computed from rows in some slots or from copies that go, directly or through other joins.
+    fn computed_from(&self, is_moved: &dyn Fn(u16) -> bool, copies: &[Copy]) -> Fills {
+        let mut found = Fills::default();
+        let mut joins: Vec<_> = self.joins.all().collect();
+        joins.sort_by_key(|join| join.upstream.len());
+        for join in joins {
+            let mut fills = BTreeSet::new();
+            for (level, &table) in join.tables.iter().enumerate() {
+                let state = &self.tables[table];
+                if state.supplied.is_some() {
+                    continue;
+                }
+                let is_base = state.makers.is_empty();
+                let gone: Vec<&KeyRange> = match is_base {
+                    true => (copies.iter())
+                        .filter(|copy| copy.table == table)
+                        .map(|copy| &copy.range)
+                        .collect(),
+                    false => (state.makers.iter())
+                        .filter_map(|maker| Some((self.joins.get(*maker)?, found.get(maker)?)))
+                        .flat_map(|(join, fills)| fills.iter().map(move |fill| (join, *fill)))
+                        .map(|(join, fill)| &join.fills.get(fill).range)
+                        .collect(),
+                };
+                for (_, list) in join.updaters[level].lists.iter() {
+                    let of = KeyRange::prefix(&list.prefix);
+                    let is_hit = (is_base && prefix_slot(&list.prefix).is_none_or(is_moved))
+                        || gone.iter().any(|gone| gone.lo < of.hi && of.lo < gone.hi);
+                    if is_hit {
+                        fills.extend(list.entries.iter().map(|entry| entry.fill));
+                    }
+                }
+            }
+            if !fills.is_empty() {
+                found.insert(join.id, fills);
+            }
+        }
+        found
+    }
+
+    /// The copies of other shards' rows that have rows in some slots, or may have.
+    fn copies_in(&self, is_moved: &dyn Fn(u16) -> bool) -> Vec<Copy> {
+        let mut found = Vec::new();
+        for (table, state) in self.tables.numbered() {
+            let by_owner = state.replicas.iter().flat_map(|copies| &copies.by_owner);
+            for (&owner, supplied) in by_owner {
+                for (number, range) in supplied.numbered() {
+                    if range_slot(&range.lo, &range.hi).is_none_or(is_moved) {
+                        let range = range.clone();
+                        found.push(Copy {
+                            table,
+                            owner,
+                            number,
+                            range,
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,175 @@
+//! What engines say to one another, as bytes: for engines of different processes.
+//!
+//! A message is a kind (1 byte), then its fields in the order of [`EngineMessage`]; see `larder_types::wire` for numbers and strings.
+
+use std::collections::VecDeque;
+
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use crate::base::key_range::KeyRange;
+use crate::shard::exchange::EngineMessage;
+
+const ASK: u8 = 1;
+const UNSUBSCRIBE: u8 = 2;
+const SUPPLY: u8 = 3;
+const CHANGES: u8 = 4;
+const ACK: u8 = 5;
+const TAKEN: u8 = 6;
+
+/// What a row takes at least: the sizes of its key and value.
+const ROW_BYTES_MIN: usize = 8;
+/// The same of a change: the size of its key, and whether there is a value.
+const CHANGE_BYTES_MIN: usize = 5;
+
+impl EngineMessage {
+    /// Appends the message.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            EngineMessage::Ask { range, epoch } => {
+                out.push(ASK);
+                put_range(out, range);
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            EngineMessage::Unsubscribe(range) => {
+                out.push(UNSUBSCRIBE);
+                put_range(out, range);
+            }
+            EngineMessage::Supply { range, rows, epoch } => {
+                out.push(SUPPLY);
+                put_range(out, range);
+                put_count(out, rows.len());
+                for (key, value) in rows {
+                    put_bytes(out, key);
+                    put_bytes(out, value);
+                }
+                out.extend_from_slice(&epoch.to_le_bytes());
+            }
+            EngineMessage::Changes { rows, mark, whole } => {
+                out.push(CHANGES);
+                put_count(out, rows.len());
+                for (key, value) in rows {
+                    put_bytes(out, key);
+                    out.push(u8::from(value.is_some()));
+                    if let Some(value) = value {
+                        put_bytes(out, value);
+                    }
+                }
+                out.extend_from_slice(&mark.to_le_bytes());
+                out.push(u8::from(*whole));
+            }
+            EngineMessage::Ack(mark) => {
+                out.push(ACK);
+                out.extend_from_slice(&mark.to_le_bytes());
+            }
+            EngineMessage::Taken => out.push(TAKEN),
+        }
+    }
+
+    /// Takes one message.
+    ///
+    /// # Errors
+    /// The bytes are none.
+    pub fn decode(bytes: &mut WireReader<'_>) -> Result<EngineMessage, Malformed> {
+        Ok(match bytes.u8()? {
+            ASK => EngineMessage::Ask {
+                range: range(bytes)?,
+                epoch: bytes.u64()?,
+            },
+            UNSUBSCRIBE => EngineMessage::Unsubscribe(range(bytes)?),
+            SUPPLY => {
+                let range = range(bytes)?;
+                let count = bytes.count(ROW_BYTES_MIN)?;
+                let row = |_| Ok((bytes.bytes()?.into(), bytes.bytes()?.into()));
+                let rows = (0..count).map(row).collect::<Result<_, Malformed>>()?;
+                let epoch = bytes.u64()?;
+                EngineMessage::Supply { range, rows, epoch }
+            }
+            CHANGES => {
+                let count = bytes.count(CHANGE_BYTES_MIN)?;
+                let change = |_| {
+                    let key = bytes.bytes()?.into();
+                    let value = match bytes.flag()? {
+                        true => Some(bytes.bytes()?.into()),
+                        false => None,
+                    };
+                    Ok((key, value))
+                };
+                let rows = (0..count)
+                    .map(change)
+                    .collect::<Result<VecDeque<_>, Malformed>>()?;
+                EngineMessage::Changes {
+                    rows,
+                    mark: bytes.u64()?,
+                    whole: bytes.flag()?,
+                }
+            }
+            ACK => EngineMessage::Ack(bytes.u64()?),
+            TAKEN => EngineMessage::Taken,
+            _ => {
+                return Err(Malformed(
+                    "an engine's message is of no kind that this larder knows",
+                ));
+            }
+        })
+    }
+}
+
+fn put_range(out: &mut Vec<u8>, range: &KeyRange) {
+    put_bytes(out, &range.lo);
+    put_bytes(out, &range.hi);
+}
+
+fn range(bytes: &mut WireReader<'_>) -> Result<KeyRange, Malformed> {
+    let (lo, hi) = (bytes.bytes()?, bytes.bytes()?);
+    Ok(KeyRange::new(lo, hi))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_decode_to_themselves_and_cut_ones_to_nothing() {
+        let range = KeyRange::new(b"post|bob|", b"post|bob}");
+        let row = |key: &str, value: &str| (key.as_bytes().into(), value.as_bytes().into());
+        let messages = [
+            EngineMessage::Ask {
+                range: range.clone(),
+                epoch: 3,
+            },
+            EngineMessage::Unsubscribe(range.clone()),
+            EngineMessage::Supply {
+                range,
+                rows: vec![row("post|bob|1", "hello"), row("post|bob|2", "")],
+                epoch: u64::MAX,
+            },
+            EngineMessage::Changes {
+                rows: [
+                    (b"a|1"[..].into(), Some(b""[..].into())),
+                    (b"a|2"[..].into(), None),
+                ]
+                .into(),
+                mark: 7,
+                whole: true,
+            },
+            EngineMessage::Ack(9),
+            EngineMessage::Taken,
+        ];
+        let mut bytes = Vec::new();
+        messages
+            .iter()
+            .for_each(|message| message.encode(&mut bytes));
+        let mut reader = WireReader::new(&bytes);
+        for message in &messages {
+            assert_eq!(EngineMessage::decode(&mut reader).as_ref(), Ok(message));
+        }
+        reader.end().expect("all was taken");
+        for message in &messages {
+            let mut one = Vec::new();
+            message.encode(&mut one);
+            for cut in 0..one.len() {
+                EngineMessage::decode(&mut WireReader::new(&one[..cut])).expect_err("it is cut");
+            }
+        }
+    }
+}
