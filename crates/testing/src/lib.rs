@@ -1,4 +1,5 @@
-//! What tests of all crates need, when a machine lacks something: a test that goes without says so where it is heard.
+//! What tests of all crates need: an etcd of their own ([`etcd`]), a proxy that cuts and stalls ([`proxy`]), and a word when a machine lacks
+//! something: a test that goes without says so where it is heard.
 //!
 //! The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
 //! directly, and into the file that `LARDER_TEST_SKIPS` names, from which `cargo xtask ci` tells it again at its end.
@@ -8,6 +9,9 @@
 //! | what `scripts/setup test` installs: [`missing`] | it is skipped; where `CI` is set it fails |
 //! | what no set-up can give, such as root or data that is not in the project: [`cannot`] | it is skipped |
 //! | nobody has asked for it, since it takes long: [`is_asked_for`] | it is skipped |
+
+pub mod etcd;
+pub mod proxy;
 
 use std::fs::OpenOptions;
 use std::io::Write;
