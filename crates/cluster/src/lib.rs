@@ -8,5 +8,10 @@
 //!
 //! Everything here is values in, values out: time, messages and randomness are arguments. Read
 //! `map` first: what a cluster is, stands there, with its invariants.
+//!
+//! `coordination` is what keeps the map, the leases and the candidates: etcd, or a file for one node. There, and nowhere else, are parts
+//! that touch the world: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
+//! `coordination/clock.rs`.
 
+pub mod coordination;
 pub mod map;

@@ -57,7 +57,9 @@ const HOMES: [(&str, &[&str]); 12] = [
     ("parquet", &["ingest"]),
     (
         "tokio",
-        &["remote", "postgres", "server", "client", "bg", "cli"],
+        &[
+            "remote", "postgres", "cluster", "server", "client", "bg", "cli",
+        ],
     ),
     ("tokio-postgres", &["postgres", "bg"]),
     ("pgwire-replication", &["postgres"]),

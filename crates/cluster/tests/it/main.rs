@@ -1,5 +1,6 @@
-//! Tests of the map, the placement and the controller.
+//! Tests of the map, the placement, the controller, and of what keeps them.
 
 mod changes;
+mod coordination;
 mod maps;
 mod text;

@@ -1,0 +1,379 @@
+//! The coordination service of one node alone: a file, `cluster.json` in the data folder. Nothing to set up.
+//!
+//! 1. A change is made when the new file is in place: written beside, synced, renamed, and the folder synced. A crash leaves the old
+//!    file or the new one.
+//! 2. One process at a time: it holds a lock on `cluster.lock`, which ends with the process.
+//! 3. The process's lease lasts as long as the process. What was bound to that of an earlier one is gone when the file is opened.
+//! 4. Watches hear what changes in this process, which is all that changes. Of the past some thousand revisions are known.
+//!
+//! Not here: more than one node. The file is no place for that, on a shared file system neither.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::store::Store;
+use super::{
+    Coordination, Entry, Error, Event, Keys, LeaseId, Request, Response, Revision, Watched,
+};
+
+const FILE: &str = "cluster.json";
+const FILE_BESIDE: &str = "cluster.json.new";
+const LOCK: &str = "cluster.lock";
+
+/// Events that are kept for watches that begin in the past.
+const EVENTS_KEPT: usize = 4096;
+
+/// Longer than a machine lives.
+const FOR_EVER_SECONDS: u32 = u32::MAX;
+
+#[derive(Debug)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+    _lock: File,
+}
+
+#[derive(Debug)]
+struct Shared {
+    folder: PathBuf,
+    state: Mutex<State>,
+    /// Told of each change: the revision.
+    changed: watch::Sender<Revision>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    /// Those of this process that were not revoked.
+    leases: BTreeSet<LeaseId>,
+    last_lease: u64,
+    events: VecDeque<Event>,
+    /// Events after this revision are all kept.
+    kept_after: Revision,
+}
+
+/// The file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    format: u32,
+    revision: u64,
+    /// Leases are numbered on: no process takes the number of an earlier one's.
+    last_lease: u64,
+    entries: Vec<StoredEntry>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredEntry {
+    key: String,
+    created: u64,
+    modified: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lease: Option<u64>,
+    #[serde(flatten)]
+    value: StoredValue,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoredValue {
+    Text(String),
+    Base64(String),
+}
+
+const FORMAT: u32 = 1;
+
+impl Embedded {
+    /// Opens the file in this folder, or begins one; the folder exists.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if another process has it open, or if it cannot be read.
+    pub fn open(folder: &Path) -> Result<Embedded, Error> {
+        let lock = lock(folder)?;
+        let path = folder.join(FILE);
+        let stored = read(&path)?;
+        let earlier: Vec<u64> = stored
+            .entries
+            .iter()
+            .filter_map(|entry| entry.lease)
+            .collect();
+        let entries: Result<Vec<Entry>, String> = stored
+            .entries
+            .into_iter()
+            .map(StoredEntry::decode)
+            .collect();
+        let entries = entries.map_err(|why| damaged(&path, &why))?;
+        let mut store = Store::new(Revision(stored.revision), entries);
+        for lease in earlier {
+            store.end_lease(LeaseId(lease));
+        }
+        let kept_after = store.revision();
+        let state = State {
+            store,
+            leases: BTreeSet::new(),
+            last_lease: stored.last_lease,
+            events: VecDeque::new(),
+            kept_after,
+        };
+        Ok(Embedded {
+            shared: Arc::new(Shared {
+                folder: folder.to_owned(),
+                state: Mutex::new(state),
+                changed: watch::Sender::new(kept_after),
+            }),
+            _lock: lock,
+        })
+    }
+}
+
+fn lock(folder: &Path) -> Result<File, Error> {
+    let path = folder.join(LOCK);
+    let refused = |why: &dyn std::fmt::Display| {
+        Error::Refused(format!("{} cannot be locked: {why}", path.display()))
+    };
+    let opened = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
+    let file = opened.map_err(|error| refused(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(refused(
+            &"another larder runs on this data folder; stop it, or give this one its own",
+        )),
+        Err(TryLockError::Error(error)) => Err(refused(&error)),
+    }
+}
+
+fn read(path: &Path) -> Result<Stored, Error> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Stored {
+                format: FORMAT,
+                revision: 0,
+                last_lease: 0,
+                entries: Vec::new(),
+            });
+        }
+        Err(error) => return Err(damaged(path, &error)),
+    };
+    let stored: Stored = serde_json::from_slice(&text).map_err(|error| damaged(path, &error))?;
+    match stored.format {
+        FORMAT => Ok(stored),
+        other => Err(damaged(
+            path,
+            &format!(
+                "it has format {other}, and this larder knows {FORMAT}; run the larder that wrote it"
+            ),
+        )),
+    }
+}
+
+fn damaged(path: &Path, why: &dyn std::fmt::Display) -> Error {
+    Error::Refused(format!("{} cannot be read: {why}", path.display()))
+}
+
+impl StoredEntry {
+    fn encode(entry: &Entry) -> StoredEntry {
+        StoredEntry {
+            key: entry.key.clone(),
+            created: entry.created.0,
+            modified: entry.modified.0,
+            lease: entry.lease.map(|lease| lease.0),
+            value: match std::str::from_utf8(&entry.value) {
+                Ok(text) => StoredValue::Text(text.to_owned()),
+                Err(_) => StoredValue::Base64(BASE64_STANDARD.encode(&entry.value)),
+            },
+        }
+    }
+
+    fn decode(self) -> Result<Entry, String> {
+        let value = match self.value {
+            StoredValue::Text(text) => Bytes::from(text),
+            StoredValue::Base64(text) => BASE64_STANDARD
+                .decode(text)
+                .map_err(|error| format!("the value of {}: {error}", self.key))?
+                .into(),
+        };
+        Ok(Entry {
+            key: self.key,
+            value,
+            created: Revision(self.created),
+            modified: Revision(self.modified),
+            lease: self.lease.map(LeaseId),
+        })
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn call(&self, request: Request) -> Result<Response, Error> {
+        let mut state = self.state();
+        match request {
+            Request::Read { keys, .. } => Ok(Response::Read(state.store.read(&keys))),
+            Request::Recent { keys, after } => {
+                Ok(Response::Recent(state.store.recent(&keys, after)))
+            }
+            Request::Grant { .. } => {
+                let lease = LeaseId(state.last_lease + 1);
+                self.write(&state.store, lease.0)?;
+                state.last_lease = lease.0;
+                state.leases.insert(lease);
+                Ok(Response::Granted {
+                    lease,
+                    ttl_seconds: FOR_EVER_SECONDS,
+                })
+            }
+            Request::KeepAlive(lease) => {
+                let lasts = state.leases.contains(&lease);
+                Ok(Response::KeptAlive(lasts.then_some(FOR_EVER_SECONDS)))
+            }
+            Request::Revoke(lease) => {
+                let mut store = state.store.clone();
+                let events = store.end_lease(lease);
+                self.commit(&mut state, store, events)?;
+                state.leases.remove(&lease);
+                Ok(Response::Revoked)
+            }
+            Request::Change(change) => {
+                change.check()?;
+                let bound = change.puts.iter().filter_map(|put| put.lease);
+                if let Some(ended) = bound.clone().find(|lease| !state.leases.contains(lease)) {
+                    return Err(Error::LeaseEnded(ended));
+                }
+                let mut store = state.store.clone();
+                let (outcome, events) = store.change(&change);
+                self.commit(&mut state, store, events)?;
+                Ok(Response::Changed(outcome))
+            }
+        }
+    }
+
+    /// Makes these events durable, then known.
+    fn commit(&self, state: &mut State, store: Store, events: Vec<Event>) -> Result<(), Error> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.write(&store, state.last_lease)?;
+        state.store = store;
+        state.events.extend(events);
+        while state.events.len() > EVENTS_KEPT {
+            state.forget_one_revision();
+        }
+        self.changed.send_replace(state.store.revision());
+        Ok(())
+    }
+
+    fn write(&self, store: &Store, last_lease: u64) -> Result<(), Error> {
+        let stored = Stored {
+            format: FORMAT,
+            revision: store.revision().0,
+            last_lease,
+            entries: store.entries().map(StoredEntry::encode).collect(),
+        };
+        let text = serde_json::to_vec_pretty(&stored).expect("names and values are text");
+        let (path, beside) = (self.folder.join(FILE), self.folder.join(FILE_BESIDE));
+        let failed = |error: io::Error| format!("{} cannot be written: {error}", path.display());
+        let written = File::create(&beside).and_then(|mut file| {
+            file.write_all(&text)?;
+            file.sync_all()
+        });
+        let in_place = written.and_then(|()| fs::rename(&beside, &path));
+        in_place.map_err(|error| Error::NotDone(failed(error)))?;
+        let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| Error::Unknown(failed(error)))
+    }
+}
+
+impl State {
+    fn forget_one_revision(&mut self) {
+        let Some(oldest) = self.events.front().map(|event| event.revision) else {
+            return;
+        };
+        self.kept_after = oldest;
+        while self
+            .events
+            .front()
+            .is_some_and(|event| event.revision == oldest)
+        {
+            self.events.pop_front();
+        }
+    }
+
+    /// What a watch hears next; `None` if there is nothing yet.
+    fn heard(&self, keys: &Keys, after: Revision) -> Option<Watched> {
+        if after < self.kept_after {
+            return Some(Watched::Compacted);
+        }
+        let heard =
+            (self.events.iter()).filter(|event| event.revision > after && keys.contain(&event.key));
+        let events: Vec<Event> = heard.cloned().collect();
+        (!events.is_empty()).then_some(Watched::Events(events))
+    }
+}
+
+impl Coordination for Embedded {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let called = tokio::task::spawn_blocking(move || shared.call(request)).await;
+            called.unwrap_or_else(|error| Err(Error::Unknown(format!("it was given up: {error}"))))
+        })
+    }
+
+    fn watch(&self, keys: &Keys, after: Revision) -> BoxStream<'static, Watched> {
+        let watching = Watching {
+            shared: self.shared.clone(),
+            changed: self.shared.changed.subscribe(),
+            keys: keys.clone(),
+            after,
+        };
+        Box::pin(stream::unfold(Some(watching), |watching| async {
+            let mut watching = watching?;
+            let heard = watching.hear().await?;
+            let goes_on = heard != Watched::Compacted;
+            Some((heard, goes_on.then_some(watching)))
+        }))
+    }
+}
+
+struct Watching {
+    shared: Arc<Shared>,
+    changed: watch::Receiver<Revision>,
+    keys: Keys,
+    after: Revision,
+}
+
+impl Watching {
+    async fn hear(&mut self) -> Option<Watched> {
+        loop {
+            // Marked as seen first: a change from now on wakes the wait below.
+            self.changed.borrow_and_update();
+            let heard = {
+                let state = self.shared.state();
+                let heard = state.heard(&self.keys, self.after);
+                self.after = self.after.max(state.store.revision());
+                heard
+            };
+            if heard.is_some() {
+                return heard;
+            }
+            self.changed.changed().await.ok()?;
+        }
+    }
+}

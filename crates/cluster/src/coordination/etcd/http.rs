@@ -1,0 +1,425 @@
+//! The members of etcd over HTTP/1.1: one is asked as long as it answers, and after it the next at once.
+//!
+//! ```text
+//!  post ──► the current member ──► answered ───────────────────────────► done
+//!              ▲        │
+//!              │        └─ refused, broken, or silent for `patience`: the next becomes current
+//!              └─ after a round of all: patience doubles, a short pause; until BUDGET has passed
+//! ```
+//!
+//! Why short tries: a member whose leader has died sits on a change for 7 seconds, and then says that it failed, while a new leader is
+//! there after one. Tries begin at 0.2 s and get longer, so a service that is merely slow is waited for as well. A try that was given up may
+//! have been made: [`Failure::Unknown`]; so only what may be done twice comes here.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::TlsConnector;
+use url::Url;
+
+use super::EtcdConfig;
+use super::wire::{Login, Token};
+use crate::coordination::Error;
+
+/// How long the first member is waited for.
+const PATIENCE_FIRST: Duration = Duration::from_millis(200);
+const PATIENCE_LAST: Duration = Duration::from_secs(2);
+/// How long one request is tried.
+const BUDGET: Duration = Duration::from_secs(4);
+const PAUSE_FIRST: Duration = Duration::from_millis(25);
+const PAUSE_LAST: Duration = Duration::from_millis(400);
+/// Until a stream begins.
+const STREAM_BEGINS: Duration = Duration::from_secs(2);
+/// Connections to one member that wait for a next request.
+const IDLE_MAX: usize = 2;
+/// How often a token is fetched anew for one request.
+const LOGINS_MAX: usize = 2;
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure {
+    Refused(String),
+    NotDone(String),
+    Unknown(String),
+    NoLease,
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+struct Member {
+    url: String,
+    host: String,
+    port: u16,
+    authority: String,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    idle: Mutex<Vec<Sender>>,
+}
+
+pub struct Members {
+    members: Vec<Member>,
+    current: AtomicUsize,
+    user: Option<(String, String)>,
+    token: Mutex<Option<HeaderValue>>,
+    requests: AtomicU64,
+}
+
+/// One member did not answer as it should.
+enum Miss {
+    /// Ask the next. What happened, in words.
+    Next(String),
+    /// The token is missing or old.
+    Token(String),
+    /// No member will answer otherwise.
+    Final(Failure),
+}
+
+impl Members {
+    pub fn new(config: EtcdConfig) -> Result<Members, Error> {
+        let members = config.endpoints.iter().map(|url| Member::new(url, &config));
+        let members: Vec<Member> = members.collect::<Result<_, _>>()?;
+        if members.is_empty() {
+            return Err(Error::Refused(
+                "etcd: no address of a member is given".to_owned(),
+            ));
+        }
+        Ok(Members {
+            current: AtomicUsize::new(config.first % members.len()),
+            members,
+            user: config.user,
+            token: Mutex::new(None),
+            requests: AtomicU64::new(0),
+        })
+    }
+
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Asks until there is an answer.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Bytes, Failure> {
+        let body = Bytes::from(body.to_string());
+        let end = Instant::now() + BUDGET;
+        let (mut patience, mut pause) = (PATIENCE_FIRST, PAUSE_FIRST);
+        let mut whys = vec![None; self.members.len()];
+        let (mut may_be_done, mut logins) = (false, 0);
+        loop {
+            for _ in 0..self.members.len() {
+                let at = self.current();
+                let left = end.saturating_duration_since(Instant::now());
+                let patience = patience.min(left);
+                let mut sent = false;
+                let tried = timeout(patience, self.exchange(at, path, &body, &mut sent)).await;
+                let missed = tried.unwrap_or_else(|_| {
+                    Err(Miss::Next(format!(
+                        "no answer in {:.1} s",
+                        patience.as_secs_f64()
+                    )))
+                });
+                match missed {
+                    Ok(answer) => return Ok(answer),
+                    Err(Miss::Final(Failure::Refused(why) | Failure::NotDone(why)))
+                        if may_be_done =>
+                    {
+                        return Err(Failure::Unknown(format!(
+                            "etcd {}: {why}",
+                            self.members[at].url
+                        )));
+                    }
+                    Err(Miss::Final(failure)) => return Err(failure),
+                    Err(Miss::Token(why)) if logins == LOGINS_MAX => {
+                        return Err(Failure::Refused(format!(
+                            "etcd {}: {why}",
+                            self.members[at].url
+                        )));
+                    }
+                    Err(Miss::Token(_)) => {
+                        logins += 1;
+                        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    }
+                    Err(Miss::Next(why)) => {
+                        may_be_done |= sent;
+                        whys[at] = Some(why);
+                        self.leave(at);
+                    }
+                }
+                if Instant::now() >= end {
+                    return Err(self.gave_up(&whys, may_be_done));
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_LAST);
+            patience = (patience * 2).min(PATIENCE_LAST);
+        }
+    }
+
+    /// Begins a stream at the current member, on a connection of its own; `None` if it did not begin.
+    pub async fn stream(&self, path: &str, body: &Value) -> Option<Incoming> {
+        let at = self.current();
+        let body = Bytes::from(body.to_string());
+        let begun = timeout(STREAM_BEGINS, async {
+            let token = self.token(at).await.ok()?;
+            let mut sender = self.members[at].connect().await.ok()?;
+            let response = self.send(at, &mut sender, path, body, token).await.ok()?;
+            (response.status() == StatusCode::OK).then(|| response.into_body())
+        });
+        let begun = begun.await.ok().flatten();
+        if begun.is_none() {
+            self.leave(at);
+        }
+        begun
+    }
+
+    fn current(&self) -> usize {
+        self.current.load(Ordering::Relaxed)
+    }
+
+    /// The next member is asked from now on, unless another task has gone on already.
+    fn leave(&self, at: usize) {
+        let next = (at + 1) % self.members.len();
+        let _ = self
+            .current
+            .compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    fn gave_up(&self, whys: &[Option<String>], may_be_done: bool) -> Failure {
+        let each =
+            self.members.iter().zip(whys).filter_map(|(member, why)| {
+                why.as_ref().map(|why| format!("{}: {why}", member.url))
+            });
+        let each: Vec<String> = each.collect();
+        let why = format!(
+            "etcd did not answer within {} s ({})",
+            BUDGET.as_secs(),
+            each.join("; ")
+        );
+        match may_be_done {
+            true => Failure::Unknown(why),
+            false => Failure::NotDone(why),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        at: usize,
+        path: &str,
+        body: &Bytes,
+        sent: &mut bool,
+    ) -> Result<Bytes, Miss> {
+        let token = self.token(at).await?;
+        let mut sender = self.members[at].sender().await?;
+        *sent = true;
+        let response = self
+            .send(at, &mut sender, path, body.clone(), token)
+            .await?;
+        let status = response.status();
+        let answer = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| broken(&error))?
+            .to_bytes();
+        self.members[at].keep(sender);
+        match status == StatusCode::OK && !answer.starts_with(b"{\"error\"") {
+            true => Ok(answer),
+            false => Err(refusal(status, &answer)),
+        }
+    }
+
+    async fn send(
+        &self,
+        at: usize,
+        sender: &mut Sender,
+        path: &str,
+        body: Bytes,
+        token: Option<HeaderValue>,
+    ) -> Result<Response<Incoming>, Miss> {
+        let mut request = Request::post(format!("/v3/{path}"))
+            .header(HOST, &self.members[at].authority)
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| Miss::Final(Failure::Refused(error.to_string())))?;
+        if let Some(token) = token {
+            request.headers_mut().insert(AUTHORIZATION, token);
+        }
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        sender
+            .send_request(request)
+            .await
+            .map_err(|error| broken(&error))
+    }
+
+    /// The token to show, if there is a user.
+    async fn token(&self, at: usize) -> Result<Option<HeaderValue>, Miss> {
+        let Some((name, password)) = &self.user else {
+            return Ok(None);
+        };
+        let known = self
+            .token
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let body = serde_json::to_vec(&Login { name, password }).expect("two texts");
+        let mut sender = self.members[at].sender().await?;
+        let response = self
+            .send(at, &mut sender, "auth/authenticate", body.into(), None)
+            .await?;
+        let status = response.status();
+        let answer = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|error| broken(&error))?
+            .to_bytes();
+        if status != StatusCode::OK {
+            return Err(refusal(status, &answer));
+        }
+        let token: Token = serde_json::from_slice(&answer).unwrap_or_default();
+        let token = HeaderValue::from_str(&token.token)
+            .map_err(|error| Miss::Next(format!("its token cannot be used: {error}")))?;
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
+        Ok(Some(token))
+    }
+}
+
+fn broken(error: &dyn std::error::Error) -> Miss {
+    Miss::Next(format!("the connection broke: {error}"))
+}
+
+/// What an answer that is none means, by gRPC's codes.
+fn refusal(status: StatusCode, answer: &[u8]) -> Miss {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    // Of a stream the error is an object.
+    let of_stream = &answer["error"];
+    let code = answer["code"]
+        .as_u64()
+        .or_else(|| of_stream["grpc_code"].as_u64());
+    let text = of_stream.as_str().or_else(|| of_stream["message"].as_str());
+    let text = text.map_or_else(|| format!("it answered {status}"), str::to_owned);
+    let refused = |text: String| Miss::Final(Failure::Refused(format!("etcd refuses: {text}")));
+    match code {
+        Some(5) if text.contains("lease not found") => Miss::Final(Failure::NoLease),
+        Some(16) => Miss::Token(text),
+        Some(3) if text.contains("user name is empty") || text.contains("auth store is old") => {
+            Miss::Token(text)
+        }
+        Some(8) if text.contains("space exceeded") => refused(format!(
+            "{text}; compact and defragment etcd, then disarm its alarm"
+        )),
+        Some(3 | 5 | 6 | 7 | 9 | 11 | 12) => refused(text),
+        None if status == StatusCode::NOT_FOUND => {
+            refused(format!("{text} to /v3/; larder needs etcd 3.4 or newer"))
+        }
+        _ => Miss::Next(text),
+    }
+}
+
+impl Member {
+    fn new(url: &str, config: &EtcdConfig) -> Result<Member, Error> {
+        let refused = |why: &str| Error::Refused(format!("etcd: the address {url:?} {why}"));
+        let parsed =
+            Url::parse(url).map_err(|error| refused(&format!("cannot be read: {error}")))?;
+        let is_tls = match parsed.scheme() {
+            "http" => false,
+            "https" => true,
+            _ => return Err(refused("must begin with http:// or https://")),
+        };
+        let has_more = !matches!(parsed.path(), "" | "/") || !parsed.username().is_empty();
+        let (Some(host), false) = (parsed.host_str(), has_more) else {
+            return Err(refused("must be as http://HOST:2379, with nothing more"));
+        };
+        let host = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .to_owned();
+        let tls = match is_tls {
+            false => None,
+            true => {
+                let name = ServerName::try_from(host.clone())
+                    .map_err(|error| refused(&format!("has no usable host: {error}")))?;
+                Some((config.tls.connector()?, name))
+            }
+        };
+        Ok(Member {
+            url: url.trim_end_matches('/').to_owned(),
+            port: parsed.port().unwrap_or(2379),
+            authority: parsed.authority().to_owned(),
+            host,
+            tls,
+            idle: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// A connection that waits for a request, or a new one.
+    async fn sender(&self) -> Result<Sender, Miss> {
+        loop {
+            let idle = self
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
+            match idle {
+                Some(sender) if sender.is_closed() => {}
+                Some(mut sender) => {
+                    if sender.ready().await.is_ok() {
+                        return Ok(sender);
+                    }
+                }
+                None => return self.connect().await,
+            }
+        }
+    }
+
+    fn keep(&self, sender: Sender) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(sender);
+        }
+    }
+
+    async fn connect(&self) -> Result<Sender, Miss> {
+        let failed = |error: std::io::Error| Miss::Next(format!("cannot connect: {error}"));
+        let stream = TcpStream::connect((self.host.as_str(), self.port))
+            .await
+            .map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some((connector, name)) => {
+                let secured = connector
+                    .connect(name.clone(), stream)
+                    .await
+                    .map_err(failed)?;
+                handshake(secured).await
+            }
+        }
+    }
+}
+
+async fn handshake<S>(stream: S) -> Result<Sender, Miss>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let shaken = http1::handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(|error| broken(&error))?;
+    // Ends when the sender is dropped, or the member closes.
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(sender)
+}

@@ -1,0 +1,90 @@
+//! TLS to etcd, with the certificates of files or of this system.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::TlsConnector;
+
+use crate::coordination::Error;
+
+/// PEM files for members whose address begins with `https`.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    /// Who signed the members' certificates; without it, whom this system trusts.
+    pub authority: Option<PathBuf>,
+    /// This node's own certificate and its key, if etcd asks for one.
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    pub fn connector(&self) -> Result<TlsConnector, Error> {
+        self.config()
+            .map(|config| TlsConnector::from(Arc::new(config)))
+            .map_err(|why| Error::Refused(format!("TLS to etcd: {why}")))
+    }
+
+    fn config(&self) -> Result<ClientConfig, String> {
+        let provider = Arc::new(ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(self.roots()?);
+        match (&self.certificate, &self.key) {
+            (None, None) => Ok(config.with_no_client_auth()),
+            (Some(certificate), Some(key)) => {
+                let chain = certificates(certificate)?;
+                let private =
+                    PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
+                config
+                    .with_client_auth_cert(chain, private)
+                    .map_err(|error| {
+                        format!(
+                            "{} and {} cannot be used: {error}",
+                            certificate.display(),
+                            key.display()
+                        )
+                    })
+            }
+            _ => Err("a client's certificate and its key need each other".to_owned()),
+        }
+    }
+
+    fn roots(&self) -> Result<RootCertStore, String> {
+        let mut roots = RootCertStore::empty();
+        match &self.authority {
+            Some(path) => {
+                for certificate in certificates(path)? {
+                    roots
+                        .add(certificate)
+                        .map_err(|error| unreadable(path, &error))?;
+                }
+            }
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        match roots.is_empty() {
+            true => Err("this system names no authorities; give the file of the one that signed etcd's certificate".to_owned()),
+            false => Ok(roots),
+        }
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(none) if none.is_empty() => Err(format!("{} holds no certificate", path.display())),
+        Ok(all) => Ok(all),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn fmt::Display) -> String {
+    format!("{} cannot be read: {error}", path.display())
+}

@@ -1,0 +1,106 @@
+//! Keeps a lease alive, and tells the threads of a process at the price of one load whether it is surely held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{Coordination, Error, Lease, LeaseId, boot_ms};
+
+/// Between a keepalive that failed and the next.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Whether the lease is surely held: see [`Lease`].
+#[derive(Clone, Debug)]
+pub struct Held(Arc<AtomicU64>);
+
+impl Held {
+    /// The time is [`boot_ms`], read after whatever rests on the answer was decided.
+    #[inline]
+    pub fn is_held_surely(&self, now_ms: u64) -> bool {
+        now_ms < self.0.load(Ordering::Acquire)
+    }
+
+    pub fn until_ms(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// One lease, from its grant to its end.
+pub struct Session {
+    coordination: Arc<dyn Coordination>,
+    lease: Lease,
+    held: Held,
+    trouble: Option<Error>,
+}
+
+impl Session {
+    /// # Errors
+    /// As [`Coordination::call`]; a lease that was granted nevertheless ends by itself.
+    pub async fn begin(
+        coordination: Arc<dyn Coordination>,
+        ttl_seconds: u32,
+    ) -> Result<Session, Error> {
+        let sent_at_ms = boot_ms();
+        let (id, ttl_seconds) = coordination.grant(ttl_seconds).await?;
+        let lease = Lease::new(id, ttl_seconds, sent_at_ms);
+        let held = Held(Arc::new(AtomicU64::new(lease.held_until_ms())));
+        Ok(Session {
+            coordination,
+            lease,
+            held,
+            trouble: None,
+        })
+    }
+
+    pub fn id(&self) -> LeaseId {
+        self.lease.id()
+    }
+
+    pub fn held(&self) -> Held {
+        self.held.clone()
+    }
+
+    /// Why the last keepalive was not answered, if it was not.
+    pub fn trouble(&self) -> Option<&Error> {
+        self.trouble.as_ref()
+    }
+
+    /// Renews the lease in time, until the service says that it has ended: then nothing that was bound to it exists any more, and the
+    /// node begins a new session. Does not return while the service is silent, however long: whether the lease is held
+    /// meanwhile, [`Held`] says. May be dropped while it waits.
+    pub async fn run(&mut self) {
+        while !self.lease.has_ended() {
+            let wait_ms = self.lease.renewal_at_ms().saturating_sub(boot_ms());
+            sleep(Duration::from_millis(wait_ms)).await;
+            self.renew().await;
+            if self.trouble.is_some() {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    async fn renew(&mut self) {
+        let sent_at_ms = boot_ms();
+        match self.coordination.keep_alive(self.lease.id()).await {
+            Ok(ttl_seconds) => {
+                self.lease.answered(sent_at_ms, ttl_seconds);
+                self.trouble = None;
+            }
+            Err(error) => self.trouble = Some(error),
+        }
+        self.held
+            .0
+            .store(self.lease.held_until_ms(), Ordering::Release);
+    }
+
+    /// Ends the lease now: for a node that stops in good order. From the call on it is not held.
+    ///
+    /// # Errors
+    /// As [`Coordination::call`]; the lease then ends by itself.
+    pub async fn end(self) -> Result<(), Error> {
+        self.held.0.store(0, Ordering::Release);
+        self.coordination.revoke(self.lease.id()).await
+    }
+}

@@ -1,0 +1,141 @@
+//! Keys with revisions, in memory: what the embedded service keeps, and what the simulated one agrees on.
+
+use std::collections::BTreeMap;
+
+use super::{Change, Entry, Event, Keys, LeaseId, Outcome, Put, Recent, Revision, Snapshot};
+
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    entries: BTreeMap<String, Entry>,
+    revision: Revision,
+}
+
+impl Store {
+    pub fn new(revision: Revision, entries: Vec<Entry>) -> Store {
+        Store {
+            entries: entries
+                .into_iter()
+                .map(|entry| (entry.key.clone(), entry))
+                .collect(),
+            revision,
+        }
+    }
+
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    pub fn read(&self, keys: &Keys) -> Snapshot {
+        Snapshot {
+            revision: self.revision,
+            entries: self.among(keys).cloned().collect(),
+        }
+    }
+
+    pub fn recent(&self, keys: &Keys, after: Revision) -> Recent {
+        let written = self.among(keys).filter(|entry| entry.modified > after);
+        Recent {
+            revision: self.revision,
+            count: self.among(keys).count() as u64,
+            written: written
+                .map(|entry| (entry.key.clone(), entry.modified))
+                .collect(),
+        }
+    }
+
+    fn among(&self, keys: &Keys) -> impl Iterator<Item = &Entry> {
+        let from = self.entries.range(keys.text().to_owned()..);
+        from.map(|(_, entry)| entry)
+            .take_while(|entry| keys.contain(&entry.key))
+    }
+
+    /// Makes a change, or says why not; and what it did, as one revision. The change is checked, and its leases last.
+    pub fn change(&mut self, change: &Change) -> (Outcome, Vec<Event>) {
+        if let Some(mark) = self.entries.get(&change.mark.key)
+            && mark.value == change.mark.id.as_bytes()
+        {
+            return (Outcome::Done(mark.modified), Vec::new());
+        }
+        let compared = change
+            .compares
+            .iter()
+            .map(|compare| self.entries.get(compare.key()));
+        let compared: Vec<Option<Entry>> = compared.map(Option::<&Entry>::cloned).collect();
+        let holds = change.compares.iter().zip(&compared);
+        if !holds
+            .clone()
+            .all(|(compare, now)| compare.holds(now.as_ref()))
+        {
+            return (Outcome::Conflict(compared), Vec::new());
+        }
+        let revision = Revision(self.revision.0 + 1);
+        let mark = Put {
+            key: change.mark.key.clone(),
+            value: change.mark.id.clone().into(),
+            lease: None,
+        };
+        let mut events = Vec::with_capacity(change.puts.len() + change.deletes.len() + 1);
+        for put in change.puts.iter().chain([&mark]) {
+            events.push(self.put(put, revision));
+        }
+        for key in change
+            .deletes
+            .iter()
+            .filter(|key| self.entries.contains_key(*key))
+        {
+            events.push(deleted(key, revision));
+        }
+        self.take(&events);
+        (Outcome::Done(revision), events)
+    }
+
+    fn put(&self, put: &Put, revision: Revision) -> Event {
+        let before = self.entries.get(&put.key);
+        Event {
+            key: put.key.clone(),
+            revision,
+            entry: Some(Entry {
+                key: put.key.clone(),
+                value: put.value.clone(),
+                created: before.map_or(revision, |before| before.created),
+                modified: revision,
+                lease: put.lease,
+            }),
+        }
+    }
+
+    /// Deletes what is bound to a lease, as one revision if there is anything.
+    pub fn end_lease(&mut self, lease: LeaseId) -> Vec<Event> {
+        let revision = Revision(self.revision.0 + 1);
+        let bound = self
+            .entries
+            .values()
+            .filter(|entry| entry.lease == Some(lease));
+        let events: Vec<Event> = bound.map(|entry| deleted(&entry.key, revision)).collect();
+        self.take(&events);
+        events
+    }
+
+    /// Takes over events of a store that it is a copy of.
+    pub fn take(&mut self, events: &[Event]) {
+        for event in events {
+            match &event.entry {
+                Some(entry) => self.entries.insert(event.key.clone(), entry.clone()),
+                None => self.entries.remove(&event.key),
+            };
+            self.revision = self.revision.max(event.revision);
+        }
+    }
+}
+
+fn deleted(key: &str, revision: Revision) -> Event {
+    Event {
+        key: key.to_owned(),
+        revision,
+        entry: None,
+    }
+}
