@@ -256,7 +256,7 @@ impl Engine {
         }
     }
 
-    /// Whether somebody must hear of its rows' changes.
+    /// Whether changes of its rows must be applied to something.
     pub(crate) fn is_read(&self, table: TableId) -> bool {
         self.tables[table].is_read()
     }

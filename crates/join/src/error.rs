@@ -54,7 +54,7 @@ pub enum Error {
         values: u64,
     },
     /// Changes of the table's rows cannot be listened to; says why, and what to do.
-    Untold { table: String, why: String },
+    NotSubscribable { table: String, why: String },
     /// A long answer that is being read would keep too much of what changed since. Read it again, faster or in parts.
     AnswerLost,
     /// No join has this name.
@@ -106,7 +106,7 @@ impl fmt::Display for Error {
                 if *values == 1 { "is" } else { "are" },
                 if *values == 1 { "it" } else { "them" }
             ),
-            Error::Untold { table, why } => write!(f, "table {table} {why}"),
+            Error::NotSubscribable { table, why } => write!(f, "table {table} {why}"),
             Error::AnswerLost => f.write_str(
                 "so many rows changed while this long answer was being read that what they were is kept no longer: read faster, or less at a time",
             ),

@@ -53,12 +53,12 @@ impl Rows {
     #[inline]
     fn tell(&mut self, key: &[u8]) {
         if !self.moments.is_empty() {
-            self.tell_readers(key);
+            self.note_for_moments(key);
         }
     }
 
     #[cold]
-    fn tell_readers(&mut self, key: &[u8]) {
+    fn note_for_moments(&mut self, key: &[u8]) {
         let readers = self.moments.readers_of(key);
         keep(&readers, key, self.table.get(key));
     }

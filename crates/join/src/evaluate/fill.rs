@@ -34,7 +34,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must hear of changes.
+    /// As [`Engine::fill`], for what a `pull` join has too much of to compute it at once; it must be subscribed to its sources.
     pub(crate) fn fill_kept(&mut self, join: &mut Join, gap: &KeyRange, now: u64) -> bool {
         self.try_fill(join, gap, now, true, false) == Ok(true)
     }

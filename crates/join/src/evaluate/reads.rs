@@ -245,7 +245,7 @@ impl Engine {
         };
         notes.left_out = self.hand_out(table, &range, &view, limits, each);
         if !view.transient.is_empty() {
-            self.let_transient_go(&view.transient, &range);
+            self.release_transient(&view.transient, &range);
         }
         notes.view = view;
         self.make_room();

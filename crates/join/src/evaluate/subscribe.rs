@@ -17,7 +17,7 @@ impl Engine {
     /// first.
     ///
     /// # Errors
-    /// The bytes name no table; or nobody tells of its table's changes.
+    /// The bytes name no table; or changes of its rows are not known when they happen.
     pub fn subscribe(
         &mut self,
         beginning: &[u8],
@@ -29,7 +29,7 @@ impl Engine {
             key: beginning.to_vec(),
         })?;
         let table = self.tables.named_or_new(name);
-        self.refuse_unheard(table)?;
+        self.refuse_unsubscribable(table)?;
         self.tables[table].subscriptions += 1;
         let subscription = Subscription {
             table,
@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    fn refuse_unheard(&self, table: TableId) -> Result<(), Error> {
+    fn refuse_unsubscribable(&self, table: TableId) -> Result<(), Error> {
         let state = &self.tables[table];
         let makers = state.makers.iter();
         let mut makers = makers.filter_map(|&maker| self.joins.get(maker));
@@ -63,7 +63,7 @@ impl Engine {
             }
             None => return Ok(()),
         };
-        Err(Error::Untold {
+        Err(Error::NotSubscribable {
             table: text(&state.name[..state.name.len() - 1]),
             why,
         })

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  view ──► compute ──► all rows ───────────────────────────────► rows
-//!              └ too much ──► filled in steps, hearing changes ──► rows ──► forgotten in steps (a snapshot stays as others do)
+//!              └ too much ──► filled in steps, kept fresh ──────► rows ──► forgotten in steps (a snapshot stays as others do)
 //! ```
 //!
 //! 1. An answer is of the moment when it is given, as if it had been computed then.
-//! 2. A join whose sources do not tell of their changes, or which checks rows of its value's source one by one, is computed in one
+//! 2. A join whose sources do not pass their changes on, or which checks rows of its value's source one by one, is computed in one
 //!    go, however much it is.
 //! 3. What is forgotten has been handed out, and no long read holds it. Who reads it again before it is gone keeps what is left: what
 //!    is filled and what is forgotten never chase one another.
@@ -38,16 +38,16 @@ impl TransientFills {
 }
 
 impl Engine {
-    /// Lets a join hear of changes that has not, so that it can be filled in steps. `false` if nobody tells it of them.
+    /// Subscribes a join to the changes of its sources, so that it can be filled in steps. `false` if a source does not pass its changes on.
     pub(crate) fn subscribe_to_sources(&mut self, join: &mut Join) -> bool {
         // What is kept fresh has the value's source last.
         if !self.budget.is_resumable() || join.order[join.last_level()] != join.definition.value {
             return false;
         }
-        let is_told = |join: &Join| join.definition.mode == JoinMode::Push;
+        let passes_changes_on = |join: &Join| join.definition.mode == JoinMode::Push;
         for &table in &join.tables {
             let mut makers = self.tables[table].makers.iter();
-            if !makers.all(|&maker| self.joins.get(maker).is_some_and(is_told)) {
+            if !makers.all(|&maker| self.joins.get(maker).is_some_and(passes_changes_on)) {
                 return false;
             }
         }
@@ -72,7 +72,7 @@ impl Engine {
     }
 
     /// Ranges of pulled joins were handed out.
-    pub(crate) fn let_transient_go(&mut self, makers: &[JoinId], range: &KeyRange) {
+    pub(crate) fn release_transient(&mut self, makers: &[JoinId], range: &KeyRange) {
         for &maker in makers {
             let Some(join) = self.joins.get(maker) else {
                 continue;

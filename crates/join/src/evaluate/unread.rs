@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  node on p|bob|  ──►  read: rows below p|bob|0400       kept fresh as ever
-//!                       unread: rows from there on        their changes are not heard
+//!                       unread: rows from there on        their changes are not applied
 //! ```
 //!
 //! 1. The output reflects the rows of a node's range that were read, and none of the others.

@@ -77,7 +77,7 @@ impl Engine {
         view
     }
 
-    /// Lets what a join was computed from catch up, so that the join hears of it: it must be in its place for that.
+    /// Settles what a join is computed from, so that its changes reach the join: it must be in its place for that.
     /// On `false` something is left to be done.
     fn settle_upstream(&mut self, maker: JoinId, now: u64) -> bool {
         let upstream = |engine: &Self, at: usize| {

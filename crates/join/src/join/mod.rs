@@ -1,6 +1,6 @@
 //! One join: its definition, the rows it has made, and what keeps them fresh.
 //!
-//! `joins` has all of an engine. Of one, `node` is what a fill was computed from, `updater` who hears of a source range, `target` what a
+//! `joins` has all of an engine. Of one, `node` is what a fill was computed from, `updater` which outputs follow from a source range, `target` what a
 //! write must know of a fill, and `page` how its rows are split. `run` is what one evaluation carries along, and `combine` says what
 //! becomes of the rows that it finds.
 
@@ -103,7 +103,7 @@ pub struct Fill {
     pub opened: u64,
     /// Leaves that are copied at reads only (see `auto`).
     pub pulled: Vec<u32>,
-    /// Changes of its sources are heard, whatever the join's mode (see `transient_fill`).
+    /// Changes of its sources are applied to it, whatever the join's mode (see `transient_fill`).
     pub is_maintained: bool,
 }
 

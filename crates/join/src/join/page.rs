@@ -74,7 +74,7 @@ impl Join {
             && (definition.shape.row_state()).is_none_or(|state| state.always_prints())
     }
 
-    /// Whether others that were computed from this one's output have nothing to hear from it.
+    /// Whether no change of this one's output has yet to be applied to others that were computed from it.
     pub fn is_idle(&self) -> bool {
         self.lists_with_backlog.is_empty() && self.unsettled.is_empty()
     }

@@ -179,8 +179,8 @@ impl Updaters {
         }
     }
 
-    /// The lists that hear of a change to `key`.
-    pub fn heard_by(
+    /// The lists whose entries a change to `key` is applied to.
+    pub fn lists_for(
         &self,
         key: &[u8],
         pattern: &Pattern,

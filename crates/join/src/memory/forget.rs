@@ -6,7 +6,7 @@
 //!         t|ann| .. t|ann|0400    gone …  until few rows are left, which go with the nodes
 //! ```
 //!
-//! 1. What is left of a fill in between is filled and fresh as ever, and every change of it is heard.
+//! 1. What is left of a fill in between is filled and fresh as ever, and every change is applied to it.
 //! 2. A fill that others were computed from goes after them.
 //! 3. A join that is dropped is seen by nobody from then on: no table has it as a maker or a reader. Its fills go in steps, and so
 //!    their pins on what they were computed from are taken back before that goes.

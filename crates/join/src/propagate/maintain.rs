@@ -59,7 +59,7 @@ impl Engine {
         new: Option<&Value>,
     ) {
         if self.tables[table].subscriptions > 0 {
-            self.tell_of_row(table, key, new.is_some());
+            self.note_row_change(table, key, new.is_some());
         }
         for at in 0..self.tables[table].readers.len() {
             let (reader, level) = self.tables[table].readers[at];
@@ -86,7 +86,7 @@ impl Engine {
             return;
         }
         let mut found = std::mem::take(&mut self.writes.scratch.lists);
-        join.updaters[level].heard_by(key, &source.pattern, &join.definition.slots, |list| {
+        join.updaters[level].lists_for(key, &source.pattern, &join.definition.slots, |list| {
             found.push(list)
         });
         for &list in &found {
@@ -189,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, readers hear of it.
+    /// A row of a join's output changed: if it can be seen behind the rows of the table's other joins, it is applied to what reads them.
     pub(crate) fn output_changed(&mut self, table: TableId, maker: JoinId, change: &Shown) {
         let makers = &self.tables[table].makers;
         let Some(at) = makers.iter().position(|m| *m == maker) else {

@@ -101,7 +101,7 @@ impl Subscriptions {
 
 impl Engine {
     /// A visible row changed: it is noted if somebody subscribed to it.
-    pub(crate) fn tell_of_row(&mut self, table: TableId, key: &[u8], is_there: bool) {
+    pub(crate) fn note_row_change(&mut self, table: TableId, key: &[u8], is_there: bool) {
         let is_base = self.tables[table].makers.is_empty();
         let is_copy = is_base
             && self

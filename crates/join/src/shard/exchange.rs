@@ -221,12 +221,12 @@ impl Exchange {
                 LogEntry::Remove { key } => (key, None),
                 _ => continue,
             };
-            let heard = |peer: &Peer| peer.reader.subscribed.contains(key);
-            if !self.peers.iter().any(heard) {
+            let is_subscribed = |peer: &Peer| peer.reader.subscribed.contains(key);
+            if !self.peers.iter().any(is_subscribed) {
                 continue;
             }
             self.sequence += 1;
-            for peer in self.peers.iter_mut().filter(|peer| heard(peer)) {
+            for peer in self.peers.iter_mut().filter(|peer| is_subscribed(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
                 peer.reader.tell(row, self.sequence, whole);
             }

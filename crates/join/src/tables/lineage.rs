@@ -26,7 +26,7 @@ impl<'a> Lineage<'a> {
     pub fn admit(self, definition: &Definition) -> Result<(), DefinitionError> {
         self.refuse_occupied(definition)?;
         self.refuse_cycle(definition)?;
-        self.refuse_unheard(definition)
+        self.refuse_unmaintainable(definition)
     }
 
     fn refuse_occupied(self, definition: &Definition) -> Result<(), DefinitionError> {
@@ -81,7 +81,7 @@ impl<'a> Lineage<'a> {
         false
     }
 
-    fn refuse_unheard(self, definition: &Definition) -> Result<(), DefinitionError> {
+    fn refuse_unmaintainable(self, definition: &Definition) -> Result<(), DefinitionError> {
         if definition.is_maintained() {
             for source in &definition.sources {
                 let Some(table) = self.tables.named(table_of(&source.pattern)) else {

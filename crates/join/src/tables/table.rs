@@ -114,7 +114,7 @@ impl IndexMut<TableId> for Tables {
 }
 
 impl TableState {
-    /// Whether somebody must hear of its rows' changes.
+    /// Whether changes of its rows must be applied to something.
     #[inline]
     pub fn is_read(&self) -> bool {
         !self.readers.is_empty() || self.subscriptions > 0

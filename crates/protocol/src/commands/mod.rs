@@ -4,7 +4,8 @@
 //! server's dispatch, `COMMAND` and the reference page (`cargo xtask gen`) all read the table; what a command does is in the server alone.
 //!
 //! To add a command: a row in `table`, a variant of [`Id`] here, and a function in the server: `resp/tables/execute.rs`
-//! names it for what concerns tables, `resp/dispatch.rs` for the rest.
+//! names it for what concerns tables, `resp/dispatch.rs` for the rest. What asks something about keys of stores and of tables alike is a
+//! `KeyQuery` of `resp/reads`.
 
 mod spec;
 mod table;

@@ -54,7 +54,7 @@ pub(super) trait Replies {
 pub(super) enum Ended {
     Answered,
     /// By an error: what it needs cannot be had.
-    Without,
+    Refused,
 }
 
 /// Does what is still to be done for a command.
@@ -76,7 +76,7 @@ pub(super) async fn drive<R: Replies>(replies: &mut R, pending: &mut Pending) ->
                 let ticket = replies.ticket();
                 if let Err(refusal) = retry.wait(replies.state(), ticket).await {
                     replies.state().refuse(refusal);
-                    return Ok(Ended::Without);
+                    return Ok(Ended::Refused);
                 }
                 let tables = replies.state().tables();
                 tables.wait_while_paused(ticket).await;

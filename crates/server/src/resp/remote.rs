@@ -235,7 +235,7 @@ impl Remote {
         }
         match (self.execution, ended) {
             (Execution::Prefetch, Ended::Answered) => self.answer_prefetch(),
-            (Execution::Prefetch, Ended::Without) => {}
+            (Execution::Prefetch, Ended::Refused) => {}
             _ => pending.finish(&mut self.state),
         }
         Ok(())
