@@ -36,6 +36,8 @@ pub(crate) struct Cutter {
     long_chunk: Arc<LongChunk>,
     pub next_chunk: u64,
     ended: bool,
+    /// Where `carry` had to grow beyond a chunk.
+    turn: Option<Turn>,
 }
 
 pub(crate) struct Cut {
@@ -92,6 +94,7 @@ impl Cutter {
             record_bytes_max: record_bytes_max.max(chunk_bytes),
             next_chunk: 0,
             ended: false,
+            turn: None,
         }
     }
 
@@ -105,6 +108,35 @@ impl Cutter {
         Ok(&mut self.carry)
     }
 
+    /// As [`Cutter::peek`], and reads on until `holds_record` says of what there is that the first record ends in it.
+    pub fn peek_record(
+        &mut self,
+        holds_record: impl Fn(&[u8]) -> bool,
+    ) -> Result<&mut Vec<u8>, Fault> {
+        self.peek()?;
+        let mut target = self.chunk_bytes;
+        while !self.ended && !holds_record(&self.carry) {
+            if target >= self.record_bytes_max {
+                return Err(self.too_long());
+            }
+            if self.turn.is_none() {
+                self.turn = Some(Turn::take(&self.long_chunk));
+            }
+            target = target.saturating_mul(2).min(self.record_bytes_max);
+            let mut carry = std::mem::take(&mut self.carry);
+            let filled = self.fill(&mut carry, target);
+            self.carry = carry;
+            filled?;
+        }
+        Ok(&mut self.carry)
+    }
+
+    fn too_long(&self) -> Fault {
+        let what =
+            "a record is longer than that (unless a quote is left open, or this is another format)";
+        Fault::memory(what.into(), None, self.record_bytes_max as u64).or_at(At::Line(1))
+    }
+
     /// Whether all of the text is read, if not cut.
     pub fn has_ended(&self) -> bool {
         self.ended
@@ -116,7 +148,7 @@ impl Cutter {
         buffer.extend_from_slice(&self.carry);
         self.carry.clear();
         let mut target = self.chunk_bytes;
-        let mut turn = None;
+        let mut turn = self.turn.take();
         loop {
             self.fill(buffer, target)?;
             if buffer.is_empty() {
@@ -144,12 +176,7 @@ impl Cutter {
                 self.carry.extend_from_slice(&buffer[end..]);
                 buffer.truncate(end);
             } else if target >= self.record_bytes_max {
-                return Err(Fault::memory(
-                    "a record is longer than that (unless a quote is left open, or this is another format)".into(),
-                    None,
-                    self.record_bytes_max as u64,
-                )
-                .or_at(At::Line(1)));
+                return Err(self.too_long());
             } else {
                 turn.get_or_insert_with(|| Turn::take(&self.long_chunk));
                 target = target.saturating_mul(2).min(self.record_bytes_max);

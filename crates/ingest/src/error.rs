@@ -110,11 +110,17 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// A name in one line of bounded length: a header may hold anything.
 fn shortened(name: &str) -> String {
-    match name.char_indices().nth(60) {
-        Some((end, _)) => format!("{}...", &name[..end]),
-        None => name.to_owned(),
+    let mut shown = String::new();
+    for (number, c) in name.chars().enumerate() {
+        match c {
+            _ if number == 60 => return shown + "...",
+            c if c.is_control() => shown.extend(c.escape_debug()),
+            c => shown.push(c),
+        }
     }
+    shown
 }
 
 /// An error before the file's name is known to it.

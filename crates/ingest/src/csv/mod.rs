@@ -71,11 +71,13 @@ impl CsvFile {
     /// Reads the first record: the columns' names, or only their number. Returns the plan and where
     /// rows begin; `None` for a file without any record.
     fn read_head(&mut self) -> Result<Option<usize>, Fault> {
-        let head = self.cutter.peek()?;
-        check_encoding(head)?;
+        check_encoding(self.cutter.peek()?)?;
+        let (comment, delimiter) = (self.options.comment, self.delimiter);
+        let head = self
+            .cutter
+            .peek_record(|head| holds_record(head, delimiter, comment))?;
         let begin = if head.starts_with(BOM) { BOM.len() } else { 0 };
         head.drain(..begin);
-        let comment = self.options.comment;
         let blank = lines_before_records(head, comment);
         if blank == head.len() {
             if comment.is_some() && has_lone_cr(head) {
@@ -124,6 +126,16 @@ impl CsvFile {
         }));
         Ok(Some(if self.has_header { blank + end } else { blank }))
     }
+}
+
+/// Whether the first record ends within what was read. Of empty lines and comments alone there is enough, too.
+fn holds_record(head: &[u8], delimiter: Option<u8>, comment: Option<u8>) -> bool {
+    let head = head.strip_prefix(BOM).unwrap_or(head);
+    let head = &head[lines_before_records(head, comment)..];
+    let delimiter = delimiter.unwrap_or_else(|| sniff_delimiter(head));
+    // A quote that is open may be closed further on.
+    let record = parse::first_record(head, delimiter).ok();
+    head.is_empty() || record.is_some_and(|(_, end)| head[..end].ends_with(b"\n"))
 }
 
 /// The bytes of the empty lines and comments that a text begins with.

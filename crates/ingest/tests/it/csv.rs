@@ -59,6 +59,28 @@ fn the_dialect() {
 }
 
 #[test]
+fn a_header_may_be_longer_than_a_chunk() {
+    // Chunks are of 64 KiB where there is little memory.
+    let names: Vec<String> = (0..20_000)
+        .map(|number| format!("column{number}"))
+        .collect();
+    let cells = vec!["x"; names.len()];
+    let content = format!("{},k,v\n{},a,1\n", names.join(","), cells.join(","));
+    let (_folder, path) = file("t.csv", content.as_bytes());
+    let mut options = options(&path, "k", column("v"));
+    options.memory = ByteSize(1 << 20);
+    options.threads = 4;
+    assert_eq!(texts(&options).unwrap(), ["a=1"]);
+}
+
+#[test]
+fn a_refusal_is_one_line_whatever_the_header_holds() {
+    let (_folder, path) = file("t.csv", b"\"a\nb\",c\n1,2\n");
+    let error = texts(&options(&path, "k", column("v"))).unwrap_err();
+    assert!(error.ends_with("the columns are a\\nb, c"), "{error}");
+}
+
+#[test]
 fn what_is_refused_and_where() {
     check_error("k,v\na,1\nb\n", "line 3");
     check_error("k,v\na,1\nb,2,3\n", "3 fields");
