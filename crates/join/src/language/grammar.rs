@@ -192,7 +192,7 @@ fn mode(words: &mut Words) -> Result<JoinMode, DefinitionError> {
                     )
                 })?;
             JoinMode::Snapshot {
-                millis: millis as u64,
+                millis: millis.round() as u64,
             }
         }
         _ => JoinMode::Push,
@@ -294,4 +294,18 @@ fn condition(words: &mut Words) -> Result<Condition, DefinitionError> {
         literal,
         column,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshots_age_is_the_nearest_millisecond() {
+        for (seconds, expected) in [("1.001", 1001), ("0.0014", 1), ("0.29", 290), ("5", 5000)] {
+            let text = format!("a|<x> = snapshot {seconds} copy b|<x>");
+            let mode = parse(&text).expect("a join").mode;
+            assert_eq!(mode, JoinMode::Snapshot { millis: expected }, "{seconds}");
+        }
+    }
 }
