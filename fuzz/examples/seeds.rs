@@ -20,6 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     replies()?;
     journals()?;
     traces()?;
+    joins()?;
+    csv()?;
+    json_lines()?;
     Ok(())
 }
 
@@ -294,5 +297,102 @@ READ,PENDFRND,3,1,8,5,10,null,PROFILE
 READ,GRPSHORTEST,4,1,8,5,10,3#3,SHORTEST
 ";
     fs::write(folder("bg_text")?.join("lines"), log)?;
+    Ok(())
+}
+
+/// Each operator, mode and condition, and each way to write a pattern.
+fn joins() -> std::io::Result<()> {
+    let seeds = [
+        (
+            "timeline",
+            "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>",
+        ),
+        (
+            "top",
+            "best|<user>|<rank:3> = push check friend|<user>|<who> top 10 asc score|<who>|<game> where value >= 10 and value != 'n a'",
+        ),
+        (
+            "count",
+            "karma|<author> = count vote|<article>|<author>|<voter> else 0",
+        ),
+        (
+            "average",
+            "mean:<item:4> = auto avg rate:<item>:<who>, where <who> > b",
+        ),
+        (
+            "snapshot",
+            "page|<id>|<part> = snapshot 2.5 copy article|<id>|<part> check live|<id>",
+        ),
+        (
+            "quoted",
+            "\"a b|<x>\" = pull distinct 'c, d|<x>|<<|<y:2>' else \"no, none\"",
+        ),
+        (
+            "spread",
+            "low|<a>|<b> = min x|<a>|<b>|<c> where <c> <= 'z' and value < 9 check y|<b>",
+        ),
+        ("sum", "all|sum = sum one|<n:10> where value = 1"),
+    ];
+    for (name, text) in seeds {
+        fs::write(folder("join")?.join(format!("{name}.seed")), text)?;
+    }
+    Ok(())
+}
+
+/// The first byte says how the text is read: see `fuzz/src/ingest.rs`.
+fn csv() -> std::io::Result<()> {
+    let seeds = [
+        ("column", "@k,v\na,1\nb,2\n\nc,\n"),
+        (
+            "quoted",
+            "@\"k\";\"v\"\r\n\"a;b\";\"x\ny\"\r\nb;\"q\"\"q\"\r\n\"c\"d;5\" pipe\r\n",
+        ),
+        (
+            "comment",
+            "E# made on \"Monday\nk\tv\tw\n# more, \"\na\t1\t\n",
+        ),
+        ("no-header", "H\u{feff}a|1\nb|\"2|3\"\n"),
+        (
+            "types",
+            "Qk,int,float,bool,json,text\na,-7,1.5e3,t,\"{\"\"x\"\":[1,null]}\",\nb,18446744073709551615,nan,FALSE,[],t\u{e9}xt\n",
+        ),
+        (
+            "message-pack",
+            "Rk,int,float,bool,json\na,,inf,0,\"\"\"deep\"\"\"\nb,1,-0,1,{}\n",
+        ),
+    ];
+    for (name, text) in seeds {
+        fs::write(folder("csv")?.join(format!("{name}.seed")), text)?;
+    }
+    Ok(())
+}
+
+/// As for CSV.
+fn json_lines() -> std::io::Result<()> {
+    let seeds = [
+        (
+            "column",
+            "@{\"k\":\"a\",\"v\":1.50}\n\n{\"v\":[1,{\"x\":null}],\"k\":2}\r\n{\"k\":true,\"v\":\"\\u00e9\\n\"}",
+        ),
+        (
+            "json",
+            "A{\"k\":\"\\ud83d\\ude00\",\"a\":1e400,\"b\":{\"c\":[]}}\n{\"k\":\"x\"}\n",
+        ),
+        (
+            "message-pack",
+            "B{\"k\":\"a\",\"n\":-9223372036854775808,\"m\":18446744073709551615,\"d\":0.1,\"t\":\"\\\"\\u0000\",\"l\":[true,false,null,{\"x\":[[]]}]}\n",
+        ),
+        (
+            "skipped",
+            "D{\"k\":null,\"v\":1}\n{\"v\":2}\n{\"k\":\"a\",\"v\":null}\n{\"k\":\"b\",\"v\":\"\"}\n",
+        ),
+        (
+            "two-keys",
+            "I{\"k\":\"a:b\",\"w\":\"%\",\"x\":1}\n{\"w\":7,\"k\":0.0}\n",
+        ),
+    ];
+    for (name, text) in seeds {
+        fs::write(folder("json_lines")?.join(format!("{name}.seed")), text)?;
+    }
     Ok(())
 }

@@ -5,8 +5,18 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 8] = [
-    "resp", "reply", "segment", "manifest", "journal", "pgoutput", "trace", "bg_text",
+const TARGETS: [&str; 11] = [
+    "resp",
+    "reply",
+    "segment",
+    "manifest",
+    "journal",
+    "pgoutput",
+    "trace",
+    "bg_text",
+    "join",
+    "csv",
+    "json_lines",
 ];
 
 pub fn run(seconds_each: &str) -> Result<(), String> {

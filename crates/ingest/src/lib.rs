@@ -22,6 +22,7 @@ mod emit;
 mod error;
 mod folder;
 mod guard;
+mod in_memory;
 mod input;
 mod ipc;
 mod json_lines;
@@ -40,6 +41,7 @@ mod time;
 
 pub use csv::types::CellType;
 pub use error::{At, Error};
+pub use in_memory::ingest_text;
 pub use options::{
     Format, InputOptions, NullPolicy, Progress, RowSink, SinkError, Summary, ValueSpec,
 };

@@ -316,7 +316,7 @@ impl Run<'_> {
     }
 }
 
-fn sink_fault(source: SinkError) -> Fault {
+pub(crate) fn sink_fault(source: SinkError) -> Fault {
     Fault {
         at: At::File,
         kind: crate::error::FaultKind::Sink(source),
@@ -338,7 +338,7 @@ pub(crate) struct Claim<'a> {
 }
 
 impl Budget {
-    fn new(total: u64) -> Budget {
+    pub fn new(total: u64) -> Budget {
         Budget {
             total,
             free: Mutex::new(total),

@@ -28,7 +28,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Runs `target` over every seed and `mutations` variations.
+/// Runs `target` over every seed and `mutations` variations; over fifty times as many where slow tests are wanted.
 fn check(name: &str, target: fn(&[u8]), mutations: usize) {
     /// Says which mutation it was, when the target panics.
     struct Told<'a>(&'a str, usize);
@@ -40,6 +40,11 @@ fn check(name: &str, target: fn(&[u8]), mutations: usize) {
         }
     }
 
+    let times = match std::env::var_os("LARDER_SLOW_TESTS") {
+        Some(_) => 50,
+        None => 1,
+    };
+    let mutations = mutations * times;
     let seeds = seeds(name);
     seeds.iter().for_each(|seed| target(seed));
     for (number, bytes) in Mutations::new(&seeds).take(mutations).enumerate() {
@@ -112,6 +117,30 @@ fn no_bytes_upset_the_trace_decoder_or_the_judge() {
 #[test]
 fn no_bytes_upset_the_parser_of_text_logs() {
     check("bg_text", fuzz::bg_text, 100_000);
+}
+
+#[test]
+fn no_text_upsets_the_grammar_of_joins() {
+    check("join", fuzz::join, 100_000);
+}
+
+/// Most mutations are no joins; enough of them must be for the check above to say something.
+#[test]
+fn mutations_of_joins_are_joins_often_enough() {
+    let seeds = seeds("join");
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let joins = mutations.filter(|bytes| fuzz::is_join(bytes)).count();
+    assert!(joins > 200, "{joins} of 2000 parsed");
+}
+
+#[test]
+fn no_bytes_upset_the_reader_of_csv() {
+    check("csv", fuzz::csv, 50_000);
+}
+
+#[test]
+fn no_bytes_upset_the_reader_of_json_lines() {
+    check("json_lines", fuzz::json_lines, 50_000);
 }
 
 #[test]

@@ -44,7 +44,8 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     (
         "fuzz",
         &[
-            "types", "batch", "validate", "journal", "postgres", "protocol", "server",
+            "types", "batch", "join", "validate", "journal", "postgres", "protocol", "ingest",
+            "server",
         ],
     ),
     ("xtask", &["protocol"]),
