@@ -8,7 +8,7 @@
 //!                     (one pointer, read)     (disk and catalog, changed together)
 //! ```
 //!
-//! `tables` holds the tables and joins, which belong to the first RESP thread.
+//! `tables` holds the tables and joins. Each RESP thread has a part of them, with an engine of its own.
 //!
 //! To follow a lookup read `resp`, then `catalog`. To follow a pull read `http/routes.rs`, `fetch/mod.rs`,
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
