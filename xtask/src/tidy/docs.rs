@@ -77,7 +77,7 @@ fn check_links(tree: &Tree, page: &str, line_number: usize, line: &str, findings
 }
 
 /// The path that `target` means in `folder`; `None` where it leaves the project.
-fn resolve(folder: &str, target: &str) -> Option<String> {
+pub fn resolve(folder: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in target.split('/') {
         match part {

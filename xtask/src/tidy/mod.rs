@@ -1,10 +1,12 @@
 //! What no compiler checks. Every finding names a file, a line where there is one, and what to do.
 //!
 //! * `docs`: what the docs name exists; generated pages are current.
+//! * `anchors`: links into pages lead to a heading or an anchor; every word of the glossary can be linked to, and is.
 //! * `sources`: no unfinished marks, no tests that never run, no crowded files, nothing of this machine.
 //! * `crates`: names and dependency directions, and which crate alone may link which library.
 //! * `rooms`: which folders of a large crate may know which.
 
+mod anchors;
 mod crates;
 mod docs;
 mod rooms;
@@ -33,6 +35,7 @@ pub fn run() -> Result<(), String> {
     crates::check(&tree, &mut findings)?;
     rooms::check(&tree, &mut findings)?;
     docs::check(&tree, &mut findings)?;
+    anchors::check(&tree, &mut findings)?;
     for page in generate::stale()? {
         findings.add(page, 0, "is not what the tables say; run `cargo xtask gen`");
     }
