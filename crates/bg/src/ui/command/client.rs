@@ -30,10 +30,10 @@ pub struct Arguments {
     /// Where coordinators connect
     #[arg(long, default_value = "127.0.0.1:7654", value_name = "HOST:PORT")]
     listen: String,
-    /// Where the files are that a coordinator may name (--edges, --mix, --trace), by names relative to it; none without it
+    /// Folder of the files that a coordinator may name (--edges, --mix, --trace), relative to it; without it none are opened
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Let in whoever reaches an address that is not loopback, though there is no BG_SECRET
+    /// Accept coordinators without a BG_SECRET on an address that is not loopback
     #[arg(long)]
     open: bool,
 }

@@ -23,7 +23,7 @@ pub struct Arguments {
     one: PathBuf,
     #[arg(value_name = "B")]
     other: PathBuf,
-    /// Percent of a figure that does not matter, however surely it changed
+    /// Percent by which a figure may change without mattering
     #[arg(long, default_value_t = 2.0, value_name = "PERCENT")]
     tolerance: f64,
     /// Print the comparison as JSON

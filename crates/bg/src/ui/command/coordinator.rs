@@ -30,7 +30,7 @@ pub struct Arguments {
     /// A client, and how fast it is beside the others; once for each
     #[arg(long = "client", required = true, value_name = "HOST:PORT[@SPEED]", value_parser = at)]
     clients: Vec<(String, f64)>,
-    /// A client that gives no sign of life for so long ends the trial
+    /// End the trial when a client has given no sign of life for this time
     #[arg(long, default_value = "10s", value_parser = duration)]
     patience: Duration,
     #[command(subcommand)]

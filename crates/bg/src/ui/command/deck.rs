@@ -43,7 +43,7 @@ const PORT: &str = "6001";
 /// Of commands that may have a deck.
 #[derive(Args, Clone, Debug)]
 pub struct DeckOption {
-    /// Show it in the browser while it runs: PORT of loopback, or HOST:PORT; 6001 if not said
+    /// Show it in the browser while it runs: PORT of loopback, or HOST:PORT; default 6001
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = PORT)]
     pub deck: Option<String>,
 }

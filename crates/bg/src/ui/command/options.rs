@@ -56,10 +56,10 @@ pub struct TrialOptions {
     /// How long a trial is measured
     #[arg(long, default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// Before it, not measured
+    /// Warm-up before the trial, not measured
     #[arg(long, default_value = "0s", value_parser = duration)]
     warmup: Duration,
-    /// Say whether a trial keeps this agreement; reads are judged where it speaks of them
+    /// Say whether the trial keeps this agreement; reads are judged if it has a clause about them
     #[arg(long, value_name = "AGREEMENT")]
     pub sla: Option<Sla>,
 }
@@ -67,7 +67,7 @@ pub struct TrialOptions {
 /// Of commands that judge reads unless they are told not to.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct JudgeOption {
-    /// Judge no reads: less work for this machine, and nobody knows what was read
+    /// Judge no reads: less work for this machine, but wrong answers are not found
     #[arg(long)]
     pub untraced: bool,
 }
@@ -76,10 +76,10 @@ pub struct JudgeOption {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Data store")]
 pub struct StoreOptions {
-    /// Its name, as `bg stores` lists it; faulty:NAME wraps another
+    /// Name of the data store, as `bg stores` lists it; faulty:NAME puts faults into another one's answers
     #[arg(long, value_name = "NAME")]
     pub store: String,
-    /// Where it is; its usual address if not said
+    /// Address of the data store; its usual one if not given
     #[arg(long = "at", value_name = "ADDRESS")]
     pub address: Option<String>,
     /// Connections of each worker, where the data store lets one choose
@@ -121,7 +121,7 @@ pub struct PopulationOptions {
     /// Bytes of a profile image (12K); without it there are neither images nor thumbnails
     #[arg(long, value_parser = size)]
     pub image_size: Option<usize>,
-    /// Of all that is made up
+    /// Seed of the population: its friendships and all contents
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
@@ -143,13 +143,13 @@ pub struct ConductOptions {
     /// uniform, zipf:theta=0.27 (as BG spells it), zipf:exponent=0.73, zipf:80/20, latest
     #[arg(long, default_value_t = draw::DEFAULT, value_name = "DISTRIBUTION")]
     pub draw: Distribution,
-    /// Between the actions of a session
+    /// Time between the actions of a session
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub think: Duration,
-    /// Before each session, or each action by itself
+    /// Time before each session, or each single action
     #[arg(long, default_value = "0s", value_parser = duration)]
     pub between: Duration,
-    /// After so long nobody waits for an answer any more
+    /// Give up waiting for an answer after this time; its outcome is unknown then
     #[arg(long, default_value = "5s", value_parser = duration)]
     pub timeout: Duration,
     /// How many resources of a wall, or posts of a feed, are looked at
@@ -158,13 +158,13 @@ pub struct ConductOptions {
     /// Let one member look around for several threads at once
     #[arg(long)]
     pub shared_reads: bool,
-    /// Draws of a member for an action that the first one drawn cannot do
+    /// How many members to draw, at most, for an action that the first one cannot do
     #[arg(long, default_value_t = 1)]
     pub tries: u32,
     /// In an open loop, how many actions may be under way
     #[arg(long, default_value_t = 1000)]
     pub threads_max: u32,
-    /// Of what is drawn
+    /// Seed of what is drawn: actions, members, pauses
     #[arg(long, default_value_t = 1)]
     pub draw_seed: u64,
 }

@@ -84,7 +84,7 @@ pub struct SearchOptions {
     /// How long each trial of the search lasts; the confirming one lasts as the agreement says
     #[arg(long, default_value = "3s", value_parser = duration)]
     trial: Duration,
-    /// Before each trial, not measured
+    /// Warm-up before each trial, not measured
     #[arg(long, default_value = "1s", value_parser = duration)]
     warmup: Duration,
     /// Percent of throughput that is not worth another trial
@@ -93,7 +93,7 @@ pub struct SearchOptions {
     /// Trials of one load, at most, where noise could decide
     #[arg(long, default_value_t = 3)]
     trials: u32,
-    /// Have a confirmed rating after so long: the search ends early enough [default: when nothing is to be gained]
+    /// Time for all of it: the search ends early enough to confirm its rating [default: when nothing is to be gained]
     #[arg(long, value_parser = duration)]
     within: Option<Duration>,
     /// Run each trial of the search to its end, also when it is clear that it misses the agreement
