@@ -1,9 +1,10 @@
-//! What people read: aligned tables, numbers with separators, sizes, durations and times.
+//! What people read: aligned tables and lines; numbers are spelled by `figures`.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
+pub use larder_types::figures::{bytes, count, duration, moment};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -84,86 +85,14 @@ impl Table {
     }
 }
 
-/// `1234567` as `1,234,567`.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Bytes with one decimal, in powers of 1024: `1.5 MiB`.
-pub fn bytes(number: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if number < 1024 {
-        return format!("{number} B");
-    }
-    let mut value = number as f64;
-    let mut unit = "";
-    for name in UNITS {
-        if value < 1024.0 {
-            break;
-        }
-        value /= 1024.0;
-        unit = name;
-    }
-    format!("{value:.1} {unit}")
-}
-
-/// A duration with three figures: `850 µs`, `12.3 ms`, `4.56 s`, `3 min 20 s`.
-pub fn duration(time: Duration) -> String {
-    let micros = time.as_secs_f64() * 1e6;
-    match micros {
-        m if m < 1_000.0 => format!("{m:.0} µs"),
-        m if m < 100_000.0 => format!("{:.1} ms", m / 1e3),
-        m if m < 1_000_000.0 => format!("{:.0} ms", m / 1e3),
-        m if m < 60_000_000.0 => format!("{:.2} s", m / 1e6),
-        _ => format!("{} min {} s", time.as_secs() / 60, time.as_secs() % 60),
-    }
-}
-
 /// So many in such a time, as a rate per second.
 pub fn rate(number: u64, time: Duration) -> f64 {
     number as f64 / time.as_secs_f64().max(1e-6)
 }
 
-/// Seconds since 1970 as `2026-03-01 09:30:00Z`.
-pub fn time(unix_seconds: u64) -> String {
-    let (year, month, day) = larder_types::civil_date((unix_seconds / 86_400) as i64);
-    let second = unix_seconds % 86_400;
-    format!(
-        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}Z",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_read_as_people_write_them() {
-        assert_eq!(
-            [0, 999, 1_000, 1_234_567].map(count),
-            ["0", "999", "1,000", "1,234,567"]
-        );
-        assert_eq!([5, 1536, 3 << 20].map(bytes), ["5 B", "1.5 KiB", "3.0 MiB"]);
-        let micros = |n| duration(Duration::from_micros(n));
-        assert_eq!(micros(850), "850 µs");
-        assert_eq!(micros(12_340), "12.3 ms");
-        assert_eq!(micros(4_560_000), "4.56 s");
-        assert_eq!(micros(200_000_000), "3 min 20 s");
-        assert_eq!(time(0), "1970-01-01 00:00:00Z");
-        assert_eq!(time(951_782_400), "2000-02-29 00:00:00Z");
-        assert_eq!(time(1_735_689_599), "2024-12-31 23:59:59Z");
-    }
 
     #[test]
     fn columns_align_and_lines_end_without_spaces() {

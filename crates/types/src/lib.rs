@@ -5,6 +5,7 @@
 
 mod checksum;
 mod date;
+pub mod figures;
 mod hash;
 mod integer;
 mod names;

@@ -60,7 +60,7 @@ pub fn list(args: ListArgs) -> Result<(), Failure> {
             of_live(&|version| bytes(version.size_bytes)),
             of_live(&resident),
             store.versions.len().to_string(),
-            of_live(&|version| version.pulled_at.map_or("-".to_owned(), output::time)),
+            of_live(&|version| version.pulled_at.map_or("-".to_owned(), output::moment)),
             store.pull.as_ref().map_or(String::new(), pull_line),
         ]);
     }
@@ -120,7 +120,7 @@ pub fn info(args: InfoArgs) -> Result<(), Failure> {
             resident(version),
             version.partitions.to_string(),
             version.compression.clone(),
-            version.pulled_at.map_or("-".to_owned(), output::time),
+            version.pulled_at.map_or("-".to_owned(), output::moment),
             version.source.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
@@ -148,7 +148,7 @@ fn built_line(built: &BuiltStatus) -> String {
     };
     let mut line = format!(
         "built {} by {} from {}; key {}, {value}",
-        output::time(built.at),
+        output::moment(built.at),
         built.by,
         built.inputs_line(10),
         built.key.join(",")

@@ -4,6 +4,7 @@ use std::fs;
 use std::thread::available_parallelism;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use larder_types::figures;
 use serde::{Deserialize, Serialize};
 
 /// Facts of the machine that made the load. What the system does not tell is `unknown`.
@@ -45,37 +46,8 @@ impl Machine {
 }
 
 fn minute(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let (year, month, day) = civil(seconds / 86_400);
-    let minutes = seconds % 86_400 / 60;
-    format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02}",
-        minutes / 60,
-        minutes % 60
-    )
-}
-
-/// The date so many days after 1970-01-01, by the Gregorian calendar; years counted from March, so that the leap day is their last.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, (month + 2) % 12 + 1);
-    (era * 400 + year + u64::from(month <= 2), month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::civil;
-
-    #[test]
-    fn days_are_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(20_513), (2026, 3, 1));
-    }
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut moment = figures::moment(since.as_secs());
+    moment.truncate("2031-02-03 04:05".len());
+    moment
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use larder_types::figures;
+
 /// Part of the memory that is free, as percent, that members may take.
 const PART: u64 = 80;
 
@@ -21,11 +23,10 @@ fn fits(needed: u64, what: &str, available: u64) -> Result<(), String> {
     if needed <= available / 100 * PART {
         return Ok(());
     }
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(format!(
-        "{what}: bg would need some {:.1} GiB of memory for them, and {:.1} GiB are free; take fewer, or clients on several machines",
-        gib(needed),
-        gib(available)
+        "{what}: bg would need some {} of memory for them, and {} are free; take fewer, or clients on several machines",
+        figures::bytes(needed),
+        figures::bytes(available)
     ))
 }
 

@@ -1,8 +1,10 @@
 //! What a trial's result looks like on a terminal.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use larder_types::figures;
 
 use crate::model::action::Action;
 use crate::run::live::Seen;
@@ -166,10 +168,5 @@ fn together(measured: &Measured) -> Histogram<u64> {
 
 /// Nanoseconds in the unit that reads best.
 pub fn time(nanoseconds: u64) -> String {
-    match nanoseconds {
-        0..1_000 => format!("{nanoseconds} ns"),
-        1_000..1_000_000 => format!("{:.1} us", nanoseconds as f64 / 1e3),
-        1_000_000..1_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
-        _ => format!("{:.2} s", nanoseconds as f64 / 1e9),
-    }
+    figures::duration(Duration::from_nanos(nanoseconds))
 }

@@ -1,5 +1,9 @@
 //! Figures in words: short enough for a table, and true; text that may stand in a page.
 
+use std::time::Duration;
+
+use larder_types::figures;
+
 pub fn capital(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters.next().map(|first| first.to_uppercase());
@@ -8,15 +12,7 @@ pub fn capital(text: &str) -> String {
 
 /// To the unit, with commas.
 pub fn count(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
+    figures::count(value.round() as u64)
 }
 
 /// 12.5k, 3M.
@@ -30,23 +26,12 @@ pub fn short(value: f64) -> String {
 
 /// With two digits behind the point at most.
 pub fn number(value: f64) -> String {
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    figures::plain(value, 2)
 }
 
-/// A time given in microseconds, with three digits.
+/// A time given in microseconds.
 pub fn micros(value: f64) -> String {
-    let (value, unit) = match value {
-        value if value >= 1e6 => (value / 1e6, "s"),
-        value if value >= 1e3 => (value / 1e3, "ms"),
-        value if value >= 1.0 || value == 0.0 => (value, "µs"),
-        value => (value * 1e3, "ns"),
-    };
-    match value {
-        value if value >= 99.95 => format!("{value:.0} {unit}"),
-        value if value >= 9.995 => format!("{} {unit}", number((value * 10.0).round() / 10.0)),
-        value => format!("{} {unit}", number(value)),
-    }
+    figures::duration(Duration::from_nanos((value * 1e3).round() as u64))
 }
 
 /// Four digits behind the point where it is near 0 or 100, so that few bad ones among many are seen.

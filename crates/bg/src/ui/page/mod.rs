@@ -157,10 +157,7 @@ fn foot(out: &mut String, report: &Report) -> fmt::Result {
         escape(&facts.command)
     )?;
     let machine = &facts.machine;
-    let memory = format!(
-        "{:.1} GiB",
-        machine.memory_bytes as f64 / (1u64 << 30) as f64
-    );
+    let memory = larder_types::figures::bytes(machine.memory_bytes);
     let plan = format!(
         "experiments of {} s after {} s of warm-up, to {} of the throughput, at most {} of one load",
         number(report.trial_seconds),
