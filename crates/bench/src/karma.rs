@@ -9,9 +9,10 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use larder_join::{Engine, Limits};
+use larder_types::Random;
 
 use crate::Result;
-use crate::keys::{Random, put_digits};
+use crate::keys::put_digits;
 use crate::twip::cpu_seconds;
 
 #[derive(Args)]
@@ -56,8 +57,8 @@ fn votes(args: &KarmaArgs) -> Vec<[u8; KEY]> {
     let mut keys: Vec<[u8; KEY]> = (0..args.votes)
         .map(|vote| {
             let mut key = *b"v|00000000000000|0000000";
-            put_digits(&mut key[2..9], random.below(args.authors) as u64);
-            put_digits(&mut key[9..16], random.below(100) as u64);
+            put_digits(&mut key[2..9], random.index(args.authors) as u64);
+            put_digits(&mut key[9..16], random.index(100) as u64);
             put_digits(&mut key[17..], vote as u64);
             key
         })

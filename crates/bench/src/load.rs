@@ -10,9 +10,9 @@ use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use larder_protocol::resp::client::request;
+use larder_types::Random;
 
 use crate::Result;
-use crate::keys::Random;
 use crate::store::{self, VALUE_BYTES};
 
 const REPLY_HEAD: &[u8] = b"$100\r\n";
@@ -32,7 +32,7 @@ impl Requests {
             ends: vec![0],
         };
         for _ in 0..count {
-            let key = store::redis_key(random.below(keys as usize) as u64);
+            let key = store::redis_key(random.index(keys as usize) as u64);
             request(&mut requests.bytes, &["GET", &key]);
             requests.ends.push(requests.bytes.len());
         }
@@ -94,7 +94,7 @@ pub fn drive(
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         poll.add(&stream, token)?;
-        let next = random.below(requests.len() - depth);
+        let next = random.index(requests.len() - depth);
         all.push(Connection {
             stream,
             awaited: 0,

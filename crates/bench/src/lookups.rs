@@ -3,9 +3,9 @@
 
 use clap::Args;
 use larder_batch::Version;
+use larder_types::Random;
 
 use crate::Result;
-use crate::keys::Random;
 
 use crate::store;
 use crate::twip::cpu_seconds;
@@ -37,7 +37,7 @@ pub fn run(args: &LookupsArgs) -> Result<()> {
     }
     let mut random = Random::new(7);
     let keys: Vec<String> = (0..args.reads)
-        .map(|_| store::key(random.next() % args.keys).to_string())
+        .map(|_| store::key(random.word() % args.keys).to_string())
         .collect();
     let one = |version: &Version| -> Result<u64> {
         let mut sum = 0;

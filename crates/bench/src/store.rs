@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use larder_batch::{BuildOptions, Builder};
+use larder_types::Random;
 
 use crate::Result;
-use crate::keys::Random;
 
 pub const NAME: &str = "bench";
 pub const VALUE_BYTES: usize = 100;
@@ -24,7 +24,7 @@ pub fn value(i: u64, tag: u8) -> [u8; VALUE_BYTES] {
     let mut value = [0; VALUE_BYTES];
     let mut state = Random::new(i);
     for byte in &mut value {
-        *byte = b'a' + (state.next() % 26) as u8;
+        *byte = b'a' + (state.word() % 26) as u8;
     }
     value[0] = tag;
     value

@@ -20,9 +20,9 @@ use hdrhistogram::Histogram;
 use larder_batch::version::files::StreamingFile;
 use larder_client::AdminClient;
 use larder_protocol::resp::client;
+use larder_types::Random;
 use serde_json::json;
 
-use crate::keys::Random;
 use crate::report::{self, median, spread};
 use crate::server::publish;
 use crate::store::VALUE_BYTES;
@@ -230,7 +230,7 @@ fn read_on_one(
     let mut due = schedule.first;
     while due < schedule.end && go_on.load(Ordering::Relaxed) {
         request.clear();
-        let key = store::redis_key(random.below(keys as usize) as u64);
+        let key = store::redis_key(random.index(keys as usize) as u64);
         client::request(&mut request, &["GET", &key]);
         while Instant::now() < due {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));

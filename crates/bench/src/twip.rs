@@ -10,9 +10,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use larder_join::{Engine, Limits};
+use larder_types::Random;
 
 use crate::Result;
-use crate::keys::Random;
 use crate::twip_graph::{self, Graph, Weighted};
 
 #[derive(Args)]
@@ -243,13 +243,13 @@ impl Twip {
             if self.is_limited && tick % 64 == 0 {
                 self.engine_bytes_max = self.engine_bytes_max.max(self.engine.memory_bytes());
             }
-            match random.below(116) {
+            match random.index(116) {
                 0 => {
                     let poster = self.posters.pick(random) as u32;
                     self.post(poster, now)?;
                 }
                 1..=10 => {
-                    let user = self.active[random.below(self.active.len())];
+                    let user = self.active[random.index(self.active.len())];
                     let poster = graph.popularity.pick(random) as u32;
                     if poster != user {
                         self.subscribe(user, poster, now)?;
@@ -401,7 +401,7 @@ pub fn poster_weight(followers: u32, random: &mut Random) -> f64 {
     match followers {
         0 => 0.0,
         1..=9 => 0.1,
-        _ => 1.0 + random.below((2.0 * f64::from(followers).log10()) as usize) as f64,
+        _ => 1.0 + random.index((2.0 * f64::from(followers).log10()) as usize) as f64,
     }
 }
 

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use larder_types::Random;
+
 use crate::Result;
-use crate::keys::Random;
 
 /// Picks numbers by weight.
 pub struct Weighted {
@@ -55,7 +56,7 @@ pub fn generate(users: usize, random: &mut Random) -> Graph {
     let mut edges = Vec::with_capacity(users * 110);
     let mut seen = vec![u32::MAX; users];
     for user in 0..users as u32 {
-        let wanted = (20 + random.below(181)).min(users / 2);
+        let wanted = (20 + random.index(181)).min(users / 2);
         let mut found = 0;
         while found < wanted {
             let other = popularity.pick(random) as u32;

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use larder_client::RespClient;
+use larder_types::Random;
 use serde_json::json;
 
 use super::drive::{Connection, Store, WINDOW};
@@ -15,7 +16,6 @@ use super::pages::{Operation, Pages};
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
 use super::workload::Seen;
 use crate::Result;
-use crate::keys::Random;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
 use crate::twip::cpu_seconds;

@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 
+use larder_types::Random;
+
 use super::workload::Seen;
-use crate::keys::Random;
 
 /// Times another voter is drawn when one has voted already.
 const DRAWS_MAX: usize = 8;
@@ -63,14 +64,14 @@ impl Pages {
         let mut voted: HashSet<(u32, u32)> = HashSet::new();
         let mut comments = vec![0; articles as usize];
         let mut vote = |article: u32, random: &mut Random| {
-            let mut draws = (0..DRAWS_MAX).map(|_| random.below(users as usize) as u32);
+            let mut draws = (0..DRAWS_MAX).map(|_| random.index(users as usize) as u32);
             let voter = draws.find(|voter| voted.insert((article, *voter)));
             voter.map(|voter| Operation::Vote { article, voter })
         };
         let mut comment = |article: u32, random: &mut Random| {
             let number: u32 = comments[article as usize];
             comments[article as usize] += 1;
-            let commenter = random.below(users as usize) as u32;
+            let commenter = random.index(users as usize) as u32;
             Operation::Comment {
                 article,
                 number,
@@ -79,16 +80,16 @@ impl Pages {
         };
         let mut before = Vec::new();
         for article in 0..articles {
-            for _ in 0..random.below(50) {
+            for _ in 0..random.index(50) {
                 before.extend(vote(article, random));
             }
-            for _ in 0..random.below(20) {
+            for _ in 0..random.index(20) {
                 before.push(comment(article, random));
             }
         }
         let operations = (0..count).map(|_| {
-            let kind = random.below(100);
-            let article = random.below(articles as usize) as u32;
+            let kind = random.index(100);
+            let article = random.index(articles as usize) as u32;
             let read = Operation::Read { article };
             if kind < rates.0 {
                 vote(article, random).unwrap_or(read)

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use larder_client::RespClient;
+use larder_types::Random;
 use serde_json::{Value, json};
 
 use super::drive::WINDOW;
@@ -17,7 +18,6 @@ use super::services::{self, CLIENT_CORE, SERVER_CORE};
 use super::timelines::{Connection, System, Timelines};
 use super::workload::{FOREVER, Operation, Seen, Workload};
 use crate::Result;
-use crate::keys::Random;
 use crate::process::{self, Server};
 use crate::report::{self, median, spread};
 use crate::twip::{START, cpu_seconds};

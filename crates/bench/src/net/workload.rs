@@ -5,7 +5,8 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use crate::keys::Random;
+use larder_types::Random;
+
 use crate::twip::{START, poster_weight};
 use crate::twip_graph::{Graph, Weighted};
 
@@ -81,13 +82,13 @@ impl Workload {
         let (mut logged_in, mut next_active) = (VecDeque::new(), 0);
         let operations = (0..operations as u64).map(|tick| {
             let now = START + tick;
-            match random.below(116) {
+            match random.index(116) {
                 0 => Operation::Post {
                     poster: posters.pick(random) as u32,
                     time: now,
                 },
                 1..=10 => {
-                    let user = active[random.below(active.len())];
+                    let user = active[random.index(active.len())];
                     let mut draws =
                         (0..DRAWS_MAX).map(|_| (user, graph.popularity.pick(random) as u32));
                     draws

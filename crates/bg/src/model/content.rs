@@ -5,6 +5,8 @@
 //! Texts are letters from `a` to `p` (SQL columns take them as they are), images are any bytes. Nobody has the same text as somebody
 //! else but by chance of 2^-64 in the first eight bytes.
 
+use larder_types::{Random, mix};
+
 /// Columns of a profile, in order, each of [`FIELD_SIZE`] letters; a store may keep them apart or one behind the other.
 pub const FIELDS: [&str; 10] = [
     "username",
@@ -89,19 +91,21 @@ impl Contents {
             Owner::Post(member, number) => (6, member.into(), number, true),
         };
         let state = mix(mix(mix(self.seed ^ kind) ^ id) ^ number);
-        Words { state, text }
+        Words {
+            random: Random::new(state),
+            text,
+        }
     }
 }
 
 struct Words {
-    state: u64,
+    random: Random,
     text: bool,
 }
 
 impl Words {
     fn next(&mut self) -> [u8; 8] {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let word = mix(self.state);
+        let word = self.random.word();
         let word = if self.text {
             (word & 0x0f0f_0f0f_0f0f_0f0f) + 0x6161_6161_6161_6161
         } else {
@@ -109,11 +113,4 @@ impl Words {
         };
         word.to_le_bytes()
     }
-}
-
-/// SplitMix64's finalizer.
-pub(crate) fn mix(word: u64) -> u64 {
-    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
 }

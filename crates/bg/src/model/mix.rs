@@ -15,8 +15,9 @@
 use std::fmt;
 use std::path::Path;
 
+use larder_types::Random;
+
 use crate::model::action::Action;
-use crate::model::random::Random;
 use crate::model::session::Session;
 
 /// What an emulated thread does next.

@@ -10,7 +10,7 @@
 //! | `draw` | who acts next; of all members, or of one client's own |
 //! | `state` | what the clients know of the members while they act |
 //! | `item` | how all of that is named in a trace |
-//! | `random`, `duration` | numbers that can be drawn again; times as people write them |
+//! | `duration` | times as people write them |
 
 pub mod action;
 pub mod content;
@@ -19,6 +19,5 @@ pub(crate) mod duration;
 pub mod item;
 pub mod mix;
 pub mod population;
-pub mod random;
 pub mod session;
 pub mod state;

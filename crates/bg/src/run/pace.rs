@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 
+use larder_types::Random;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -16,7 +17,6 @@ use tokio::sync::Mutex;
 
 use super::clock::Clock;
 use super::worker::Worker;
-use crate::model::random::Random;
 
 /// How long before a moment the kernel's timer fires: what it and the runtime take to wake a task.
 const AHEAD_NS: u64 = 60_000;

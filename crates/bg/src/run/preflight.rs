@@ -3,10 +3,10 @@
 //! A data store that was never loaded, was loaded with other options, or was left changed by a run that this process knows nothing of
 //! would be found unpredictable; it is refused instead. A look that fails says nothing: the trial will measure it.
 
+use larder_types::Random;
 use tokio::time::timeout;
 
 use super::Setup;
-use crate::model::random::Random;
 use crate::stores::contract::{Client, Profile};
 
 /// Members looked at, drawn as the trial draws them: those whom an earlier run changed most likely.
@@ -16,7 +16,7 @@ const LOOKS: u32 = 64;
 ///
 /// The first member who is not as the population has them, and what to do.
 pub(super) async fn check(client: &dyn Client, setup: &Setup) -> Result<(), String> {
-    let mut random = Random::new(setup.seed, u64::MAX);
+    let mut random = Random::stream(setup.seed, u64::MAX);
     for _ in 0..LOOKS {
         let member = setup.drawing.draw(&mut random);
         let look = client.view_profile(member, member);

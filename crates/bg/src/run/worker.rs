@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use larder_types::Random;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
@@ -22,7 +23,6 @@ use super::under_way::UnderWay;
 use super::writer::Recorder;
 use super::{effort, emulate, preflight};
 use crate::model::draw::Cells;
-use crate::model::random::Random;
 use crate::model::state::State;
 use crate::stores::contract::Client;
 use crate::stores::notes;
@@ -128,7 +128,7 @@ async fn supervise(
         state: shared.state.clone(),
         schedule,
         client,
-        random: RefCell::new(Random::new(setup.seed, index as u64)),
+        random: RefCell::new(Random::stream(setup.seed, index as u64)),
         cells: shared.cells.clone(),
         interval: RefCell::new(Box::new(Interval::new(0, shared.cells.empty()))),
         recorder: RefCell::new(recorder),
@@ -136,7 +136,7 @@ async fn supervise(
             Load::Threads(_) => Pace::closed(),
             Load::Rate(rate) => Pace::open(
                 rate / f64::from(workers),
-                Random::new(!setup.seed, index as u64),
+                Random::stream(!setup.seed, index as u64),
             ),
         },
         threads: Cell::new(0),

@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use larder_types::mix;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::model::content;
 use crate::model::population::{Friendships, Population};
 use crate::stores::contract::{Failure, Store};
 use crate::stores::load::runtime;
@@ -173,7 +173,7 @@ impl Numbers {
                     let friends = graph.friends_of(member).iter();
                     friends.map(move |friend| u64::from(member) << 32 | u64::from(*friend))
                 });
-                let sum = pairs.fold(0, |sum, pair| content::mix(sum ^ pair));
+                let sum = pairs.fold(0, |sum, pair| mix(sum ^ pair));
                 Some(format!("{sum:016x}"))
             }
         };

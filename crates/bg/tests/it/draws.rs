@@ -6,9 +6,9 @@ use larder_bg::model::draw::fragment::split;
 use larder_bg::model::draw::{
     Cells, DEFAULT, Distribution, Drawing, Drawn, Skew, exponent_for, mass_of_top,
 };
-use larder_bg::model::random::Random;
 use larder_bg::run::Process;
 use larder_bg::verdict::measure::Laboratory;
+use larder_types::Random;
 
 use crate::trial::{setup, trial};
 
@@ -44,7 +44,7 @@ fn apart(drawn: &[u64], shares: &[f64]) -> f64 {
 }
 
 fn check(drawing: &Drawing, distribution: Distribution, members: u32) {
-    let mut random = Random::new(11, 3);
+    let mut random = Random::stream(11, 3);
     let mut drawn = vec![0; members as usize];
     for _ in 0..400_000 {
         let member = drawing.draw(&mut random);
@@ -74,7 +74,7 @@ fn one_client_draws_as_the_distribution_says() {
                     members,
                 );
             } else {
-                let drawn = Drawing::of_all(distribution, members).draw(&mut Random::new(1, 1));
+                let drawn = Drawing::of_all(distribution, members).draw(&mut Random::stream(1, 1));
                 assert!(drawn < members);
             }
         }
@@ -86,7 +86,7 @@ fn several_clients_draw_as_one() {
     let members = 3000;
     for distribution in [DEFAULT, Distribution::Uniform, zipf(1.2)] {
         let fragments = split(distribution, members, &[1.0, 0.5, 2.0, 1.0]);
-        let mut random = Random::new(5, 5);
+        let mut random = Random::stream(5, 5);
         let mut drawn = vec![0; members as usize];
         for fragment in fragments {
             // Each does its part of the work.
@@ -123,7 +123,7 @@ fn deviations(drawn: &Drawn) -> f64 {
 
 #[test]
 fn the_realised_distribution_is_told_beside_the_one_meant() {
-    let random = &mut Random::new(7, 7);
+    let random = &mut Random::stream(7, 7);
     for (distribution, members) in [
         (DEFAULT, 10_000),
         (Distribution::Uniform, 37),
@@ -148,7 +148,7 @@ fn the_realised_distribution_is_told_beside_the_one_meant() {
         let cells = Cells::of(&drawing);
         let mut other = cells.empty();
         for _ in 0..400_000 {
-            cells.count(&mut other, random.below(members));
+            cells.count(&mut other, random.below(members.into()) as u32);
         }
         let far = deviations(&other);
         assert_eq!(far > 100.0, distribution != Distribution::Uniform, "{far}");
@@ -165,7 +165,7 @@ fn what_clients_draw_adds_up_to_what_one_was_meant_to() {
     {
         let draws = (fragment.mass() * 300_000.0).round() as u64;
         let drawing = Drawing::of_fragment(DEFAULT, members, Arc::new(fragment));
-        let drawn = counted(&drawing, draws, &mut Random::new(3, index as u64));
+        let drawn = counted(&drawing, draws, &mut Random::stream(3, index as u64));
         assert!(deviations(&drawn) < 5.0, "among its own: {drawn:?}");
         sum.join(&drawn);
     }
@@ -249,7 +249,7 @@ fn theta_of_bg_is_not_80_20_but_80_20_is() {
 fn ten_million_members_are_all_within_reach() {
     let members = 10_000_000;
     let drawing = Drawing::of_all(DEFAULT, members);
-    let mut random = Random::new(2, 2);
+    let mut random = Random::stream(2, 2);
     let mut drawn = [0u64; 20];
     let draws = 400_000;
     for _ in 0..draws {

@@ -1,13 +1,13 @@
 //! Mixes: the named ones, and files.
 
 use larder_bg::model::mix::{Doing, Mix, NAMED};
-use larder_bg::model::random::Random;
+use larder_types::Random;
 
 #[test]
 fn every_named_mix_adds_up_and_draws_what_it_says() {
     for named in NAMED {
         let mix = Mix::open(named.name).unwrap();
-        let mut random = Random::new(7, 0);
+        let mut random = Random::stream(7, 0);
         let draws = 200_000;
         let mut drawn: Vec<u32> = vec![0; mix.parts().len()];
         for _ in 0..draws {

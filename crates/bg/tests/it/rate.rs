@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use larder_bg::model::action::Action;
-use larder_bg::model::random::Random;
 use larder_bg::rate::{End, Goal, Over, Plan, Purpose, Rating, rate};
 use larder_bg::verdict::measure::{Enough, Laboratory, Load, Measured, Trial};
+use larder_types::Random;
 
 /// A store that does `throughput` actions a second of which `within` (0 to 1) are in time, at a load and for so long.
 struct Model<T, W> {
@@ -87,7 +87,7 @@ fn trials_that_clearly_miss_end_early_and_the_rating_stays_the_same() {
                     throughput: |load| 100.0 * load,
                     within,
                     noise: 0.01,
-                    random: Random::splitmix(3),
+                    random: Random::new(3),
                     took: Duration::ZERO,
                 });
                 rate(&plan, &mut laboratory, &mut |_| true)
@@ -133,7 +133,7 @@ fn run(
         throughput,
         within,
         noise,
-        random: Random::splitmix(seed),
+        random: Random::new(seed),
         took: Duration::ZERO,
     };
     let rating = rate(plan, &mut model, &mut |_| true);
@@ -328,7 +328,7 @@ fn a_confirming_trial_that_was_disturbed_is_not_the_rating() {
                 },
                 within: always,
                 noise: 0.0,
-                random: Random::splitmix(1),
+                random: Random::new(1),
                 took: Duration::ZERO,
             };
             model.run(trial)
@@ -348,7 +348,7 @@ fn a_rating_within_a_time_is_confirmed_in_it() {
                 throughput: parabola(2000.0),
                 within: up_to(700),
                 noise: 0.01,
-                random: Random::splitmix(5),
+                random: Random::new(5),
                 took: Duration::ZERO,
             };
             let rating = rate(&plan, &mut model, &mut |_| true);
@@ -531,7 +531,7 @@ impl Laboratory for Disturbed {
             throughput: |load| 1000.0 * load,
             within,
             noise: 0.0,
-            random: Random::splitmix(1),
+            random: Random::new(1),
             took: Duration::ZERO,
         };
         model.run(trial)

@@ -8,6 +8,8 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
+use larder_types::Random;
+
 use crate::failure::Failure;
 
 /// A graph in one array: user `u` has the friends `friends[starts[u]..starts[u + 1]]`.
@@ -21,7 +23,7 @@ impl Graph {
     /// A graph whose numbers of friends follow a power law: newcomers befriend somebody popular, and
     /// then mostly friends of their friends.
     pub fn generate(users: u32, seed: u64) -> Graph {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut edges: Vec<(u32, u32)> = Vec::new();
         // Every user stands here once per friendship: a uniform choice prefers the popular.
         let mut ends: Vec<u32> = vec![0];
@@ -98,7 +100,7 @@ impl Graph {
 
     /// The same users a day later: `count` more friendships between friends of friends.
     pub fn with_more_friendships(&self, count: usize, seed: u64) -> Graph {
-        let mut random = Random(seed ^ 0x6f76_6572_6e69_6768);
+        let mut random = Random::new(seed ^ 0x6f76_6572_6e69_6768);
         let users = self.len() as u64;
         let mut edges: Vec<(u32, u32)> = Vec::new();
         for user in 0..self.len() as u32 {
@@ -173,28 +175,6 @@ fn open(path: &Path) -> std::io::Result<Box<dyn Read>> {
         Some("gz") => Ok(Box::new(flate2::read::MultiGzDecoder::new(file))),
         Some("zst") => Ok(Box::new(zstd::Decoder::new(file)?)),
         _ => Ok(Box::new(file)),
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood, 2014): small, and the same everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 up to, but without, `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    pub fn choose(&mut self, from: &[u32]) -> Option<u32> {
-        (!from.is_empty()).then(|| from[self.below(from.len() as u64) as usize])
     }
 }
 

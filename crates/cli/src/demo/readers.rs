@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use larder_client::RespClient;
+use larder_types::Random;
 
-use crate::demo::graph::Random;
 use crate::failure::Failure;
 
 pub const KEYS_PER_REQUEST: usize = 8;
@@ -103,7 +103,7 @@ impl Readers {
 }
 
 fn read_until(stop: &AtomicBool, client: &RespClient, keys: &[String], seed: u64) -> Seen {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
         let mut asked: Vec<&str> = Vec::with_capacity(KEYS_PER_REQUEST);

@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use larder_client::RespClient;
+use larder_types::Random;
 
 use crate::demo::Story;
-use crate::demo::graph::{Graph, Random};
+use crate::demo::graph::Graph;
 use crate::demo::social::Social;
 use crate::failure::Failure;
 use crate::output::{count, duration, print_line, rate};
@@ -28,7 +29,7 @@ pub fn tell(address: &str, graph: &Graph, seed: u64, story: &mut Story) -> Resul
     let client = RespClient::new(address);
     let mut act = Act {
         social: Social::new(&client, graph),
-        random: Random(seed ^ 0x7477_6970),
+        random: Random::new(seed ^ 0x7477_6970),
         graph,
     };
     act.declare(&client, story)?;

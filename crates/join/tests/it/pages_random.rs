@@ -46,7 +46,7 @@ fn declare(engine: &mut Engine) {
 }
 
 fn run(seed: u64) -> u64 {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let (mut engine, mut model) = (Engine::new(), Engine::new());
     declare(&mut engine);
     declare(&mut model);

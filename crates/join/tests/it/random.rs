@@ -52,7 +52,7 @@ struct Seen {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut engine = Engine::new();
         let limited = random.chance(30);
         let stepped = random.chance(30);
@@ -175,7 +175,7 @@ impl World {
             .keys()
             .nth(self.random.below(self.model.base.len().max(1)))
         {
-            Some(key) if self.random.0.is_multiple_of(3) => String::from_utf8(key.clone()).unwrap(),
+            Some(key) if self.random.below(3) == 0 => String::from_utf8(key.clone()).unwrap(),
             _ => self.base_key(),
         };
         self.log.push(format!("remove {key}"));

@@ -66,7 +66,7 @@ type Read = Result<Vec<(Vec<u8>, Vec<u8>)>, (Vec<(Vec<u8>, Vec<u8>)>, Error)>;
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let count = 2 + random.below(3) as u16;
         let stepped = random.chance(40).then(|| random.below(3));
         let read_rows = random.chance(40).then(|| random.below(24));

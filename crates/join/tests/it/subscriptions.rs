@@ -86,7 +86,7 @@ fn check(t: &mut Told, mirrors: &mut [Mirror]) -> usize {
 #[test]
 fn what_is_heard_is_what_a_reader_sees_change() {
     for seed in 0..20 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut t = told(&[
             TIMELINE,
             "n|<poster> = count p|<poster>|<time>",

@@ -28,6 +28,8 @@ mod history;
 mod search;
 mod subset;
 
+use larder_types::Random;
+
 use crate::{Span, Verdict};
 pub(crate) use cursor::{Answer, Cursor};
 pub(crate) use history::History;
@@ -85,12 +87,10 @@ fn element_of(seed: u64, item: u64, wanted: u128) -> Option<u64> {
 }
 
 fn mix(value: u64) -> u64 {
-    let mut mixed = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
+    Random::new(value).word()
 }
 
+/// The value that [`mix`] makes this of: its steps undone, the last one first.
 fn unmix(mixed: u64) -> u64 {
     let mut value = mixed ^ (mixed >> 31) ^ (mixed >> 62);
     value = value.wrapping_mul(0x3196_42b2_d24d_8ec3);

@@ -75,7 +75,7 @@ fn what_bg_does_not_write_is_refused_by_field_and_never_a_panic() {
     ] {
         assert_eq!(parse(line).unwrap_err().field, field, "{line}");
     }
-    let mut random = Random(10);
+    let mut random = Random::new(10);
     for _ in 0..rounds(20_000, 500_000) {
         let mut line: Vec<char> = random
             .pick(&LOG.lines().collect::<Vec<_>>())

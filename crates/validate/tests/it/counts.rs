@@ -136,7 +136,7 @@ fn an_absolute_write_cuts_off_what_was_before_it() {
 
 #[test]
 fn judging_equals_trying_all_orders() {
-    let mut random = Random(1);
+    let mut random = Random::new(1);
     let palettes: [&[Effect]; 6] = [
         &[Effect::Add(1), Effect::Add(-1)],
         &[Effect::Add(2), Effect::Add(-2), Effect::Add(0)],
@@ -223,7 +223,7 @@ fn check_times(initial: i32, writes: &[Write], read: Span, expected: &[i64]) {
 
 #[test]
 fn too_many_sums_are_undecided_and_the_bounds_still_rule_out() {
-    let mut random = Random(2);
+    let mut random = Random::new(2);
     let writes: Vec<Write> = (0..40)
         .map(|_| add(random.below(1 << 30) as i32 + 1, 5, 9))
         .collect();

@@ -113,7 +113,7 @@ fn states(writes: &[Record], read: Span) -> BTreeSet<State> {
 
 #[test]
 fn what_the_atomic_level_refuses_has_no_order() {
-    let mut random = Random(31);
+    let mut random = Random::new(31);
     let (mut refused, mut missed) = (0, 0);
     for _ in 0..rounds(10_000, 100_000) {
         let elements = random.one_in(2);
@@ -172,7 +172,7 @@ fn what_the_atomic_level_refuses_has_no_order() {
 
 #[test]
 fn a_wrong_answer_is_classed_by_when_it_was_right() {
-    let mut random = Random(32);
+    let mut random = Random::new(32);
     let mut seen = [0; 5];
     for _ in 0..rounds(10_000, 100_000) {
         let elements = random.one_in(2);
@@ -263,7 +263,7 @@ fn a_wrong_answer_is_classed_by_when_it_was_right() {
 
 #[test]
 fn what_one_call_reads_of_two_counts_is_judged_at_one_instant_exactly() {
-    let mut random = Random(33);
+    let mut random = Random::new(33);
     let mut found = [0; 2];
     for _ in 0..rounds(10_000, 100_000) {
         let elements = random.one_in(2);
@@ -422,7 +422,7 @@ fn two_reads_that_no_order_of_two_writes_explains_are_refused() {
 
 #[test]
 fn a_read_is_counted_once_among_those_refused_up_to_a_level() {
-    let mut random = Random(34);
+    let mut random = Random::new(34);
     let mut some = 0;
     for _ in 0..rounds(3_000, 30_000) {
         let elements = random.one_in(2);

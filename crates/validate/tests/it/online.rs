@@ -143,7 +143,7 @@ fn online(random: &mut Random, calls: &[Vec<Record>], history_ns: u64) -> (Repor
 
 #[test]
 fn any_feeding_order_gives_the_verdicts_of_the_whole_trace() {
-    let mut random = Random(41);
+    let mut random = Random::new(41);
     let (mut refused, mut back, mut apart, mut undecided) = (0, 0, 0, 0);
     for _ in 0..rounds(3_000, 60_000) {
         let size = random.pick(&[3, 20, 60]);
@@ -162,7 +162,7 @@ fn any_feeding_order_gives_the_verdicts_of_the_whole_trace() {
 
 #[test]
 fn a_judge_without_history_gives_the_same_verdicts_and_no_ages() {
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     for _ in 0..rounds(500, 5_000) {
         let calls = calls(&mut random, 60, 4, 20);
         let offline = judge(&calls.concat(), &Start, &OPTIONS);
@@ -176,7 +176,7 @@ fn a_judge_without_history_gives_the_same_verdicts_and_no_ages() {
 
 #[test]
 fn what_is_held_depends_on_what_is_in_flight_and_not_on_how_long_the_run_is() {
-    let mut random = Random(43);
+    let mut random = Random::new(43);
     let mut held = |count: u64, history_ns: u64| {
         // No unknown outcomes: those are in flight for ever.
         let mut calls = calls(&mut random, count, 4, 30);

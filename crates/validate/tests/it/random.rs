@@ -1,14 +1,14 @@
-//! Random numbers from a seed (SplitMix64), so that every failure repeats.
+//! Random numbers from a seed, so that every failure repeats.
 
-pub struct Random(pub u64);
+pub struct Random(larder_types::Random);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(larder_types::Random::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        self.0.word()
     }
 
     pub fn below(&mut self, bound: u64) -> u64 {

@@ -23,7 +23,7 @@ fn may_see(initial: u64, writes: &[Content], read: Span) -> Vec<u64> {
 
 #[test]
 fn judging_equals_trying_all_orders() {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for _ in 0..rounds(20_000, 200_000) {
         let stamps = random.pick(&[4, 8, 16]);
         let values = random.pick(&[2, 4, 100]);
@@ -97,7 +97,7 @@ fn two_writes_that_were_never_ordered_may_not_take_turns() {
 
 #[test]
 fn the_stronger_level_is_whether_there_is_one_order_of_all_calls() {
-    let mut random = Random(11);
+    let mut random = Random::new(11);
     let mut refused = 0;
     for _ in 0..rounds(20_000, 100_000) {
         let stamps = random.pick(&[6, 10, 20]);
@@ -159,7 +159,7 @@ enum Call {
 
 #[test]
 fn the_stronger_level_accepts_whatever_a_correct_store_answers() {
-    let mut random = Random(4);
+    let mut random = Random::new(4);
     for _ in 0..rounds(5_000, 50_000) {
         // Each call takes effect at a point of its own within its interval; the store is one cell.
         let mut points: Vec<(u64, bool, Span)> = (0..8)

@@ -64,7 +64,7 @@ fn a_fractured_list_is_found() {
 
 #[test]
 fn judging_equals_trying_all_orders() {
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     for _ in 0..rounds(20_000, 200_000) {
         let stamps = random.pick(&[4, 8, 16]);
         let initial: Vec<u64> = (0..4).filter(|_| random.one_in(2)).collect();
@@ -99,14 +99,15 @@ fn judging_equals_trying_all_orders() {
         let lists: Vec<BTreeSet<u64>> = (0..32)
             .map(|bits| (0..5).filter(|element| bits >> element & 1 == 1).collect())
             .collect();
+        let seed = random.next();
         let reads: Vec<Read> = lists
             .iter()
             .map(|list| Read {
                 span,
-                sketch: Sketch::of(random.0, 7, list.iter().copied()),
+                sketch: Sketch::of(seed, 7, list.iter().copied()),
             })
             .collect();
-        let verdicts = judge(random.0, 7, &initial, &writes, &reads);
+        let verdicts = judge(seed, 7, &initial, &writes, &reads);
         let apart: Vec<BTreeSet<bool>> = (0..5)
             .map(|element| {
                 let own: Vec<(Span, bool)> = writes
@@ -122,7 +123,7 @@ fn judging_equals_trying_all_orders() {
         for (list, read) in lists.iter().zip(&reads) {
             let possible =
                 (0..5).all(|element| apart[element as usize].contains(&list.contains(&element)));
-            let verdict = judge_apart(random.0, 7, &initial, &writes, *read);
+            let verdict = judge_apart(seed, 7, &initial, &writes, *read);
             assert_eq!(
                 verdict == Verdict::Acceptable,
                 possible,

@@ -93,7 +93,7 @@ fn any_record(random: &mut Random) -> Record {
 
 #[test]
 fn a_trace_comes_back_as_it_was() {
-    let mut random = Random(6);
+    let mut random = Random::new(6);
     for size in 0..50 {
         let records: Vec<Record> = (0..size).map(|_| any_record(&mut random)).collect();
         assert_eq!(decode_slowly(&encoded(&records)).as_ref(), Ok(&records));
@@ -116,7 +116,7 @@ fn decode_slowly(bytes: &[u8]) -> Result<Vec<Record>, Corrupted> {
 
 #[test]
 fn any_damage_is_an_error_and_never_a_panic() {
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let records: Vec<Record> = (0..20).map(|_| any_record(&mut random)).collect();
     let intact = encoded(&records);
     for size in 0..intact.len() {
@@ -283,7 +283,7 @@ fn correct_trace(random: &mut Random, calls: u64) -> Vec<Record> {
 
 #[test]
 fn a_correct_store_is_never_blamed_and_injected_faults_are_found_to_the_last() {
-    let mut random = Random(8);
+    let mut random = Random::new(8);
     for _ in 0..rounds(20, 500) {
         let mut records = correct_trace(&mut random, 2000);
         let clean = report(&records, 2);

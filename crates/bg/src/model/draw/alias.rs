@@ -1,6 +1,6 @@
 //! Any weights, one random number a draw: Walker's alias method as Vose builds it.
 
-use crate::model::random::Random;
+use larder_types::Random;
 
 #[derive(Clone, Debug)]
 pub struct Alias {

@@ -20,14 +20,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use larder_types::Random;
+
 pub(crate) use alias::Alias;
 pub use cells::Cells;
 pub use drawn::{Cell, ChiSquare, Drawn, Share};
 use fragment::Fragment;
-pub use zipf::{exponent_for, mass_of_top};
-
-use crate::model::random::Random;
 use zipf::Zipf;
+pub use zipf::{exponent_for, mass_of_top};
 
 /// How popular members are. The one of rank `i`, from 1, is drawn in proportion to `i` to the power of minus the exponent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -202,7 +202,7 @@ impl Drawing {
             (Rank::Zipf(zipf), _) => self
                 .distribution
                 .ranked(self.members, zipf.draw(random) - 1),
-            _ => random.below(self.members),
+            _ => random.below(self.members.into()) as u32,
         }
     }
 
@@ -210,7 +210,7 @@ impl Drawing {
     pub fn any(&self, random: &mut Random) -> u32 {
         match &self.fragment {
             Some(fragment) => fragment.members()[random.index(fragment.members().len())],
-            None => random.below(self.members),
+            None => random.below(self.members.into()) as u32,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! W. Hörmann and G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions", 1996.
 
-use crate::model::random::Random;
+use larder_types::Random;
 
 /// Ranks 1 to `members`, in proportion to `rank` to the power of `-exponent`, the exponent being more than 0.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,9 @@ pub mod zipfian;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::content::{self, Contents};
+use larder_types::mix;
+
+use crate::model::content::Contents;
 use graph::Graph;
 
 /// The numbers of a population. `Population { members: 500, ..Population::default() }` makes one.
@@ -272,12 +274,10 @@ impl Population {
 
     /// Who wrote one of the comments that are there at the start.
     pub fn commenter(&self, resource: u64, comment: u64) -> u32 {
-        (content::mix(self.seed ^ content::mix(resource) ^ comment) % u64::from(self.members))
-            as u32
+        (mix(self.seed ^ mix(resource) ^ comment) % u64::from(self.members)) as u32
     }
 
     fn shift(&self, j: u32) -> u32 {
-        (content::mix(self.seed ^ u64::from(j).wrapping_mul(0x9e37_79b9)) % u64::from(self.members))
-            as u32
+        (mix(self.seed ^ u64::from(j).wrapping_mul(0x9e37_79b9)) % u64::from(self.members)) as u32
     }
 }

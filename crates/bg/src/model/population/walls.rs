@@ -3,8 +3,9 @@
 //! Resource `j` stands on the wall that is a fixed shift further than its creator, so the creators on a member's wall are the shifts read
 //! backwards from the member: sorted once, they give every wall from the highest number down.
 
+use larder_types::mix;
+
 use super::Population;
-use crate::model::content;
 
 /// Answers what [`Population::top_of_wall`] answers, in time of the answer's size.
 #[derive(Clone, Debug)]
@@ -47,7 +48,5 @@ impl Walls {
 
 /// What stands for a list of resources in a trace, in their order.
 pub fn content_of(resources: impl Iterator<Item = u64>) -> u64 {
-    resources.fold(0, |content, resource| {
-        content::mix(content ^ content::mix(resource + 1))
-    })
+    resources.fold(0, |content, resource| mix(content ^ mix(resource + 1)))
 }

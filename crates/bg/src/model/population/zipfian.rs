@@ -5,9 +5,10 @@
 //! exponent and the number of draws are chosen such that what is *kept* has the mean and the share asked for:
 //! pair `i, j` is kept with probability `1 - exp(-2 draws p_i p_j)`, summed over pairs of bins of ranks.
 
+use larder_types::Random;
+
 use super::graph::Graph;
 use crate::model::draw::Alias;
-use crate::model::random::Random;
 
 /// Part of the members by which ranks are shifted, so that those first are nearly as popular.
 const SHIFT: f64 = 0.05;
@@ -45,7 +46,7 @@ pub fn graph(members: u32, friends: u32, share: f64, top: f64, seed: u64) -> Res
         .map(|rank| (f64::from(rank) + shift).powf(-low))
         .collect();
     let alias = Alias::new(&weights);
-    let mut random = Random::new(seed, 0xf21e);
+    let mut random = Random::stream(seed, 0xf21e);
     let mut member = || alias.draw(&mut random) as u32;
     let edges: Vec<(u32, u32)> = (0..draws as u64).map(|_| (member(), member())).collect();
     Ok(Graph::new(members, &edges))

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
+use larder_types::Random;
+
 use super::Change;
 use crate::model::item::Kind;
 use crate::model::population::Population;
-use crate::model::random::Random;
 
 const SHARDS: usize = 256;
 

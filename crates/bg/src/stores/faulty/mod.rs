@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use larder_types::Random;
 use tokio::time::sleep;
 
 use super::{Opened, Options};
 use crate::model::duration::duration;
 use crate::model::item::Kind;
 use crate::model::population::Population;
-use crate::model::random::Random;
 use crate::model::state::{Change, Relation};
 use crate::stores::contract::{
     Client, Comments, Failure, Feed, People, Post, Profile, Reply, Resources, Store,
@@ -192,7 +192,7 @@ impl Store for Faulty {
                 shared: self.shared.clone(),
                 steps: Steps::new(self.shared.order.clone()),
                 due: Default::default(),
-                random: RefCell::new(Random::new(population.seed, 0xfa17)),
+                random: RefCell::new(Random::stream(population.seed, 0xfa17)),
                 nobody: population.members,
             }) as Rc<dyn Client>)
         })

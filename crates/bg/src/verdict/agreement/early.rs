@@ -73,14 +73,15 @@ fn under_way(measured: &Measured, elapsed: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use larder_types::Random;
+
     use super::*;
-    use crate::model::random::Random;
 
     /// Of trials of sixty seconds with these calls a second, in groups that share their luck, how many the test ends.
     fn ended(trials: u64, bad: f64, allowed: f64, calls: u64, together: u64) -> u64 {
         (0..trials)
             .filter(|trial| {
-                let mut random = Random::new(17, *trial);
+                let mut random = Random::stream(17, *trial);
                 let (mut seen, mut of) = (0, 0);
                 (0..60).any(|_| {
                     for _ in 0..calls / together {
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn an_agreement_that_is_missed_by_far_is_called_hopeless_at_once() {
         for (bad, allowed, together) in [(0.2, 0.05, 1), (0.9, 0.05, 100), (0.02, 0.001, 1)] {
-            let mut random = Random::new(5, 5);
+            let mut random = Random::stream(5, 5);
             let calls = 2000;
             let late = (0..calls / together)
                 .map(|_| together * u64::from(random.unit() < bad))

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use larder_types::Random;
+
 use super::*;
-use crate::model::random::Random;
 
 /// Shared by all that is interleaved.
 struct Dice(RefCell<Random>);
@@ -227,7 +228,7 @@ async fn writer(world: Rc<World>, protocol: Protocol) {
 
 /// A history of some hundred steps.
 fn run(seed: u64, protocol: Protocol, faults: Faults) -> Rc<World> {
-    let random = Dice(RefCell::new(Random::splitmix(seed)));
+    let random = Dice(RefCell::new(Random::new(seed)));
     let world = Rc::new(World::default());
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()>>>> = Vec::new();
     let mut context = Context::from_waker(Waker::noop());
