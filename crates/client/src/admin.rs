@@ -6,7 +6,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Duration;
 
-use larder_protocol::base64;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use larder_protocol::http::{
     DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus, RollbackRequest, Sample,
     Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
@@ -86,7 +86,7 @@ impl AdminClient {
 
     /// The same, giving the server this password with every request.
     pub fn with_password(mut self, password: &str) -> AdminClient {
-        let credentials = base64::encode(format!("default:{password}").as_bytes());
+        let credentials = BASE64_STANDARD.encode(format!("default:{password}"));
         self.authorization = Some(format!("Basic {credentials}"));
         self
     }

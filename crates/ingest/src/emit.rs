@@ -5,6 +5,8 @@
 //!
 //! A writer has a bound, beyond which it is *full*: it may go past it by one item, and what it holds then is not whole.
 
+use base64::prelude::{BASE64_STANDARD, Engine};
+
 use crate::cell::non_finite;
 
 /// A writer of nested values. Lengths come first because MessagePack needs them.
@@ -175,19 +177,11 @@ fn json_string(out: &mut Vec<u8>, text: &str, bytes_max: usize) {
 
 /// Standard base64 with padding.
 pub(crate) fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for group in bytes.chunks(3) {
-        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let index = (bits >> (18 - 6 * digit)) & 63;
-            out.push(if digit <= group.len() {
-                DIGITS[index as usize]
-            } else {
-                b'='
-            });
-        }
-    }
+    let start = out.len();
+    out.resize(start + bytes.len().div_ceil(3) * 4, 0);
+    BASE64_STANDARD
+        .encode_slice(bytes, &mut out[start..])
+        .expect("four digits for three bytes, or for what is left of three");
 }
 
 impl MessagePack<'_> {

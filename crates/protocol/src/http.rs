@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use larder_types::{StoreName, WhichVersion};
 use serde::{Deserialize, Serialize};
 
-use crate::base64;
 use crate::errors::Code;
 
 /// `GET /v1/stores`.
@@ -387,7 +387,7 @@ impl DiffChange {
 fn exact(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes)
         .is_err()
-        .then(|| base64::encode(bytes))
+        .then(|| BASE64_STANDARD.encode(bytes))
 }
 
 /// `PATCH /v1/settings`: changes those that are given.

@@ -14,7 +14,6 @@
 //!
 //! Nothing here does I/O or knows what a command does. `commands` says how to add one.
 
-pub mod base64;
 pub mod browser;
 pub mod columns;
 pub mod commands;
