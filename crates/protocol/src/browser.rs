@@ -8,24 +8,62 @@
 //! 3. What listens on loopback alone answers only to names of loopback: a name that an attacker lets point here ("DNS rebinding")
 //!    is refused.
 //! 4. A request that changes something must be of a kind that a page of another site cannot send without asking first, which
-//!    nobody answers: JSON, by its `Content-Type`.
+//!    nobody answers: JSON, by its `Content-Type`, or with a header that no page sends of itself.
 
 use std::net::{IpAddr, SocketAddr};
 
+/// Who is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// "this server".
+    pub what: &'static str,
+    pub listens: SocketAddr,
+    /// A header that a request which changes something may carry in place of JSON.
+    pub marker: Option<&'static str>,
+}
+
+impl Asked {
+    /// Whether a request may pass; `header` finds the text of one by its name, in whatever case. `is_open` are paths that may be asked for
+    /// from anywhere: a page for people, which is there to be opened, and what tells nothing and costs nothing.
+    ///
+    /// # Errors
+    /// Why not, for who sent it.
+    pub fn judge<'a>(
+        &self,
+        method: &str,
+        header: impl Fn(&str) -> Option<&'a str>,
+        is_open: bool,
+    ) -> Result<(), String> {
+        refuse_other_site(self.what, self.listens, Came::of(&header), is_open)?;
+        if matches!(method, "GET" | "HEAD")
+            || is_json(header("content-type"))
+            || self.marker.is_some_and(|marker| header(marker).is_some())
+        {
+            return Ok(());
+        }
+        let or = match self.marker {
+            Some(marker) => format!(", or {marker}: 1"),
+            None => String::new(),
+        };
+        Err(format!(
+            "a {method} needs the header Content-Type: application/json{or}"
+        ))
+    }
+}
+
 /// What a request says of where it comes from: the values of its headers.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Came<'a> {
-    pub host: Option<&'a str>,
-    pub origin: Option<&'a str>,
+struct Came<'a> {
+    host: Option<&'a str>,
+    origin: Option<&'a str>,
     /// `Sec-Fetch-Site`.
-    pub site: Option<&'a str>,
+    site: Option<&'a str>,
     /// `Sec-Fetch-Mode`.
-    pub mode: Option<&'a str>,
+    mode: Option<&'a str>,
 }
 
 impl<'a> Came<'a> {
-    /// Of a request; `header` finds the text of one by its name, in lower case.
-    pub fn of(header: impl Fn(&str) -> Option<&'a str>) -> Came<'a> {
+    fn of(header: impl Fn(&str) -> Option<&'a str>) -> Came<'a> {
         Came {
             host: header("host"),
             origin: header("origin"),
@@ -35,10 +73,8 @@ impl<'a> Came<'a> {
     }
 }
 
-/// Why a request must be refused: it came for a page of another site, or by a name that is not ours. `what` is asked at `listens`:
-/// "this server". `is_open` are paths that may be asked for from anywhere: a page for people, which is there to be opened, and
-/// what tells nothing and costs nothing.
-pub fn refuse_other_site(
+/// Why a request must be refused: it came for a page of another site, or by a name that is not ours.
+fn refuse_other_site(
     what: &str,
     listens: SocketAddr,
     came: Came<'_>,
@@ -72,7 +108,7 @@ pub fn refuse_other_site(
 }
 
 /// Whether a `Content-Type` is JSON, whatever its parameters.
-pub fn is_json(content_type: Option<&str>) -> bool {
+fn is_json(content_type: Option<&str>) -> bool {
     content_type.is_some_and(|kind| {
         let kind = kind.split(';').next().unwrap_or("");
         kind.trim().eq_ignore_ascii_case("application/json")
@@ -173,6 +209,40 @@ mod tests {
             )
         );
         assert_eq!(Came::of(|_| None).host, None);
+    }
+
+    #[test]
+    fn only_what_another_sites_page_cannot_send_changes_something() {
+        let check = |marker, method, header: Option<(&str, &'static str)>, allowed| {
+            let asked = Asked {
+                what: "this server",
+                listens: "127.0.0.1:7070".parse().unwrap(),
+                marker,
+            };
+            let find = |name: &str| match header {
+                Some((sent, value)) if name.eq_ignore_ascii_case(sent) => Some(value),
+                _ => (name == "host").then_some("localhost:7070"),
+            };
+            let verdict = asked.judge(method, find, false);
+            assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
+        };
+        for marker in [None, Some("X-Larder")] {
+            check(marker, "GET", None, true);
+            check(marker, "GET", Some(("origin", "null")), false);
+            check(
+                marker,
+                "GET",
+                Some(("origin", "http://evil.example")),
+                false,
+            );
+            check(marker, "GET", Some(("sec-fetch-site", "same-site")), false);
+            check(marker, "GET", Some(("sec-fetch-site", "cross-site")), false);
+            check(marker, "POST", None, false);
+            check(marker, "POST", Some(("content-type", "text/plain")), false);
+            let json = Some(("content-type", "application/json"));
+            check(marker, "POST", json, true);
+            check(marker, "DELETE", Some(("x-larder", "1")), marker.is_some());
+        }
     }
 
     #[test]

@@ -11,10 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use larder_protocol::browser::{self, Came};
+use larder_protocol::browser::Asked;
 
 use super::answer::Failure;
 use crate::Shared;
@@ -29,7 +29,13 @@ const PAGE: &str = "/";
 pub async fn check(State(addr): State<SocketAddr>, request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let is_open = path == PAGE || OPEN_PATHS.contains(&path);
-    match judge(request.method(), request.headers(), addr, is_open) {
+    let asked = Asked {
+        what: "this server",
+        listens: addr,
+        marker: Some("X-Larder"),
+    };
+    let header = |name: &str| request.headers().get(name)?.to_str().ok();
+    match asked.judge(request.method().as_str(), header, is_open) {
         Ok(()) => next.run(request).await,
         Err(why) => Failure(Error::Forbidden(why)).into_response(),
     }
@@ -84,54 +90,4 @@ fn admit_at_once(shared: &Shared, from: IpAddr, headers: &HeaderMap) -> Result<(
 /// As a request is admitted, without waiting: for what is answered without a password too.
 pub fn knows_password(shared: &Shared, Peer(from): Peer, headers: &HeaderMap) -> bool {
     admit_at_once(shared, from, headers).is_ok()
-}
-
-fn judge(
-    method: &Method,
-    headers: &HeaderMap,
-    addr: SocketAddr,
-    is_open: bool,
-) -> Result<(), String> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    browser::refuse_other_site("this server", addr, Came::of(text), is_open)?;
-    if matches!(*method, Method::GET | Method::HEAD)
-        || browser::is_json(text("content-type"))
-        || headers.contains_key("x-larder")
-    {
-        return Ok(());
-    }
-    Err(format!(
-        "a {method} needs the header Content-Type: application/json, or X-Larder: 1"
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(method: Method, header: Option<(&'static str, &str)>, allowed: bool) {
-        let mut headers = HeaderMap::new();
-        headers.insert("host", "127.0.0.1:7070".parse().unwrap());
-        if let Some((name, value)) = header {
-            headers.insert(name, value.parse().unwrap());
-        }
-        let verdict = judge(&method, &headers, "127.0.0.1:7070".parse().unwrap(), false);
-        assert_eq!(verdict.is_ok(), allowed, "{verdict:?}");
-    }
-
-    #[test]
-    fn only_what_another_sites_page_cannot_send_changes_something() {
-        check(Method::GET, None, true);
-        check(Method::GET, Some(("origin", "http://evil.example")), false);
-        check(Method::GET, Some(("sec-fetch-site", "cross-site")), false);
-        check(Method::POST, None, false);
-        check(Method::POST, Some(("content-type", "text/plain")), false);
-        check(
-            Method::POST,
-            Some(("content-type", "application/json")),
-            true,
-        );
-        check(Method::DELETE, Some(("x-larder", "1")), true);
-    }
 }
