@@ -135,9 +135,14 @@ impl<'a> Command<'a> {
 
     /// The same, to be kept.
     pub fn owned(&self) -> OwnedCommand {
+        self.with_args(self.args())
+    }
+
+    /// To be kept, the same with other arguments: the first is the name.
+    pub fn with_args<'b>(&self, args: impl Iterator<Item = &'b [u8]> + Clone) -> OwnedCommand {
         OwnedCommand {
             spec: self.spec,
-            request: OwnedRequest::of(self.args()),
+            request: OwnedRequest::of(args),
         }
     }
 }

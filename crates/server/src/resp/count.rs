@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use larder_protocol::commands::{Command, OwnedCommand, Spec};
-use larder_protocol::resp::OwnedRequest;
 
 use super::state::State;
 use crate::stats::SlowEntry;
@@ -69,8 +68,5 @@ pub(super) fn record_slow<'a>(state: &State, took: Duration, args: impl Iterator
 /// What the slow log shows of a command.
 pub(super) fn shortened(command: Command<'_>) -> OwnedCommand {
     let args = command.args().take(SLOW_ARGS_MAX);
-    OwnedCommand {
-        spec: command.spec,
-        request: OwnedRequest::of(args.map(|arg| &arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)])),
-    }
+    command.with_args(args.map(|arg| &arg[..arg.len().min(SLOW_ARG_BYTES_MAX + 1)]))
 }

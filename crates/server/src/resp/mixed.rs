@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use larder_protocol::commands::{Batch, Command, OwnedCommand};
 use larder_protocol::errors::Code;
-use larder_protocol::resp::{Encoder, OwnedRequest, Proto};
+use larder_protocol::resp::{Encoder, Proto};
 
 use super::incoming::Incoming;
 use super::pending::Work;
@@ -51,13 +51,9 @@ impl Split {
                 false => stores.push(key),
             }
         }
-        let of = |args: Vec<&[u8]>| OwnedCommand {
-            spec: command.spec,
-            request: OwnedRequest::of(args.iter().copied()),
-        };
         Split {
-            rows: of(rows),
-            stores: of(stores),
+            rows: command.with_args(rows.into_iter()),
+            stores: command.with_args(stores.into_iter()),
             is_row,
         }
     }
@@ -129,10 +125,7 @@ impl MixedJob {
                 _ => drop(resolve(&self.snapshot, key)?),
             }
         }
-        let rows = OwnedCommand {
-            spec: command.spec,
-            request: OwnedRequest::of(rows.iter().copied()),
-        };
+        let rows = command.with_args(rows.into_iter());
         let rows_count = rows.request.len() as u64 - 1;
         let reply = read_rows(state, rows).await?;
         if reply.first() == Some(&b'-') {
