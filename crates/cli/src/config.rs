@@ -96,7 +96,7 @@ fn reference(args: ReferenceArgs) -> Result<(), Failure> {
     if args.json {
         let described = keys.iter().map(|key| {
             serde_json::json!({
-                "key": key.path(), "type": key.kind, "unit": key.unit,
+                "key": key.path(), "type": key.kind, "allowed": key.allowed, "unit": key.unit,
                 "default": key.default, "env": key.env, "doc": key.doc,
             })
         });
@@ -109,10 +109,13 @@ fn reference(args: ReferenceArgs) -> Result<(), Failure> {
             output::print_line(&format!("{gap}[{}]", key.section))?;
             section = key.section;
         }
-        let unit = if key.unit.is_empty() {
-            String::new()
-        } else {
-            format!(" ({})", key.unit)
+        let said: Vec<&str> = [key.unit, &key.allowed]
+            .into_iter()
+            .filter(|said| !said.is_empty())
+            .collect();
+        let unit = match said.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", said.join(", ")),
         };
         output::print_line(&format!(
             "  {} = {}{unit}\n      {}\n      {}",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{LogFormat, ServerConfig};
 use larder_server::Server;
 
 use crate::failure::Failure;
@@ -140,12 +140,13 @@ fn start_log(config: &ServerConfig) -> Result<(), Failure> {
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);
-    let started = if config.log.format == "json" {
-        log.json().try_init()
-    } else {
-        let colours = std::env::var_os("NO_COLOR").is_none()
-            && std::io::IsTerminal::is_terminal(&std::io::stderr());
-        log.with_ansi(colours).try_init()
+    let started = match config.log.format {
+        LogFormat::Json => log.json().try_init(),
+        LogFormat::Text => {
+            let colours = std::env::var_os("NO_COLOR").is_none()
+                && std::io::IsTerminal::is_terminal(&std::io::stderr());
+            log.with_ansi(colours).try_init()
+        }
     };
     started.map_err(|error| Failure::new(format!("cannot start the log: {error}")))
 }

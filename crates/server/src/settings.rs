@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use larder_batch::version::files;
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{ServerConfig, beyond_bounds};
 use larder_protocol::http::{Settings, SettingsInForce};
 use serde::{Deserialize, Serialize};
 
@@ -89,10 +89,12 @@ impl RunningSettings {
     /// [`Error::BadRequest`] names the setting and its range, [`Error::Io`] and [`Error::DiskFull`] the
     /// file; nothing is changed then.
     pub fn change(&self, wanted: Settings) -> Result<SettingsInForce, Error> {
-        if wanted.retain_versions == Some(0) {
-            return Err(Error::BadRequest(
-                "retain_versions is 0; it counts the live version, so give 1 or more".to_owned(),
-            ));
+        if let Some(versions) = wanted.retain_versions
+            && let Some(expected) = beyond_bounds("stores.retain_versions", versions.into())
+        {
+            return Err(Error::BadRequest(format!(
+                "retain_versions is {versions}; it must be {expected}, and counts the live version"
+            )));
         }
         let mut in_force = self.lock();
         let now = *in_force;

@@ -1,7 +1,7 @@
 //! The store `larder`, beside a server in this process.
 
 use larder_bg::stores::Options;
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{Fsync, ServerConfig};
 use larder_server::Server;
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ impl Larder {
         config.server.http = "127.0.0.1:0".to_owned();
         config.server.threads = threads;
         config.server.stop_timeout_seconds = 1;
-        config.tables.fsync = "no".to_owned();
+        config.tables.fsync = Fsync::No;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

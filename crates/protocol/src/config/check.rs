@@ -1,4 +1,4 @@
-//! The rules that a key's type cannot say.
+//! The rules that a key's type and its bounds cannot say.
 
 use std::fmt;
 
@@ -8,6 +8,7 @@ impl ServerConfig {
     /// # Errors
     /// The first rule that is broken: the key, its value, and what it must be.
     pub fn check(&self) -> Result<(), ConfigError> {
+        self.check_bounds()?;
         let rule = |holds: bool, key: &str, value: &dyn fmt::Display, expected: &str| {
             if holds {
                 Ok(())
@@ -33,96 +34,6 @@ impl ServerConfig {
                 "an address and a port, such as 127.0.0.1:7379",
             )?;
         }
-        rule(
-            self.server.threads <= 1024,
-            "server.threads",
-            &self.server.threads,
-            "at most 1024",
-        )?;
-        rule(
-            (1..=1024).contains(&self.server.disk_threads),
-            "server.disk_threads",
-            &self.server.disk_threads,
-            "from 1 to 1024",
-        )?;
-        rule(
-            self.server.max_connections > 0,
-            "server.max_connections",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            self.server.max_http_connections > 0,
-            "server.max_http_connections",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            (1..=86_400).contains(&self.server.http_timeout_seconds),
-            "server.http_timeout_seconds",
-            &self.server.http_timeout_seconds,
-            "from 1 to 86400",
-        )?;
-        rule(
-            (1..=1024).contains(&self.server.http_reads),
-            "server.http_reads",
-            &self.server.http_reads,
-            "from 1 to 1024",
-        )?;
-        rule(
-            self.server.max_arguments > 0,
-            "server.max_arguments",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            (1024..=(4 << 30)).contains(&self.server.max_argument_bytes.0),
-            "server.max_argument_bytes",
-            &self.server.max_argument_bytes,
-            "from 1KiB to 4GiB",
-        )?;
-        rule(
-            self.server.output_buffer_bytes.0 >= 4096,
-            "server.output_buffer_bytes",
-            &self.server.output_buffer_bytes,
-            "at least 4KiB",
-        )?;
-        rule(
-            self.server.subscriber_buffer_bytes.0 >= 4096,
-            "server.subscriber_buffer_bytes",
-            &self.server.subscriber_buffer_bytes,
-            "at least 4KiB",
-        )?;
-        rule(
-            self.server.client_memory.0 >= 1 << 20,
-            "server.client_memory",
-            &self.server.client_memory,
-            "at least 1MiB",
-        )?;
-        rule(
-            matches!(self.server.clients_memory.0, 0 | 0x10_0000..),
-            "server.clients_memory",
-            &self.server.clients_memory,
-            "0, or at least 1MiB",
-        )?;
-        rule(
-            self.server.max_transaction_commands > 0,
-            "server.max_transaction_commands",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            (1..=256).contains(&self.fetch.parallel),
-            "fetch.parallel",
-            &self.fetch.parallel,
-            "from 1 to 256",
-        )?;
-        rule(
-            (1..=1024).contains(&self.fetch.pulls),
-            "fetch.pulls",
-            &self.fetch.pulls,
-            "from 1 to 1024",
-        )?;
         for entry in &self.fetch.allow {
             rule(
                 entry.starts_with('/') || entry.contains("://"),
@@ -131,30 +42,6 @@ impl ServerConfig {
                 "folders such as /data/exports and beginnings of URLs such as https:// or s3://bucket/dir",
             )?;
         }
-        rule(
-            self.fetch.stall_timeout_seconds > 0,
-            "fetch.stall_timeout_seconds",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            self.stores.retain_versions > 0,
-            "stores.retain_versions",
-            &0,
-            "at least 1",
-        )?;
-        rule(
-            self.stores.max_shrink_percent <= 100.0,
-            "stores.max_shrink_percent",
-            &self.stores.max_shrink_percent,
-            "from 0 to 100",
-        )?;
-        rule(
-            ["always", "everysec", "no"].contains(&self.tables.fsync.as_str()),
-            "tables.fsync",
-            &self.tables.fsync,
-            "always, everysec or no",
-        )?;
         if let (true, Some(mapped)) = (self.postgres.url.is_empty(), self.mapped.first()) {
             return Err(ConfigError(format!(
                 "postgres.url is empty; it must be a PostgreSQL address, since [tables.{}] is kept there, such as postgres://larder@127.0.0.1/shop",
@@ -179,53 +66,19 @@ impl ServerConfig {
                 "a name of small letters, digits and _",
             )?;
         }
-        rule(
-            ["temporary", "permanent"].contains(&self.postgres.slot.as_str()),
-            "postgres.slot",
-            &self.postgres.slot,
-            "temporary or permanent",
-        )?;
-        rule(
-            (1..=100).contains(&self.postgres.connections),
-            "postgres.connections",
-            &self.postgres.connections,
-            "from 1 to 100",
-        )?;
-        for (key, seconds) in [
-            (
-                "postgres.statement_timeout_seconds",
-                self.postgres.statement_timeout_seconds,
-            ),
-            (
-                "postgres.silence_timeout_seconds",
-                self.postgres.silence_timeout_seconds,
-            ),
-        ] {
-            rule(
-                (1..=86_400).contains(&seconds),
-                key,
-                &seconds,
-                "from 1 to 86400",
-            )?;
-        }
-        rule(
-            ["text", "json"].contains(&self.log.format.as_str()),
-            "log.format",
-            &self.log.format,
-            "text or json",
-        )?;
-        rule(
-            self.slowlog.length <= 1_000_000,
-            "slowlog.length",
-            &self.slowlog.length,
-            "at most 1000000",
-        )
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{keys, reference_markdown};
     use super::*;
+
+    fn refusal_of(path: &str, text: &str) -> Option<String> {
+        let set = ServerConfig::default().set(path, text, "here");
+        set.err().map(|error| error.to_string())
+    }
 
     #[test]
     fn a_value_that_breaks_a_rule_is_named_with_what_it_must_be() {
@@ -236,5 +89,60 @@ mod tests {
             "server.resp is localhost; it must be an address and a port, such as 127.0.0.1:7379"
         );
         ServerConfig::default().check().unwrap();
+    }
+
+    #[test]
+    fn what_the_reference_says_of_a_number_is_what_is_refused_and_nothing_else() {
+        let reference = reference_markdown();
+        let mut bounded = 0;
+        for key in keys() {
+            let Some(bounds) = key.bounds else { continue };
+            bounded += 1;
+            let path = key.path();
+            let shown = format!(
+                "| `{}` | {} | `{}` | {} |",
+                key.name, key.kind, key.default, key.allowed
+            );
+            assert!(reference.contains(&shown), "{shown}");
+            let beyond = [
+                bounds
+                    .least
+                    .and_then(|least| least.checked_sub(1))
+                    .filter(|&less| less > 0 || !bounds.or_zero),
+                bounds.most.map(|most| most + 1),
+            ];
+            for beyond in beyond.into_iter().flatten() {
+                let expected = format!("here: {path} is {beyond}; it must be {}", key.allowed);
+                assert_eq!(refusal_of(&path, &beyond.to_string()), Some(expected));
+            }
+            let zero = bounds.or_zero.then_some(0);
+            for edge in [bounds.least, bounds.most, zero].into_iter().flatten() {
+                assert_eq!(
+                    refusal_of(&path, &edge.to_string()),
+                    None,
+                    "{path} = {edge}"
+                );
+            }
+        }
+        assert!(bounded > 20, "{bounded} keys have bounds");
+        for (path, allowed) in [
+            ("server.threads", "at most 1024"),
+            ("server.max_argument_bytes", "from 1KiB to 4GiB"),
+            ("server.clients_memory", "0, or at least 1MiB"),
+            ("stores.retain_versions", "at least 1"),
+        ] {
+            let key = keys().into_iter().find(|key| key.path() == path).unwrap();
+            assert_eq!(key.allowed, allowed);
+        }
+    }
+
+    #[test]
+    fn a_number_out_of_bounds_is_refused_however_it_came_there() {
+        let mut config = ServerConfig::default();
+        config.fetch.parallel = 257;
+        assert_eq!(
+            config.check().unwrap_err().to_string(),
+            "fetch.parallel is 257; it must be from 1 to 256"
+        );
     }
 }

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::ConfigError;
 use super::load::unknown;
-use super::suggest;
+use super::{ConfigError, ConfigValue, Writes, suggest};
 
 /// A table that is mapped to a table of PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,14 +29,6 @@ pub struct MappedTable {
 pub enum PatternPart {
     Text(String),
     Slot { name: String, width: Option<usize> },
-}
-
-/// What becomes of a client's write to a mapped table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Writes {
-    Refused,
-    /// They are executed in PostgreSQL.
-    Through,
 }
 
 /// A row of the reference of `[tables.<name>]`.
@@ -76,7 +67,7 @@ pub const MAPPED_KEYS: &[MappedKey] = &[
     },
     MappedKey {
         name: "write",
-        kind: "text",
+        kind: "word",
         default: "refuse",
         doc: "`refuse` refuses SET, DEL and the like: the application writes to PostgreSQL. `through` executes them in PostgreSQL, and answers once the change has come back by replication.",
     },
@@ -131,14 +122,17 @@ pub(super) fn read(
                     return wrong("value", "a column's name, or a list of two or more");
                 }
             }
-            ("write", toml::Value::String(word)) if word == "refuse" => {}
-            ("write", toml::Value::String(word)) if word == "through" => {
-                mapped.write = Writes::Through;
-            }
+            ("write", value) => match Writes::from_toml(value) {
+                Ok(write) => mapped.write = write,
+                Err(expected) => {
+                    return Err(ConfigError(format!(
+                        "{origin}: tables.{name}.write is {value}; it must be {expected}"
+                    )));
+                }
+            },
             ("pattern" | "table", _) => return wrong(key, "a text in quotes"),
             ("columns", _) => return wrong(key, "columns by slot, as in { time = \"posted_us\" }"),
             ("value", _) => return wrong(key, "a column's name, or a list of them"),
-            ("write", _) => return wrong(key, "refuse or through"),
             _ => {
                 let near = suggest::nearest(key, MAPPED_KEYS.iter().map(|key| key.name));
                 let path = format!("tables.{name}.{key}");
@@ -277,11 +271,7 @@ impl MappedTable {
                 table.insert("value".to_owned(), toml::Value::Array(several));
             }
         }
-        let write = match self.write {
-            Writes::Refused => "refuse",
-            Writes::Through => "through",
-        };
-        table.insert("write".to_owned(), text(write));
+        table.insert("write".to_owned(), self.write.to_toml());
         let lines = table
             .iter()
             .map(|(key, value)| format!("{key} = {value}\n"));
@@ -291,7 +281,7 @@ impl MappedTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ServerConfig;
+    use super::super::{Fsync, ServerConfig};
 
     fn load(toml: &str) -> Result<ServerConfig, String> {
         let mut config = ServerConfig::default();
@@ -321,7 +311,7 @@ mod tests {
         );
         let again = load(&config.to_toml()).unwrap();
         assert_eq!(again.mapped, config.mapped);
-        assert_eq!(again.tables.fsync, "no");
+        assert_eq!(again.tables.fsync, Fsync::No);
     }
 
     #[test]
@@ -357,7 +347,7 @@ mod tests {
             ),
             (
                 "pattern = 't|<a>'\nwrite = 'maybe'",
-                "larder.toml: tables.t.write must be refuse or through",
+                "larder.toml: tables.t.write is \"maybe\"; it must be refuse or through",
             ),
             (
                 "pattern = 't|<a>'\ncolumns = { b = 'x' }",

@@ -5,35 +5,43 @@
 //! The one table is [`keys`], and it is here: the reference page, the sample file and `larder config
 //! show` are printed from it. A key that does not exist is refused by name, with the nearest that does.
 //!
-//! To add a key, add a field below; `check.rs` is the place for a rule that its type cannot say.
-//! `load.rs` puts a configuration together, `show.rs` prints it.
+//! To add a key, add a field below, with the bounds of a number behind its unit; a setting of few words is an enum of `words.rs`.
+//! `check.rs` is the place for a rule that neither can say. `load.rs` puts a configuration together, `show.rs` prints it.
 
+mod bounds;
 mod check;
 mod load;
 mod mapped;
 mod show;
 mod suggest;
 mod value;
+mod words;
 
 use std::path::PathBuf;
 
 use larder_types::ByteSize;
 
+pub use bounds::Bounds;
+use bounds::{Bounded, at_least, at_most, between, zero_or};
 pub use load::ConfigError;
 use load::Given;
-pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart, Writes};
+pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
+pub use words::{Fsync, LogFormat, SlotLife, Writes};
 
 /// A row of the reference: what a key is called, means and holds unless told otherwise.
 #[derive(Debug, Clone)]
 pub struct Key {
     pub section: &'static str,
     pub name: &'static str,
-    /// `text`, `path`, `boolean`, `number`, `size` or `list`.
+    /// `text`, `word`, `path`, `boolean`, `number`, `size` or `list`.
     pub kind: &'static str,
     /// What a number counts; empty for other kinds.
     pub unit: &'static str,
+    pub bounds: Option<Bounds>,
+    /// What it may be, as text: its words or its bounds; empty where its type says all.
+    pub allowed: String,
     /// As TOML.
     pub default: String,
     /// The environment variable.
@@ -48,11 +56,17 @@ impl Key {
     }
 }
 
+/// What the number of a key must be, if it may not be this one: for what changes a setting while the server runs.
+pub fn beyond_bounds(path: &str, amount: f64) -> Option<String> {
+    let key = keys().into_iter().find(|key| key.path() == path)?;
+    (!key.bounds?.allow(amount)).then_some(key.allowed)
+}
+
 macro_rules! sections {
     ($(
         $(#[doc = $section_doc:literal])*
         $section:ident: $Section:ident {
-            $( $(#[doc = $doc:literal])* $name:ident: $Type:ty = $default:expr, $unit:literal; )*
+            $( $(#[doc = $doc:literal])* $name:ident: $Type:ty = $default:expr, $unit:literal $(, $bounds:expr)?; )*
         }
     )*) => {
         $(
@@ -86,6 +100,8 @@ macro_rules! sections {
                 name: stringify!($name),
                 kind: <$Type as ConfigValue>::TYPE,
                 unit: $unit,
+                bounds: None$(.or(Some($bounds)))?,
+                allowed: words::either(&<$Type as ConfigValue>::words())$( + &<$Type as Bounded>::within(&$bounds))?,
                 default: { let default: $Type = $default; default.to_toml().to_string() },
                 env: env_name(stringify!($section), stringify!($name)),
                 doc: concat!($($doc,)*).trim_ascii_start(),
@@ -100,10 +116,30 @@ macro_rules! sections {
                             Given::Text(text) => <$Type as ConfigValue>::from_text(text),
                             Given::Toml(value) => <$Type as ConfigValue>::from_toml(value),
                         };
-                        Some(read.map(|value| self.$section.$name = value))
+                        Some(read.and_then(|value| {
+                            $( if !$bounds.allow(value.amount()) {
+                                return Err(<$Type as Bounded>::within(&$bounds));
+                            } )?
+                            self.$section.$name = value;
+                            Ok(())
+                        }))
                     } )* )*
                     _ => None,
                 }
+            }
+
+            /// The first number that is out of its bounds, as a configuration that was not read from text may have one.
+            fn check_bounds(&self) -> Result<(), ConfigError> {
+                $( $( $( if !$bounds.allow(self.$section.$name.amount()) {
+                    return Err(ConfigError(format!(
+                        "{}.{} is {}; it must be {}",
+                        stringify!($section),
+                        stringify!($name),
+                        self.$section.$name,
+                        <$Type as Bounded>::within(&$bounds),
+                    )));
+                } )? )* )*
+                Ok(())
             }
 
             /// The value of a key, as TOML.
@@ -127,39 +163,39 @@ sections! {
         /// Address and port of the HTTP API, the metrics and the console. Port 0 takes a free one.
         http: String = "127.0.0.1:7070".to_owned(), "";
         /// Threads that serve the Redis protocol. 0 means one per core.
-        threads: u32 = 0, "threads";
+        threads: u32 = 0, "threads", at_most(1024);
         /// Threads that wait for the disk, shared by all connections, so that reads from memory never wait.
-        disk_threads: u32 = 16, "threads";
+        disk_threads: u32 = 16, "threads", between(1, 1024);
         /// The password that every client must give: Redis clients with AUTH or HELLO, HTTP clients as `Authorization: Basic` (of any user) or `Bearer`, `larder` commands as `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` are answered without. Empty asks for none.
         password: String = String::new(), "";
         /// Refuse to start where `resp` or `http` is an address that other machines may reach and there is no password. `false` says that it is meant: everybody who reaches the port may then read and change everything.
         protected_mode: bool = true, "";
         /// Connections of the Redis protocol at one time; further ones are told so and closed. Where the limit of open files (`ulimit -n`) is too low for them, and for what the server itself needs, it is lowered: the log says so at the start, and INFO and CONFIG GET show what it is.
-        max_connections: u32 = 20_000, "connections";
+        max_connections: u32 = 20_000, "connections", at_least(1);
         /// Connections of HTTP at one time; further ones are told so and closed. `/healthz` and `/readyz` are answered beyond that, too.
-        max_http_connections: u32 = 1_000, "connections";
+        max_http_connections: u32 = 1_000, "connections", at_least(1);
         /// How long HTTP waits for a client: for its next request, for the whole of a request, for it to take some of an answer, and in the queue of `server.http_reads`.
-        http_timeout_seconds: u64 = 30, "seconds";
+        http_timeout_seconds: u64 = 30, "seconds", between(1, 86_400);
         /// Samples, dumps, comparisons, verifies and large values that HTTP answers at one time. Four times as many may wait; further ones are refused with `OVERLOADED`.
-        http_reads: u32 = 16, "requests";
+        http_reads: u32 = 16, "requests", between(1, 1024);
         /// A connection that is silent for so long is closed. 0 never closes one.
         idle_timeout_seconds: u64 = 0, "seconds";
         /// The most arguments that one command may have.
-        max_arguments: u32 = 1_048_576, "arguments";
+        max_arguments: u32 = 1_048_576, "arguments", at_least(1);
         /// The longest single argument of a command.
-        max_argument_bytes: ByteSize = ByteSize(512 << 20), "bytes";
+        max_argument_bytes: ByteSize = ByteSize(512 << 20), "bytes", between(1 << 10, 4 << 30);
         /// A connection whose unread replies exceed this is not read from until it takes some.
-        output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes";
+        output_buffer_bytes: ByteSize = ByteSize(1 << 20), "bytes", at_least(4 << 10);
         /// A connection that is told of changes (SUBSCRIBE) and does not take them is closed when those that wait exceed this.
-        subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes";
+        subscriber_buffer_bytes: ByteSize = ByteSize(32 << 20), "bytes", at_least(4 << 10);
         /// The most that the server keeps for one client of the Redis protocol: requests that have not come whole, commands that MULTI has queued, replies that were not taken, and what a long answer keeps of rows that changed since. A client with more is closed; an argument that is longer than half of it, and an answer that would be, is refused with OOM. Never more than `clients_memory`.
-        client_memory: ByteSize = ByteSize(1 << 30), "bytes";
+        client_memory: ByteSize = ByteSize(1 << 30), "bytes", at_least(1 << 20);
         /// The most that the server keeps for all clients of the Redis protocol together, as Redis's maxmemory-clients: beyond it those with the most are closed, the largest first. 0 is a quarter of the machine's memory and no more than `tables.memory` where that is set, but 64 MiB at least.
-        clients_memory: ByteSize = ByteSize(0), "bytes";
+        clients_memory: ByteSize = ByteSize(0), "bytes", zero_or(at_least(1 << 20));
         /// A client of the Redis protocol that takes nothing of its replies for so long is closed, as with Redis's client-output-buffer-limit. 0 never closes one.
         unread_timeout_seconds: u64 = 60, "seconds";
         /// The most commands that MULTI queues: EXEC executes them with nothing in between, so everybody else waits for them.
-        max_transaction_commands: u32 = 100_000, "commands";
+        max_transaction_commands: u32 = 100_000, "commands", at_least(1);
         /// How long a stopping server waits for replies to be taken.
         stop_timeout_seconds: u64 = 10, "seconds";
     }
@@ -168,15 +204,15 @@ sections! {
         /// The most that all pulls together read in a second. 0 is unlimited. PATCH /v1/settings changes it until a restart.
         bytes_per_second: u64 = 0, "bytes a second";
         /// Segments that one pull fetches at a time. Of a local source at most one for every four cores: more would only take them from readers.
-        parallel: u32 = 4, "segments";
+        parallel: u32 = 4, "segments", between(1, 256);
         /// Pulls that run at one time; others wait.
-        pulls: u32 = 4, "pulls";
+        pulls: u32 = 4, "pulls", between(1, 1024);
         /// Pulls that may wait; further ones are refused with `OVERLOADED`.
         queue: u32 = 100, "pulls";
         /// What a pull may read: folders, and beginnings of URLs. `https://` is every host, `s3://bucket/dir` what lies there. Addresses of this machine and its link, where clouds keep secrets too, are read only where an entry names the host, as `http://localhost:8000/` does. In the environment, entries are separated by commas.
         allow: Vec<String> = ["/", "http://", "https://", "s3://", "gs://", "az://"].map(str::to_owned).to_vec(), "";
         /// A transfer that brings nothing for so long is broken off and tried again.
-        stall_timeout_seconds: u64 = 30, "seconds";
+        stall_timeout_seconds: u64 = 30, "seconds", at_least(1);
         /// How often a broken transfer is tried again, from where it stopped, before the pull fails.
         retries: u32 = 8, "times";
         /// Read a new version into memory before it goes live.
@@ -184,8 +220,8 @@ sections! {
     }
     /// Which versions are kept, and what a new one must satisfy. A pull may ask for more.
     stores: StoresSection {
-        /// Versions kept of each store, the live one included. At least 1. PATCH /v1/settings changes this and the next two for good, until they are given another value here.
-        retain_versions: u32 = 3, "versions";
+        /// Versions kept of each store, the live one included. PATCH /v1/settings changes this and the next two for good, until they are given another value here.
+        retain_versions: u32 = 3, "versions", at_least(1);
         /// Versions older than this are removed, except the live and the previous one. 0 keeps them.
         retain_age_hours: u64 = 0, "hours";
         /// The most that one store's versions may take on disk; the oldest go first, never the live and the previous one. 0 is unlimited.
@@ -193,12 +229,12 @@ sections! {
         /// A new version with fewer records does not go live.
         min_records: u64 = 0, "records";
         /// A new version that lost more than this share of the live one's records does not go live. 100 allows any.
-        max_shrink_percent: f64 = 100.0, "percent";
+        max_shrink_percent: f64 = 100.0, "percent", between(0, 100);
     }
     /// Tables and joins: their memory, and when writes are durable.
     tables: TablesSection {
         /// When a write is on disk: `always` before it is answered, `everysec` within a second, `no` when the system gets to it. Under all three the system has it before it is answered, so a process that dies loses nothing that was answered; a machine that dies loses nothing under `always`, at most the last second under `everysec`, and what the system had not written under `no`. As Redis's appendfsync; docs/guide/joins.md has the details.
-        fsync: String = "everysec".to_owned(), "";
+        fsync: Fsync = Fsync::EverySecond, "";
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
     }
@@ -209,17 +245,17 @@ sections! {
         /// The publication that tells of changes. It must publish inserts, updates, deletes and truncates of every mapped table.
         publication: String = "larder".to_owned(), "";
         /// `temporary`: the replication slot ends with the connection, so that a larder that is gone never fills PostgreSQL's disk; after a lost connection rows are loaded anew when they are read. `permanent`: the slot outlives a lost connection, and rows that are here stay; it is made anew when larder starts and dropped when larder stops, and one that larder left when it was killed holds PostgreSQL's WAL until larder runs again or it is dropped.
-        slot: String = "temporary".to_owned(), "";
+        slot: SlotLife = SlotLife::Temporary, "";
         /// The name of a permanent slot. Each larder needs its own.
         slot_name: String = "larder".to_owned(), "";
         /// Connections for loads and writes, beside the one for replication.
-        connections: u32 = 4, "connections";
+        connections: u32 = 4, "connections", between(1, 100);
         /// A load that finds more rows is refused: narrow the read.
         load_rows_max: u64 = 1_000_000, "rows";
         /// A load or write that takes longer is given up.
-        statement_timeout_seconds: u64 = 30, "seconds";
+        statement_timeout_seconds: u64 = 30, "seconds", between(1, 86_400);
         /// A connection on which nothing comes for so long is lost. PostgreSQL is asked for a sign of life every second.
-        silence_timeout_seconds: u64 = 20, "seconds";
+        silence_timeout_seconds: u64 = 20, "seconds", between(1, 86_400);
         /// After the connection was lost, rows that are here are served as they were for so long; then reads of them are refused until it is back. 0 refuses at once.
         stale_seconds: u64 = 60, "seconds";
     }
@@ -227,15 +263,15 @@ sections! {
     log: LogSection {
         /// `error`, `warn`, `info`, `debug` or `trace`, or a filter per module as in `info,larder_server=debug`.
         level: String = "info".to_owned(), "";
-        /// `text` or `json`.
-        format: String = "text".to_owned(), "";
+        /// How a line is written: for people, or as a JSON object.
+        format: LogFormat = LogFormat::Text, "";
     }
     /// The slow log that SLOWLOG GET shows.
     slowlog: SlowlogSection {
         /// Commands that take at least so long are kept. 0 keeps every command. PATCH /v1/settings changes it until a restart.
         threshold_us: u64 = 10_000, "microseconds";
         /// How many are kept; the oldest go first.
-        length: u32 = 128, "commands";
+        length: u32 = 128, "commands", at_most(1_000_000);
     }
 }
 

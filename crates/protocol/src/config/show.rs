@@ -51,11 +51,11 @@ fn without_password(url: &str) -> String {
 /// A file with every key, commented out at its default, under its documentation.
 pub fn sample_toml() -> String {
     let mut text = print(|key| {
-        let unit = if key.unit.is_empty() {
-            String::new()
-        } else {
-            format!(" Unit: {}.", key.unit)
+        let said = |what: &str, text: &str| match text {
+            "" => String::new(),
+            text => format!(" {what}: {text}."),
         };
+        let unit = said("Unit", key.unit) + &said("Allowed", &key.allowed);
         format!(
             "# {}{unit} ({})\n# {} = {}\n\n",
             key.doc, key.env, key.name, key.default
@@ -84,7 +84,7 @@ pub fn reference_markdown() -> String {
     );
     for (section, doc) in SECTIONS {
         text.push_str(&format!(
-            "\n## [{section}]\n\n{}\n\n| key | type | default | unit | environment | meaning |\n|---|---|---|---|---|---|\n",
+            "\n## [{section}]\n\n{}\n\n| key | type | default | allowed | unit | environment | meaning |\n|---|---|---|---|---|---|---|\n",
             doc.trim()
         ));
         for key in keys().iter().filter(|key| key.section == *section) {
@@ -92,13 +92,14 @@ pub fn reference_markdown() -> String {
                 name,
                 kind,
                 default,
+                allowed,
                 unit,
                 env,
                 doc,
                 ..
             } = key;
             text.push_str(&format!(
-                "| `{name}` | {kind} | `{default}` | {unit} | `{env}` | {doc} |\n"
+                "| `{name}` | {kind} | `{default}` | {allowed} | {unit} | `{env}` | {doc} |\n"
             ));
         }
     }

@@ -9,6 +9,11 @@ pub trait ConfigValue: Sized {
     /// What the reference page calls the type.
     const TYPE: &'static str;
 
+    /// The words that it may be, where those are few.
+    fn words() -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// From a flag or an environment variable. The error completes the sentence "... must be".
     fn from_text(text: &str) -> Result<Self, String>;
 

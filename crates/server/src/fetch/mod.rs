@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use larder_protocol::config::FetchSection;
+use larder_protocol::config::{FetchSection, beyond_bounds};
 use larder_protocol::http::{ErrorInfo, PullRequest, PullState, PullStatus};
 use larder_remote::{Allowed, Location};
 use larder_types::StoreName;
@@ -363,11 +363,14 @@ fn check_gates(request: &PullRequest) -> Result<(), Error> {
         .gates
         .as_ref()
         .and_then(|gates| gates.max_shrink_percent);
-    match shrink {
-        Some(percent) if !(0.0..=100.0).contains(&percent) => Err(Error::BadRequest(format!(
-            "max_shrink_percent is {percent}; it must be from 0 to 100"
+    let Some(percent) = shrink else {
+        return Ok(());
+    };
+    match beyond_bounds("stores.max_shrink_percent", percent) {
+        Some(expected) => Err(Error::BadRequest(format!(
+            "max_shrink_percent is {percent}; it must be {expected}"
         ))),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }
 

@@ -42,6 +42,7 @@ use std::task::Waker;
 
 use larder_join::{Engine, LogEntry};
 use larder_journal::{Entry, Fsync, Journal, Producer, Ticket};
+use larder_protocol::config;
 use larder_protocol::errors::Code;
 use larder_types::ByteSize;
 use tokio::sync::Notify;
@@ -319,12 +320,12 @@ fn entry(change: &LogEntry) -> Entry<'_> {
     }
 }
 
-/// `tables.fsync`, which has been checked.
-fn fsync(word: &str) -> Fsync {
+/// `tables.fsync`, as the journal has it.
+fn fsync(word: config::Fsync) -> Fsync {
     match word {
-        "always" => Fsync::Always,
-        "no" => Fsync::No,
-        _ => Fsync::EverySecond,
+        config::Fsync::Always => Fsync::Always,
+        config::Fsync::EverySecond => Fsync::EverySecond,
+        config::Fsync::No => Fsync::No,
     }
 }
 

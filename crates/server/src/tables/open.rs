@@ -121,7 +121,7 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
     let config = &shared.config.tables;
     let folder = shared.config.server.data.join("tables");
     let options = Options {
-        fsync: fsync(&config.fsync),
+        fsync: fsync(config.fsync),
         ..Options::default()
     };
     let started = Instant::now();

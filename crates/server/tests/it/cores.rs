@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use larder_protocol::config::Fsync;
 use larder_types::ByteSize;
 
 use crate::resp::{Client, TIMELINE, request};
@@ -304,7 +305,7 @@ fn a_long_range_over_several_cores_is_of_the_moment_of_its_command() {
 fn a_transaction_over_several_cores_is_seen_whole_and_kept_whole() {
     let mut server = TestServer::with(|config| {
         config.server.threads = 3;
-        config.tables.fsync = "always".to_owned();
+        config.tables.fsync = Fsync::Always;
     });
     let addr = server.server().resp_addr();
     let mut client = Client::connect(&server);

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use larder_protocol::config::Fsync;
+
 use crate::resp::Client;
 use crate::support::TestServer;
 
@@ -58,7 +60,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
-    for (threads, fsync) in [(1, "everysec"), (2, "always")] {
+    for (threads, fsync) in [(1, Fsync::EverySecond), (2, Fsync::Always)] {
         let folder = tempfile::tempdir().expect("a folder");
         let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 4) else {
             return larder_testing::cannot("mount a small file system (it takes root)");
@@ -66,7 +68,7 @@ fn a_full_disk_refuses_writes_says_so_everywhere_and_clears_by_itself() {
         let mut server = TestServer::with(|config| {
             config.server.data = disk.0.join("data");
             config.server.threads = threads;
-            config.tables.fsync = fsync.to_owned();
+            config.tables.fsync = fsync;
         });
         let mut held = Client::connect(&server);
         let mut other = Client::connect(&server);

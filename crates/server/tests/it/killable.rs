@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{Fsync, ServerConfig};
 use larder_server::Server;
 
 const DATA: &str = "TEST_SERVER_DATA";
@@ -27,7 +27,8 @@ fn a_server_that_can_be_killed() {
     config.server.http = "127.0.0.1:0".to_owned();
     let set = |name: &str| std::env::var(name).expect("set");
     config.server.threads = set(THREADS).parse().expect("a number");
-    config.tables.fsync = set(FSYNC);
+    let given = config.set("tables.fsync", &set(FSYNC), FSYNC);
+    given.expect("a word that there is");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -43,17 +44,17 @@ pub struct Killable {
     pub child: Option<Child>,
     pub port: u16,
     data: PathBuf,
-    fsync: String,
+    fsync: Fsync,
     pub threads: u32,
 }
 
 impl Killable {
     /// Two serving threads; every acknowledged write is on disk.
     pub fn start(data: &Path) -> Killable {
-        Killable::start_with(data, "always", 2)
+        Killable::start_with(data, Fsync::Always, 2)
     }
 
-    pub fn start_with(data: &Path, fsync: &str, threads: u32) -> Killable {
+    pub fn start_with(data: &Path, fsync: Fsync, threads: u32) -> Killable {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         drop(listener);
@@ -61,7 +62,7 @@ impl Killable {
             child: None,
             port,
             data: data.to_owned(),
-            fsync: fsync.to_owned(),
+            fsync,
             threads,
         };
         server.start_again();
@@ -74,7 +75,7 @@ impl Killable {
             .arg("killable::a_server_that_can_be_killed")
             .env(DATA, &self.data)
             .env(PORT, self.port.to_string())
-            .env(FSYNC, &self.fsync)
+            .env(FSYNC, self.fsync.word())
             .env(THREADS, self.threads.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

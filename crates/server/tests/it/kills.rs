@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use larder_protocol::config::Fsync;
 use larder_protocol::resp::client::Reply;
 
 use crate::killable::Killable;
@@ -243,7 +244,7 @@ fn check(before: &Rows, sent: &Sent, found: &Rows, of: &str) {
     }
 }
 
-fn kills(fsync: &str, threads: u32) {
+fn kills(fsync: Fsync, threads: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut server = Killable::start_with(&folder.path().join("data"), fsync, threads);
     let addr = SocketAddr::from(([127, 0, 0, 1], server.port));
@@ -300,18 +301,18 @@ fn kills(fsync: &str, threads: u32) {
 #[test]
 fn a_kill_under_everysec_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered()
 {
-    kills("everysec", 1);
-    kills("everysec", 2);
+    kills(Fsync::EverySecond, 1);
+    kills(Fsync::EverySecond, 2);
 }
 
 #[test]
 fn a_kill_under_no_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered() {
-    kills("no", 1);
-    kills("no", 3);
+    kills(Fsync::No, 1);
+    kills(Fsync::No, 3);
 }
 
 #[test]
 fn a_kill_under_always_leaves_a_beginning_of_each_connections_writes_with_all_that_was_answered() {
-    kills("always", 1);
-    kills("always", 2);
+    kills(Fsync::Always, 1);
+    kills(Fsync::Always, 2);
 }

@@ -1,5 +1,7 @@
 //! What Redis's own tests expect of commands that larder has too, on one serving thread and on several.
 
+use larder_protocol::config::Fsync;
+
 use crate::resp::{Client, TIMELINE, request, server_with};
 use crate::support::TestServer;
 
@@ -197,7 +199,7 @@ fn flushall_removes_rows_and_leaves_stores_and_joins() {
     for threads in [1, 2] {
         let mut server = server_with(|config| {
             config.server.threads = threads;
-            config.tables.fsync = "always".to_owned();
+            config.tables.fsync = Fsync::Always;
         });
         let mut client = Client::connect(&server);
         client.create("timeline", TIMELINE);

@@ -1,5 +1,7 @@
 //! Commands that edit values, move rows or watch them, as Redis's own tests expect them; on one serving thread and on several.
 
+use larder_protocol::config::Fsync;
+
 use crate::redis_words::{check_all, servers};
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
@@ -201,7 +203,7 @@ fn what_was_renamed_and_edited_is_there_after_a_restart() {
     for threads in [1, 2] {
         let mut server = TestServer::with(|config| {
             config.server.threads = threads;
-            config.tables.fsync = "always".to_owned();
+            config.tables.fsync = Fsync::Always;
         });
         let mut client = Client::connect(&server);
         check_all(

@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 
+use larder_protocol::config::Fsync;
 use larder_types::ByteSize;
 use serde_json::json;
 
@@ -260,8 +261,8 @@ fn a_definition_that_cannot_be_used_is_answered_with_the_column() {
 
 #[test]
 fn everything_is_there_again_after_a_restart() {
-    for fsync in ["always", "everysec", "no"] {
-        let mut server = TestServer::with(|config| config.tables.fsync = fsync.to_owned());
+    for &fsync in Fsync::ALL {
+        let mut server = TestServer::with(|config| config.tables.fsync = fsync);
         let mut client = Client::connect(&server);
         client.create("timeline", TIMELINE);
         client.check("SET sub|ann|bob 1", "+OK");

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use larder_join::Engine;
 use larder_postgres::{Address, Database, Mapping, Options};
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{ServerConfig, SlotLife};
 use larder_protocol::errors::Code;
 
 pub(super) use follow::PostgresProgress;
@@ -64,7 +64,10 @@ impl Postgres {
         let options = Options {
             address,
             publication: settings.publication.clone(),
-            permanent_slot: (settings.slot == "permanent").then(|| settings.slot_name.clone()),
+            permanent_slot: match settings.slot {
+                SlotLife::Permanent => Some(settings.slot_name.clone()),
+                SlotLife::Temporary => None,
+            },
             connections: settings.connections,
             load_rows_max: settings.load_rows_max,
             silence_timeout: Duration::from_secs(settings.silence_timeout_seconds),

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use larder_protocol::config::SlotLife;
+
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::{POSTS_THROUGH, SCHEMA, TABLES, named, server, server_with};
@@ -42,9 +44,9 @@ fn prepared(cluster: &Cluster, name: &str) -> Sql {
     sql
 }
 
-fn behind(sql: &Sql, proxy: &Proxy, slot: &str, name: &str) -> TestServer {
+fn behind(sql: &Sql, proxy: &Proxy, slot: SlotLife, name: &str) -> TestServer {
     server_with(&sql.url_at(proxy.port()), TABLES, |config| {
-        config.postgres.slot = slot.to_owned();
+        config.postgres.slot = slot;
         config.postgres.slot_name = named(name);
     })
 }
@@ -55,7 +57,7 @@ fn after_a_lost_connection_a_temporary_slot_loads_anew() {
     };
     let mut sql = prepared(cluster, "cut");
     let proxy = Proxy::to(cluster.port());
-    let server = behind(&sql, &proxy, "temporary", "");
+    let server = behind(&sql, &proxy, SlotLife::Temporary, "");
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
     for round in 0..3 {
@@ -79,7 +81,7 @@ fn after_a_lost_connection_a_permanent_slot_goes_on() {
     };
     let mut sql = prepared(cluster, "kept");
     let proxy = Proxy::to(cluster.port());
-    let server = behind(&sql, &proxy, "permanent", "larder_kept");
+    let server = behind(&sql, &proxy, SlotLife::Permanent, "larder_kept");
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
     client.check("GET post|eve|0000000001", "$1|e");
@@ -117,7 +119,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     };
     let mut sql = prepared(cluster, "dropped");
     let proxy = Proxy::to(cluster.port());
-    let server = behind(&sql, &proxy, "permanent", "larder_dropped");
+    let server = behind(&sql, &proxy, SlotLife::Permanent, "larder_dropped");
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
     proxy.refuse(true);
@@ -138,7 +140,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
     becomes(&mut client, "unseen");
     assert_eq!(client.count("forgotten"), 1);
     // One that an earlier larder left is made anew, and one in use is not taken.
-    let other = behind(&sql, &proxy, "permanent", "larder_dropped");
+    let other = behind(&sql, &proxy, SlotLife::Permanent, "larder_dropped");
     let mut other = Client::connect(&other);
     let answer = other.ask("GET post|bob|0000000001");
     assert!(
@@ -151,13 +153,13 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
 }
 
 /// PostgreSQL is stopped, or killed, and comes back.
-fn restarts(slot: &str) {
+fn restarts(slot: SlotLife) {
     let Some(cluster) = Cluster::start("") else {
         return;
     };
     let mut sql = prepared(&cluster, "restarts");
     let server = server_with(&sql.url(), TABLES, |config| {
-        config.postgres.slot = slot.to_owned();
+        config.postgres.slot = slot;
     });
     let mut client = Client::connect(&server);
     becomes(&mut client, "one");
@@ -183,11 +185,11 @@ fn restarts(slot: &str) {
 }
 
 fn postgres_may_be_killed_and_stopped() {
-    restarts("temporary");
+    restarts(SlotLife::Temporary);
 }
 
 fn postgres_may_be_killed_and_stopped_with_a_permanent_slot() {
-    restarts("permanent");
+    restarts(SlotLife::Permanent);
 }
 
 fn rows_that_are_too_old_are_not_served() {

@@ -1,5 +1,7 @@
 //! Changes that PostgreSQL did not tell, since for a moment it was not to: what may lack them is loaded anew.
 
+use larder_protocol::config::SlotLife;
+
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::random::{answer, ask, model};
@@ -254,7 +256,7 @@ fn a_permanent_slot_does_not_go_on_behind_a_gap() {
     prepare(&mut sql);
     let proxy = Proxy::to(cluster.port());
     let server = server_with(&sql.url_at(proxy.port()), TABLES, |config| {
-        config.postgres.slot = "permanent".to_owned();
+        config.postgres.slot = SlotLife::Permanent;
         config.postgres.slot_name = named("behind_a_gap");
     });
     let mut client = Client::connect(&server);

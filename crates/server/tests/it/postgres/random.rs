@@ -1,5 +1,7 @@
 //! Random operations in PostgreSQL, with reads at any time, against what PostgreSQL itself answers.
 
+use larder_protocol::config::SlotLife;
+
 use super::cluster::{Cluster, Sql};
 use super::proxy::Proxy;
 use super::{CORES, POSTS_THROUGH, SCHEMA, named, server_with};
@@ -113,13 +115,13 @@ fn check_all(client: &mut Client, sql: &mut Sql, seed: u64) {
     }
 }
 
-fn run(cluster: &Cluster, seed: u64, slot: &str, rounds: u64) {
+fn run(cluster: &Cluster, seed: u64, slot: SlotLife, rounds: u64) {
     let mut dice = Dice(seed);
     let mut sql = cluster.database(&format!("random_{seed}"));
     sql.run(SCHEMA);
     let proxy = Proxy::to(cluster.port());
     let server = server_with(&sql.url_at(proxy.port()), POSTS_THROUGH, |config| {
-        config.postgres.slot = slot.to_owned();
+        config.postgres.slot = slot;
         config.postgres.slot_name = named(&format!("random_{seed}"));
         if seed.is_multiple_of(2) {
             config.tables.memory = larder_types::ByteSize(60 << 10);
@@ -192,9 +194,9 @@ fn whatever_happens_reads_are_what_postgres_holds() {
     let (seeds, rounds) = if slow { (40, 40) } else { (4, 6) };
     for seed in 1..=seeds {
         let slot = if seed % 3 == 0 {
-            "permanent"
+            SlotLife::Permanent
         } else {
-            "temporary"
+            SlotLife::Temporary
         };
         run(cluster, seed, slot, rounds);
     }

@@ -1,5 +1,7 @@
 //! What PostgreSQL lacks is said with what mends it, and found mended without a restart.
 
+use larder_protocol::config::Fsync;
+
 use super::cluster::{Cluster, Sql};
 use super::{CORES, SCHEMA, TABLES, named, server, server_with};
 use crate::resp::Client;
@@ -308,7 +310,7 @@ fn no_row_of_postgres_is_in_the_journal() {
     let mut sql = cluster.database("journal");
     sql.run(SCHEMA);
     let mut server = server_with(&sql.url(), TABLES, |config| {
-        config.tables.fsync = "always".to_owned();
+        config.tables.fsync = Fsync::Always;
     });
     let mut client = Client::connect(&server);
     client.check("RANGECOUNT post| post}", ":0");

@@ -1,0 +1,155 @@
+//! Settings that are one of a few words. Each is an enum: a text becomes one where it is read, and an unknown word ends there.
+
+use std::fmt;
+
+use super::ConfigValue;
+
+macro_rules! words {
+    ($(
+        $(#[doc = $doc:literal])*
+        $Name:ident { $( $(#[doc = $word_doc:literal])* $Word:ident = $word:literal, )* }
+    )*) => { $(
+        $(#[doc = $doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $Name {
+            $( $(#[doc = $word_doc])* $Word, )*
+        }
+
+        impl $Name {
+            /// All there are, in the order in which they are shown.
+            pub const ALL: &[$Name] = &[ $( $Name::$Word, )* ];
+
+            /// As it is written.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $( $Name::$Word => $word, )*
+                }
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.word())
+            }
+        }
+
+        impl ConfigValue for $Name {
+            const TYPE: &'static str = "word";
+
+            fn words() -> Vec<&'static str> {
+                $Name::ALL.iter().map(|one| one.word()).collect()
+            }
+
+            fn from_text(text: &str) -> Result<$Name, String> {
+                let mut all = $Name::ALL.iter().copied();
+                all.find(|one| one.word() == text).ok_or_else(|| either(&Self::words()))
+            }
+
+            fn from_toml(value: &toml::Value) -> Result<$Name, String> {
+                $Name::from_text(value.as_str().unwrap_or_default())
+            }
+
+            fn to_toml(&self) -> toml::Value {
+                toml::Value::String(self.word().to_owned())
+            }
+        }
+    )* };
+}
+
+words! {
+    /// `tables.fsync`: when a write is on disk.
+    Fsync {
+        /// Before it is answered.
+        Always = "always",
+        /// Within a second.
+        EverySecond = "everysec",
+        /// When the system gets to it.
+        No = "no",
+    }
+    /// `postgres.slot`: how long PostgreSQL keeps the replication slot.
+    SlotLife {
+        /// It ends with the connection.
+        Temporary = "temporary",
+        /// It outlives a lost connection.
+        Permanent = "permanent",
+    }
+    /// `log.format`.
+    LogFormat {
+        Text = "text",
+        Json = "json",
+    }
+    /// `tables.<name>.write`: what becomes of a client's write to a mapped table.
+    Writes {
+        Refused = "refuse",
+        /// They are executed in PostgreSQL.
+        Through = "through",
+    }
+}
+
+/// `a, b or c`.
+pub(super) fn either(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ServerConfig, keys};
+
+    #[test]
+    fn an_unknown_word_is_refused_where_it_is_written_with_those_there_are() {
+        for (toml, told) in [
+            (
+                "[tables]\nfsync = 'sometimes'",
+                "larder.toml: tables.fsync is \"sometimes\"; it must be always, everysec or no",
+            ),
+            (
+                "[tables]\nfsync = false",
+                "larder.toml: tables.fsync is false; it must be always, everysec or no",
+            ),
+            (
+                "[postgres]\nslot = 'Permanent'",
+                "larder.toml: postgres.slot is \"Permanent\"; it must be temporary or permanent",
+            ),
+            (
+                "[log]\nformat = ''",
+                "larder.toml: log.format is \"\"; it must be text or json",
+            ),
+        ] {
+            let applied = ServerConfig::default().apply_toml(toml, "larder.toml");
+            assert_eq!(applied.unwrap_err().to_string(), told);
+        }
+        let env = [("LARDER_TABLES_FSYNC".to_owned(), "daily".to_owned())];
+        assert_eq!(
+            ServerConfig::default()
+                .apply_env(env)
+                .unwrap_err()
+                .to_string(),
+            "LARDER_TABLES_FSYNC: tables.fsync is daily; it must be always, everysec or no"
+        );
+    }
+
+    #[test]
+    fn every_word_of_the_reference_is_read_and_shown_again() {
+        let of_words: Vec<_> = keys()
+            .into_iter()
+            .filter(|key| key.kind == "word")
+            .collect();
+        assert_eq!(of_words.len(), 3);
+        for key in of_words {
+            for word in key
+                .allowed
+                .split(", ")
+                .flat_map(|words| words.split(" or "))
+            {
+                let mut config = ServerConfig::default();
+                config.set(&key.path(), word, "here").unwrap();
+                let shown = config.get(key.section, key.name).unwrap();
+                assert_eq!(shown.as_str(), Some(word));
+            }
+        }
+    }
+}
