@@ -17,6 +17,7 @@ use crate::rate::{self, End, Over, Plan, Purpose, Rating, Spread};
 use crate::verdict::agreement::Verdict;
 use crate::verdict::measure::{ActionMeasured, Effort, Measured};
 
+mod lines;
 mod machine;
 
 pub use machine::Machine;
@@ -199,6 +200,12 @@ impl Report {
             shown: shown.map_or(0, |index| index + 1),
             measured,
         }
+    }
+
+    /// As JSON for a file: `lines` says what is on a line.
+    pub fn to_json(&self) -> String {
+        let value = serde_json::to_value(self).expect("numbers and names are JSON");
+        lines::lines(&value)
     }
 
     /// As it was written as JSON.

@@ -40,8 +40,7 @@ pub fn may_write(folder: &Path) -> io::Result<()> {
 /// The folder or a file that cannot be written.
 pub fn write(report: &Report, folder: &Path) -> io::Result<PathBuf> {
     fs::create_dir_all(folder)?;
-    let json = serde_json::to_string_pretty(report).map_err(io::Error::other)?;
-    fs::write(folder.join("rating.json"), json)?;
+    fs::write(folder.join("rating.json"), report.to_json())?;
     let page = folder.join("rating.html");
     fs::write(&page, html(report))?;
     Ok(page)
