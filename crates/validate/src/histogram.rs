@@ -1,4 +1,5 @@
-//! How often values of each size came, in as little memory whatever the values.
+//! How often values of each size came, in as little memory whatever the values. `hdrhistogram` is finer, and bg measures with it; this crate
+//! links nothing but `types`, and an eighth is enough to show how old reads were.
 
 /// Buckets an eighth of a power of two wide, so a value is known to 12.5 %; below 16 exactly.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
