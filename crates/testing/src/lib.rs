@@ -1,7 +1,9 @@
-//! What tests of all crates need: an etcd of their own ([`etcd`]), a proxy that cuts and stalls ([`proxy`]), and a word when a machine lacks
-//! something: a test that goes without says so where it is heard.
+//! What tests of several crates need: other people's servers, a proxy that cuts and stalls ([`proxy`]), and a word where a machine lacks something.
 //!
-//! The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
+//! PostgreSQL, Redis and memcached run as processes of a test's own, each on a free port of loopback and in a folder of its own, gone with
+//! its value: `process` starts, ends and starts again what any command runs; `postgres` and `services` know the commands. [`etcd`] has members.
+//!
+//! A test that goes without says so where it is heard. The test harness keeps what a passing test prints with `eprintln!` to itself. So what is said here goes to standard error
 //! directly, and into the file that `LARDER_TEST_SKIPS` names, from which `cargo xtask ci` tells it again at its end.
 //!
 //! | lacking | what becomes of the test |
@@ -11,11 +13,17 @@
 //! | nobody has asked for it, since it takes long: [`is_asked_for`] | it is skipped |
 
 pub mod etcd;
+pub mod postgres;
+mod process;
 pub mod proxy;
+mod services;
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+
+pub use process::{Server, folder, free_port};
+pub use services::{find, memcached, redis};
 
 /// A program or a package is not installed that `scripts/setup test` installs.
 ///

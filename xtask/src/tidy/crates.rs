@@ -31,7 +31,7 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     (
         "bench",
         &[
-            "types", "table", "batch", "join", "validate", "protocol", "client",
+            "types", "table", "batch", "join", "validate", "protocol", "client", "testing",
         ],
     ),
     ("bg", &["types", "validate", "protocol", "client"]),

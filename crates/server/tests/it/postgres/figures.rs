@@ -85,7 +85,7 @@ fn lags(cores: u32, client: &mut Client, sql: &mut Sql, what: &str) {
 }
 
 fn figures(cores: u32) {
-    let Some(cluster) = Cluster::start("") else {
+    let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
     let mut sql = cluster.database("figures");

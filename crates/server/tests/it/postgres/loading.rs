@@ -160,7 +160,7 @@ fn a_commit_that_a_load_has_seen_is_not_applied_again() {
 
 /// A commit that waits for a synchronous standby is in the stream, while no snapshot sees it.
 fn a_load_whose_snapshot_is_behind_the_stream_is_done_again() {
-    let Some(cluster) = Cluster::start("") else {
+    let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
     let mut sql = cluster.database("standby");

@@ -154,7 +154,7 @@ fn a_permanent_slot_that_is_gone_makes_all_be_loaded_anew() {
 
 /// PostgreSQL is stopped, or killed, and comes back.
 fn restarts(slot: SlotLife) {
-    let Some(cluster) = Cluster::start("") else {
+    let Some(cluster) = Cluster::start(&[]) else {
         return;
     };
     let mut sql = prepared(&cluster, "restarts");

@@ -206,7 +206,7 @@ fn rights_that_are_missing_are_said_with_what_grants_them() {
 }
 
 fn a_server_that_tells_no_changes_is_refused() {
-    let Some(cluster) = Cluster::start("-c wal_level=replica") else {
+    let Some(cluster) = Cluster::start(&["wal_level=replica"]) else {
         return;
     };
     let mut sql = cluster.database("replica");

@@ -58,7 +58,7 @@ fn self_signed(name: &str) -> (String, String) {
 
 /// A PostgreSQL that lets the role larder in with TLS and its password alone, and the role certified with a certificate.
 fn encrypted(root: &str) -> Option<(Cluster, Sql)> {
-    let cluster = Cluster::start("")?;
+    let cluster = Cluster::start(&[])?;
     let mut sql = cluster.database("blog");
     sql.run(SCHEMA);
     sql.run(

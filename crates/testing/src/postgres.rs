@@ -1,0 +1,117 @@
+//! PostgreSQL: where it is installed, as whom it runs, a new cluster, a server.
+//!
+//! As root it runs as the user `postgres`, since PostgreSQL refuses to be root's.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal};
+
+use crate::{Server, find, folder, free_port, missing};
+
+/// The programs of one version, and the user that they run as, if it cannot be this one.
+pub struct Programs {
+    folder: PathBuf,
+    user: Option<(u32, u32)>,
+}
+
+impl Programs {
+    /// Those that [`find`] finds. None where PostgreSQL is not installed, or only its client.
+    pub fn find() -> Option<Programs> {
+        let folder = find("initdb")?.parent()?.to_owned();
+        let user = rustix::process::geteuid().is_root().then(postgres_user);
+        Some(Programs { folder, user })
+    }
+
+    pub fn path(&self, program: &str) -> PathBuf {
+        self.folder.join(program)
+    }
+
+    /// Has a command run as the user that PostgreSQL runs as.
+    pub fn as_user(&self, mut command: Command) -> Command {
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command.env("LC_ALL", "C.UTF-8").stdin(Stdio::null());
+        command
+    }
+
+    /// Gives a file or a folder to the user that PostgreSQL runs as.
+    pub fn give(&self, path: &Path) -> std::io::Result<()> {
+        match self.user {
+            Some((user, group)) => chown(path, Some(user), Some(group)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a cluster in `data` below `folder`, which becomes PostgreSQL's. Everybody who connects is its user `postgres`.
+    ///
+    /// # Errors
+    /// What `initdb` said.
+    pub fn init(&self, folder: &Path, locale: &str) -> Result<PathBuf, String> {
+        let data = folder.join("data");
+        self.give(folder).map_err(|error| error.to_string())?;
+        let made = self
+            .as_user(Command::new(self.path("initdb")))
+            .current_dir(folder)
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"])
+            .arg(format!("--locale={locale}"))
+            .arg("-D")
+            .arg(&data)
+            .output()
+            .map_err(|error| error.to_string())?;
+        match made.status.success() {
+            true => Ok(data),
+            false => Err(String::from_utf8_lossy(&made.stderr).into_owned()),
+        }
+    }
+
+    /// Adds what runs a server over TCP alone, with settings such as `fsync=off`.
+    pub fn serve(command: &mut Command, data: &Path, port: u16, settings: &[&str]) {
+        command.arg("-D").arg(data);
+        command.args(["-k", "", "-h", "127.0.0.1", "-p", &port.to_string()]);
+        for setting in settings {
+            command.args(["-c", setting]);
+        }
+    }
+}
+
+fn postgres_user() -> (u32, u32) {
+    let users = std::fs::read_to_string("/etc/passwd").expect("readable");
+    let line = users.lines().find(|line| line.starts_with("postgres:"));
+    let line = line.expect("Debian's postgresql makes the user postgres");
+    let mut ids = line.split(':').skip(2).map(|id| id.parse().expect("an id"));
+    let ids = ids.next().zip(ids.next());
+    ids.expect("a line of /etc/passwd has a user and a group")
+}
+
+/// A server with a cluster of its own. None where PostgreSQL is not installed.
+pub fn start(settings: &[&str]) -> Option<Server> {
+    let Some(programs) = Programs::find() else {
+        missing("PostgreSQL");
+        return None;
+    };
+    let folder = folder("postgres");
+    let data = programs.init(folder.path(), "C.UTF-8");
+    let data = data.unwrap_or_else(|why| panic!("initdb: {why}"));
+    let port = free_port();
+    let mut command = programs.as_user(Command::new(programs.path("postgres")));
+    command.current_dir(folder.path());
+    // The machine does not crash here, and what a process wrote outlives it.
+    let settings = [&["fsync=off"], settings].concat();
+    Programs::serve(&mut command, &data, port, &settings);
+    // The fast shutdown, which does not wait for clients.
+    let server = Server::start_until(command, port, folder, Signal::INT, is_ready);
+    Some(server)
+}
+
+/// What `pg_ctl` waits for: the eighth line of the file that a server writes, when the first is of this server.
+fn is_ready(server: &Server, pid: Pid) -> bool {
+    let file = server.folder().join("data/postmaster.pid");
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let mut lines = text.lines();
+    lines.next() == Some(&*pid.as_raw_nonzero().to_string())
+        && lines.nth(6).map(str::trim) == Some("ready")
+}
