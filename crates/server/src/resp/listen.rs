@@ -218,7 +218,10 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
             tokio::task::spawn_local(task(tables.clone()));
         }
         CoreMessage::Pause { ticket, granted } => tables.pause(ticket, granted),
-        CoreMessage::Release(ticket) => tables.release(ticket),
+        CoreMessage::Release {
+            ticket,
+            is_abandoned,
+        } => tables.release(ticket, is_abandoned),
         CoreMessage::Postgres(update) => tables.receive_postgres_update(update),
     }
 }

@@ -187,6 +187,7 @@ impl Remote {
             let tables = self.state.core.tables.clone();
             tables.wait_until_processed().await;
             tables.wait_while_paused(self.ticket).await;
+            self.check_pause()?;
             pending = self.step();
         }
         loop {
@@ -209,9 +210,19 @@ impl Remote {
                 .clone()
                 .wait_while_paused(self.ticket)
                 .await;
+            self.check_pause()?;
             pending = self.step();
         }
         self.send().await
+    }
+
+    /// # Errors
+    /// The pause in which this was to be executed was abandoned.
+    fn check_pause(&self) -> io::Result<()> {
+        match self.state.core.tables.is_held_by(self.ticket) {
+            true => Ok(()),
+            false => Err(io::Error::other("the pause has ended")),
+        }
     }
 
     /// Sends what there is once the gate is open.

@@ -33,7 +33,11 @@ pub enum CoreMessage {
         ticket: u64,
         granted: oneshot::Sender<PostgresStand>,
     },
-    Release(u64),
+    /// The pause has ended; see `Paused`.
+    Release {
+        ticket: u64,
+        is_abandoned: bool,
+    },
     /// From PostgreSQL.
     Postgres(PostgresUpdate),
 }
@@ -195,6 +199,9 @@ impl TablesHandle {
         let on_core = move |tables: Rc<Tables>| -> Pin<Box<dyn Future<Output = ()>>> {
             Box::pin(async move {
                 tables.wait_while_paused(ticket).await;
+                if !tables.is_held_by(ticket) {
+                    return;
+                }
                 // An error means that nobody waits any more.
                 let _ = answer.send(task(tables).await);
             })

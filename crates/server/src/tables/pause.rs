@@ -12,7 +12,9 @@
 //!    Each core hands over what came before when it grants the pause, so the log's order is that of the changes.
 //! 4. Commands that a pause held up have a turn before the core grants the next one, however many ask for it: transactions that
 //!    come without end hold nobody up for ever.
-//! 5. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
+//! 5. A pause that ends before all was done, since its coordinator or a core has left, leaves nothing in the journal: what cores have
+//!    changed by then is not handed over, and what they were asked is not executed any more. That happens as the server stops.
+//! 6. What is told of PostgreSQL meanwhile is applied afterwards. Before its first command all cores stand at the same
 //!    number of it; see `postgres`.
 
 use std::collections::VecDeque;
@@ -52,6 +54,8 @@ pub struct PostgresStand {
 pub struct Paused {
     handle: Arc<TablesHandle>,
     pub ticket: u64,
+    /// Not all that was to be done was done.
+    is_abandoned: bool,
 }
 
 impl Paused {
@@ -61,6 +65,7 @@ impl Paused {
         let paused = Paused {
             handle: handle.clone(),
             ticket: handle.next_ticket(),
+            is_abandoned: true,
         };
         let mut stands = Vec::with_capacity(handle.cores());
         for core in 0..handle.cores() {
@@ -103,7 +108,7 @@ impl Paused {
     /// # Errors
     /// The journal has stopped.
     pub fn finish_with(
-        self,
+        mut self,
         taken: Vec<Vec<LogEntry>>,
         tables: &Rc<Tables>,
         gate: &mut Gate,
@@ -116,6 +121,7 @@ impl Paused {
             };
             changes.extend(own.into_iter().filter(is_kept));
         }
+        self.is_abandoned = false;
         if changes.is_empty() {
             return Ok(());
         }
@@ -123,6 +129,11 @@ impl Paused {
         // Before another core logs a later change of the same rows.
         tables.commit();
         appended
+    }
+
+    /// Lets the cores go on where nothing was written.
+    pub fn end_reading(mut self) {
+        self.is_abandoned = false;
     }
 }
 
@@ -133,7 +144,11 @@ fn stopping() -> Error {
 impl Drop for Paused {
     fn drop(&mut self) {
         for core in 0..self.handle.cores() {
-            self.handle.send(core, CoreMessage::Release(self.ticket));
+            let release = CoreMessage::Release {
+                ticket: self.ticket,
+                is_abandoned: self.is_abandoned,
+            };
+            self.handle.send(core, release);
         }
     }
 }
@@ -193,7 +208,12 @@ impl Tables {
         let _ = granted.send(self.stand());
     }
 
-    pub fn release(self: &Rc<Self>, ticket: u64) {
+    /// Whether what this ticket's holder has asked may be executed; without a ticket it may.
+    pub fn is_held_by(&self, ticket: Option<u64>) -> bool {
+        ticket.is_none() || self.pause.borrow().holder == ticket
+    }
+
+    pub fn release(self: &Rc<Self>, ticket: u64, is_abandoned: bool) {
         let mut pause = self.pause.borrow_mut();
         if pause.holder != Some(ticket) {
             pause.next.retain(|(waiting, _)| *waiting != ticket);
@@ -209,7 +229,7 @@ impl Tables {
             .borrow_mut()
             .take()
             .unwrap_or_default();
-        if !rest.is_empty() {
+        if !rest.is_empty() && !is_abandoned {
             // Rows whose time had come. A failure is kept, and refuses the next write.
             let _ = self.append(&rest, &mut Gate::default());
         }

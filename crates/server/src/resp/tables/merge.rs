@@ -125,7 +125,7 @@ impl Merge {
         let paused = Paused::all(handle).await.map_err(stopping)?;
         let begun = Merge::try_to_begin(handle, asked, Some(paused.ticket), client);
         let begun = begun.await?;
-        drop(paused);
+        paused.end_reading();
         begun.ok_or_else(gone)
     }
 

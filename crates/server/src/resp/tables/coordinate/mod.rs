@@ -375,10 +375,10 @@ impl Coordinator {
 
     /// As [`Coordinator::resume`], where nothing was written: nobody has to wait until the cores have said so.
     fn end_reading(&mut self, paused: Option<Paused>) {
-        if paused.is_some() {
+        if let Some(paused) = paused {
             self.ticket = None;
+            paused.end_reading();
         }
-        drop(paused);
     }
 
     /// All rows of a range, in a transaction.
