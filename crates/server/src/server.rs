@@ -67,27 +67,7 @@ impl Server {
         let http_listener = bind(&config.server.http, "http")?;
         protect(&config, "resp", Some(resp_addr))?;
         protect(&config, "http", http_listener.local_addr().ok())?;
-        let settings = RunningSettings::load(&config)?;
-        let catalog = Arc::new(Catalog::default());
-        let stores = Stores::recover(&config.server.data, catalog.clone())?;
-        let cores = crate::stats::thread_count(&config);
-        let tables = Arc::new(TablesHandle::new(cores, !config.mapped.is_empty()));
-        let postgres = Postgres::start(&config, tables.clone())?;
-        let shared = Arc::new(Shared {
-            stats: Stats::new(&config),
-            catalog,
-            started_at: Instant::now(),
-            descriptors: Descriptors::prepare(&config),
-            guesses: Guesses::default(),
-            stores,
-            pulls: Pulls::new(&config.fetch)?,
-            samples: http::Samples::default(),
-            http_work: http::Work::new(&config),
-            settings,
-            tables,
-            postgres,
-            config,
-        });
+        let shared = Arc::new(Shared::new(config)?);
         let maintenance = Maintenance::spawn(shared.clone())?;
         let resp = resp::spawn(shared.clone(), resp_listeners)?;
         let http = http::spawn(shared.clone(), http_listener)?;
@@ -152,6 +132,31 @@ fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Re
 }
 
 impl Shared {
+    /// What threads will share, before there are any that serve.
+    pub(crate) fn new(config: ServerConfig) -> Result<Shared, Error> {
+        let settings = RunningSettings::load(&config)?;
+        let catalog = Arc::new(Catalog::default());
+        let stores = Stores::recover(&config.server.data, catalog.clone())?;
+        let cores = crate::stats::thread_count(&config);
+        let tables = Arc::new(TablesHandle::new(cores, !config.mapped.is_empty()));
+        let postgres = Postgres::start(&config, tables.clone())?;
+        Ok(Shared {
+            stats: Stats::new(&config),
+            catalog,
+            started_at: Instant::now(),
+            descriptors: Descriptors::prepare(&config),
+            guesses: Guesses::default(),
+            stores,
+            pulls: Pulls::new(&config.fetch)?,
+            samples: http::Samples::default(),
+            http_work: http::Work::new(&config),
+            settings,
+            tables,
+            postgres,
+            config,
+        })
+    }
+
     /// What clients of either protocol must give.
     pub fn password(&self) -> Password<'_> {
         Password(&self.config.server.password)

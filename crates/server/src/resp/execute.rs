@@ -19,7 +19,7 @@ use super::dispatch::{dispatch, refuse_invalid};
 use super::get_run::GetRun;
 use super::pending::Pending;
 use super::place::{Placed, place};
-use super::session::{Session, Waits};
+use super::session::{Session, Stream, Waits};
 use super::state::State;
 use super::stray_http;
 use super::subject::About;
@@ -52,7 +52,7 @@ enum Next {
     End,
 }
 
-impl Session {
+impl<S: Stream> Session<S> {
     /// Executes the requests that `input` begins with; returns how many bytes they took.
     pub(super) fn execute(&mut self, input: &[u8]) -> usize {
         let state = &mut self.state;

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use super::drive::Replies;
 use super::incoming::{Incoming, PIECES_MAX};
-use super::session::Session;
+use super::session::{Session, Stream};
 use super::state::State;
 use crate::tables::{Execution, Requests, Tables};
 
@@ -160,7 +160,7 @@ pub(super) struct Sent {
     pub shared_batch: Option<u64>,
 }
 
-impl Session {
+impl<S: Stream> Session<S> {
     /// Sends what the batch has for other cores, and puts their replies where they belong.
     pub(super) async fn drain(&mut self) -> io::Result<()> {
         let Some(forwarded) = self.state.forwarded.take() else {

@@ -13,6 +13,7 @@ use rustix::net::Shutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpStream;
 use tokio::runtime::{LocalOptions, LocalRuntime};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::core::Core;
@@ -178,7 +179,7 @@ fn live(
 }
 
 /// Starts what a core does for the tables beside executing commands: maintenance, timers, and messages of other cores.
-fn start_table_tasks(core: &Rc<Core>) {
+pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver<CoreMessage>) {
     let tables = &core.tables;
     let limits = core.clients.limits;
     tables.set_held_limits(limits.each, limits.all / core.shared.tables.cores());
@@ -192,9 +193,6 @@ fn start_table_tasks(core: &Rc<Core>) {
             tokio::task::spawn_local(tables.clone().share_memory(limit));
         }
     }
-    let Some(mut messages) = core.shared.tables.take_receiver(core.index) else {
-        return;
-    };
     let core = core.clone();
     tokio::task::spawn_local(async move {
         let mut taken = 0;
@@ -233,7 +231,9 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
         Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
     };
     let core = Rc::new(core);
-    start_table_tasks(&core);
+    if let Some(messages) = core.shared.tables.take_receiver(core.index) {
+        start_table_tasks(&core, messages);
+    }
     if core.index == 0 {
         tokio::task::spawn_local(close_overdue_clients(core.clone()));
     }

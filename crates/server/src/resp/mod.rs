@@ -52,6 +52,8 @@ mod remote;
 mod replies;
 mod scan;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod state;
 mod stray_http;
 mod subject;

@@ -16,7 +16,6 @@ use std::task::{Context, Poll, ready};
 
 use larder_protocol::resp::{Encoder, Proto};
 use tokio::io::AsyncWrite;
-use tokio::net::TcpStream;
 
 use crate::pinned_value::PinnedValue;
 
@@ -159,7 +158,7 @@ impl Output {
     /// Sends until all is sent or the socket takes no more. Returns the bytes sent in this call.
     pub fn poll_send(
         &mut self,
-        stream: &mut TcpStream,
+        stream: &mut (impl AsyncWrite + Unpin),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         let written = if self.pieces.is_empty() {

@@ -21,8 +21,7 @@ use std::task::{Context, Poll, ready};
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Decoder;
-use tokio::io::{AsyncRead, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::core::Core;
 use super::drive::{Replies, drive};
@@ -35,11 +34,16 @@ use crate::tables::Note;
 /// What came and is not executed yet may have so much room to grow, beside what it has.
 const REST_SPARE_BYTES: usize = 128 << 10;
 
-pub(super) struct Session {
+/// A connection's bytes, both ways: a socket, or in a simulation memory.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+pub(super) struct Session<S> {
     _count: Counted,
     // Before the socket, so that it is dropped first.
     _registration: Registration,
-    stream: TcpStream,
+    stream: S,
     pub(super) state: State,
     pub(super) decoder: Decoder,
     /// Bytes that have been read and not executed: part of a request, or what a full output held up.
@@ -88,7 +92,7 @@ enum Event {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) {
+pub(super) async fn run(core: Rc<Core>, stream: impl Stream, client: Arc<Client>) {
     let registration = Registration {
         clients: core.clients.clone(),
         client,
@@ -100,13 +104,13 @@ pub(super) async fn run(core: Rc<Core>, stream: TcpStream, client: Arc<Client>) 
     let _ = session.serve().await;
 }
 
-impl Session {
+impl<S: Stream> Session<S> {
     fn new(
         core: Rc<Core>,
-        stream: TcpStream,
+        stream: S,
         registration: Registration,
         authenticated: bool,
-    ) -> Session {
+    ) -> Session<S> {
         let count = Counted::new(&core);
         let state = State::new(core, registration.client.clone(), authenticated);
         let decoder = Decoder::new(state.request_limits());
@@ -343,7 +347,7 @@ impl Session {
     }
 }
 
-impl Replies for Session {
+impl<S: Stream> Replies for Session<S> {
     fn state(&mut self) -> &mut State {
         &mut self.state
     }

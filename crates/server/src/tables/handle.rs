@@ -287,6 +287,12 @@ impl TablesHandle {
     pub fn next_ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed) + 1
     }
+
+    /// How many pauses were begun so far.
+    #[cfg(test)]
+    pub fn tickets(&self) -> u64 {
+        self.tickets.load(Ordering::Relaxed)
+    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

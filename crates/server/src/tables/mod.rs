@@ -51,6 +51,8 @@ pub use crate::error::Refusal;
 pub use cursors::Cursors;
 pub use gate::Gate;
 pub use handle::{CoreMessage, Figures, TablesHandle};
+#[cfg(test)]
+pub use open::open_stepped;
 pub use open::{Opening, open};
 pub use pause::Paused;
 pub use requests::{Execution, ReplyPiece, Requests};

@@ -78,9 +78,19 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         let receiver = locked(&opening.dealt)[index].take();
         receive(receiver.as_ref(), &mut replay)?
     };
-    let mut engine = replay.engine;
     // Fails only if the first core has given up.
-    let _ = opening.counted.send(engine.row_count());
+    let _ = opening.counted.send(replay.engine.row_count());
+    part(shared, shard, replay.engine, journal)
+}
+
+/// A core's part, of an engine that has its rows.
+fn part(
+    shared: &Shared,
+    shard: Shard,
+    mut engine: Engine,
+    journal: Arc<Journal>,
+) -> Result<Tables, Error> {
+    let (index, cores) = (usize::from(shard.index), usize::from(shard.count));
     postgres::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);
     engine.set_step_rows(Some(STEP_ROWS));
@@ -116,14 +126,55 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
     Ok(tables)
 }
 
+/// As [`open`], for all cores on one thread, with the journal on any disk and without its threads: the caller takes the writer's steps.
+#[cfg(test)]
+pub fn open_stepped(
+    shared: &Shared,
+    disk: Arc<dyn larder_journal::Disk>,
+) -> Result<(Vec<Tables>, larder_journal::Writer), Error> {
+    let cores = shared.tables.cores() as u16;
+    let shards = (0..cores).map(|index| Shard::new(index, cores));
+    let mut replays: Vec<Replay> = shards.map(Replay::new).collect();
+    let folder = std::path::Path::new("tables");
+    let (journal, writer, _) =
+        Journal::open_stepped(disk, folder, journal_options(shared), &mut |entry| {
+            for (core, replay) in replays.iter_mut().enumerate() {
+                if owner_of(&replay.shard, entry).is_none_or(|owner| owner == core) {
+                    replay.apply(entry);
+                }
+            }
+        })
+        .map_err(failed)?;
+    let journal = Arc::new(journal);
+    let open = |mut replay: Replay| {
+        replay.finish()?;
+        part(shared, replay.shard, replay.engine, journal.clone())
+    };
+    let parts = replays.into_iter().map(open).collect::<Result<_, _>>()?;
+    Ok((parts, writer))
+}
+
+fn journal_options(shared: &Shared) -> Options {
+    Options {
+        fsync: fsync(shared.config.tables.fsync),
+        ..Options::default()
+    }
+}
+
+/// The core that has the row of an entry; `None` of what concerns all.
+fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
+    match entry {
+        Entry::Put { key, .. } | Entry::Expire { key, .. } | Entry::Remove { key } => {
+            Some(usize::from(shard.owner_of(key)))
+        }
+        _ => None,
+    }
+}
+
 /// Reads the journal: own rows into `replay`, others' to their cores.
 fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<Journal>, Error> {
-    let config = &shared.config.tables;
     let folder = shared.config.server.data.join("tables");
-    let options = Options {
-        fsync: fsync(config.fsync),
-        ..Options::default()
-    };
+    let options = journal_options(shared);
     let started = Instant::now();
     let mut parcels: Vec<Vec<Owned>> = opening.deal.iter().map(|_| Vec::new()).collect();
     // A core that is gone has an error to tell.
@@ -131,12 +182,7 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
         let _ = opening.deal[core].send(Dealt::Entries(parcel));
     };
     let (journal, recovery) = Journal::open(&folder, options, &mut |entry| {
-        let owner = match entry {
-            Entry::Put { key, .. } | Entry::Expire { key, .. } | Entry::Remove { key } => {
-                Some(usize::from(replay.shard.owner_of(key)))
-            }
-            _ => None,
-        };
+        let owner = owner_of(&replay.shard, entry);
         if owner.is_none_or(|owner| owner == 0) {
             replay.apply(entry);
         }

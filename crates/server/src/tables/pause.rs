@@ -158,6 +158,12 @@ impl Tables {
         self.pause.borrow().holder.is_some()
     }
 
+    /// How many coordinators wait for a pause.
+    #[cfg(test)]
+    pub fn pauses_wanted(&self) -> usize {
+        self.pause.borrow().next.len()
+    }
+
     /// Of what several cores read of base rows in one epoch, none has a part of a transaction that another lacks.
     pub fn epoch(&self) -> u64 {
         self.pause.borrow().epoch

@@ -1,0 +1,523 @@
+//! A client that acts at random on tables and joins of several cores, and writes down what it wrote and saw as `larder-validate`
+//! judges it. What a transaction must show whole it checks itself.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use larder_sim::Random;
+use larder_validate::Span;
+use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::set::Sketch;
+
+use super::link::{Link, Reply};
+use super::world::{Clock, Cores, World};
+
+/// Of sketches.
+pub const SKETCHES: u64 = 7;
+
+/// Every output is on another core than some of its sources.
+const JOINS: [(&str, &str); 4] = [
+    ("votes", "votes|<thing> = count vote|<thing>|<voter>"),
+    ("by", "by|<voter>|<thing> = copy vote|<thing>|<voter>"),
+    ("board", "board|<owner>|<thing> = copy note|<thing>|<owner>"),
+    ("sum", "sum|<account> = sum in|<account>|<n>"),
+];
+
+/// Things, voters, accounts: few, so that calls meet.
+const FEW: u64 = 4;
+
+/// Rows that one command writes together, each on a core of its own if there are as many.
+const TWINS: [&str; 3] = ["twin|a", "twin|b", "twin|c"];
+
+/// Items, by their highest 8 bits.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Voters for a thing: rows of `vote`, counted by `votes`.
+    Voters = 1,
+    /// What a voter voted for.
+    By,
+    /// What a note says, itself and on its board.
+    Note,
+    /// Two numbers that transactions change together; of one account.
+    Given,
+    Taken,
+    /// What all twins say.
+    Twins,
+}
+
+impl Kind {
+    fn of(self, id: u64) -> u64 {
+        (self as u64) << 56 | id
+    }
+}
+
+/// The connection was lost, or a core has left.
+struct Lost;
+
+type Called<T> = Result<T, Lost>;
+type Change = (u64, What);
+
+/// What all clients have seen.
+#[derive(Clone, Default)]
+pub struct History {
+    records: Rc<RefCell<Vec<Record>>>,
+    /// Writes that have not ended, by session.
+    under_way: Rc<RefCell<BTreeMap<u32, Vec<Record>>>>,
+}
+
+impl History {
+    pub fn of(records: Vec<Record>) -> History {
+        History {
+            records: Rc::new(RefCell::new(records)),
+            under_way: Rc::default(),
+        }
+    }
+
+    /// All of it; whether writes that have not ended were made is unknown.
+    pub fn take(&self) -> Vec<Record> {
+        let left = self.under_way.take().into_values().flatten();
+        self.records.take().into_iter().chain(left).collect()
+    }
+}
+
+pub struct Actor {
+    cores: Cores,
+    clock: Clock,
+    history: History,
+    random: Random,
+    /// Its connection is to this core.
+    core: usize,
+    link: Option<Link>,
+    session: u32,
+    contents: u64,
+    /// One write in so many is sent and never listened for; none if 0.
+    lose: u64,
+    action: u8,
+}
+
+impl Actor {
+    pub fn new(world: &World, history: &History, seed: u64, session: u32) -> Actor {
+        Actor {
+            cores: world.cores.clone(),
+            clock: world.clock.clone(),
+            history: history.clone(),
+            random: Random::stream(seed, 100 + u64::from(session)),
+            core: session as usize % world.cores.count(),
+            link: None,
+            session,
+            contents: 0,
+            lose: 0,
+            action: 0,
+        }
+    }
+
+    pub fn losing(mut self, one_in: u64) -> Actor {
+        self.lose = one_in;
+        self
+    }
+
+    /// Declares the joins.
+    pub async fn prepare(mut self) {
+        for (name, definition) in JOINS {
+            // Their words are joined again by the server's parser.
+            let line = format!("JOIN.CREATE {name} {definition}");
+            let Ok((_, replies)) = self.ask(&[line]).await else {
+                panic!("nobody has left");
+            };
+            assert_eq!(replies[0], Reply::Status("OK".to_owned()));
+        }
+    }
+
+    /// Makes so many calls, or as many as it can.
+    pub async fn act(mut self, calls: u32) {
+        for _ in 0..calls {
+            if self.call().await.is_err() {
+                if self.cores.has_any_left() {
+                    return;
+                }
+                self.link = None;
+            }
+        }
+    }
+
+    /// Writes twins as long as others ask it to.
+    pub async fn write_twins_while(mut self, is_asked: Rc<Cell<bool>>) {
+        while is_asked.get() {
+            let written = self.write_twins(false).await;
+            assert!(written.is_ok(), "nobody has left");
+        }
+    }
+
+    /// Reads everything there is, once.
+    pub async fn look_at_all(mut self) {
+        self.action = END_STATE;
+        assert!(self.read_all().await.is_ok(), "nobody has left");
+    }
+
+    /// Sends requests as one piece; when, and the reply to each.
+    async fn ask(&mut self, lines: &[String]) -> Called<(u64, Vec<Reply>)> {
+        let begun = self.clock.next();
+        if self.link.is_none() {
+            self.link = Some(Link::new(self.cores.connect(self.core).ok_or(Lost)?));
+        }
+        let link = self.link.as_mut().ok_or(Lost)?;
+        link.send(lines).await.map_err(|_| Lost)?;
+        let replies = link.replies(lines.len()).await.map_err(|_| Lost)?;
+        let refused = |reply: &Reply| matches!(reply, Reply::Refused(_));
+        if replies.iter().any(refused) {
+            assert!(self.cores.has_any_left(), "{lines:?}: {replies:?}");
+            return Err(Lost);
+        }
+        Ok((begun, replies))
+    }
+
+    async fn call(&mut self) -> Called<()> {
+        let (thing, voter) = (self.random.below(FEW), self.random.below(FEW));
+        let put = self.random.below(2) == 0;
+        match self.random.below(14) {
+            0 | 1 => {
+                let line = vote_line(thing, voter, put);
+                self.write(vec![line], vote(thing, voter, put)).await
+            }
+            2 => {
+                // Of two things, on two cores or one.
+                let other = (thing + 1) % FEW;
+                let lines = [thing, other].map(|it| vote_line(it, voter, put));
+                let both = [vote(thing, voter, put), vote(other, voter, put)].concat();
+                self.write(transaction(&lines), both).await
+            }
+            3 => {
+                // Many at once that are no transaction, and a read behind them.
+                let mut lines: Vec<String> = (0..FEW).map(|it| vote_line(it, voter, put)).collect();
+                lines.push(format!("GET votes|{thing}"));
+                let changes = (0..FEW).flat_map(|it| vote(it, voter, put));
+                self.write(lines, changes.collect()).await
+            }
+            4 => {
+                let by = 1 + self.random.below(3) as i32;
+                let lines = [
+                    format!("INCRBY in|a{thing}|1 {by}"),
+                    format!("DECRBY out|{thing} {by}"),
+                ];
+                self.write(transaction(&lines), given(thing, by)).await
+            }
+            5 => self.read_both(thing, put).await,
+            6 => self.read_and_write(thing).await,
+            7 => {
+                let (key, kind) = match put {
+                    true => (format!("votes|{thing}"), Kind::Voters),
+                    false => (format!("sum|a{thing}"), Kind::Given),
+                };
+                self.count(&format!("GET {key}"), kind.of(thing)).await
+            }
+            8 => self.read_votes(voter, put).await,
+            9 => self.read_all_votes(put).await,
+            10 => {
+                let content = self.new_content();
+                let line = format!("SET note|{thing}|{} {content}", thing % 2);
+                let what = What::WriteContent(content);
+                self.write(vec![line], vec![(Kind::Note.of(thing), what)])
+                    .await
+            }
+            11 => self.read_note(thing, put).await,
+            12 => {
+                // The one is computed from the other, on another core.
+                let lines = [vote_line(thing, voter, put), format!("GET votes|{thing}")];
+                self.write(transaction(&lines), vote(thing, voter, put))
+                    .await
+            }
+            _ if put => self.write_twins(voter == 0).await,
+            _ => self.read_twins(thing).await,
+        }
+    }
+
+    fn new_content(&mut self) -> u64 {
+        self.contents += 1;
+        u64::from(self.session) << 32 | self.contents
+    }
+
+    async fn write_twins(&mut self, in_transaction: bool) -> Called<()> {
+        let content = self.new_content();
+        let lines = match in_transaction {
+            true => transaction(&TWINS.map(|key| format!("SET {key} {content}"))),
+            false => {
+                let pairs = TWINS.map(|key| format!("{key} {content}"));
+                vec![format!("MSET {}", pairs.join(" "))]
+            }
+        };
+        let what = What::WriteContent(content);
+        self.write(lines, vec![(Kind::Twins.of(0), what)]).await
+    }
+
+    /// Twins are of one content, however they are read.
+    async fn read_twins(&mut self, how: u64) -> Called<()> {
+        let lines = match how % 3 {
+            0 => vec![format!("MGET {}", TWINS.join(" "))],
+            1 => transaction(&TWINS.map(|key| format!("GET {key}"))),
+            _ => vec!["RANGE twin| twin}".to_owned()],
+        };
+        let (begun, replies) = self.ask(&lines).await?;
+        let mut values = many(&replies).to_vec();
+        if how % 3 == 2 {
+            // Keys and values; before the first write there is none.
+            values = values.into_iter().skip(1).step_by(2).collect();
+            values.resize(TWINS.len(), Reply::Nil);
+        }
+        let contents: Vec<i64> = values.iter().map(count).collect();
+        assert!(
+            self.cores.has_any_left() || contents.iter().all(|content| *content == contents[0]),
+            "a part of a transaction was seen: {lines:?} {contents:?}"
+        );
+        let what = What::ReadContent(contents[0] as u64);
+        self.note(begun, Outcome::Done, vec![(Kind::Twins.of(0), what)]);
+        Ok(())
+    }
+
+    async fn read_both(&mut self, thing: u64, at_once: bool) -> Called<()> {
+        let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
+        let lines = match at_once {
+            true => vec![format!("MGET {} {}", keys[0], keys[1])],
+            false => transaction(&keys.map(|key| format!("GET {key}"))),
+        };
+        let (begun, replies) = self.ask(&lines).await?;
+        let both = many(&replies);
+        let saw = vec![
+            (Kind::Given.of(thing), What::ReadCount(count(&both[0]))),
+            (Kind::Taken.of(thing), What::ReadCount(count(&both[1]))),
+        ];
+        self.note(begun, Outcome::Done, saw);
+        Ok(())
+    }
+
+    /// Changes two numbers together as clients do that read, and write unless somebody did before.
+    async fn read_and_write(&mut self, thing: u64) -> Called<()> {
+        let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
+        let both = format!("{} {}", keys[0], keys[1]);
+        let watch = [format!("WATCH {both}"), format!("MGET {both}")];
+        let (_, replies) = self.ask(&watch).await?;
+        let before = many(&replies);
+        let after = [count(&before[0]) + 1, count(&before[1]) - 1];
+        let lines = transaction(&[0, 1].map(|at| format!("SET {} {}", keys[at], after[at])));
+        let begun = self.begin_write(&given(thing, 1));
+        let outcome = match self.ask(&lines).await {
+            // Somebody was before us, and nothing has changed.
+            Ok((_, replies)) if replies.last() == Some(&Reply::Nil) => {
+                self.history.under_way.borrow_mut().remove(&self.session);
+                return Ok(());
+            }
+            Ok(_) => Ok(Outcome::Done),
+            Err(lost) => Err(lost),
+        };
+        self.note(
+            begun,
+            *outcome.as_ref().unwrap_or(&Outcome::Unknown),
+            given(thing, 1),
+        );
+        outcome.map(|_| ())
+    }
+
+    async fn count(&mut self, line: &str, item: u64) -> Called<()> {
+        let (begun, replies) = self.ask(&[line.to_owned()]).await?;
+        let what = What::ReadCount(count(&replies[0]));
+        self.note(begun, Outcome::Done, vec![(item, what)]);
+        Ok(())
+    }
+
+    async fn list(&mut self, prefix: &str, item: u64) -> Called<()> {
+        let line = format!("RANGE {prefix}| {prefix}}} KEYSONLY");
+        let (begun, replies) = self.ask(&[line]).await?;
+        let elements = many(&replies).iter().map(|key| match key {
+            Reply::Text(key) => element(&key[prefix.len() + 1..]),
+            other => panic!("{other:?}"),
+        });
+        let what = What::ReadSet(Sketch::of(SKETCHES, item, elements));
+        self.note(begun, Outcome::Done, vec![(item, what)]);
+        Ok(())
+    }
+
+    async fn read_votes(&mut self, voter: u64, whole: bool) -> Called<()> {
+        let (prefix, item) = (format!("by|{voter}"), Kind::By.of(voter));
+        match whole {
+            true => self.list(&prefix, item).await,
+            false => {
+                let line = format!("RANGECOUNT {prefix}| {prefix}}}");
+                self.count(&line, item).await
+            }
+        }
+    }
+
+    async fn read_all_votes(&mut self, whole: bool) -> Called<()> {
+        if !whole {
+            let (_, replies) = self.ask(&["RANGECOUNT twin| twin}".to_owned()]).await?;
+            let twins = count(&replies[0]);
+            let is_whole = [0, TWINS.len() as i64].contains(&twins);
+            assert!(self.cores.has_any_left() || is_whole, "{twins} twins");
+            return Ok(());
+        }
+        // Rows of several cores are merged; those of one thing lie on one, and are of one moment.
+        let line = "RANGE vote| vote} KEYSONLY".to_owned();
+        let (begun, replies) = self.ask(&[line]).await?;
+        let votes = many(&replies).iter().map(|key| match key {
+            Reply::Text(key) => element(&key["vote|".len()..]),
+            other => panic!("{other:?}"),
+        });
+        let votes: Vec<u64> = votes.collect();
+        assert!(votes.is_sorted(), "{votes:?}");
+        let of_thing = |thing: u64| {
+            let votes = votes.iter().filter(|vote| *vote / FEW == thing);
+            let voters = votes.map(|vote| vote % FEW);
+            let item = Kind::Voters.of(thing);
+            (item, What::ReadSet(Sketch::of(SKETCHES, item, voters)))
+        };
+        let saw = (0..FEW).map(of_thing).collect();
+        self.note(begun, Outcome::Done, saw);
+        Ok(())
+    }
+
+    async fn read_note(&mut self, thing: u64, on_board: bool) -> Called<()> {
+        let line = match on_board {
+            true => format!("GET board|{}|{thing}", thing % 2),
+            false => format!("GET note|{thing}|{}", thing % 2),
+        };
+        let (begun, replies) = self.ask(&[line]).await?;
+        let what = What::ReadContent(count(&replies[0]) as u64);
+        self.note(begun, Outcome::Done, vec![(Kind::Note.of(thing), what)]);
+        Ok(())
+    }
+
+    async fn read_all(&mut self) -> Called<()> {
+        for id in 0..FEW {
+            self.list(&format!("vote|{id}"), Kind::Voters.of(id))
+                .await?;
+            self.read_votes(id, true).await?;
+            self.read_note(id, true).await?;
+            self.read_note(id, false).await?;
+            for (key, kind) in [
+                (format!("votes|{id}"), Kind::Voters),
+                (format!("sum|a{id}"), Kind::Given),
+                (format!("in|a{id}|1"), Kind::Given),
+                (format!("out|{id}"), Kind::Taken),
+            ] {
+                self.count(&format!("GET {key}"), kind.of(id)).await?;
+            }
+        }
+        self.read_all_votes(true).await?;
+        for how in 0..3 {
+            self.read_twins(how).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, lines: Vec<String>, changes: Vec<Change>) -> Called<()> {
+        let begun = self.begin_write(&changes);
+        if self.lose > 0 && self.random.below(self.lose) == 0 {
+            if let Some(link) = &mut self.link {
+                let _ = link.send(&lines).await;
+            }
+            // Closed with its answer unread.
+            self.link = None;
+            self.note(begun, Outcome::Unknown, changes);
+            return Ok(());
+        }
+        let asked = self.ask(&lines).await;
+        let outcome = match &asked {
+            Ok((_, replies)) => {
+                let is_refused = lines[0] == "MULTI" && replies.last() == Some(&Reply::Nil);
+                assert!(!is_refused, "{lines:?}");
+                Outcome::Done
+            }
+            Err(Lost) => Outcome::Unknown,
+        };
+        self.note(begun, outcome, changes);
+        asked.map(|_| ())
+    }
+
+    /// A write begins now, and may never end.
+    fn begin_write(&mut self, changes: &[Change]) -> u64 {
+        let begun = self.clock.next();
+        let records = self.records(Span::unanswered(begun), Outcome::Unknown, changes);
+        let mut under_way = self.history.under_way.borrow_mut();
+        under_way.insert(self.session, records);
+        begun
+    }
+
+    /// A call ends now.
+    fn note(&mut self, begun: u64, outcome: Outcome, changes: Vec<Change>) {
+        let span = Span::new(begun, self.clock.next()).expect("the clock never goes back");
+        let records = self.records(span, outcome, &changes);
+        self.history.under_way.borrow_mut().remove(&self.session);
+        self.history.records.borrow_mut().extend(records);
+    }
+
+    fn records(&self, span: Span, outcome: Outcome, changes: &[Change]) -> Vec<Record> {
+        let (session, action) = (self.session, self.action);
+        let record = |(item, what): &Change| Record {
+            item: *item,
+            span,
+            session,
+            action,
+            outcome,
+            what: *what,
+        };
+        changes.iter().map(record).collect()
+    }
+}
+
+fn transaction(lines: &[String]) -> Vec<String> {
+    let (begin, end) = ("MULTI".to_owned(), "EXEC".to_owned());
+    let all = [begin].into_iter().chain(lines.iter().cloned());
+    all.chain([end]).collect()
+}
+
+fn vote_line(thing: u64, voter: u64, put: bool) -> String {
+    match put {
+        true => format!("SET vote|{thing}|{voter} 1"),
+        false => format!("DEL vote|{thing}|{voter}"),
+    }
+}
+
+fn vote(thing: u64, voter: u64, put: bool) -> Vec<Change> {
+    let change = |element| match put {
+        true => What::PutElement(element),
+        false => What::RemoveElement(element),
+    };
+    vec![
+        (Kind::Voters.of(thing), change(voter)),
+        (Kind::By.of(voter), change(thing)),
+    ]
+}
+
+fn given(thing: u64, by: i32) -> Vec<Change> {
+    vec![
+        (Kind::Given.of(thing), What::AddCount(by)),
+        (Kind::Taken.of(thing), What::AddCount(-by)),
+    ]
+}
+
+/// `3`, or `1|2` of a thing and a voter.
+fn element(rest: &str) -> u64 {
+    let number = |text: &str| -> u64 { text.parse().expect("a number") };
+    match rest.split_once('|') {
+        None => number(rest),
+        Some((thing, voter)) => number(thing) * FEW + number(voter),
+    }
+}
+
+/// The elements of the last reply.
+fn many(replies: &[Reply]) -> &[Reply] {
+    match replies.last() {
+        Some(Reply::Many(all)) => all,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A number; what is absent is 0.
+fn count(reply: &Reply) -> i64 {
+    match reply {
+        Reply::Nil => 0,
+        Reply::Number(number) => *number,
+        Reply::Text(text) => text.parse().expect("a number"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,183 @@
+//! Several cores on one thread, whose turns and messages come in orders that a seed gives: what clients see is what some order of their
+//! writes explains, each transaction is seen whole or not at all, and every pause ends.
+//!
+//! ```text
+//!   client ── bytes, in memory ──► session ─┐                       ┌─► inbox ──► core 1: its tasks
+//!                                 core 0: its tasks ── message ──► Network
+//!                                                                   └─► inbox ──► core 2: its tasks
+//! ```
+//!
+//! All of a core is the server's own code, from the session down to the journal: its tasks are a [`tokio::task::LocalSet`] that is
+//! polled when the seed says so. Between the cores is a `Network` in place of their queues: it promises what
+//! `CoreMessage` says and no more, that messages of one core to another arrive in order. No thread runs and no timer
+//! fires; the journal is on the model disk of its own tests. Grants and the parts of an answer go back by the server's own channels, at once.
+//!
+//! `world` has the cores and says whose turn it is; `actor` is a client, with its end of a connection in `link`.
+
+mod actor;
+mod link;
+#[allow(dead_code, reason = "the journal's tests use more of it")]
+#[path = "../../../../journal/tests/it/model_disk.rs"]
+mod model_disk;
+mod network;
+mod world;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use larder_sim::{Random, for_each_seed};
+use larder_validate::record::{Outcome, Record, What};
+use larder_validate::report::{Level, Plain, Report};
+use larder_validate::trace::{Initial, Options, judge};
+
+use actor::{Actor, History, SKETCHES};
+use world::World;
+
+const CLIENTS: u32 = 4;
+
+/// Nothing is there at first.
+struct Empty;
+
+impl Initial for Empty {
+    fn count(&self, _: u64) -> i32 {
+        0
+    }
+
+    fn set(&self, _: u64) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn content(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+/// Each read is explained by some order of the writes, and so is what is left.
+fn check_explained(records: &[Record]) -> Report {
+    let options = Options {
+        seed: SKETCHES,
+        cores: 1,
+        witnesses_max: 5,
+    };
+    let report = judge(records, &Empty, &options);
+    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let (total, end) = (&report.total, &report.end_state);
+    let unexplained = end.reads - end.acceptable;
+    let bad = (total.unpredictable(), total.undecided, unexplained);
+    assert_eq!(bad, (0, 0, 0), "{told:#?}");
+    assert_eq!(report.level(Level::Joint).refused, 0, "{told:#?}");
+    assert!(end.reads > 0);
+    report
+}
+
+fn is_write(record: &Record) -> bool {
+    !matches!(
+        record.what,
+        What::ReadCount(_) | What::ReadSet(_) | What::ReadContent(_)
+    )
+}
+
+/// A world whose joins are declared.
+fn prepared(seed: u64, cores: usize) -> World {
+    let delay_max = [0, 5, 40][seed as usize % 3];
+    let mut world = World::new(seed, cores, delay_max);
+    let actor = Actor::new(&world, &History::default(), seed, 1000);
+    world.start_client(actor.prepare());
+    world.run();
+    world.check_ended();
+    world
+}
+
+/// All that is there when nobody writes any more.
+fn look_at_all(world: &mut World, history: &History) {
+    let actor = Actor::new(world, history, 0, 1001);
+    world.start_client(actor.look_at_all());
+    world.run();
+    world.check_ended();
+}
+
+#[test]
+fn what_clients_read_is_explained_and_transactions_are_whole_whatever_comes_first() {
+    let (judged, pauses) = (Cell::new(0), Cell::new(0));
+    for_each_seed(200, 20_000, |seed| {
+        let mut world = prepared(seed, 2 + seed as usize % 3);
+        let history = History::default();
+        for client in 0..CLIENTS {
+            let actor = Actor::new(&world, &history, seed, client);
+            // Some connections are lost with calls under way.
+            let lose = [0, 30][client as usize % 2];
+            world.start_client(actor.losing(lose).act(25));
+        }
+        world.run();
+        world.check_ended();
+        look_at_all(&mut world, &history);
+        let report = check_explained(&history.take());
+        judged.set(judged.get() + report.level(Level::Joint).judged);
+        pauses.set(pauses.get() + world.pauses());
+    });
+    // What it is about has happened.
+    assert!(judged.get() > 0 && pauses.get() > 0);
+}
+
+/// As a server stops: what was answered is in the journal, and a transaction whole or not at all, whoever leaves first.
+#[test]
+fn cores_that_leave_one_after_another_leave_a_whole_journal() {
+    let unanswered = Cell::new(0);
+    for_each_seed(100, 10_000, |seed| {
+        let (cores, mut random) = (2 + seed as usize % 3, Random::stream(seed, 4));
+        let mut world = prepared(seed, cores);
+        let history = History::default();
+        for client in 0..CLIENTS {
+            let actor = Actor::new(&world, &history, seed, client);
+            world.start_client(actor.act(40));
+        }
+        let mut order: Vec<usize> = (0..cores).collect();
+        random.shuffle(&mut order);
+        let mut first_left_at = None;
+        for core in order {
+            let turns = Cell::new(20 + random.below(300));
+            world.run_until(|_| turns.replace(turns.get().saturating_sub(1)) == 0);
+            first_left_at.get_or_insert(world.clock.next());
+            world.leave(core);
+        }
+        let (disk, ended_at) = (world.disk.clone(), world.clock.next());
+        drop(world);
+        let records = history.take();
+        let lost = records.iter().filter(|it| it.outcome == Outcome::Unknown);
+        unanswered.set(unanswered.get() + lost.count());
+        let mut world = World::on(disk, seed, cores, 0);
+        world.clock.go_on_from(ended_at);
+        // A part of what a coordinator was doing when it left may be seen by those who are left for a while.
+        let counts = |it: &Record| is_write(it) || Some(it.span.end()) <= first_left_at;
+        let history = History::of(records.into_iter().filter(counts).collect());
+        look_at_all(&mut world, &history);
+        check_explained(&history.take());
+    });
+    assert!(unanswered.get() > 0, "nothing was under way");
+}
+
+#[test]
+fn pauses_without_end_starve_nobody() {
+    for_each_seed(10, 2_000, |seed| {
+        let mut world = prepared(seed, 3);
+        let history = History::default();
+        let (is_asked, left) = (Rc::new(Cell::new(true)), Rc::new(Cell::new(3)));
+        for writer in 0..4 {
+            let actor = Actor::new(&world, &history, seed, 100 + writer);
+            world.start_client(actor.write_twins_while(is_asked.clone()));
+        }
+        for client in 0..3 {
+            let actor = Actor::new(&world, &history, seed, client);
+            let (is_asked, left) = (is_asked.clone(), left.clone());
+            world.start_client(async move {
+                actor.act(10).await;
+                left.set(left.get() - 1);
+                is_asked.set(left.get() > 0);
+            });
+        }
+        world.run();
+        world.check_ended();
+        look_at_all(&mut world, &history);
+        check_explained(&history.take());
+    });
+}
