@@ -122,3 +122,107 @@ impl Mirror {
         agrees
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use larder_types::Random;
+
+    use super::super::store::Store;
+    use super::super::{LeaseId, Writer};
+    use super::*;
+
+    /// One random change of a few keys; what it did below `a/`.
+    fn change(store: &mut Store, writer: &mut Writer, random: &mut Random) -> Vec<Event> {
+        let key = format!("{}/{}", ["a", "b"][random.index(2)], random.below(4));
+        let now = store.read(&Keys::one(&key)).entries.into_iter().next();
+        let at = now.as_ref().map_or(Revision(0), |entry| entry.modified);
+        let change = writer.change().unless_changed(&key, at);
+        let lease = (random.below(3) == 0).then_some(LeaseId(1));
+        let (_, events) = match now {
+            Some(_) if random.below(2) == 0 => store.change(&change.delete(&key)),
+            _ if random.below(10) == 0 => (
+                super::super::Outcome::Conflict(Vec::new()),
+                store.end_lease(LeaseId(1)),
+            ),
+            _ => store.change(&change.put_bound(&key, random.word().to_string(), lease)),
+        };
+        events
+            .into_iter()
+            .filter(|event| event.key.starts_with("a/"))
+            .collect()
+    }
+
+    /// Batches of events come late, twice, or never; reads come late. The comparison says exactly whether the copy is right.
+    #[test]
+    fn the_comparison_finds_every_loss_and_nothing_else() {
+        let keys = Keys::below("a/");
+        let (mut right, mut wrong, mut stale) = (0, 0, 0);
+        for seed in 0..300 {
+            let mut random = Random::new(seed);
+            let mut writer = Writer::new("w", seed);
+            let mut store = Store::default();
+            let mut mirror = Mirror::new(keys.clone());
+            let mut late_read = store.read(&keys);
+            for _ in 0..60 {
+                let events = change(&mut store, &mut writer, &mut random);
+                if random.below(12) != 0 {
+                    mirror.take(events.clone());
+                    assert_eq!(mirror.take(events), [], "what is known is no news");
+                }
+                if random.below(10) == 0 {
+                    stale += u64::from(late_read.revision < mirror.revision());
+                    let before = mirror.clone();
+                    mirror.take_all(late_read);
+                    assert!(mirror.revision() >= before.revision());
+                    late_read = store.read(&keys);
+                }
+                if random.below(4) == 0 {
+                    let is_right = mirror.entries().eq(&store.read(&keys).entries);
+                    let recent = store.recent(&keys, mirror.checked());
+                    assert_eq!(mirror.agrees(&recent), is_right, "seed {seed}");
+                    match is_right {
+                        true => right += 1,
+                        false => wrong += 1,
+                    }
+                    if !is_right {
+                        mirror.take_all(store.read(&keys));
+                        assert!(mirror.entries().eq(&store.read(&keys).entries));
+                    }
+                }
+            }
+        }
+        assert!(
+            right > 1000 && wrong > 300 && stale > 300,
+            "{right} {wrong} {stale}"
+        );
+    }
+
+    #[test]
+    fn a_read_tells_what_it_changed() {
+        let mut store = Store::default();
+        let mut writer = Writer::new("w", 1);
+        let keys = Keys::below("a/");
+        let put = |writer: &mut Writer, key: &str| {
+            writer
+                .change()
+                .unless_changed(key, Revision(0))
+                .put(key, "x")
+        };
+        store.change(&put(&mut writer, "a/1"));
+        store.change(&put(&mut writer, "a/2"));
+        let mut mirror = Mirror::new(keys.clone());
+        assert_eq!(mirror.take_all(store.read(&keys)).len(), 2);
+        store.change(&put(&mut writer, "a/3"));
+        let delete = writer
+            .change()
+            .unless_changed("a/1", Revision(1))
+            .delete("a/1");
+        store.change(&delete);
+        let told = mirror.take_all(store.read(&keys));
+        let told: Vec<_> = told
+            .iter()
+            .map(|event| (event.key.as_str(), event.entry.is_some()))
+            .collect();
+        assert_eq!(told, [("a/3", true), ("a/1", false)]);
+    }
+}

@@ -4,7 +4,7 @@
 //!  post ──► the current member ──► answered ───────────────────────────► done
 //!              ▲        │
 //!              │        └─ refused, broken, or silent for `patience`: the next becomes current
-//!              └─ after a round of all: patience doubles, a short pause; until BUDGET has passed
+//!              └─ after a round of all: patience doubles, a short pause; until `tried_for` has passed
 //! ```
 //!
 //! Why short tries: a member whose leader has died sits on a change for 7 seconds, and then says that it failed, while a new leader is
@@ -37,8 +37,10 @@ use crate::coordination::Error;
 /// How long the first member is waited for.
 const PATIENCE_FIRST: Duration = Duration::from_millis(200);
 const PATIENCE_LAST: Duration = Duration::from_secs(2);
-/// How long one request is tried.
-const BUDGET: Duration = Duration::from_secs(4);
+/// In less time than this nothing is tried.
+const TRY_LEAST: Duration = Duration::from_millis(20);
+/// How long one request is tried, if nothing else is said.
+const TRIED_FOR: Duration = Duration::from_secs(4);
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
 const PAUSE_LAST: Duration = Duration::from_millis(400);
 /// Until a stream begins.
@@ -74,6 +76,7 @@ pub struct Members {
     user: Option<(String, String)>,
     token: Mutex<Option<HeaderValue>>,
     requests: AtomicU64,
+    tried_for: Duration,
 }
 
 /// One member did not answer as it should.
@@ -101,6 +104,7 @@ impl Members {
             user: config.user,
             token: Mutex::new(None),
             requests: AtomicU64::new(0),
+            tried_for: config.tried_for.unwrap_or(TRIED_FOR),
         })
     }
 
@@ -111,7 +115,7 @@ impl Members {
     /// Asks until there is an answer.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Bytes, Failure> {
         let body = Bytes::from(body.to_string());
-        let end = Instant::now() + BUDGET;
+        let end = Instant::now() + self.tried_for;
         let (mut patience, mut pause) = (PATIENCE_FIRST, PAUSE_FIRST);
         let mut whys = vec![None; self.members.len()];
         let (mut may_be_done, mut logins) = (false, 0);
@@ -119,6 +123,9 @@ impl Members {
             for _ in 0..self.members.len() {
                 let at = self.current();
                 let left = end.saturating_duration_since(Instant::now());
+                if left < TRY_LEAST {
+                    return Err(self.gave_up(&whys, may_be_done));
+                }
                 let patience = patience.min(left);
                 let mut sent = false;
                 let tried = timeout(patience, self.exchange(at, path, &body, &mut sent)).await;
@@ -154,9 +161,6 @@ impl Members {
                         whys[at] = Some(why);
                         self.leave(at);
                     }
-                }
-                if Instant::now() >= end {
-                    return Err(self.gave_up(&whys, may_be_done));
                 }
             }
             sleep(pause).await;
@@ -202,7 +206,7 @@ impl Members {
         let each: Vec<String> = each.collect();
         let why = format!(
             "etcd did not answer within {} s ({})",
-            BUDGET.as_secs(),
+            self.tried_for.as_secs_f64(),
             each.join("; ")
         );
         match may_be_done {

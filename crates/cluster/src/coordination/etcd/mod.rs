@@ -15,6 +15,7 @@ mod watch;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -41,6 +42,8 @@ pub struct EtcdConfig {
     pub tls: TlsFiles,
     /// Which member to speak to as long as it answers: nodes take different ones.
     pub first: usize,
+    /// How long one request is tried at one member after another; 4 seconds if nothing is said.
+    pub tried_for: Option<Duration>,
 }
 
 pub struct Etcd {

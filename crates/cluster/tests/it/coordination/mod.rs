@@ -2,6 +2,9 @@
 
 mod conformance;
 mod embedded;
+mod etcd;
+mod faults;
+mod model;
 mod simulated;
 
 use std::future::Future;

@@ -1,0 +1,103 @@
+//! How members learn what was agreed on, and how they elect who leads.
+
+use super::{Action, ELECTION_MS, Model};
+use crate::coordination::{Event, Revision};
+
+impl Model {
+    /// Members learn of it, the leader at once.
+    pub(super) fn agreed(&mut self, events: Vec<Event>) {
+        let Some(revision) = events.first().map(|event| event.revision) else {
+            return;
+        };
+        self.events.extend(events);
+        for member in 0..self.members.len() {
+            let late = match self.leader == Some(member) {
+                true => 0,
+                false => self.up_to(self.faults.members_late_ms),
+            };
+            self.at(late, Action::Learn(member, revision));
+        }
+        if self.faults.revisions_kept > 0 {
+            self.compact(self.faults.revisions_kept);
+        }
+    }
+
+    pub(super) fn learn(&mut self, member: usize, through: Revision) {
+        let at = &mut self.members[member];
+        if !at.is_up || at.is_apart || at.store.revision() >= through {
+            return;
+        }
+        // A member that is far behind gets everything at once from another; it then looks as if it had learned it step by step.
+        let known = at.store.revision();
+        if known < self.kept_after {
+            at.store = self.store.clone();
+        } else {
+            let new = self
+                .events
+                .iter()
+                .filter(|event| event.revision > known && event.revision <= through);
+            let new: Vec<Event> = new.cloned().collect();
+            at.store.take(&new);
+        }
+        let tickets = self
+            .watches
+            .iter()
+            .filter(|(_, watching)| watching.member == member);
+        for ticket in tickets.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            self.tell_soon(ticket);
+        }
+    }
+
+    pub(super) fn catch_up(&mut self, member: usize) {
+        let revision = self.store.revision();
+        let late = self.up_to(self.faults.members_late_ms);
+        self.at(late, Action::Learn(member, revision));
+    }
+
+    pub(super) fn can_lead(&self, member: usize) -> bool {
+        self.members[member].is_up && !self.members[member].is_apart
+    }
+
+    pub(super) fn has_quorum(&self) -> bool {
+        let together = (0..self.members.len()).filter(|member| self.can_lead(*member));
+        together.count() * 2 > self.members.len()
+    }
+
+    pub(super) fn elect_if_needed(&mut self) {
+        let stays = self.leader.is_some_and(|leader| self.can_lead(leader)) && self.has_quorum();
+        if !stays {
+            self.leader = None;
+            self.term += 1;
+            if self.has_quorum() {
+                self.at(ELECTION_MS, Action::Elect(self.term));
+            }
+        }
+    }
+
+    pub(super) fn elect(&mut self, term: u64) {
+        if term != self.term || !self.has_quorum() {
+            return;
+        }
+        let able: Vec<usize> = (0..self.members.len())
+            .filter(|member| self.can_lead(*member))
+            .collect();
+        let leader = able[self.random.index(able.len())];
+        self.leader = Some(leader);
+        let revision = self.store.revision();
+        self.at(0, Action::Learn(leader, revision));
+        let early = self.happens(self.faults.deposed_leaders_revoke);
+        let spared = self.random.index(self.members.len());
+        for id in self.leases.keys().copied().collect::<Vec<_>>() {
+            let now_ms = self.now_ms;
+            let Some(lease) = self.leases.get_mut(&id) else {
+                continue;
+            };
+            if early && lease.member != spared {
+                self.end_lease(id);
+                continue;
+            }
+            lease.ends_at_ms = now_ms + lease.ttl_ms + ELECTION_MS;
+            self.end_lease_later(id);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! The simulated etcd itself, without the trait: what must hold whatever goes wrong, over many seeds.
+
+use std::collections::BTreeMap;
+
+use larder_cluster::coordination::model::{Faults, Model, Output, Ticket};
+use larder_cluster::coordination::{
+    Change, Error, Freshness, Keys, Lease, LeaseId, Mirror, Outcome, Request, Response, Revision,
+    Watched, Writer, candidacy, leader,
+};
+use larder_types::Random;
+
+/// How many seeds are tried.
+fn seeds() -> u64 {
+    match std::env::var_os("LARDER_SLOW_TESTS") {
+        Some(_) => 10_000,
+        None => 300,
+    }
+}
+
+/// Everything that may go wrong.
+const ALL: Faults = Faults {
+    latency_ms: 400,
+    requests_lost: 100,
+    replies_lost: 150,
+    watch_late_ms: 3000,
+    watches_cut: 100,
+    watches_lossy: 50,
+    leases_late_ms: 3000,
+    deposed_leaders_revoke: 0,
+    members_late_ms: 2000,
+    revisions_kept: 2,
+};
+
+/// Crashes, cuts and returns a member, now and then.
+fn disturb(model: &mut Model, random: &mut Random, members: usize) {
+    let member = random.index(members);
+    match random.below(40) {
+        0 => model.crash(member),
+        1 => model.set_apart(member, true),
+        2 => model.cut_watches(Some(member)),
+        3..=9 => {
+            model.restart(member);
+            model.set_apart(member, false);
+        }
+        _ => {}
+    }
+}
+
+fn calm(model: &mut Model, members: usize) {
+    model.set_faults(Faults::none());
+    for member in 0..members {
+        model.restart(member);
+        model.set_apart(member, false);
+    }
+}
+
+/// One who adds one to a number, over and over, and asks again after every doubt.
+struct Counter {
+    writer: Writer,
+    /// What was asked for and is not known to be done.
+    change: Option<Change>,
+    done: u64,
+    wanted: u64,
+}
+
+impl Counter {
+    fn next(&mut self, answer: Option<Result<Response, Error>>) -> Option<Request> {
+        match answer {
+            Some(Ok(Response::Changed(Outcome::Done(_)))) => {
+                self.done += 1;
+                self.change = None;
+            }
+            Some(Ok(Response::Changed(Outcome::Conflict(_)))) => self.change = None,
+            Some(Ok(Response::Read(snapshot))) => {
+                let now = snapshot.entries.first();
+                let modified = now.map_or(Revision(0), |entry| entry.modified);
+                let value = now.map_or(0, |entry| number(&entry.value));
+                let change = self.writer.change().unless_changed("count", modified);
+                self.change = Some(change.put("count", (value + 1).to_string()));
+            }
+            _ => {}
+        }
+        match &self.change {
+            _ if self.done == self.wanted => None,
+            Some(change) => Some(Request::Change(change.clone())),
+            None => Some(Request::Read {
+                keys: Keys::one("count"),
+                freshness: Freshness::Latest,
+            }),
+        }
+    }
+}
+
+fn number(text: &[u8]) -> u64 {
+    std::str::from_utf8(text)
+        .expect("text")
+        .parse()
+        .expect("a number")
+}
+
+/// A copy that is kept by hand as [`larder_cluster::coordination::Follower`] does.
+struct Watcher {
+    mirror: Mirror,
+    watch: Option<Ticket>,
+    asked: Option<Ticket>,
+    asks_all: bool,
+}
+
+impl Watcher {
+    fn ask(&mut self, model: &mut Model, member: usize) {
+        if self.asked.is_none() {
+            let keys = self.mirror.keys().clone();
+            let request = match self.asks_all {
+                true => Request::Read {
+                    keys,
+                    freshness: Freshness::Latest,
+                },
+                false => Request::Recent {
+                    keys,
+                    after: self.mirror.checked(),
+                },
+            };
+            if let Some(watch) = self.watch.take() {
+                model.unwatch(watch);
+            }
+            self.asked = Some(model.ask(member, request));
+        }
+    }
+
+    fn hear(&mut self, model: &mut Model, member: usize, output: &Output) {
+        match output {
+            Output::Reply(ticket, reply) if self.asked == Some(*ticket) => {
+                self.asked = None;
+                match reply {
+                    Ok(Response::Read(snapshot)) => {
+                        let before = self.mirror.revision();
+                        self.mirror.take_all(snapshot.clone());
+                        assert!(self.mirror.revision() >= before);
+                        self.asks_all = false;
+                    }
+                    Ok(Response::Recent(recent)) => self.asks_all = !self.mirror.agrees(recent),
+                    _ => {}
+                }
+                match self.asks_all {
+                    true => self.ask(model, member),
+                    false => {
+                        let (keys, after) = (self.mirror.keys().clone(), self.mirror.revision());
+                        self.watch = Some(model.watch(member, keys, after));
+                    }
+                }
+            }
+            Output::Watched(ticket, watched) if self.watch == Some(*ticket) => match watched {
+                Watched::Events(events) => drop(self.mirror.take(events.clone())),
+                Watched::Compacted => {
+                    self.watch = None;
+                    self.asks_all = true;
+                    self.ask(model, member);
+                }
+            },
+            Output::Cut(ticket) if self.watch == Some(*ticket) => self.watch = None,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn each_change_is_made_once_and_every_copy_becomes_right() {
+    const MEMBERS: usize = 3;
+    let (mut gave_up, mut lost, mut compacted) = (0, 0, 0);
+    for seed in 0..seeds() {
+        let mut random = Random::new(seed);
+        let mut model = Model::new(seed, MEMBERS, ALL);
+        let mut counters: Vec<Counter> = (0..3)
+            .map(|number| Counter {
+                writer: Writer::new(format!("w{number}"), seed),
+                change: None,
+                done: 0,
+                wanted: 8,
+            })
+            .collect();
+        let mut asked: BTreeMap<Ticket, usize> = BTreeMap::new();
+        for (at, counter) in counters.iter_mut().enumerate() {
+            let request = counter.next(None).expect("there is something to do");
+            asked.insert(model.ask(0, request), at);
+        }
+        let mut watcher = Watcher {
+            mirror: Mirror::new(Keys::one("count")),
+            watch: None,
+            asked: None,
+            asks_all: true,
+        };
+        let mut rounds = 0;
+        let mut is_calm = false;
+        while !asked.is_empty() {
+            rounds += 1;
+            if rounds > 3000 && !is_calm {
+                is_calm = true;
+                calm(&mut model, MEMBERS);
+            }
+            if !is_calm {
+                disturb(&mut model, &mut random, MEMBERS);
+            }
+            if rounds % 20 == 0 {
+                watcher.ask(&mut model, random.index(MEMBERS));
+            }
+            let next_ms = model.next_ms().expect("every request is answered");
+            for output in model.advance(next_ms) {
+                watcher.hear(&mut model, random.index(MEMBERS), &output);
+                compacted += u64::from(matches!(output, Output::Watched(_, Watched::Compacted)));
+                let Output::Reply(ticket, reply) = output else {
+                    continue;
+                };
+                let Some(at) = asked.remove(&ticket) else {
+                    continue;
+                };
+                gave_up += u64::from(matches!(reply, Err(Error::Unknown(_))));
+                if let Some(request) = counters[at].next(Some(reply)) {
+                    asked.insert(model.ask(random.index(MEMBERS), request), at);
+                }
+            }
+            assert!(rounds < 100_000, "seed {seed} comes to no end");
+        }
+        let truth = model.truth(&Keys::one("count"));
+        assert_eq!(number(&truth.entries[0].value), 24, "seed {seed}");
+        // Late requests of writers that are done already: they change nothing.
+        calm(&mut model, MEMBERS);
+        drop(model.advance(model.now_ms() + 60_000));
+        assert_eq!(
+            number(&model.truth(&Keys::one("count")).entries[0].value),
+            24,
+            "seed {seed}"
+        );
+        // And the copy is right as soon as one comparison is answered.
+        let was_right = watcher.mirror.entries().eq(&truth.entries);
+        lost += u64::from(!was_right);
+        watcher.asked = None;
+        watcher.ask(&mut model, 0);
+        while watcher.watch.is_none() {
+            let next_ms = model.next_ms().expect("it is answered");
+            for output in model.advance(next_ms) {
+                watcher.hear(&mut model, 0, &output);
+            }
+        }
+        let truth = model.truth(&Keys::one("count"));
+        assert!(watcher.mirror.entries().eq(&truth.entries), "seed {seed}");
+    }
+    assert!(
+        gave_up > seeds() && lost > 10 && compacted > 10,
+        "{gave_up} {lost} {compacted}: faults happen"
+    );
+}
+
+/// Nodes with leases of 3 s, whose clocks run apart by 4 %, and who believe to lead when they see themselves as the oldest.
+#[test]
+fn two_leaders_never_both_change_the_map_and_a_held_lease_is_there() {
+    for seed in 0..seeds() {
+        lead(seed, ALL);
+    }
+}
+
+/// A leader of etcd that was stuck ends leases early: then a node may believe in its lease, and its change is refused all the same.
+#[test]
+fn a_lease_that_was_ended_early_fences_its_holder() {
+    let early = Faults {
+        deposed_leaders_revoke: 700,
+        ..ALL
+    };
+    let believed: u64 = (0..seeds()).map(|seed| lead(seed, early)).sum();
+    assert!(believed > 0, "leases were ended early");
+}
+
+struct Candidate {
+    writer: Writer,
+    /// Thousandths of the time that its clock counts.
+    speed: u64,
+    lease: Option<Lease>,
+    fence: Option<(String, Revision)>,
+    asked: Option<(Ticket, u64, Asked)>,
+    retry: Option<Change>,
+    map: Revision,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Grant,
+    KeepAlive,
+    Candidacy,
+    Look,
+    Lead,
+}
+
+impl Candidate {
+    fn clock(&self, model: &Model) -> u64 {
+        model.now_ms() * self.speed / 1000
+    }
+
+    fn act(&mut self, model: &mut Model, member: usize) {
+        if self.asked.is_some() {
+            return;
+        }
+        let now = self.clock(model);
+        let (kind, request) = match (&mut self.lease, &self.fence) {
+            (None, _) => (Asked::Grant, Request::Grant { ttl_seconds: 3 }),
+            (Some(lease), _) if now >= lease.renewal_at_ms() => {
+                (Asked::KeepAlive, Request::KeepAlive(lease.id()))
+            }
+            (Some(lease), None) => {
+                let id = lease.id();
+                let change = self
+                    .retry
+                    .get_or_insert_with(|| candidacy(self.writer.change(), id, "x"));
+                (Asked::Candidacy, Request::Change(change.clone()))
+            }
+            (Some(_), Some(_)) if self.retry.is_none() => (
+                Asked::Look,
+                Request::Read {
+                    keys: Keys::below(""),
+                    freshness: Freshness::Latest,
+                },
+            ),
+            (Some(_), Some(_)) => {
+                let change = self.retry.clone().expect("it was looked at");
+                (Asked::Lead, Request::Change(change))
+            }
+        };
+        self.asked = Some((model.ask(member, request), now, kind));
+    }
+
+    fn over(&mut self) {
+        (self.lease, self.fence, self.retry) = (None, None, None);
+    }
+
+    fn hear(&mut self, reply: Result<Response, Error>) {
+        let (_, sent, kind) = self.asked.take().expect("it was asked");
+        match (kind, reply) {
+            (_, Err(Error::LeaseEnded(_))) => self.over(),
+            (_, Err(_)) => {}
+            (_, Ok(Response::Granted { lease, ttl_seconds })) => {
+                self.lease = Some(Lease::new(lease, ttl_seconds, sent));
+            }
+            (_, Ok(Response::KeptAlive(ttl_seconds))) => {
+                let lease = self.lease.as_mut().expect("it has one");
+                lease.answered(sent, ttl_seconds);
+                if lease.has_ended() {
+                    self.over();
+                }
+            }
+            (Asked::Candidacy, Ok(Response::Changed(Outcome::Done(revision)))) => {
+                let id = self.lease.as_ref().expect("it has one").id();
+                self.fence = Some((format!("controller/{id}"), revision));
+                self.retry = None;
+            }
+            (Asked::Look, Ok(Response::Read(snapshot))) => {
+                let mut mirror = Mirror::new(Keys::below(""));
+                mirror.take_all(snapshot);
+                let (own, fence) = self.fence.clone().expect("it stands");
+                if leader(&mirror).is_some_and(|leads| leads.key == own) {
+                    self.map = mirror
+                        .get("map")
+                        .map_or(Revision(0), |entry| entry.modified);
+                    let change = self.writer.change().unless_changed("map", self.map);
+                    self.retry = Some(change.while_since(own.clone(), fence).put("map", own));
+                }
+            }
+            (Asked::Lead | Asked::Candidacy, Ok(Response::Changed(_))) => {
+                let was_candidate = kind == Asked::Candidacy;
+                self.retry = None;
+                if was_candidate {
+                    self.over();
+                }
+            }
+            (_, Ok(other)) => panic!("unfitting: {other:?}"),
+        }
+    }
+}
+
+/// Gives how often a node believed in a lease that had been ended.
+fn lead(seed: u64, faults: Faults) -> u64 {
+    const MEMBERS: usize = 3;
+    let mut random = Random::new(!seed);
+    let mut model = Model::new(seed, MEMBERS, faults);
+    let mut candidates: Vec<Candidate> = (0..3)
+        .map(|number| Candidate {
+            writer: Writer::new(format!("c{number}"), seed),
+            speed: 980 + 20 * number,
+            lease: None,
+            fence: None,
+            asked: None,
+            retry: None,
+            map: Revision(0),
+        })
+        .collect();
+    let mut believed = 0;
+    let mut last_map = Revision(0);
+    while model.now_ms() < 60_000 {
+        disturb(&mut model, &mut random, MEMBERS);
+        for candidate in &mut candidates {
+            // Some are stopped for a while between any two steps.
+            if random.below(4) == 0 {
+                candidate.act(&mut model, random.index(MEMBERS));
+            }
+        }
+        let step = model.now_ms() + 1 + random.below(200);
+        for output in model.advance(step) {
+            let Output::Reply(ticket, reply) = output else {
+                continue;
+            };
+            let whose = |candidate: &&mut Candidate| {
+                candidate
+                    .asked
+                    .as_ref()
+                    .is_some_and(|(asked, ..)| *asked == ticket)
+            };
+            if let Some(candidate) = candidates.iter_mut().find(whose) {
+                candidate.hear(reply);
+            }
+        }
+        let truth = model.truth(&Keys::below(""));
+        let stands = |id: LeaseId| truth.entries.iter().any(|entry| entry.lease == Some(id));
+        for candidate in &candidates {
+            let Some(lease) = &candidate.lease else {
+                continue;
+            };
+            if candidate.fence.is_some()
+                && lease.is_held_surely(candidate.clock(&model))
+                && !stands(lease.id())
+            {
+                believed += 1;
+            }
+        }
+        // The map was written by who led at that revision: its key stood, and was the oldest.
+        if let Some(map) = truth.entries.iter().find(|entry| entry.key == "map")
+            && map.modified > last_map
+        {
+            last_map = map.modified;
+            let writer = String::from_utf8(map.value.to_vec()).expect("text");
+            let older = truth
+                .entries
+                .iter()
+                .filter(|entry| entry.key.starts_with("controller/"));
+            let own = truth.entries.iter().find(|entry| entry.key == writer);
+            if let Some(own) = own {
+                let mut older = older.filter(|entry| entry.created < own.created);
+                assert_eq!(older.next(), None, "seed {seed}: another led");
+            }
+        }
+    }
+    if faults.deposed_leaders_revoke == 0 {
+        assert_eq!(
+            believed, 0,
+            "seed {seed}: a lease that was surely held had ended"
+        );
+    }
+    believed
+}
