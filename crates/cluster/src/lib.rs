@@ -13,5 +13,7 @@
 //! that touch the world: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
 //! `coordination/clock.rs`.
 
+pub mod controller;
 pub mod coordination;
 pub mod map;
+pub mod placement;

@@ -96,6 +96,13 @@ pub enum Change {
         options: BTreeMap<String, String>,
         at_ms: u64,
     },
+    /// Nodes have told of progress with a push.
+    PushProgressed {
+        store: StoreName,
+        version: VersionId,
+        progress: u64,
+        at_ms: u64,
+    },
     /// The push did not work out; no node makes the version live.
     PushFailed {
         store: StoreName,

@@ -48,7 +48,9 @@ pub struct Push {
     pub version: Version,
     /// How many of the nodes that hold slots may lack it when it goes live, where another has each of their slots.
     pub allow_missing_replicas: u32,
-    pub began_ms: u64,
+    /// A number that grows while nodes tell of progress, and when it was last seen to grow.
+    pub progress: u64,
+    pub progress_ms: u64,
     /// Further conditions that each node looks at when it pulls, such as `min_records`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,

@@ -39,6 +39,12 @@ pub(super) fn apply(map: &mut Map, change: &Change) -> Result<(), String> {
         Change::OwnersMoved { slots } => slots::owners_moved(map, slots),
         Change::CopiesDropped { slots } => slots::copies_dropped(map, slots),
         Change::PushBegun { .. } => stores::push_begun(map, change),
+        Change::PushProgressed {
+            store,
+            version,
+            progress,
+            at_ms,
+        } => stores::push_progressed(map, store, *version, *progress, *at_ms),
         Change::PushFailed {
             store,
             version,

@@ -39,10 +39,30 @@ pub(super) fn push_begun(map: &mut Map, change: &Change) -> Result<(), String> {
             digest: digest.clone(),
         },
         allow_missing_replicas: *allow_missing_replicas,
-        began_ms: *at_ms,
+        progress: 0,
+        progress_ms: *at_ms,
         options: options.clone(),
     });
     store.next = VersionId(store.next.0 + 1);
+    Ok(())
+}
+
+pub(super) fn push_progressed(
+    map: &mut Map,
+    name: &StoreName,
+    version: VersionId,
+    progress: u64,
+    at_ms: u64,
+) -> Result<(), String> {
+    let store = store(&mut map.stores, name)?;
+    let push = store
+        .push
+        .as_mut()
+        .filter(|it| it.version.version == version);
+    let push =
+        push.ok_or_else(|| format!("version {version} of store {name} is not being pushed"))?;
+    ensure(push.progress != progress, || "there is no progress".into())?;
+    (push.progress, push.progress_ms) = (progress, at_ms);
     Ok(())
 }
 

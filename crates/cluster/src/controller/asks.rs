@@ -1,0 +1,286 @@
+//! What people ask of the controller.
+
+use std::collections::BTreeMap;
+
+use larder_types::{StoreName, VersionId};
+use serde::{Deserialize, Serialize};
+
+use super::pushes::Standing;
+use super::{Decision, World};
+use crate::map::{AskId, Change, Leaving, NodeId, NodeName, Settings, State, What};
+
+/// A wish (the key `asks/<id>`). It is answered when it is granted or refused; a push, when it ended.
+/// Whoever asked may look up the answer late: a wish that was granted before and is still there is answered, not granted twice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Ask {
+    /// Give slots to a node that registered.
+    Join {
+        node: NodeName,
+    },
+    /// Move a node's slots elsewhere; it stays a member.
+    Drain {
+        node: NodeName,
+    },
+    /// Take back `Drain` or `Remove`.
+    Keep {
+        node: NodeName,
+    },
+    /// Drain the node and forget it when its process has ended. Of a node that is down, `lose_rows` gives up what only it has.
+    Remove {
+        node: NodeName,
+        lose_rows: bool,
+    },
+    Push {
+        store: StoreName,
+        source: String,
+        digest: String,
+        allow_missing_replicas: u32,
+        #[serde(default)]
+        options: BTreeMap<String, String>,
+    },
+    AbortPush {
+        store: StoreName,
+    },
+    /// `None`: to the version that was live before.
+    RollBack {
+        store: StoreName,
+        to: Option<VersionId>,
+    },
+    RemoveVersion {
+        store: StoreName,
+        version: VersionId,
+    },
+    RemoveStore {
+        store: StoreName,
+    },
+    DefineTable {
+        name: String,
+        text: String,
+    },
+    DropTable {
+        name: String,
+    },
+    DefineJoin {
+        name: String,
+        text: String,
+    },
+    DropJoin {
+        name: String,
+    },
+    Set {
+        settings: Settings,
+    },
+}
+
+/// What becomes of a wish.
+enum Fate {
+    Change(Change),
+    Done(String),
+    Refused(String),
+    /// It is under way.
+    Wait,
+}
+
+pub(super) fn decide(world: &World<'_>) -> Option<Decision> {
+    for (id, ask) in world.asks {
+        let answer = match fate(world, id, ask) {
+            Fate::Wait => continue,
+            Fate::Change(change) => match world.refusal(&change) {
+                None => return world.change(change, format!("wish {id}")),
+                Some(why) => Err(why),
+            },
+            Fate::Done(words) => Ok(words),
+            Fate::Refused(why) => Err(why),
+        };
+        return Some(Decision::Answer {
+            ask: id.clone(),
+            answer,
+        });
+    }
+    None
+}
+
+fn fate(world: &World<'_>, id: &AskId, ask: &Ask) -> Fate {
+    match ask {
+        Ask::Join { node } => join(world, node),
+        Ask::Drain { node } => leave(world, node, Some(Leaving::Drain), false),
+        Ask::Keep { node } => leave(world, node, None, false),
+        Ask::Remove { node, lose_rows } => leave(world, node, Some(Leaving::Remove), *lose_rows),
+        Ask::Push {
+            store,
+            source,
+            digest,
+            allow_missing_replicas,
+            options,
+        } => {
+            let begin = Change::PushBegun {
+                store: store.clone(),
+                ask: id.clone(),
+                source: source.clone(),
+                digest: digest.clone(),
+                allow_missing_replicas: *allow_missing_replicas,
+                options: options.clone(),
+                at_ms: world.now_ms,
+            };
+            ended(world, id, store).unwrap_or(Fate::Change(begin))
+        }
+        Ask::AbortPush { store } => match world
+            .map
+            .stores()
+            .get(store)
+            .and_then(|it| it.push.as_ref())
+        {
+            None => Fate::Done(format!("no version of store {store} is being pushed")),
+            Some(push) => Fate::Change(Change::PushFailed {
+                store: store.clone(),
+                version: push.version.version,
+                why: "it was aborted".to_owned(),
+            }),
+        },
+        Ask::RollBack { store, to } => {
+            ended(world, id, store).unwrap_or_else(|| roll_back(world, id, store, *to))
+        }
+        Ask::RemoveVersion { store, version } => {
+            let known = world
+                .map
+                .stores()
+                .get(store)
+                .and_then(|it| it.version(*version));
+            let (store, version) = (store.clone(), *version);
+            match known {
+                None => Fate::Done(format!("version {version} of store {store} is not kept")),
+                Some(_) => Fate::Change(Change::VersionRemoved { store, version }),
+            }
+        }
+        Ask::RemoveStore { store } => match world.map.stores().contains_key(store) {
+            false => Fate::Done(format!("there is no store {store}")),
+            true => Fate::Change(Change::StoreRemoved {
+                store: store.clone(),
+            }),
+        },
+        Ask::DefineTable { name, text } => define(world, What::Table, name, text),
+        Ask::DefineJoin { name, text } => define(world, What::Join, name, text),
+        Ask::DropTable { name } => undefine(world, What::Table, name),
+        Ask::DropJoin { name } => undefine(world, What::Join, name),
+        Ask::Set { settings } if world.map.settings() == settings => {
+            Fate::Done("the settings are these".to_owned())
+        }
+        Ask::Set { settings } => Fate::Change(Change::SettingsChanged {
+            settings: settings.clone(),
+        }),
+    }
+}
+
+fn join(world: &World<'_>, name: &NodeName) -> Fate {
+    match world.map.member_named(name) {
+        None => Fate::Refused(format!("no node {name} has registered; start it first")),
+        Some(member) if member.state == State::Joining => Fate::Change(Change::MembersAdmitted {
+            nodes: vec![member.id],
+            at_ms: world.now_ms,
+        }),
+        Some(_) => Fate::Done(format!("{name} is a member")),
+    }
+}
+
+fn leave(world: &World<'_>, name: &NodeName, leaving: Option<Leaving>, lose_rows: bool) -> Fate {
+    let Some(member) = world.map.member_named(name) else {
+        return match leaving {
+            Some(Leaving::Remove) => Fate::Done(format!("{name} is no member any more")),
+            _ => Fate::Refused(format!("{name} is no member")),
+        };
+    };
+    let node = member.id;
+    if member.leaving != leaving {
+        return Fate::Change(Change::MemberLeaving { node, leaving });
+    }
+    if lose_rows {
+        let runs = world.map.slots().runs().iter();
+        let alone = runs
+            .filter(|run| run.placed.owner == Some(node) && run.placed.in_sync.is_empty())
+            .count()
+            > 0;
+        match member.state {
+            State::Down if alone => return Fate::Change(Change::RowsGivenUp { node }),
+            State::Down => {}
+            _ => {
+                return Fate::Refused(format!(
+                    "{name} is up; its rows move elsewhere, and none need be given up"
+                ));
+            }
+        }
+    }
+    Fate::Done(match leaving {
+        None => format!("{name} stays"),
+        Some(_) => format!("{name} gives its slots away; look at larder cluster status"),
+    })
+}
+
+/// How the push or rollback of this wish ended, or that it is under way.
+fn ended(world: &World<'_>, id: &AskId, name: &StoreName) -> Option<Fate> {
+    let store = world.map.stores().get(name)?;
+    if store.push.as_ref().is_some_and(|push| push.ask == *id) {
+        return Some(Fate::Wait);
+    }
+    let ended = store.ended.iter().find(|it| it.ask == *id)?;
+    let version = ended.version;
+    Some(match &ended.failed {
+        None => Fate::Done(format!("version {version} of store {name} is live")),
+        Some(why) => Fate::Refused(format!(
+            "version {version} of store {name} is not live: {why}"
+        )),
+    })
+}
+
+fn roll_back(world: &World<'_>, id: &AskId, name: &StoreName, to: Option<VersionId>) -> Fate {
+    let Some(store) = world.map.stores().get(name) else {
+        return Fate::Refused(format!("there is no store {name}"));
+    };
+    let Some(to) = to.or_else(|| store.kept.first().map(|it| it.version)) else {
+        return Fate::Refused(format!(
+            "no version of store {name} is kept beside the live one"
+        ));
+    };
+    let standing = Standing::of(world, name, store, to);
+    if let Some(slot) = standing.uncovered(world, &standing.ready) {
+        return Fate::Refused(format!(
+            "no node that has slot {slot} has version {to} of store {name}"
+        ));
+    }
+    let lacking: Vec<NodeId> = standing.lacking();
+    Fate::Change(Change::RolledBack {
+        store: name.clone(),
+        ask: id.clone(),
+        to,
+        lacking,
+    })
+}
+
+fn define(world: &World<'_>, what: What, name: &str, text: &str) -> Fate {
+    let known = match what {
+        What::Table => world.map.tables().get(name),
+        What::Join => world.map.joins().get(name),
+    };
+    match known {
+        Some(known) if known.text == text => Fate::Done(format!("{name} is defined")),
+        _ => Fate::Change(Change::Defined {
+            what,
+            name: name.to_owned(),
+            text: text.to_owned(),
+        }),
+    }
+}
+
+fn undefine(world: &World<'_>, what: What, name: &str) -> Fate {
+    let is_known = match what {
+        What::Table => world.map.tables().contains_key(name),
+        What::Join => world.map.joins().contains_key(name),
+    };
+    match is_known {
+        false => Fate::Done(format!("{name} is not defined")),
+        true => Fate::Change(Change::Undefined {
+            what,
+            name: name.to_owned(),
+        }),
+    }
+}

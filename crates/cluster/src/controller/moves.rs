@@ -1,0 +1,223 @@
+//! Steps from where slots are to where they are to be.
+//!
+//! ```text
+//!                 begin                    synced                own               drop
+//!  A [B]     ──────────────► A [B] {C} ──────────────► A [B C] ────────► C [A B] ────────► C [B]       goal: C B
+//!  owner [in sync] {filling}   the owner reports C         the owner before stays in sync until it is dropped
+//! ```
+//!
+//! A step is made for all slots that are ready for it, in one change. At each of them the slot has as many copies in sync as
+//! before, until the last drops one too many.
+
+use std::collections::BTreeMap;
+
+use super::{Decision, Rest, World};
+use crate::map::{AtTerm, By, Change, NodeId, Placed, Run, SlotRange};
+
+pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
+    synced(world)
+        .or_else(|| {
+            step(world, own).and_then(|slots| {
+                world.change(
+                    Change::OwnersMoved { slots },
+                    "those that are to own these slots are in sync",
+                )
+            })
+        })
+        .or_else(|| {
+            step(world, drop).and_then(|slots| {
+                world.change(
+                    Change::CopiesDropped { slots },
+                    "these slots are in sync where they are to be",
+                )
+            })
+        })
+        .or_else(|| {
+            step(world, end).and_then(|slots| {
+                world.change(
+                    Change::FillsEnded { slots },
+                    "these copies are not wanted any more",
+                )
+            })
+        })
+        .or_else(|| begin(world))
+        .or_else(|| tell(world, rest))
+}
+
+/// Replicas that their owners report to be in sync. What a report says of another term or filling is old.
+fn synced(world: &World<'_>) -> Option<Decision> {
+    let mut ready: Vec<AtTerm> = Vec::new();
+    for member in world.map.members() {
+        let Some(report) = world.report(member.id) else {
+            continue;
+        };
+        for synced in &report.synced {
+            if !has_live_versions(world, synced.node) {
+                continue;
+            }
+            let runs = world.map.slots().runs();
+            let first = runs.partition_point(|run| run.slots.to < synced.slots.from);
+            for run in &runs[first..] {
+                let Some(slots) = run.slots.and(synced.slots) else {
+                    break;
+                };
+                let filling = run.placed.filling(synced.node);
+                let filling = filling.filter(|it| it.began == synced.began);
+                let is_current =
+                    run.placed.owner == Some(member.id) && run.placed.term == synced.term;
+                if let Some(filling) = filling.filter(|_| is_current) {
+                    ready.push(AtTerm {
+                        slots,
+                        term: synced.term,
+                        out: Vec::new(),
+                        into: vec![filling],
+                    });
+                }
+            }
+        }
+    }
+    ready.sort_by_key(|it| it.slots);
+    // Of two that overlap, the second waits: it is reported anew, at the new term.
+    let mut next = 0;
+    ready.retain(|it| {
+        let is_free = u32::from(it.slots.from) >= next;
+        if is_free {
+            next = u32::from(it.slots.to) + 1;
+        }
+        is_free
+    });
+    let change = Change::SyncChanged {
+        by: By::Controller,
+        slots: ready.clone(),
+    };
+    let some = !ready.is_empty();
+    some.then(|| world.change(change, "their owners report replicas in sync"))
+        .flatten()
+}
+
+/// A replica is of use only with the data sets that are live.
+fn has_live_versions(world: &World<'_>, node: NodeId) -> bool {
+    let report = world.report(node);
+    world.map.stores().iter().all(|(name, store)| {
+        let Some(live) = &store.live else {
+            return true;
+        };
+        report.is_some_and(|report| report.has(name, store, live.version))
+    })
+}
+
+/// The slots for which `of` names a node.
+fn step(
+    world: &World<'_>,
+    of: impl Fn(&World<'_>, &Placed) -> Option<NodeId>,
+) -> Option<Vec<(SlotRange, NodeId)>> {
+    let runs = world.map.slots().runs().iter();
+    let slots: Vec<_> = runs
+        .filter_map(|run| Some((run.slots, of(world, &run.placed)?)))
+        .collect();
+    (!slots.is_empty()).then_some(slots)
+}
+
+/// The node that is to own the slot, if it is in sync and does not own it.
+fn own(world: &World<'_>, placed: &Placed) -> Option<NodeId> {
+    let first = placed.goal().first().copied()?;
+    (placed.in_sync.contains(&first) && world.map.is_up(first)).then_some(first)
+}
+
+/// A replica that is not to have the slot, when all have it that are to.
+fn drop(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
+    if placed.is_settled() {
+        return None;
+    }
+    let goal = placed.goal();
+    let is_there = goal.iter().all(|&node| placed.is_holder(node));
+    let surplus = placed
+        .in_sync
+        .iter()
+        .copied()
+        .find(|node| !goal.contains(node));
+    surplus.filter(|_| is_there)
+}
+
+/// A copy that is being filled and is not wanted.
+fn end(_: &World<'_>, placed: &Placed) -> Option<NodeId> {
+    let fillings = placed.filling.iter().map(|it| it.node);
+    let goal = if placed.filling.is_empty() {
+        Vec::new()
+    } else {
+        placed.goal()
+    };
+    fillings.into_iter().find(|node| !goal.contains(node))
+}
+
+/// Fills begin, as many at a time as the settings allow each node.
+fn begin(world: &World<'_>) -> Option<Decision> {
+    let map = world.map;
+    let limit = u32::from(map.settings().fill_slots_at_once);
+    let mut filling: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for run in map.slots().runs() {
+        for it in &run.placed.filling {
+            *filling.entry(it.node).or_default() += run.slots.count();
+        }
+    }
+    let mut slots = Vec::new();
+    // Slots with the fewest copies come first.
+    let unsettled = map
+        .slots()
+        .runs()
+        .iter()
+        .filter(|run| !run.placed.is_settled());
+    let mut runs: Vec<&Run> = unsettled.collect();
+    runs.sort_by_key(|run| run.placed.in_sync.len());
+    for Run { slots: all, placed } in runs {
+        if !placed.owner.is_some_and(|owner| map.is_up(owner)) {
+            continue;
+        }
+        let wanted = placed.goal().into_iter().filter(|&node| {
+            !placed.is_holder(node) && placed.filling(node).is_none() && map.is_up(node)
+        });
+        let room = |node: NodeId, filling: &BTreeMap<NodeId, u32>| {
+            limit.saturating_sub(filling.get(&node).copied().unwrap_or(0))
+        };
+        let Some(node) = wanted.max_by_key(|&node| (room(node, &filling), node)) else {
+            continue;
+        };
+        let count = room(node, &filling).min(all.count());
+        if count > 0 {
+            *filling.entry(node).or_default() += count;
+            let last = u32::from(all.from) + count - 1;
+            slots.push((SlotRange::new(all.from, last as u16), node));
+        }
+    }
+    slots.sort_unstable();
+    let some = !slots.is_empty();
+    some.then(|| {
+        world.change(
+            Change::FillsBegun { slots },
+            "these slots are to be there as well",
+        )
+    })
+    .flatten()
+}
+
+/// Tells people of slots that only they can bring back.
+fn tell(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
+    let map = world.map;
+    let mut dark: BTreeMap<NodeId, Vec<String>> = BTreeMap::new();
+    for run in map.slots().runs() {
+        if let Some(owner) = run.placed.owner.filter(|&owner| !map.is_up(owner)) {
+            let list = dark.entry(owner).or_default();
+            if list.len() < 4 {
+                list.push(run.slots.to_string());
+            }
+        }
+    }
+    for (node, slots) in dark {
+        let name = map.name_of(node);
+        rest.blocked.push(format!(
+            "{} and maybe more: nobody who is up has their rows; start {name} again, or give its rows up (larder cluster remove {name} --lose-rows)",
+            slots.join(", ")
+        ));
+    }
+    None
+}

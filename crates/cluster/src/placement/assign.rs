@@ -1,0 +1,334 @@
+//! The assignment itself: from the old one to one within all bounds, with few moves.
+
+use std::collections::HashMap;
+
+use larder_types::SLOTS;
+
+use super::blocks::Piece;
+use super::rendezvous::{score, seed};
+use super::{Held, Node, Shares, block_slots};
+use crate::map::NodeId;
+
+/// An assignment under way.
+pub(super) struct State<'a> {
+    pub nodes: &'a [Node],
+    pub shares: &'a Shares,
+    pub pieces: Vec<Piece>,
+    /// Slots that each node holds, and owns.
+    pub held: Vec<u32>,
+    pub owned: Vec<u32>,
+    block: u16,
+    seeds: Vec<u64>,
+}
+
+impl<'a> State<'a> {
+    pub fn new(old: &[Held], nodes: &'a [Node], shares: &'a Shares) -> State<'a> {
+        let index: HashMap<NodeId, u16> = nodes
+            .iter()
+            .zip(0..)
+            .map(|(node, at)| (node.id, at))
+            .collect();
+        let known = |ids: &[NodeId]| -> Vec<u16> {
+            ids.iter().filter_map(|id| index.get(id).copied()).collect()
+        };
+        let block = block_slots(nodes.len());
+        let mut pieces = Vec::new();
+        for run in old {
+            let piece = Piece {
+                from: run.slots.from,
+                count: run.slots.count() as u16,
+                holders: known(&run.goal),
+                before: known(&run.goal),
+                is_owned: run
+                    .goal
+                    .first()
+                    .is_some_and(|owner| index.contains_key(owner)),
+                present: known(&run.present),
+            };
+            let mut rest = piece;
+            // A piece ends where a block ends.
+            while rest.from / block != (rest.from + (rest.count - 1)) / block {
+                let after = rest.split(block - rest.from % block);
+                pieces.push(std::mem::replace(&mut rest, after));
+            }
+            pieces.push(rest);
+        }
+        State {
+            nodes,
+            shares,
+            pieces,
+            held: vec![0; nodes.len()],
+            owned: vec![0; nodes.len()],
+            block,
+            seeds: nodes.iter().map(seed).collect(),
+        }
+    }
+
+    pub fn score(&self, node: u16, from: u16) -> f64 {
+        let at = usize::from(node);
+        score(self.seeds[at], from / self.block, self.nodes[at].weight)
+    }
+
+    fn zone(&self, node: u16) -> u16 {
+        self.shares.zone_of[usize::from(node)]
+    }
+
+    fn in_zone(&self, piece: &Piece, zone: u16) -> u8 {
+        let holders = piece.holders.iter();
+        holders.filter(|&&it| self.zone(it) == zone).count() as u8
+    }
+
+    /// Whether `node` may hold the piece, if `instead_of` does no more.
+    pub fn may_hold(&self, piece: &Piece, node: u16, instead_of: Option<u16>) -> bool {
+        let zone = self.zone(node);
+        let same = instead_of.is_some_and(|it| self.zone(it) == zone);
+        let limit = self.shares.zone_copies[usize::from(zone)];
+        !piece.holds(node) && (same || self.in_zone(piece, zone) < limit)
+    }
+
+    /// How far above its share a node is, in slots; below it, less than 0.
+    pub fn above(&self, node: u16) -> i64 {
+        let at = usize::from(node);
+        i64::from(self.held[at]) - i64::from(self.shares.held[at].target)
+    }
+
+    /// Takes from who has all, in this order: a zone with too many copies of a slot, a slot with too many copies.
+    pub fn drop_what_may_not_stay(&mut self) {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        for piece in &pieces {
+            self.count(piece, 1);
+        }
+        for piece in &mut pieces {
+            while let Some(node) = self.surplus_holder(piece) {
+                piece.drop_holder(node);
+                self.held[usize::from(node)] -= u32::from(piece.count);
+                piece.present.push(node);
+            }
+        }
+        // Ownership is counted when the holders are known.
+        self.pieces = pieces;
+    }
+
+    fn count(&mut self, piece: &Piece, sign: i32) {
+        for &node in &piece.holders {
+            let held = &mut self.held[usize::from(node)];
+            *held = held.wrapping_add_signed(sign * i32::from(piece.count));
+        }
+    }
+
+    fn surplus_holder(&self, piece: &Piece) -> Option<u16> {
+        let crowded = |node: &u16| {
+            let zone = self.zone(*node);
+            self.in_zone(piece, zone) > self.shares.zone_copies[usize::from(zone)]
+        };
+        let holders = || piece.holders.iter().copied();
+        let worst = |nodes: &mut dyn Iterator<Item = u16>| {
+            nodes.max_by_key(|&node| (piece.owner() != Some(node), self.above(node), node))
+        };
+        let from_zone = worst(&mut holders().filter(crowded));
+        from_zone.or_else(|| {
+            let is_surplus = piece.holders.len() > usize::from(self.shares.copies);
+            is_surplus.then(|| worst(&mut holders())).flatten()
+        })
+    }
+
+    /// Gives each slot as many copies as it is to have: on nodes that have its rows already, or by rendezvous among those below their share.
+    pub fn fill_what_lacks_copies(&mut self) {
+        let copies = usize::from(self.shares.copies);
+        let mut waiting = std::mem::take(&mut self.pieces);
+        waiting.sort_unstable_by_key(|piece| std::cmp::Reverse(piece.from));
+        while let Some(mut piece) = waiting.pop() {
+            while piece.holders.len() < copies {
+                let (node, room) = self.receiver(&piece);
+                if room < u32::from(piece.count) {
+                    waiting.push(piece.split(room as u16));
+                }
+                piece.holders.push(node);
+                piece.present.retain(|&it| it != node);
+                self.held[usize::from(node)] += u32::from(piece.count);
+            }
+            self.pieces.push(piece);
+        }
+    }
+
+    /// Who is to have a further copy, and of how many of the piece's slots (at least 1).
+    fn receiver(&self, piece: &Piece) -> (u16, u32) {
+        let count = u32::from(piece.count);
+        let fewest = |node: u16| self.in_zone(piece, self.zone(node));
+        let best = |limit: &dyn Fn(u16) -> u32, wanted: u32| {
+            let nodes = (0..self.nodes.len() as u16).filter(|&node| {
+                let room = limit(node).saturating_sub(self.held[usize::from(node)]);
+                room >= wanted && self.may_hold(piece, node, None)
+            });
+            nodes.max_by(|&one, &other| {
+                let present = |node| piece.present.contains(&node);
+                let by_zone = fewest(other).cmp(&fewest(one));
+                let by_score = || {
+                    self.score(one, piece.from)
+                        .total_cmp(&self.score(other, piece.from))
+                };
+                present(one)
+                    .cmp(&present(other))
+                    .then(by_zone)
+                    .then_with(by_score)
+            })
+        };
+        let target = |node: u16| self.shares.held[usize::from(node)].target;
+        let at_least = |node: u16| self.shares.held[usize::from(node)].at_least;
+        let at_most = |node: u16| self.shares.held[usize::from(node)].at_most;
+        let room = |node: u16, limit: u32| count.min(limit - self.held[usize::from(node)]);
+        // Whole to somebody below the least, or below the share; in part; above the share; above all bounds (which chains mend).
+        if let Some(node) = best(&at_least, count).or_else(|| best(&target, count)) {
+            return (node, count);
+        }
+        if let Some(node) = best(&target, count.div_ceil(4)).or_else(|| best(&target, 1)) {
+            return (node, room(node, target(node)));
+        }
+        if let Some(node) = best(&at_most, 1) {
+            return (node, room(node, at_most(node)));
+        }
+        let any = best(&|_| u32::MAX, 1);
+        (
+            any.expect("a zone has room for each copy that is lacking"),
+            count,
+        )
+    }
+
+    /// Nodes below their least share get slots, by their own rendezvous: first from who is above the most, then from who
+    /// is above its share, then from any that can give.
+    pub fn give_to_who_has_too_little(&mut self, only_new: bool) {
+        for node in 0..self.nodes.len() as u16 {
+            let bounds = self.shares.held[usize::from(node)];
+            if self.held[usize::from(node)] >= bounds.at_least {
+                continue;
+            }
+            let mut order: Vec<(f64, u16)> = self
+                .pieces
+                .iter()
+                .map(|piece| (self.score(node, piece.from), piece.from))
+                .collect();
+            order
+                .sort_unstable_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+            order.dedup();
+            for level in [Level::AtMost, Level::Target, Level::AtLeast] {
+                for &(_, from) in &order {
+                    let need = bounds.at_least.saturating_sub(self.held[usize::from(node)]);
+                    if need == 0 {
+                        break;
+                    }
+                    self.take_piece(node, from, need, level, only_new);
+                }
+            }
+        }
+    }
+
+    /// `node` takes a piece, or a part of it, from that holder of it which is most above its level.
+    fn take_piece(&mut self, node: u16, from: u16, need: u32, level: Level, only_new: bool) {
+        let Some(at) = self.piece_at(from) else {
+            return;
+        };
+        let piece = &self.pieces[at];
+        let surplus = |it: u16| self.held[usize::from(it)].saturating_sub(self.level(it, level));
+        let givers = piece.holders.iter().copied().filter(|&it| {
+            surplus(it) > 0
+                && !(only_new && piece.before.contains(&it))
+                && self.may_hold(piece, node, Some(it))
+        });
+        let Some(giver) = givers.max_by_key(|&it| (surplus(it), it)) else {
+            return;
+        };
+        let amount = need.min(surplus(giver)).min(u32::from(piece.count));
+        self.transfer(at, giver, node, amount as u16);
+    }
+
+    fn level(&self, node: u16, level: Level) -> u32 {
+        let bounds = self.shares.held[usize::from(node)];
+        match level {
+            Level::AtMost => bounds.at_most,
+            Level::Target => bounds.target,
+            Level::AtLeast => bounds.at_least,
+        }
+    }
+
+    /// Pieces are sorted by their first slot until the first split, which puts the rest at the end; so this looks from both ways.
+    fn piece_at(&self, from: u16) -> Option<usize> {
+        self.pieces
+            .binary_search_by_key(&from, |piece| piece.from)
+            .ok()
+    }
+
+    /// Moves `amount` slots of a piece from one node to another.
+    pub fn transfer(&mut self, at: usize, from: u16, to: u16, amount: u16) {
+        let piece = &mut self.pieces[at];
+        debug_assert!(amount > 0 && amount <= piece.count);
+        let rest = (amount < piece.count).then(|| piece.split(amount));
+        piece.replace(from, to);
+        self.held[usize::from(from)] -= u32::from(amount);
+        self.held[usize::from(to)] += u32::from(amount);
+        if let Some(rest) = rest {
+            self.pieces.insert(at + 1, rest);
+        }
+    }
+
+    /// Nodes above their most give slots to who is below its share: the pieces that most want to be there.
+    pub fn take_from_who_has_too_much(&mut self, only_new: bool) {
+        for node in 0..self.nodes.len() as u16 {
+            let at_most = self.shares.held[usize::from(node)].at_most;
+            for level in [Level::Target, Level::AtMost] {
+                let mut at = 0;
+                while at < self.pieces.len() && self.held[usize::from(node)] > at_most {
+                    let piece = &self.pieces[at];
+                    if piece.holds(node) && !(only_new && piece.before.contains(&node)) {
+                        self.give_piece(node, at, at_most, level);
+                    }
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn give_piece(&mut self, node: u16, at: usize, at_most: u32, level: Level) {
+        let piece = &self.pieces[at];
+        let room = |it: u16| {
+            self.level(it, level)
+                .saturating_sub(self.held[usize::from(it)])
+        };
+        let takers = (0..self.nodes.len() as u16)
+            .filter(|&it| room(it) > 0 && self.may_hold(piece, it, Some(node)));
+        let by_score = |one: &u16, other: &u16| {
+            self.score(*one, piece.from)
+                .total_cmp(&self.score(*other, piece.from))
+        };
+        let Some(taker) = takers.max_by(by_score) else {
+            return;
+        };
+        let amount = (self.held[usize::from(node)] - at_most)
+            .min(room(taker))
+            .min(u32::from(piece.count));
+        self.transfer(at, node, taker, amount as u16);
+    }
+
+    /// Checks the accounts; for tests.
+    #[cfg(debug_assertions)]
+    pub fn check(&self) {
+        let mut held = vec![0; self.nodes.len()];
+        let mut slots = 0;
+        for piece in &self.pieces {
+            piece
+                .holders
+                .iter()
+                .for_each(|&it| held[usize::from(it)] += u32::from(piece.count));
+            slots += u32::from(piece.count);
+        }
+        assert_eq!(slots, u32::from(SLOTS));
+        assert_eq!(held, self.held);
+    }
+}
+
+/// How far a node may give, or be given.
+#[derive(Clone, Copy)]
+enum Level {
+    AtMost,
+    Target,
+    AtLeast,
+}

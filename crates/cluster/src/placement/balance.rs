@@ -1,0 +1,95 @@
+//! How even a placement is.
+
+use std::collections::BTreeMap;
+
+use super::{Node, Shares};
+use crate::map::{NodeId, NodeName, SlotRange};
+
+/// What each node and zone has, beside its share.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Balance {
+    pub nodes: Vec<NodeBalance>,
+    pub zones: Vec<ZoneBalance>,
+    /// The most loaded node's load over its share: 1 where all have just theirs.
+    pub owned_worst: f64,
+    pub held_worst: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeBalance {
+    pub id: NodeId,
+    pub name: NodeName,
+    pub zone: String,
+    pub owned: u32,
+    /// Owned or copied.
+    pub held: u32,
+    pub owned_share: f64,
+    pub held_share: f64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ZoneBalance {
+    pub zone: String,
+    pub nodes: u32,
+    pub owned: u32,
+    pub held: u32,
+    pub owned_share: f64,
+    pub held_share: f64,
+}
+
+impl Balance {
+    /// Of slots with the nodes that have them (or are to have them), the owner first.
+    pub fn of<'a>(
+        slots: impl Iterator<Item = (SlotRange, &'a [NodeId])>,
+        nodes: &[Node],
+        replicas: u8,
+    ) -> Balance {
+        let mut owned: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let mut held: BTreeMap<NodeId, u32> = BTreeMap::new();
+        for (slots, holders) in slots {
+            if let Some(&owner) = holders.first() {
+                *owned.entry(owner).or_default() += slots.count();
+            }
+            for &node in holders {
+                *held.entry(node).or_default() += slots.count();
+            }
+        }
+        let shares = (!nodes.is_empty()).then(|| Shares::of(nodes, replicas, 0));
+        let of_node = |(at, node): (usize, &Node)| {
+            let shares = shares.as_ref().expect("there is a node");
+            NodeBalance {
+                id: node.id,
+                name: node.name.clone(),
+                zone: node.zone.clone(),
+                owned: owned.get(&node.id).copied().unwrap_or(0),
+                held: held.get(&node.id).copied().unwrap_or(0),
+                owned_share: shares.owned[at].share,
+                held_share: shares.held[at].share,
+            }
+        };
+        let nodes: Vec<NodeBalance> = nodes.iter().enumerate().map(of_node).collect();
+        let mut zones: BTreeMap<&str, ZoneBalance> = BTreeMap::new();
+        for node in &nodes {
+            let zone = zones.entry(&node.zone).or_insert_with(|| ZoneBalance {
+                zone: node.zone.clone(),
+                nodes: 0,
+                owned: 0,
+                held: 0,
+                owned_share: 0.0,
+                held_share: 0.0,
+            });
+            zone.nodes += 1;
+            zone.owned += node.owned;
+            zone.held += node.held;
+            zone.owned_share += node.owned_share;
+            zone.held_share += node.held_share;
+        }
+        let worst = |load: fn(&NodeBalance) -> f64| nodes.iter().map(load).fold(0.0, f64::max);
+        Balance {
+            owned_worst: worst(|it| f64::from(it.owned) / it.owned_share),
+            held_worst: worst(|it| f64::from(it.held) / it.held_share),
+            zones: zones.into_values().collect(),
+            nodes,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Chains of moves, for what no single move can do: one node gives to a second, which gives something else to a third.
+//!
+//! Who has too much may hold only slots that nobody below its share may take, because that node has them, or its
+//! zone does. Then somebody between them helps. A chain is an augmenting path of the flow from slots over zones to nodes, and
+//! the shortest is taken, so its moves do not disturb one another; while the bounds can be kept, there is one.
+//! Copies that are made anew in any case may go anywhere at no cost, so chains of these are made first.
+
+use std::collections::VecDeque;
+
+use super::assign::State;
+
+/// Between which nodes a chain leads.
+#[derive(Clone, Copy)]
+pub(super) enum Ends {
+    /// From one that has too much to one that has too little.
+    Both,
+    /// From or to such a one.
+    Any,
+}
+
+impl State<'_> {
+    /// Brings every node within its bounds; with `only_new` by copies that no node had before, as far as that goes.
+    pub fn mend_by_chains(&mut self, ends: Ends, only_new: bool) {
+        let count = self.nodes.len();
+        let share = |state: &Self, at: usize| state.shares.held[at];
+        loop {
+            let over: Vec<usize> = (0..count)
+                .filter(|&at| self.held[at] > share(self, at).at_most)
+                .collect();
+            let under: Vec<usize> = (0..count)
+                .filter(|&at| self.held[at] < share(self, at).at_least)
+                .collect();
+            let below = || (0..count).filter(|&at| self.held[at] < share(self, at).target);
+            let floor = |at: usize| {
+                if only_new {
+                    share(self, at).at_least
+                } else {
+                    share(self, at).target
+                }
+            };
+            let above = || (0..count).filter(|&at| self.held[at] > floor(at));
+            if over.is_empty() && under.is_empty() {
+                break;
+            }
+            // Both ends at once, where that is possible, for the price of one.
+            let both = || {
+                self.chain(&over, &under, only_new)
+                    .filter(|chain| chain.len() == 1 || only_new)
+            };
+            let from_over = || self.chain(&over, &below().collect::<Vec<_>>(), only_new);
+            let to_under = || self.chain(&above().collect::<Vec<_>>(), &under, only_new);
+            let chain = match ends {
+                Ends::Both => both(),
+                Ends::Any => both().or_else(from_over).or_else(to_under),
+            };
+            if !chain.is_some_and(|chain| self.follow(&chain, only_new)) {
+                break;
+            }
+        }
+        #[cfg(debug_assertions)]
+        self.check();
+    }
+
+    /// The shortest chain of moves from one of `sources` to one of `sinks`: nodes, and the piece that each gives to the next.
+    fn chain(
+        &self,
+        sources: &[usize],
+        sinks: &[usize],
+        only_new: bool,
+    ) -> Option<Vec<(u16, usize, u16)>> {
+        let count = self.nodes.len();
+        let mut of_node: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (at, piece) in self.pieces.iter().enumerate() {
+            let able = piece
+                .holders
+                .iter()
+                .filter(|node| !only_new || !piece.before.contains(node));
+            able.for_each(|&node| of_node[usize::from(node)].push(at));
+        }
+        let mut came: Vec<Option<(u16, usize)>> = vec![None; count];
+        let mut seen = vec![false; count];
+        let mut queue: VecDeque<usize> = sources.iter().copied().collect();
+        sources.iter().for_each(|&at| seen[at] = true);
+        while let Some(node) = queue.pop_front() {
+            if sinks.contains(&node) {
+                let mut chain = Vec::new();
+                let mut to = node as u16;
+                while let Some((from, piece)) = came[usize::from(to)] {
+                    chain.push((from, piece, to));
+                    to = from;
+                }
+                return Some(chain);
+            }
+            for &at in &of_node[node] {
+                let piece = &self.pieces[at];
+                for next in 0..count {
+                    if !seen[next] && self.may_hold(piece, next as u16, Some(node as u16)) {
+                        seen[next] = true;
+                        came[next] = Some((node as u16, at));
+                        queue.push_back(next);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Makes the moves of a chain, last first, of one slot each or as many as all of them allow.
+    fn follow(&mut self, chain: &[(u16, usize, u16)], only_new: bool) -> bool {
+        let (Some(&(_, _, sink)), Some(&(source, _, _))) = (chain.first(), chain.last()) else {
+            return false;
+        };
+        let (source, sink) = (usize::from(source), usize::from(sink));
+        let (gives, takes) = (self.shares.held[source], self.shares.held[sink]);
+        // To within the bounds of who is outside them, and not beyond the share of who is not.
+        let surplus = match self.held[source] > gives.at_most {
+            true => self.held[source] - gives.at_most,
+            false if only_new => self.held[source] - gives.at_least,
+            false => self.held[source] - gives.target,
+        };
+        let lack = match self.held[sink] < takes.at_least {
+            true => takes.at_least - self.held[sink],
+            false => takes.target - self.held[sink],
+        };
+        let shortest = chain.iter().map(|&(_, at, _)| self.pieces[at].count).min();
+        let amount = surplus.min(lack).min(u32::from(shortest.unwrap_or(0))) as u16;
+        if amount == 0 {
+            return false;
+        }
+        // Pieces move along when one before them is split: those with the highest index go first.
+        let mut moves = chain.to_vec();
+        moves.sort_unstable_by_key(|&(_, at, _)| std::cmp::Reverse(at));
+        for (from, at, to) in moves {
+            if !self.may_hold(&self.pieces[at], to, Some(from)) {
+                return false;
+            }
+            self.transfer(at, from, to, amount);
+        }
+        true
+    }
+}

@@ -1,0 +1,302 @@
+//! Ownership: each slot is owned by one of its holders, within the bounds, with as few hand-overs as may be.
+
+use std::collections::VecDeque;
+
+use super::assign::State;
+
+impl State<'_> {
+    pub fn settle_owners(&mut self) {
+        self.count_owners();
+        self.own_what_nobody_owns();
+        self.own_enough();
+        self.mend_owners_by_chains();
+        if self.owners_out_of_bounds().is_some() {
+            self.exchange_copies();
+        }
+    }
+
+    fn count_owners(&mut self) {
+        self.owned.fill(0);
+        for piece in &self.pieces {
+            if let Some(owner) = piece.owner() {
+                self.owned[usize::from(owner)] += u32::from(piece.count);
+            }
+        }
+    }
+
+    /// An owner that is gone is followed by the one that is furthest below its share, of those that have the rows if any has.
+    fn own_what_nobody_owns(&mut self) {
+        for at in 0..self.pieces.len() {
+            if self.pieces[at].is_owned {
+                continue;
+            }
+            let fullness = |node: u16| {
+                let at = usize::from(node);
+                f64::from(self.owned[at]) / self.shares.owned[at].share
+            };
+            let piece = &self.pieces[at];
+            let is_new =
+                |node: u16| !piece.before.contains(&node) && !piece.present.contains(&node);
+            let owner = piece.holders.iter().copied().min_by(|&one, &other| {
+                let by_rows = is_new(one).cmp(&is_new(other));
+                by_rows.then_with(|| fullness(one).total_cmp(&fullness(other)))
+            });
+            let owner = owner.expect("every piece has a holder");
+            let piece = &mut self.pieces[at];
+            piece.make_owner(owner);
+            self.owned[usize::from(owner)] += u32::from(piece.count);
+        }
+    }
+
+    /// Single hand-overs, while there is one between two nodes that both gain by it.
+    fn own_enough(&mut self) {
+        for (give, take) in [
+            (Give::AboveMost, Take::Target),
+            (Give::AboveMost, Take::Most),
+            (Give::AboveTarget, Take::Least),
+        ] {
+            let mut at = 0;
+            while at < self.pieces.len() {
+                let piece = &self.pieces[at];
+                let owner = piece.holders[0];
+                let surplus = self.surplus(owner, give);
+                let room = |node: u16| self.room(node, take);
+                let taker = piece.holders[1..].iter().copied().max_by_key(|&node| {
+                    (
+                        room(node) > 0 && piece.before.contains(&node),
+                        room(node),
+                        node,
+                    )
+                });
+                if let Some(taker) = taker.filter(|&taker| surplus > 0 && room(taker) > 0) {
+                    let amount = surplus.min(room(taker)).min(u32::from(piece.count));
+                    self.hand_over(at, taker, amount as u16);
+                }
+                at += 1;
+            }
+        }
+    }
+
+    fn surplus(&self, node: u16, give: Give) -> u32 {
+        let at = usize::from(node);
+        let bounds = self.shares.owned[at];
+        let level = match give {
+            Give::AboveMost => bounds.at_most,
+            Give::AboveTarget => bounds.target,
+        };
+        self.owned[at].saturating_sub(level)
+    }
+
+    fn room(&self, node: u16, take: Take) -> u32 {
+        let at = usize::from(node);
+        let bounds = self.shares.owned[at];
+        let level = match take {
+            Take::Least => bounds.at_least,
+            Take::Target => bounds.target,
+            Take::Most => bounds.at_most,
+        };
+        level.saturating_sub(self.owned[at])
+    }
+
+    fn hand_over(&mut self, at: usize, to: u16, amount: u16) {
+        let piece = &mut self.pieces[at];
+        let from = piece.holders[0];
+        let rest = (amount < piece.count).then(|| piece.split(amount));
+        piece.make_owner(to);
+        self.owned[usize::from(from)] -= u32::from(amount);
+        self.owned[usize::from(to)] += u32::from(amount);
+        if let Some(rest) = rest {
+            self.pieces.insert(at + 1, rest);
+        }
+    }
+
+    /// A node that owns too much, or too little.
+    fn owners_out_of_bounds(&self) -> Option<(u16, bool)> {
+        let nodes = 0..self.nodes.len() as u16;
+        let bounds = |node: u16| self.shares.owned[usize::from(node)];
+        let owned = |node: u16| self.owned[usize::from(node)];
+        let over = nodes
+            .clone()
+            .find(|&node| owned(node) > bounds(node).at_most);
+        let mut under = nodes.filter(|&node| owned(node) < bounds(node).at_least);
+        over.map(|node| (node, true))
+            .or_else(|| under.next().map(|node| (node, false)))
+    }
+
+    /// Chains of hand-overs, as those of moves in `chains`.
+    fn mend_owners_by_chains(&mut self) {
+        while let Some((node, is_over)) = self.owners_out_of_bounds() {
+            let count = self.nodes.len() as u16;
+            let is_end = |it: u16| {
+                let at = usize::from(it);
+                match is_over {
+                    true => self.owned[at] < self.shares.owned[at].target,
+                    false => self.owned[at] > self.shares.owned[at].target,
+                }
+            };
+            let ends: Vec<bool> = (0..count).map(is_end).collect();
+            let Some(chain) = self.owner_chain(node, is_over, &ends) else {
+                return;
+            };
+            let mut moves = chain;
+            moves.sort_unstable_by_key(|&(at, _)| std::cmp::Reverse(at));
+            // One slot at a time would do; a piece's worth does it sooner, and stays within the bounds of both ends.
+            let end = moves_end(&self.pieces, &moves, node, is_over);
+            let (own, other) = (usize::from(node), usize::from(end));
+            let (own_bounds, other_bounds) = (self.shares.owned[own], self.shares.owned[other]);
+            let need = match is_over {
+                true => (self.owned[own] - own_bounds.at_most)
+                    .min(other_bounds.target - self.owned[other]),
+                false => (own_bounds.at_least - self.owned[own])
+                    .min(self.owned[other] - other_bounds.target),
+            };
+            let shortest = moves.iter().map(|&(at, _)| self.pieces[at].count).min();
+            let amount = need.min(u32::from(shortest.unwrap_or(0))) as u16;
+            for (at, to) in moves {
+                self.hand_over(at, to, amount);
+            }
+        }
+    }
+
+    /// The shortest chain of hand-overs that takes from `node` (or gives to it) and ends at one of `ends`: pieces and their new owners.
+    fn owner_chain(&self, node: u16, is_over: bool, ends: &[bool]) -> Option<Vec<(usize, u16)>> {
+        let count = self.nodes.len();
+        // From each node, where one hand-over leads: (piece, new owner, next node).
+        let mut edges: Vec<Vec<(usize, u16, u16)>> = vec![Vec::new(); count];
+        for (at, piece) in self.pieces.iter().enumerate() {
+            let owner = piece.holders[0];
+            for &to in &piece.holders[1..] {
+                match is_over {
+                    true => edges[usize::from(owner)].push((at, to, to)),
+                    false => edges[usize::from(to)].push((at, to, owner)),
+                }
+            }
+        }
+        let mut came: Vec<Option<(u16, usize, u16)>> = vec![None; count];
+        let mut queue = VecDeque::from([node]);
+        while let Some(here) = queue.pop_front() {
+            if here != node && ends[usize::from(here)] {
+                let mut chain = Vec::new();
+                let mut at = here;
+                while at != node {
+                    let (before, piece, to) =
+                        came[usize::from(at)].expect("every node on the way was reached");
+                    chain.push((piece, to));
+                    at = before;
+                }
+                return Some(chain);
+            }
+            for &(piece, to, next) in &edges[usize::from(here)] {
+                if next != node && came[usize::from(next)].is_none() {
+                    came[usize::from(next)] = Some((here, piece, to));
+                    queue.push_back(next);
+                }
+            }
+        }
+        None
+    }
+
+    /// The last resort, which moves rows: a node that owns too little takes a copy, and ownership with it, of a slot of who owns too
+    /// much, and gives that node, or another holder, one of its own copies in return.
+    fn exchange_copies(&mut self) {
+        for _ in 0..self.pieces.len() {
+            let Some((node, is_over)) = self.owners_out_of_bounds() else {
+                return;
+            };
+            let nodes = 0..self.nodes.len() as u16;
+            let other = match is_over {
+                true => nodes
+                    .filter(|&it| it != node)
+                    .max_by_key(|&it| (self.room(it, Take::Target), it)),
+                false => nodes
+                    .filter(|&it| it != node)
+                    .max_by_key(|&it| (self.surplus(it, Give::AboveTarget), it)),
+            };
+            let Some(other) = other else {
+                return;
+            };
+            let (rich, poor) = if is_over {
+                (node, other)
+            } else {
+                (other, node)
+            };
+            if !self.exchange(rich, poor) {
+                return;
+            }
+            self.mend_owners_by_chains();
+        }
+    }
+
+    /// `poor` becomes the owner of a slot of `rich` in place of one of its holders, who gets another slot of `poor`.
+    fn exchange(&mut self, rich: u16, poor: u16) -> bool {
+        for at in 0..self.pieces.len() {
+            let piece = &self.pieces[at];
+            if piece.holders[0] != rich || piece.holds(poor) {
+                continue;
+            }
+            for giver in piece.holders.clone().into_iter().rev() {
+                if !self.may_hold(&self.pieces[at], poor, Some(giver)) {
+                    continue;
+                }
+                let back = self.pieces.iter().position(|it| {
+                    it.holds(poor) && it.holders[0] != poor && self.may_hold(it, giver, Some(poor))
+                });
+                let Some(back) = back else {
+                    continue;
+                };
+                let room = self
+                    .room(poor, Take::Most)
+                    .max(1)
+                    .min(self.surplus(rich, Give::AboveTarget).max(1));
+                let amount = self.pieces[at]
+                    .count
+                    .min(self.pieces[back].count)
+                    .min(room as u16);
+                // The later piece first, so that splitting it does not move the earlier.
+                let mut both = [(at, giver, poor, true), (back, poor, giver, false)];
+                both.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
+                for (at, from, to, owns) in both {
+                    self.transfer(at, from, to, amount);
+                    if owns {
+                        self.pieces[at].make_owner(to);
+                    }
+                }
+                self.count_owners();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// The node at the other end of a chain of hand-overs.
+fn moves_end(
+    pieces: &[super::blocks::Piece],
+    moves: &[(usize, u16)],
+    node: u16,
+    is_over: bool,
+) -> u16 {
+    let mut here = node;
+    for _ in 0..moves.len() {
+        let step = moves.iter().find(|&&(at, to)| match is_over {
+            true => pieces[at].holders[0] == here,
+            false => to == here,
+        });
+        let &(at, to) = step.expect("a chain has no gap");
+        here = if is_over { to } else { pieces[at].holders[0] };
+    }
+    here
+}
+
+#[derive(Clone, Copy)]
+enum Give {
+    AboveMost,
+    AboveTarget,
+}
+
+#[derive(Clone, Copy)]
+enum Take {
+    Least,
+    Target,
+    Most,
+}

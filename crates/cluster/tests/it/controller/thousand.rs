@@ -1,0 +1,106 @@
+//! A thousand nodes: how large the map gets, and how many changes a node that joins or dies takes.
+
+use std::collections::BTreeMap;
+
+use larder_cluster::controller::{Decision, Report, Synced, World, decide};
+use larder_cluster::map::{ChangeId, Lookup, Map, NodeId, NodeName, Registration, Settings};
+
+use crate::maps::registration;
+
+/// Every node does at once what is asked of it: all that is being filled is in sync.
+fn reports(map: &Map) -> BTreeMap<NodeName, Report> {
+    let mut reports: BTreeMap<NodeName, Report> = BTreeMap::new();
+    for run in map.slots().runs() {
+        for filling in &run.placed.filling {
+            let owner = map
+                .member(run.placed.owner.expect("it has one"))
+                .expect("a member");
+            let report = reports.entry(owner.name().clone()).or_default();
+            report.incarnation = owner.registration.incarnation;
+            report.synced.push(Synced {
+                slots: run.slots,
+                term: run.placed.term,
+                node: filling.node,
+                began: filling.began,
+            });
+        }
+    }
+    reports
+}
+
+/// Lets the controller work until there is nothing to do; how many changes that took.
+fn rest(map: &mut Map, registered: &BTreeMap<NodeName, Registration>, now_ms: u64) -> u32 {
+    for changes in 0..3_000 {
+        let reports = reports(map);
+        let world = World {
+            map,
+            now_ms,
+            registered,
+            reports: &reports,
+            asks: &[],
+        };
+        match decide(&world) {
+            Decision::Change { change, .. } => {
+                *map = map.apply(&change, &ChangeId::default()).expect("it fits")
+            }
+            Decision::Nothing { blocked, .. } => {
+                assert_eq!(blocked, [""; 0]);
+                return changes;
+            }
+            answer => panic!("{answer:?}"),
+        }
+    }
+    panic!("it does not come to rest");
+}
+
+#[test]
+fn a_cluster_of_many_nodes_takes_few_changes() {
+    // A thousand take a while where code is not optimized; hundreds show the same.
+    let is_slow = larder_testing::is_asked_for(
+        "LARDER_SLOW_TESTS",
+        "a thousand nodes take a minute, a hundred are tried",
+    );
+    let count = if is_slow { 1000 } else { 100 };
+    let settings = Settings {
+        replicas: 3,
+        start_nodes: count,
+        ..Settings::default()
+    };
+    let all =
+        (1..=count + 1).map(|number| registration(number, &format!("zone-{}", number % 5), 1));
+    let mut registered: BTreeMap<NodeName, Registration> =
+        all.map(|it| (it.name.clone(), it)).collect();
+    let last = registered.pop_last().expect("one more");
+    let mut map = Map::new("large", settings.clone());
+    let start = rest(&mut map, &registered, 1_000);
+    let bytes = map.to_text().len();
+    let entries = Lookup::new(&map).served().len();
+    println!(
+        "{count} nodes: {start} changes to start, a map of {bytes} bytes, {entries} entries of CLUSTER SLOTS"
+    );
+    assert!(
+        start <= count + 2,
+        "each node is added, all are admitted and placed at once"
+    );
+
+    registered.insert(last.0.clone(), last.1);
+    let join = rest(&mut map, &registered, 2_000);
+    registered.remove(&last.0);
+    let death = rest(&mut map, &registered, 3_000);
+    let replaced = rest(&mut map, &registered, 3_000 + settings.replace_after_ms);
+    println!(
+        "a join takes {join} changes, a death {death}, and its replacement {replaced}; the map has {} bytes",
+        map.to_text().len()
+    );
+    assert!(
+        join <= 60 && death == 1 && replaced <= 60,
+        "{join} {death} {replaced}"
+    );
+    assert!(
+        map.slots()
+            .runs()
+            .iter()
+            .all(|run| run.placed.is_settled() && run.placed.owner != Some(NodeId(count + 1)))
+    );
+    assert!(map.to_text().len() < 1_000_000);
+}
