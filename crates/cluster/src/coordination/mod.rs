@@ -17,6 +17,8 @@
 //! - [`Mirror`] is a copy of some keys; [`Follower`] keeps one fresh by watching, and finds out what a watch lost.
 //! - [`leader`] says which candidate leads.
 //! - [`Embedded`] is a file, [`Etcd`] speaks to etcd over its JSON gateway.
+//!
+//! Why it is so stands in `docs/decisions/0015-coordination.md`.
 
 mod candidates;
 mod change;

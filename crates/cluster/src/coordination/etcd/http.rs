@@ -47,6 +47,8 @@ const PAUSE_LAST: Duration = Duration::from_millis(400);
 const STREAM_BEGINS: Duration = Duration::from_secs(2);
 /// Connections to one member that wait for a next request.
 const IDLE_MAX: usize = 2;
+/// Where etcd listens if nothing is said.
+const PORT: u16 = 2379;
 /// How often a token is fetched anew for one request.
 const LOGINS_MAX: usize = 2;
 
@@ -361,7 +363,10 @@ impl Member {
         };
         Ok(Member {
             url: url.trim_end_matches('/').to_owned(),
-            port: parsed.port().unwrap_or(2379),
+            // The parser drops a port that is its scheme's own.
+            port: (url.trim_end_matches('/').rsplit_once(':'))
+                .and_then(|(_, port)| port.parse().ok())
+                .unwrap_or(PORT),
             authority: parsed.authority().to_owned(),
             host,
             tls,
@@ -426,4 +431,85 @@ where
         let _ = connection.await;
     });
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_its_port_or_means_etcds_own() {
+        let port = |url: &str| {
+            let member = Member::new(url, &EtcdConfig::default()).expect("it can be used");
+            (member.host, member.port)
+        };
+        for (url, host, expected) in [
+            ("http://h:2379", "h", 2379),
+            ("http://h:80/", "h", 80),
+            ("http://h", "h", PORT),
+            ("http://[::1]:1234", "::1", 1234),
+            ("http://[::1]", "::1", PORT),
+        ] {
+            assert_eq!(port(url), (host.to_owned(), expected), "{url}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_from_what_another_member_may_answer() {
+        let said = |status: u16, answer: &str| match refusal(
+            StatusCode::from_u16(status).expect("a status"),
+            answer.as_bytes(),
+        ) {
+            Miss::Next(why) => format!("next: {why}"),
+            Miss::Token(why) => format!("token: {why}"),
+            Miss::Final(Failure::NoLease) => "no lease".to_owned(),
+            Miss::Final(Failure::Refused(why)) => why,
+            Miss::Final(failure) => format!("{failure:?}"),
+        };
+        for (status, answer, expected) in [
+            (
+                503,
+                r#"{"error":"etcdserver: no leader","code":14}"#,
+                "next: etcdserver: no leader",
+            ),
+            (
+                500,
+                r#"{"error":"context deadline exceeded","code":2}"#,
+                "next: context deadline exceeded",
+            ),
+            (
+                200,
+                r#"{"error":{"grpc_code":14,"message":"etcdserver: no leader"}}"#,
+                "next: etcdserver: no leader",
+            ),
+            (
+                404,
+                r#"{"error":"etcdserver: requested lease not found","code":5}"#,
+                "no lease",
+            ),
+            (
+                401,
+                r#"{"error":"etcdserver: invalid auth token","code":16}"#,
+                "token: etcdserver: invalid auth token",
+            ),
+            (
+                403,
+                r#"{"error":"etcdserver: permission denied","code":7}"#,
+                "etcd refuses: etcdserver: permission denied",
+            ),
+            (
+                429,
+                r#"{"error":"etcdserver: too many requests","code":8}"#,
+                "next: etcdserver: too many requests",
+            ),
+            (
+                404,
+                "Not Found",
+                "etcd refuses: it answered 404 Not Found to /v3/; larder needs etcd 3.4 or newer",
+            ),
+            (502, "<html>", "next: it answered 502 Bad Gateway"),
+        ] {
+            assert_eq!(said(status, answer), expected);
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod tls;
 mod watch;
 mod wire;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,7 @@ pub use tls::TlsFiles;
 use wire::Names;
 
 /// Where etcd is, and as whom to speak to it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct EtcdConfig {
     /// `http://HOST:PORT` or `https://HOST:PORT`, one for each member.
     pub endpoints: Vec<String>,
@@ -44,6 +45,18 @@ pub struct EtcdConfig {
     pub first: usize,
     /// How long one request is tried at one member after another; 4 seconds if nothing is said.
     pub tried_for: Option<Duration>,
+}
+
+impl fmt::Debug for EtcdConfig {
+    /// Without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdConfig")
+            .field("endpoints", &self.endpoints)
+            .field("prefix", &self.prefix)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
 }
 
 pub struct Etcd {

@@ -11,6 +11,7 @@ use larder_cluster::coordination::{
 use larder_testing::etcd::Etcd as Server;
 use larder_testing::is_asked_for;
 use larder_testing::proxy::Proxy;
+use larder_types::Random;
 
 use super::{client, soon};
 
@@ -438,4 +439,91 @@ async fn a_node_at_rest_asks_little() {
     let each_second = (counted.requests() - before) as f64 / seconds;
     println!("{each_second:.2} requests a second at rest");
     assert!(each_second < 3.0);
+}
+
+/// All of it at once: links that break, stall, delay and lose replies, members that are killed and stopped, revisions that are compacted.
+#[tokio::test]
+async fn whatever_breaks_each_change_is_made_once() {
+    if !is_asked_for(
+        "LARDER_SLOW_TESTS",
+        "breaks links and members of etcd for a minute",
+    ) {
+        return;
+    }
+    for seed in 0..3 {
+        break_everything(seed).await;
+    }
+}
+
+async fn break_everything(seed: u64) {
+    const WRITERS: u64 = 3;
+    const EACH: u64 = 150;
+    let Some(mut etcd) = Server::start(3) else {
+        return;
+    };
+    let proxies: Vec<Proxy> = (0..3).map(|at| Proxy::to(etcd.address(at))).collect();
+    let endpoints = || {
+        proxies
+            .iter()
+            .map(|proxy| format!("http://{}", proxy.address()))
+            .collect()
+    };
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|number| {
+            let service = shared(client(endpoints(), "broken"));
+            tokio::spawn(async move {
+                let mut writer = Writer::new(format!("w{number}"), seed);
+                for _ in 0..EACH {
+                    count(&service, &mut writer).await;
+                }
+            })
+        })
+        .collect();
+    let mut follower = Follower::new(
+        shared(client(endpoints(), "broken")),
+        Keys::one("count"),
+        OFTEN,
+    );
+    let mut random = Random::new(seed);
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+        // What breaks next comes after something happened.
+        let _ = tokio::time::timeout(Duration::from_millis(300), follower.next()).await;
+        let (at, proxy) = random
+            .choose(&[0, 1, 2])
+            .map(|at| (at, &proxies[at]))
+            .expect("three");
+        match random.below(9) {
+            0 => proxy.cut(),
+            1 => proxy.break_connections(),
+            2 => proxy.stall(),
+            3 => proxy.lose_replies(1),
+            4 => proxy.delay(Duration::from_millis(random.below(150))),
+            5 => {
+                etcd.kill(at);
+                etcd.start_all().expect("it starts again");
+            }
+            6 => {
+                etcd.stop(at);
+                let _ = tokio::time::timeout(Duration::from_millis(500), follower.next()).await;
+                etcd.go_on(at);
+            }
+            7 if follower.mirror().revision() > Revision(0) => {
+                etcd.compact(at, follower.mirror().revision().0)
+            }
+            _ => proxies.iter().for_each(Proxy::heal),
+        }
+    }
+    proxies.iter().for_each(Proxy::heal);
+    let service = shared(client(etcd.endpoints(), "broken"));
+    assert_eq!(soon(counted(&service)).await, WRITERS * EACH, "seed {seed}");
+    soon(follower.until(|mirror| {
+        mirror
+            .get("count")
+            .is_some_and(|entry| number(&entry.value) == WRITERS * EACH)
+    }))
+    .await;
+    println!(
+        "seed {seed}: everything was read {} times",
+        follower.reads()
+    );
 }
