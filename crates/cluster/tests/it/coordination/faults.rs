@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use larder_cluster::coordination::{
-    Change, Coordination, Error, Etcd, Follower, Keys, LeaseId, Outcome, Revision, Session,
-    Watched, Writer, boot_ms, candidacy, leader,
+    Change, Coordination, Error, Etcd, EtcdConfig, Follower, Freshness, Keys, LeaseId, Outcome,
+    Request, Response, Revision, Session, Watched, Writer, boot_ms, candidacy, leader,
 };
 use larder_testing::etcd::Etcd as Server;
 use larder_testing::is_asked_for;
@@ -361,6 +361,53 @@ async fn who_is_cut_from_etcd_knows_before_another_leads_and_can_change_nothing_
     soon(running_a).await.expect("its session is over");
     assert!(!held.is_held_surely(boot_ms()) && held.until_ms() == 0);
     running_b.abort();
+}
+
+#[tokio::test]
+async fn without_a_quorum_only_reads_of_any_age_are_answered() {
+    let Some(mut etcd) = Server::start(3) else {
+        return;
+    };
+    let service = shared(
+        Etcd::new(EtcdConfig {
+            endpoints: etcd.endpoints(),
+            prefix: "/larder/any/".to_owned(),
+            tried_for: Some(Duration::from_millis(500)),
+            ..EtcdConfig::default()
+        })
+        .expect("it can be used"),
+    );
+    let mut writer = Writer::new("a", 1);
+    let done = soon(count(&service, &mut writer)).await;
+    // The one that stays has learned of it.
+    let mut heard =
+        shared(client(vec![etcd.endpoint(2)], "any")).watch(&Keys::one("count"), Revision(0));
+    assert!(soon(heard.next()).await.is_some());
+    etcd.kill(0);
+    etcd.kill(1);
+    let keys = Keys::one("count");
+    let change = writer
+        .change()
+        .unless_changed("count", done)
+        .put("count", "2");
+    assert!(matches!(
+        soon(service.change(&change)).await,
+        Err(Error::Unknown(_))
+    ));
+    assert!(soon(service.read(&keys)).await.is_err());
+    let freshness = Freshness::Any;
+    let old = soon(service.call(Request::Read { keys, freshness })).await;
+    let Ok(Response::Read(old)) = old else {
+        panic!("one member answers: {old:?}");
+    };
+    assert_eq!(old.entries[0].modified, done);
+    etcd.start_all().expect("they start again");
+    let now = soon(settled(&service, &change))
+        .await
+        .done()
+        .expect("once, whenever it was made");
+    assert!(now > done);
+    assert_eq!(soon(counted(&service)).await, 2);
 }
 
 #[tokio::test]
