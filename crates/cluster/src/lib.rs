@@ -12,8 +12,11 @@
 //! `coordination` is what keeps the map, the leases and the candidates: etcd, or a file for one node. There, and nowhere else, are parts
 //! that touch the world: `coordination/embedded.rs`, `coordination/etcd`, `coordination/follow.rs`, `coordination/session.rs` and
 //! `coordination/clock.rs`.
+//!
+//! `replication` is what the owner of a slot and its replicas say to one another, so that no acknowledged write is lost.
 
 pub mod controller;
 pub mod coordination;
 pub mod map;
 pub mod placement;
+pub mod replication;

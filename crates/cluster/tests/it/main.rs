@@ -1,4 +1,4 @@
-//! Tests of the map, the placement, the controller, and of what keeps them.
+//! Tests of the map, the placement, the controller, of what keeps them, and of replication.
 
 mod changes;
 mod controller;
@@ -7,4 +7,5 @@ mod maps;
 mod placement;
 mod plan;
 mod random;
+mod replication;
 mod text;

@@ -38,6 +38,8 @@ pub struct Options {
     /// Clocks run apart by up to so many parts in a million, and begin up to so far apart.
     pub drift_ppm: u64,
     pub clocks_apart_us: u64,
+    /// Nodes whose clocks show the world's time: those that write down when they did something.
+    pub exact_clocks: Vec<NodeId>,
     /// Keep a trace of what happens.
     pub is_traced: bool,
 }
@@ -56,6 +58,7 @@ impl Options {
             sync_us: random.between(1, 20_000),
             drift_ppm: sometimes(random, 1_000),
             clocks_apart_us: sometimes(random, 3_600_000_000),
+            exact_clocks: Vec::new(),
             is_traced: false,
         }
     }
@@ -463,6 +466,9 @@ impl<N: Node> World<N> {
     }
 
     fn clock(&self, node: NodeId) -> u64 {
+        if self.options.exact_clocks.contains(&node) {
+            return self.now;
+        }
         let place = &self.places[node.0];
         let passed = u128::from(self.now) * u128::from(place.clock_ppm) / 1_000_000;
         place.clock_start + passed as u64
@@ -534,7 +540,10 @@ impl<N: Node> World<N> {
             Output::Wake(local) => {
                 let place = &self.places[from.0];
                 let passed = u128::from(local.saturating_sub(place.clock_start));
-                let at = (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64;
+                let at = match self.options.exact_clocks.contains(&from) {
+                    true => local,
+                    false => (passed * 1_000_000).div_ceil(u128::from(place.clock_ppm)) as u64,
+                };
                 let (at, life) = (at.max(self.now + 1), place.life);
                 self.at(at, Event::Wake(from, life));
             }

@@ -1,0 +1,95 @@
+//! Until when a lease surely lasts.
+//!
+//! The service that grants it counts from when a renewal arrives; whoever holds it only knows when the renewal was sent, and when it was answered. So it
+//! counts from the sending of the last renewal that was answered: earlier than the service, whatever the network does. Clocks that run
+//! apart are allowed for by a share of the time. The clock must go on while the machine sleeps (`CLOCK_BOOTTIME`).
+
+/// Renewals under way, and what the last answered one gave.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    ttl_ms: u64,
+    /// Parts in a million by which this clock may be slower than the service's.
+    drift_ppm: u64,
+    counts_from_the_answer: bool,
+    sent: Vec<(u64, u64)>,
+    until_ms: u64,
+}
+
+impl Lease {
+    pub fn new(ttl_ms: u64, drift_ppm: u64) -> Lease {
+        Lease {
+            ttl_ms,
+            drift_ppm,
+            counts_from_the_answer: false,
+            sent: Vec::new(),
+            until_ms: 0,
+        }
+    }
+
+    /// For tests, which must find it.
+    pub fn counting_from_the_answer(mut self) -> Lease {
+        self.counts_from_the_answer = true;
+        self
+    }
+
+    /// A renewal is sent, with a number of its own.
+    pub fn sent(&mut self, number: u64, now_ms: u64) {
+        self.sent.push((number, now_ms));
+    }
+
+    /// It was answered: the lease was there, and lasts for its time to live from then on.
+    pub fn answered(&mut self, number: u64, now_ms: u64) {
+        let Some(at) = self.sent.iter().position(|(it, _)| *it == number) else {
+            return;
+        };
+        let sent_ms = self.sent[at].1;
+        self.sent.drain(..=at);
+        let from = match self.counts_from_the_answer {
+            true => now_ms,
+            false => sent_ms,
+        };
+        let margin = self.ttl_ms * self.drift_ppm / 1_000_000 + 1;
+        self.until_ms = self.until_ms.max(from + self.ttl_ms.saturating_sub(margin));
+    }
+
+    /// The lease is gone.
+    pub fn ended(&mut self) {
+        self.until_ms = 0;
+        self.sent.clear();
+    }
+
+    pub fn until_ms(&self) -> u64 {
+        self.until_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_lasts_from_the_sending_of_the_renewal_that_was_answered() {
+        let mut lease = Lease::new(1_000, 0);
+        lease.sent(1, 100);
+        lease.sent(2, 400);
+        assert_eq!(lease.until_ms(), 0);
+        lease.answered(1, 900);
+        assert_eq!(lease.until_ms(), 1_099);
+        lease.answered(2, 1_300);
+        assert_eq!(lease.until_ms(), 1_399);
+        lease.answered(1, 1_350);
+        assert_eq!(
+            lease.until_ms(),
+            1_399,
+            "an answer that comes late changes nothing"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_may_be_slow_makes_the_lease_shorter() {
+        let mut lease = Lease::new(10_000, 10_000);
+        lease.sent(1, 0);
+        lease.answered(1, 5);
+        assert_eq!(lease.until_ms(), 9_899);
+    }
+}

@@ -1,0 +1,563 @@
+//! The owner of slots: orders their changes, sends them to the replicas, and says when each is acknowledged.
+//!
+//! ```text
+//!   change ──► log of the slot ──► flush: a message per replica and turn ──► Acknowledged ──► committed ──► replies may leave
+//!                  ▲                                                             │
+//!   durable ───────┴─────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Of PacificA (Lin, Yang, Zhang, Zhou, MSR-TR-2008-25) with these differences: a change that is logged by all in sync is *committed*, but
+//! the owner's rows have it as soon as it is executed, so reads of keys with uncommitted changes wait; and a replica's log is compared by the term
+//! of each change when an owner begins with it, so no commit point has to be known exactly (the trap of Kafka's KIP-101 and 279).
+//!
+//! Invariants:
+//!
+//! 1. A change is committed when this place's log has it, and the log of each replica in sync, each of which has confirmed the slot's term.
+//! 2. A replica that was asked to be taken into those in sync counts as one of them from the moment in which it was asked: nobody knows when the map
+//!    changes. Before, it has all that is committed.
+//! 3. A replica leaves those that count only when the map says so.
+//! 4. Nothing is taken without a lease that surely lasts.
+//!
+//! Cost of a write: one allocation (the row, shared by log and streams), a push to the slot's log, an entry in the table of keys under way, and for
+//! each replica a shared pointer in the message of the turn. Without replicas a host has no `Owner` and pays nothing; a slot of an `Owner`
+//! without replicas pays the same but for the messages.
+
+mod peer;
+mod receive;
+mod send;
+mod slot;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::map::Term;
+
+use super::change::{Assignment, Entry, Place, Position, Row, Rows};
+use super::outputs::{Ask, Event, Outputs, Wanted};
+use super::record::{Copy, Record};
+use super::{Bugs, Limits};
+use peer::Peer;
+use slot::{Logged, Member, Owned, Role};
+
+/// A change that was made here. It is answered when it is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    pub slot: u16,
+    number: u64,
+    /// Which ownership of the slot.
+    opened: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Waiting,
+    Acknowledged,
+    /// The slot went to another owner first: the change may be there or not.
+    Unknown,
+}
+
+/// Whether a write may be executed now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    Now,
+    NotOwner,
+    /// The lease may have ended.
+    NoLease,
+    /// Too much is unacknowledged, or the slot is handed over: try again after [`Event::Progress`].
+    Later,
+}
+
+/// When a read may be answered with what the rows are now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadWait {
+    Now,
+    /// When this change is acknowledged, and, if the lease may have ended, when the replicas in sync have confirmed that there is no other
+    /// owner ([`Owner::confirm`]).
+    After {
+        acknowledged: Option<Ticket>,
+        confirmed: bool,
+    },
+    NotOwner,
+}
+
+/// What a read without a lease waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmation {
+    slot: u16,
+    term: Term,
+    opened: u64,
+    /// What each replica in sync must have acknowledged, in which connection.
+    needs: Vec<(Place, u64, u64)>,
+}
+
+/// A hash is its own hash.
+#[derive(Default)]
+pub(super) struct Same(u64);
+
+impl Hasher for Same {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only hashes are hashed");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+pub struct Owner {
+    limits: Limits,
+    bugs: Bugs,
+    slots: BTreeMap<u16, Owned>,
+    peers: BTreeMap<Place, Peer>,
+    /// The last uncommitted change of each key, by a hash of slot and key.
+    under_way: HashMap<u64, u64, BuildHasherDefault<Same>>,
+    /// Slots in whose log something waits, or whose term is not durable.
+    waiting: VecDeque<u16>,
+    /// Slots that were changed in this turn.
+    changed: Vec<u16>,
+    /// Uncommitted changes of all slots.
+    uncommitted: usize,
+    /// Theirs.
+    bytes: usize,
+    lease_until_ms: u64,
+    durable: u64,
+    /// Ownerships that began here.
+    opened: u64,
+    tokens: send::Tokens,
+    ticked_ms: u64,
+}
+
+impl Owner {
+    pub fn new(limits: Limits, bugs: Bugs) -> Owner {
+        Owner {
+            tokens: send::Tokens::new(limits.fill_bytes_per_second),
+            limits,
+            bugs,
+            slots: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            under_way: HashMap::default(),
+            waiting: VecDeque::new(),
+            changed: Vec::new(),
+            uncommitted: 0,
+            bytes: 0,
+            lease_until_ms: 0,
+            durable: 0,
+            opened: 0,
+            ticked_ms: 0,
+        }
+    }
+
+    pub fn is_owner(&self, slot: u16) -> bool {
+        self.slots.contains_key(&slot)
+    }
+
+    pub fn slots(&self) -> impl Iterator<Item = u16> + '_ {
+        self.slots.keys().copied()
+    }
+
+    /// Until when the lease surely lasts, on this node's clock: see [`super::Lease`]. A lease of a new life of this node counts from when the slots were
+    /// assigned by a map that has it in that life: an earlier map may be of a time before somebody else owned them.
+    pub fn set_lease(&mut self, until_ms: u64) {
+        self.lease_until_ms = until_ms;
+    }
+
+    fn has_lease(&self, now_ms: u64) -> bool {
+        now_ms < self.lease_until_ms
+    }
+
+    pub fn may_write(&self, slot: u16, now_ms: u64) -> Admission {
+        let Some(owned) = self.slots.get(&slot).filter(|it| !it.is_behind) else {
+            return Admission::NotOwner;
+        };
+        if !self.has_lease(now_ms) {
+            return Admission::NoLease;
+        }
+        match owned.moving_to.is_some() || self.bytes >= self.limits.unacknowledged_bytes_max {
+            true => Admission::Later,
+            false => Admission::Now,
+        }
+    }
+
+    /// A change that was executed: `value` is the row's, `before` what it was. Ask [`Owner::may_write`] first.
+    ///
+    /// # Panics
+    /// If the slot is not owned.
+    pub(super) fn change(
+        &mut self,
+        slot: u16,
+        (key, value): (&[u8], Option<&[u8]>),
+        before: Option<Vec<u8>>,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) -> Ticket {
+        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let at = Position {
+            term: owned.term,
+            number: owned.last().number + 1,
+        };
+        let entry = Entry {
+            at,
+            row: Row::new(key, value),
+        };
+        *logged += 1;
+        out.records.push(Record::Change {
+            slot,
+            entry: entry.clone(),
+        });
+        let opened = owned.opened;
+        self.append(slot, entry, before, *logged);
+        Ticket {
+            slot,
+            number: at.number,
+            opened,
+        }
+    }
+
+    fn append(&mut self, slot: u16, entry: Entry, before: Option<Vec<u8>>, mark: u64) {
+        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        self.under_way
+            .insert(key_of(slot, entry.row.key()), entry.at.number);
+        self.uncommitted += 1;
+        self.bytes += entry.row.size();
+        if !owned.is_waiting {
+            owned.is_waiting = true;
+            self.waiting.push_back(slot);
+        }
+        if !owned.is_changed {
+            owned.is_changed = true;
+            self.changed.push(slot);
+        }
+        owned.log.push_back(Logged {
+            entry,
+            before,
+            mark,
+        });
+    }
+
+    pub fn outcome(&self, ticket: &Ticket) -> Outcome {
+        match self.slots.get(&ticket.slot) {
+            Some(owned) if owned.opened != ticket.opened || owned.is_behind => Outcome::Unknown,
+            Some(owned) if owned.committed.number >= ticket.number => Outcome::Acknowledged,
+            Some(_) => Outcome::Waiting,
+            None => Outcome::Unknown,
+        }
+    }
+
+    /// For a read of one key, or (`None`) of any rows of the slot.
+    #[inline]
+    pub fn read(&self, slot: u16, key: Option<&[u8]>, now_ms: u64) -> ReadWait {
+        let Some(owned) = self.slots.get(&slot).filter(|it| !it.is_behind) else {
+            return ReadWait::NotOwner;
+        };
+        let confirmed = !self.has_lease(now_ms) && !owned.is_alone();
+        let mut acknowledged = None;
+        if self.uncommitted > 0
+            && !self.bugs.reads_what_is_uncommitted
+            && owned.committed != owned.last()
+        {
+            let number = match key {
+                Some(key) => self.under_way.get(&key_of(slot, key)).copied(),
+                None => Some(owned.last().number),
+            };
+            acknowledged = number.map(|number| Ticket {
+                slot,
+                number,
+                opened: owned.opened,
+            });
+        }
+        match acknowledged.is_some() || confirmed {
+            true => ReadWait::After {
+                acknowledged,
+                confirmed,
+            },
+            false => ReadWait::Now,
+        }
+    }
+
+    /// Stops taking writes of a slot, and asks to give it to a replica in sync as soon as nothing is unacknowledged. The map says what comes of it.
+    pub fn hand_over(&mut self, slot: u16, to: Place) {
+        if let Some(owned) = self.slots.get_mut(&slot)
+            && owned.member(to).is_some_and(|it| it.role == Role::InSync)
+        {
+            owned.moving_to = Some(to);
+        }
+    }
+
+    /// Takes writes again. The map may still change, if it was asked to.
+    pub fn keep(&mut self, slot: u16) {
+        if let Some(owned) = self.slots.get_mut(&slot) {
+            owned.moving_to = None;
+        }
+    }
+
+    /// Owns a slot from now on, with this copy; its tail is in the rows already, `before` says what was there.
+    pub(super) fn open(
+        &mut self,
+        slot: u16,
+        (copy, before): (Copy, Vec<Option<Vec<u8>>>),
+        assignment: &Assignment,
+        logged: &mut u64,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        self.opened += 1;
+        *logged += 1;
+        out.records.push(Record::Term {
+            slot,
+            term: assignment.term,
+        });
+        let owned = Owned::new(assignment, copy.settled, self.opened, *logged);
+        self.slots.insert(slot, owned);
+        for (entry, before) in copy.tail.into_iter().zip(before) {
+            self.append(slot, entry, before, 0);
+        }
+        let owned = self.slots.get_mut(&slot).expect("just opened");
+        if self.bugs.promotes_without_reconciling {
+            owned.committed = owned.last();
+        }
+        if !owned.is_waiting {
+            owned.is_waiting = true;
+            self.waiting.push_back(slot);
+        }
+        self.members(slot, assignment, true, now_ms);
+        out.events.push(Event::Opened(slot));
+        self.commit(slot, out);
+    }
+
+    /// The map says something new of a slot that stays with this owner.
+    pub(super) fn reassign(
+        &mut self,
+        slot: u16,
+        assignment: &Assignment,
+        logged: &mut u64,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let is_new_term = owned.term != assignment.term;
+        if is_new_term {
+            *logged += 1;
+            out.records.push(Record::Term {
+                slot,
+                term: assignment.term,
+            });
+            owned.term = assignment.term;
+            owned.term_mark = *logged;
+            owned.moving_to = None;
+            owned.is_refused = false;
+            if !owned.is_waiting {
+                owned.is_waiting = true;
+                self.waiting.push_back(slot);
+            }
+        }
+        self.members(slot, assignment, is_new_term, now_ms);
+        self.commit(slot, out);
+    }
+
+    /// Keeps what is known of members that stay; in a new term all have to confirm it.
+    fn members(&mut self, slot: u16, assignment: &Assignment, is_new_term: bool, now_ms: u64) {
+        let owned = self.slots.get_mut(&slot).expect("the slot is owned");
+        let mut before = std::mem::take(&mut owned.members);
+        let in_sync = assignment.in_sync.iter().map(|it| (*it, Role::InSync));
+        let filling = assignment.filling.iter().map(|(it, began)| {
+            let role = Role::Filling {
+                began: *began,
+                is_asked_into: false,
+            };
+            (*it, role)
+        });
+        for (place, role) in in_sync.chain(filling) {
+            let known = before.iter().position(|it| it.place == place);
+            let mut member = match known {
+                Some(at) => before.swap_remove(at).in_role(role, now_ms),
+                None => Member::new(place, role, now_ms),
+            };
+            if is_new_term {
+                member.begin_anew(true, now_ms);
+            }
+            owned.members.push(member);
+            let peer = self.peers.entry(place);
+            let peer = peer.or_insert_with(|| Peer::new(now_ms));
+            peer.dirty.insert(slot);
+        }
+    }
+
+    fn peer(&mut self, place: Place, now_ms: u64) -> &mut Peer {
+        let peer = self.peers.entry(place);
+        peer.or_insert_with(|| Peer::new(now_ms))
+    }
+
+    /// Owns a slot no more. Its uncommitted changes are taken back out of the rows; they are the tail of the copy that is left.
+    pub(super) fn close(
+        &mut self,
+        slot: u16,
+        term: Term,
+        rows: &mut impl Rows,
+        out: &mut Outputs,
+    ) -> Copy {
+        let mut owned = self.slots.remove(&slot).expect("the slot is owned");
+        let mut tail = VecDeque::new();
+        while let Some(last) = owned.log.pop_back() {
+            let row = &last.entry.row;
+            if last.entry.at.number > owned.committed.number {
+                self.bytes -= row.size();
+                self.uncommitted -= 1;
+                self.under_way.remove(&key_of(slot, row.key()));
+                rows.set(slot, row.key(), last.before.as_deref());
+                tail.push_front(last.entry);
+            }
+        }
+        out.events.push(Event::Closed(slot));
+        Copy {
+            term: term.max(owned.term),
+            is_whole: true,
+            settled: owned.committed,
+            tail,
+        }
+    }
+
+    /// The first so many records are in this place's log.
+    pub(super) fn durable(&mut self, upto: u64, out: &mut Outputs) {
+        self.durable = upto;
+        for _ in 0..self.waiting.len() {
+            let slot = self.waiting.pop_front().expect("as many as there were");
+            if let Some(owned) = self.slots.get_mut(&slot) {
+                owned.is_waiting = false;
+                self.commit(slot, out);
+                let owned = self.slots.get_mut(&slot).expect("it stays");
+                let waits = owned.committed != owned.last() || owned.term_mark > upto;
+                if waits && !owned.is_waiting {
+                    owned.is_waiting = true;
+                    self.waiting.push_back(slot);
+                }
+            }
+        }
+    }
+
+    /// Invariant 1.
+    fn commit(&mut self, slot: u16, out: &mut Outputs) {
+        let Some(owned) = self.slots.get_mut(&slot) else {
+            return;
+        };
+        let durable = match self.bugs.ignores_its_own_log {
+            true => u64::MAX,
+            false => self.durable,
+        };
+        let upto = owned.acknowledged(durable, &self.bugs);
+        let mut is_new = false;
+        while owned.committed.number < upto {
+            let first = &owned.log[owned.index_of(owned.committed.number + 1)];
+            let size = first.entry.row.size();
+            is_new = true;
+            self.uncommitted -= 1;
+            self.bytes -= size;
+            let key = key_of(slot, first.entry.row.key());
+            if self.under_way.get(&key) == Some(&first.entry.at.number) {
+                self.under_way.remove(&key);
+            }
+            owned.committed = first.entry.at;
+            owned.kept_bytes += size;
+        }
+        if is_new {
+            out.events.push(Event::Progress);
+            for member in &owned.members {
+                if let Some(peer) = self.peers.get_mut(&member.place) {
+                    peer.settled.insert(slot);
+                }
+            }
+        }
+        owned.forget_sent();
+        if owned.kept_bytes > self.limits.unacknowledged_bytes_max {
+            // A filling that is slower than the writes holds nobody up: it begins again.
+            owned.restart_fillings(self.ticked_ms);
+        }
+    }
+
+    /// Time passes: replicas that are silent for too long are asked out, and what was asked is asked again.
+    pub(super) fn tick(&mut self, now_ms: u64, out: &mut Outputs) {
+        let passed = now_ms.saturating_sub(self.ticked_ms);
+        self.ticked_ms = now_ms;
+        self.tokens.refill(passed);
+        // Whoever stood still heard nobody, and it was not the others' fault.
+        let silent_ms = self.limits.silent_ms;
+        let stood_still = match passed > silent_ms / 2 {
+            true => passed,
+            false => 0,
+        };
+        for peer in self.peers.values_mut() {
+            peer.heard_ms = (peer.heard_ms + stood_still).min(now_ms);
+            peer.tick(now_ms, self.limits.beat_ms);
+        }
+        for (slot, owned) in &mut self.slots {
+            let is_due = now_ms >= owned.asked_ms + self.limits.ask_again_ms;
+            let (committed, is_quiet) = (owned.committed.number, owned.committed == owned.last());
+            let mut wanted = Vec::new();
+            for member in &mut owned.members {
+                member.idle_since_ms = (member.idle_since_ms + stood_still).min(now_ms);
+                let idle_ms = match member.is_following() {
+                    true => self.peers[&member.place].silent_ms(now_ms),
+                    false => now_ms - member.idle_since_ms,
+                };
+                let is_silent = idle_ms > silent_ms || member.is_unfit;
+                let is_filled = member.is_filled(committed);
+                match &mut member.role {
+                    Role::InSync if is_silent => wanted.push(Wanted::Out(member.place)),
+                    Role::InSync => {}
+                    Role::Filling {
+                        is_asked_into: true,
+                        ..
+                    } if is_silent => wanted.push(Wanted::EndFill(member.place)),
+                    _ if !is_filled => {}
+                    Role::Filling {
+                        began,
+                        is_asked_into,
+                    } if is_due => {
+                        // Invariant 2.
+                        *is_asked_into = !self.bugs.adds_before_it_counts;
+                        wanted.push(Wanted::Into(member.place, *began));
+                    }
+                    Role::Filling { .. } => {}
+                }
+            }
+            if let Some(to) = owned.moving_to
+                && is_quiet
+            {
+                wanted.push(Wanted::Move(to));
+            }
+            if is_due && !wanted.is_empty() {
+                owned.asked_ms = now_ms;
+                let term = owned.term;
+                let asks = wanted.into_iter().map(|what| Ask {
+                    slot: *slot,
+                    term,
+                    what,
+                });
+                out.asks.extend(asks);
+            }
+        }
+    }
+
+    pub fn term(&self, slot: u16) -> Option<Term> {
+        self.slots.get(&slot).map(|it| it.term)
+    }
+
+    /// What is committed of a slot, for who looks on.
+    pub fn committed(&self, slot: u16) -> Option<Position> {
+        self.slots.get(&slot).map(|it| it.committed)
+    }
+
+    /// The replicas of a slot whose acknowledgements are waited for, and whether each follows.
+    pub fn replicas(&self, slot: u16) -> Vec<(Place, bool)> {
+        let members = self.slots.get(&slot).map(|it| it.members.as_slice());
+        let counting = members.unwrap_or_default().iter().filter(|it| it.counts());
+        counting.map(|it| (it.place, it.is_following())).collect()
+    }
+}
+
+fn key_of(slot: u16, key: &[u8]) -> u64 {
+    larder_types::key_hash(key) ^ u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

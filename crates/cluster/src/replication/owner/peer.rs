@@ -1,0 +1,116 @@
+//! One replica's place: its connection, what is on its way to it, and what it is to be told next.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use crate::map::Term;
+
+use super::super::change::Place;
+use super::super::message::{Message, Part};
+use super::super::outputs::Outputs;
+
+/// What a message carried, to know what its acknowledgement says.
+pub(super) struct Sent {
+    sequence: u64,
+    sent_ms: u64,
+    bytes: usize,
+    upto: Vec<(u16, Term, u64)>,
+}
+
+pub(super) struct Peer {
+    pub is_connected: bool,
+    /// Which connection this is.
+    pub connection: u64,
+    pub acknowledged: u64,
+    sequence: u64,
+    sent: VecDeque<Sent>,
+    pub bytes_on_way: usize,
+    /// Slots of which there may be something to send.
+    pub dirty: BTreeSet<u16>,
+    /// Slots of which more is settled than the replica was told.
+    pub settled: BTreeSet<u16>,
+    pub heard_ms: u64,
+    sent_ms: u64,
+    pub is_beat_due: bool,
+}
+
+impl Peer {
+    pub fn new(now_ms: u64) -> Peer {
+        Peer {
+            is_connected: false,
+            connection: 0,
+            acknowledged: 0,
+            sequence: 0,
+            sent: VecDeque::new(),
+            bytes_on_way: 0,
+            dirty: BTreeSet::new(),
+            settled: BTreeSet::new(),
+            heard_ms: now_ms,
+            sent_ms: 0,
+            is_beat_due: false,
+        }
+    }
+
+    pub fn connect(&mut self, now_ms: u64) {
+        self.is_connected = true;
+        self.connection += 1;
+        self.heard_ms = now_ms;
+    }
+
+    pub fn disconnect(&mut self) {
+        self.is_connected = false;
+        self.acknowledged = 0;
+        self.sequence = 0;
+        self.sent.clear();
+        self.bytes_on_way = 0;
+        self.settled.clear();
+    }
+
+    /// For how long it owes an acknowledgement, and nothing was heard.
+    pub fn silent_ms(&self, now_ms: u64) -> u64 {
+        let owes = self.sent.front();
+        owes.map_or(0, |first| {
+            now_ms.saturating_sub(first.sent_ms.max(self.heard_ms))
+        })
+    }
+
+    pub fn tick(&mut self, now_ms: u64, beat_ms: u64) {
+        self.is_beat_due |= self.is_connected && now_ms >= self.sent_ms + beat_ms;
+    }
+
+    pub fn send(
+        &mut self,
+        to: Place,
+        part: Part,
+        bytes: usize,
+        upto: Vec<(u16, Term, u64)>,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) -> u64 {
+        self.sequence += 1;
+        self.bytes_on_way += bytes;
+        self.sent_ms = now_ms;
+        self.is_beat_due = false;
+        let sequence = self.sequence;
+        self.sent.push_back(Sent {
+            sequence,
+            sent_ms: now_ms,
+            bytes,
+            upto,
+        });
+        out.messages.push((to, Message::Stream { sequence, part }));
+        sequence
+    }
+
+    /// What is in its log with this.
+    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64) -> Vec<(u16, Term, u64)> {
+        let mut upto = Vec::new();
+        while self.sent.front().is_some_and(|it| it.sequence <= sequence) {
+            let sent = self.sent.pop_front().expect("just seen");
+            self.bytes_on_way -= sent.bytes;
+            self.acknowledged = sent.sequence;
+            self.heard_ms = now_ms;
+            upto.extend(sent.upto);
+        }
+        upto
+    }
+}

@@ -1,0 +1,179 @@
+//! What an owner hears: connections, acknowledgements, answers to its begins; and what it asks to be sure that it still is one.
+
+use super::super::change::{Place, Position};
+use super::super::message::{Answer, Part};
+use super::super::outputs::{Event, Outputs};
+use super::slot::{Begun, Fill, Member, Role};
+use super::{Confirmation, Outcome, Owner, Term};
+
+impl Owner {
+    pub(in super::super) fn connected(&mut self, from: Place, now_ms: u64) {
+        let peer = self.peer(from, now_ms);
+        peer.connect(now_ms);
+        self.begin_with(from, true, now_ms);
+    }
+
+    pub(in super::super) fn lost(&mut self, from: Place, now_ms: u64) {
+        self.peer(from, now_ms).disconnect();
+        self.begin_with(from, false, now_ms);
+    }
+
+    fn begin_with(&mut self, place: Place, is_connected: bool, now_ms: u64) {
+        for (slot, owned) in &mut self.slots {
+            if let Some(member) = owned.member(place) {
+                member.begin_anew(false, now_ms);
+                if is_connected && let Some(peer) = self.peers.get_mut(&place) {
+                    peer.dirty.insert(*slot);
+                }
+                owned.forget_sent();
+            }
+        }
+    }
+
+    pub(in super::super) fn acknowledged(
+        &mut self,
+        from: Place,
+        sequence: u64,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        let upto = self.peer(from, now_ms).acknowledge(sequence, now_ms);
+        out.events.push(Event::Progress);
+        for (slot, term, number) in upto {
+            if let Some(owned) = self.slots.get_mut(&slot)
+                && (owned.term == term || self.bugs.ignores_terms)
+                && let Some(member) = owned.member(from)
+                && (member.is_following() || self.bugs.ignores_terms)
+            {
+                member.acknowledged = member.acknowledged.max(number);
+                self.commit(slot, out);
+            }
+        }
+    }
+
+    pub(in super::super) fn answered(
+        &mut self,
+        from: Place,
+        (slot, term): (u16, Term),
+        answer: Answer,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        let Some(owned) = self.slots.get_mut(&slot).filter(|it| it.term == term) else {
+            return;
+        };
+        let (floor, last) = (owned.floor, owned.last());
+        let Some(member) = owned.member(from) else {
+            return;
+        };
+        match answer {
+            Answer::At(at) if member.begun == Begun::Asked => {
+                // A replica that makes things up must not bring the owner down.
+                let is_filled = matches!(
+                    member.role,
+                    Role::Filling {
+                        is_asked_into: false,
+                        ..
+                    }
+                );
+                if is_filled {
+                    begin_filling(member, last);
+                } else if (floor.number..=last.number).contains(&at.number) {
+                    member.next = at.number + 1;
+                    member.acknowledged = at.number;
+                    member.begun = Begun::Yes;
+                    // What it has is whole; one that was asked for may have to be asked for again.
+                    member.fill = Some(Fill {
+                        after: None,
+                        filled: Some(at.number),
+                    });
+                } else {
+                    member.is_unfit = true;
+                }
+            }
+            Answer::At(_) => {}
+            Answer::Refused(known) => {
+                member.begin_anew(false, now_ms);
+                if known > term {
+                    // The map that has it will come; asking again helps nobody.
+                    member.begun = Begun::Asked;
+                    owned.is_refused = true;
+                    out.events.push(Event::Progress);
+                }
+            }
+            Answer::Lacks => {
+                member.begin_anew(false, now_ms);
+                member.is_unfit = member.counts();
+            }
+            Answer::Ahead(_) => {
+                owned.is_behind = true;
+                out.events.push(Event::Behind(slot));
+            }
+        }
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.dirty.insert(slot);
+            peer.heard_ms = now_ms;
+        }
+        self.commit(slot, out);
+    }
+
+    /// Asks the replicas in sync whether there is another owner: what they confirm from now on is enough for reads that have begun. None: not all
+    /// can be asked now; try again after [`Event::Progress`].
+    pub fn confirm(&mut self, slot: u16, now_ms: u64, out: &mut Outputs) -> Option<Confirmation> {
+        let owned = self.slots.get(&slot)?;
+        if owned.is_refused || owned.is_behind {
+            return None;
+        }
+        let counting = owned.members.iter().filter(|it| it.counts());
+        let places: Vec<(Place, bool)> = counting.map(|it| (it.place, it.is_following())).collect();
+        if places.iter().any(|(_, is_following)| !is_following) {
+            return None;
+        }
+        let mut needs = Vec::with_capacity(places.len());
+        for (place, _) in places {
+            let peer = self.peers.get_mut(&place)?;
+            let part = Part::Confirm(vec![(slot, owned.term)]);
+            let sequence = peer.send(place, part, 0, Vec::new(), now_ms, out);
+            needs.push((place, peer.connection, sequence));
+        }
+        Some(Confirmation {
+            slot,
+            term: owned.term,
+            opened: owned.opened,
+            needs,
+        })
+    }
+
+    /// `Acknowledged`: reads that had begun when it was asked for may be answered, once their keys are acknowledged.
+    pub fn is_confirmed(&self, asked: &Confirmation) -> Outcome {
+        let Some(owned) = self.slots.get(&asked.slot) else {
+            return Outcome::Unknown;
+        };
+        let same = owned.opened == asked.opened && owned.term == asked.term;
+        if !same || owned.is_refused || owned.is_behind {
+            return Outcome::Unknown;
+        }
+        let mut all = true;
+        for (place, connection, sequence) in &asked.needs {
+            match self.peers.get(place) {
+                Some(peer) if peer.connection == *connection && peer.is_connected => {
+                    all &= peer.acknowledged >= *sequence;
+                }
+                _ => return Outcome::Unknown,
+            }
+        }
+        match all {
+            true => Outcome::Acknowledged,
+            false => Outcome::Waiting,
+        }
+    }
+}
+
+fn begin_filling(member: &mut Member, last: Position) {
+    member.begun = Begun::Yes;
+    if member.fill.is_none() {
+        member.fill = Some(Fill::default());
+        member.next = last.number + 1;
+        member.acknowledged = 0;
+    }
+}

@@ -1,0 +1,264 @@
+//! What is sent to the replicas at the end of a turn: begins, changes within the window, chunks of fillings.
+
+use std::collections::BTreeSet;
+
+use super::super::change::{Place, Rows};
+use super::super::message::{Begin, Kind, Part, SlotChanges};
+use super::super::outputs::Outputs;
+use super::peer::Peer;
+use super::slot::{Begun, Fill, Member, Owned, Role};
+use super::{Limits, Owner};
+
+/// What an entry weighs beside its row.
+const ENTRY_BYTES: usize = 16;
+
+/// How much may be filled in the time that has passed.
+pub(super) struct Tokens {
+    per_second: u64,
+    /// In bytes times 1,000.
+    left: u64,
+}
+
+impl Tokens {
+    pub fn new(per_second: u64) -> Tokens {
+        Tokens {
+            per_second,
+            left: per_second * 100,
+        }
+    }
+
+    pub fn refill(&mut self, passed_ms: u64) {
+        let most = self.per_second.saturating_mul(1_000);
+        let more = self.per_second.saturating_mul(passed_ms);
+        self.left = self.left.saturating_add(more).min(most);
+    }
+
+    fn are_left(&self) -> bool {
+        self.left > 0
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.left = self.left.saturating_sub(bytes as u64 * 1_000);
+    }
+}
+
+impl Owner {
+    /// To be called at the end of each turn.
+    pub(in super::super) fn flush(&mut self, rows: &impl Rows, now_ms: u64, out: &mut Outputs) {
+        let Owner {
+            changed,
+            peers,
+            slots,
+            limits,
+            tokens,
+            ..
+        } = self;
+        for slot in changed.drain(..) {
+            let Some(owned) = slots.get_mut(&slot) else {
+                continue;
+            };
+            owned.is_changed = false;
+            for member in &owned.members {
+                if let Some(peer) = peers.get_mut(&member.place) {
+                    peer.dirty.insert(slot);
+                }
+            }
+        }
+        for (place, peer) in peers.iter_mut().filter(|(_, peer)| peer.is_connected) {
+            let dirty = std::mem::take(&mut peer.dirty);
+            let mut left: BTreeSet<u16> = BTreeSet::new();
+            let mut changes = Vec::new();
+            let mut bytes = 0;
+            for slot in &dirty {
+                let Some(owned) = slots.get_mut(slot) else {
+                    continue;
+                };
+                if begin(peer, *slot, owned, *place, now_ms, out) {
+                    continue;
+                }
+                let window = limits
+                    .window_bytes
+                    .saturating_sub(peer.bytes_on_way + bytes);
+                if let Some(some) = changes_for(owned, *slot, *place, window) {
+                    peer.settled.remove(slot);
+                    bytes += some.1;
+                    changes.push(some.0);
+                }
+                owned.forget_sent();
+                if owned.member(*place).is_some_and(|it| it.is_following()) {
+                    let last = owned.last().number;
+                    let member = owned.member(*place).expect("just seen");
+                    let is_filling = member.fill.as_ref().is_some_and(|it| it.filled.is_none());
+                    if member.next <= last || is_filling {
+                        left.insert(*slot);
+                    }
+                }
+            }
+            if peer.is_beat_due {
+                for slot in std::mem::take(&mut peer.settled) {
+                    if let Some(owned) = slots.get_mut(&slot)
+                        && owned.member(*place).is_some_and(|it| it.is_following())
+                    {
+                        changes.push(SlotChanges {
+                            slot,
+                            term: owned.term,
+                            settled: owned.committed.number,
+                            entries: Vec::new(),
+                        });
+                    }
+                }
+            }
+            if !changes.is_empty() {
+                let reaches = |it: &SlotChanges| {
+                    let last = it.entries.last()?;
+                    Some((it.slot, it.term, last.at.number))
+                };
+                let upto = changes.iter().filter_map(reaches).collect();
+                peer.send(*place, Part::Changes(changes), bytes, upto, now_ms, out);
+            } else if peer.is_beat_due {
+                peer.send(*place, Part::Beat, 0, Vec::new(), now_ms, out);
+            }
+            for slot in &left {
+                while tokens.are_left() && peer.bytes_on_way < limits.window_bytes / 2 {
+                    let owned = slots.get_mut(slot).expect("it is owned");
+                    match fill(peer, *slot, owned, *place, rows, limits, now_ms, out) {
+                        Some(bytes) => tokens.spend(bytes),
+                        None => break,
+                    }
+                }
+            }
+            peer.dirty.append(&mut left);
+        }
+    }
+}
+
+/// Says whether the replica has yet to confirm the term.
+fn begin(
+    peer: &mut Peer,
+    slot: u16,
+    owned: &mut Owned,
+    place: Place,
+    now_ms: u64,
+    out: &mut Outputs,
+) -> bool {
+    let (floor, history, term) = (owned.floor, owned.history(), owned.term);
+    let Some(member) = owned.member(place) else {
+        return true;
+    };
+    match member.begun {
+        Begun::Yes => return false,
+        Begun::Asked => return true,
+        Begun::No if member.is_unfit => return true,
+        Begun::No => member.begun = Begun::Asked,
+    }
+    let kind = match member.role {
+        Role::Filling {
+            began,
+            is_asked_into: false,
+        } if member.fill.is_some() => Kind::FillOn(began),
+        Role::Filling {
+            began,
+            is_asked_into: false,
+        } => Kind::Fill(began),
+        // It may be in sync by now, or is: what it has must not be thrown away.
+        _ => Kind::InSync,
+    };
+    let begin = Begin {
+        slot,
+        term,
+        kind,
+        floor,
+        history,
+    };
+    peer.send(place, Part::Begin(begin), 0, Vec::new(), now_ms, out);
+    true
+}
+
+/// The next changes for a replica, and what they weigh.
+fn changes_for(
+    owned: &mut Owned,
+    slot: u16,
+    place: Place,
+    window: usize,
+) -> Option<(SlotChanges, usize)> {
+    let (last, floor) = (owned.last().number, owned.floor.number);
+    let at = owned.members.iter().position(|it| it.place == place)?;
+    let Owned { log, members, .. } = owned;
+    let member: &mut Member = &mut members[at];
+    if member.next > last || !member.is_following() {
+        return None;
+    }
+    let mut entries = Vec::new();
+    let mut bytes = 0;
+    while member.next <= last && bytes < window {
+        let entry = &log[(member.next - floor - 1) as usize].entry;
+        member.next += 1;
+        // Of what has yet to be filled only the rows are sent, as they are then.
+        let is_wanted = match &member.fill {
+            Some(Fill {
+                after,
+                filled: None,
+            }) => after.as_deref().is_some_and(|it| entry.row.key() <= it),
+            _ => true,
+        };
+        if is_wanted {
+            bytes += entry.row.size() + ENTRY_BYTES;
+            entries.push(entry.clone());
+        }
+    }
+    let changes = SlotChanges {
+        slot,
+        term: owned.term,
+        settled: owned.committed.number,
+        entries,
+    };
+    (!changes.entries.is_empty()).then_some((changes, bytes))
+}
+
+/// Sends the next chunk of a filling; says how many bytes. None: there is none, or changes have to go first.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of an owner that it needs"
+)]
+fn fill(
+    peer: &mut Peer,
+    slot: u16,
+    owned: &mut Owned,
+    place: Place,
+    rows: &impl Rows,
+    limits: &Limits,
+    now_ms: u64,
+    out: &mut Outputs,
+) -> Option<usize> {
+    let (last, term) = (owned.last(), owned.term);
+    let member = owned.member(place)?;
+    if !member.is_following() || member.next <= last.number {
+        return None;
+    }
+    let fill = member.fill.as_mut().filter(|it| it.filled.is_none())?;
+    let mut chunk = Vec::new();
+    let is_last = rows.read(slot, fill.after.as_deref(), limits.chunk_bytes, &mut chunk);
+    if let Some(row) = chunk.last() {
+        fill.after = Some(row.key().to_vec());
+    }
+    let bytes: usize = chunk.iter().map(|row| row.size() + ENTRY_BYTES).sum();
+    if !chunk.is_empty() {
+        let part = Part::Rows {
+            slot,
+            term,
+            rows: chunk,
+        };
+        peer.send(place, part, bytes, Vec::new(), now_ms, out);
+    }
+    if is_last {
+        fill.filled = Some(last.number);
+        let part = Part::Filled {
+            slot,
+            term,
+            at: last,
+        };
+        let upto = vec![(slot, term, last.number)];
+        peer.send(place, part, 0, upto, now_ms, out);
+    }
+    Some(bytes)
+}

@@ -1,0 +1,240 @@
+//! One slot of an owner: its log of changes that somebody may still need, and its replicas.
+
+use std::collections::VecDeque;
+
+use super::super::Bugs;
+use super::super::change::{Assignment, Entry, Place, Position};
+use crate::map::{Epoch, Term};
+
+pub(super) struct Logged {
+    pub entry: Entry,
+    /// The row's value before, to take the change back.
+    pub before: Option<Vec<u8>>,
+    /// The record of this place's log that has it.
+    pub mark: u64,
+}
+
+pub(super) struct Owned {
+    pub term: Term,
+    /// Which ownership this is, of all that this place ever had.
+    pub opened: u64,
+    /// All up to here is gone from `log`: everybody in sync has it.
+    pub floor: Position,
+    pub committed: Position,
+    /// Changes above `floor`, their numbers rising by one. Committed ones stay while a replica is to be sent them.
+    pub log: VecDeque<Logged>,
+    /// Of the committed ones among them.
+    pub kept_bytes: usize,
+    pub members: Vec<Member>,
+    /// The record that says that the slot is owned in this term.
+    pub term_mark: u64,
+    /// It is in the owner's list of slots that wait for this place's log.
+    pub is_waiting: bool,
+    /// It is in the owner's list of slots that were changed in this turn.
+    pub is_changed: bool,
+    pub moving_to: Option<Place>,
+    pub asked_ms: u64,
+    /// A replica knows a later term.
+    pub is_refused: bool,
+    /// A replica has what is committed and is not here: this owner is not to be trusted.
+    pub is_behind: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    InSync,
+    Filling { began: Epoch, is_asked_into: bool },
+}
+
+/// Whether the replica confirmed the slot's term, in this connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    No,
+    Asked,
+    Yes,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub place: Place,
+    pub role: Role,
+    pub begun: Begun,
+    /// Since when it has not been `Yes`.
+    pub idle_since_ms: u64,
+    /// The next change that it is to be sent, and the last that it acknowledged: of this connection.
+    pub next: u64,
+    pub acknowledged: u64,
+    /// The filling under way in this connection.
+    pub fill: Option<Fill>,
+    /// It said that it cannot be in sync as it is.
+    pub is_unfit: bool,
+}
+
+/// How far a filling is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Fill {
+    /// The last key that was sent.
+    pub after: Option<Vec<u8>>,
+    /// All was sent, as of this number.
+    pub filled: Option<u64>,
+}
+
+impl Member {
+    pub fn new(place: Place, role: Role, now_ms: u64) -> Member {
+        Member {
+            place,
+            role,
+            begun: Begun::No,
+            idle_since_ms: now_ms,
+            next: u64::MAX,
+            acknowledged: 0,
+            fill: None,
+            is_unfit: false,
+        }
+    }
+
+    /// Whether changes wait for its acknowledgement.
+    pub fn counts(&self) -> bool {
+        match self.role {
+            Role::InSync => true,
+            Role::Filling { is_asked_into, .. } => is_asked_into,
+        }
+    }
+
+    /// The same member by another map.
+    pub fn in_role(mut self, role: Role, now_ms: u64) -> Member {
+        match (self.role, role) {
+            // Whether it was asked for stays.
+            (Role::Filling { began, .. }, Role::Filling { began: now, .. }) if began == now => {}
+            (_, Role::InSync) => self.role = role,
+            _ => return Member::new(self.place, role, now_ms),
+        }
+        self
+    }
+
+    /// What it confirmed is void: the connection is gone, or the term is another.
+    pub fn begin_anew(&mut self, is_connected: bool, now_ms: u64) {
+        if self.begun == Begun::Yes {
+            self.idle_since_ms = now_ms;
+        }
+        self.begun = Begun::No;
+        if !is_connected {
+            self.fill = None;
+            self.next = u64::MAX;
+            self.acknowledged = 0;
+        }
+    }
+
+    pub fn is_following(&self) -> bool {
+        self.begun == Begun::Yes
+    }
+
+    /// Whether it has all rows, and all that is committed.
+    pub fn is_filled(&self, committed: u64) -> bool {
+        let filled = self.fill.as_ref().and_then(|fill| fill.filled);
+        let at = filled.is_some_and(|at| self.acknowledged >= at && committed >= at);
+        self.is_following() && at && self.acknowledged >= committed
+    }
+}
+
+impl Owned {
+    pub fn new(assignment: &Assignment, settled: Position, opened: u64, mark: u64) -> Owned {
+        Owned {
+            term: assignment.term,
+            opened,
+            floor: settled,
+            committed: settled,
+            log: VecDeque::new(),
+            kept_bytes: 0,
+            members: Vec::new(),
+            term_mark: mark,
+            is_waiting: false,
+            is_changed: false,
+            moving_to: None,
+            asked_ms: 0,
+            is_refused: false,
+            is_behind: false,
+        }
+    }
+
+    /// The last change that was made.
+    pub fn last(&self) -> Position {
+        self.log.back().map_or(self.floor, |it| it.entry.at)
+    }
+
+    pub fn member(&mut self, place: Place) -> Option<&mut Member> {
+        self.members.iter_mut().find(|it| it.place == place)
+    }
+
+    /// Nobody else could be made the owner.
+    pub fn is_alone(&self) -> bool {
+        !self.members.iter().any(Member::counts)
+    }
+
+    /// Where in the log a change is.
+    pub fn index_of(&self, number: u64) -> usize {
+        (number - self.floor.number - 1) as usize
+    }
+
+    /// Of the changes in the log, the last of each term.
+    pub fn history(&self) -> Vec<Position> {
+        let mut history: Vec<Position> = Vec::new();
+        for it in &self.log {
+            match history.last_mut() {
+                Some(last) if last.term == it.entry.at.term => *last = it.entry.at,
+                _ => history.push(it.entry.at),
+            }
+        }
+        history
+    }
+
+    /// Up to which number everybody who counts has confirmed.
+    pub fn acknowledged(&self, durable: u64, bugs: &Bugs) -> u64 {
+        let committed = self.committed.number;
+        if self.term_mark > durable || self.is_behind {
+            return committed;
+        }
+        let counting = self.members.iter().filter(|it| it.counts());
+        let has = |it: &Member| {
+            if it.is_following() {
+                it.acknowledged
+            } else {
+                0
+            }
+        };
+        let by_members = match bugs.acknowledges_before_all {
+            true => counting.map(has).max(),
+            false => counting.map(has).min(),
+        };
+        let most = by_members.unwrap_or(u64::MAX).min(self.last().number);
+        // This place's own log.
+        let mut upto = committed;
+        while upto < most && self.log[self.index_of(upto + 1)].mark <= durable {
+            upto += 1;
+        }
+        upto
+    }
+
+    /// Forgets changes that are committed and that nobody is to be sent any more.
+    pub fn forget_sent(&mut self) {
+        let mut upto = self.committed.number;
+        for member in &self.members {
+            upto = upto.min(member.next - 1);
+        }
+        while self.floor.number < upto {
+            let first = self.log.pop_front().expect("committed changes are there");
+            self.floor = first.entry.at;
+            self.kept_bytes -= first.entry.row.size();
+        }
+    }
+
+    /// Those that have yet to be sent committed changes begin anew.
+    pub fn restart_fillings(&mut self, now_ms: u64) {
+        let committed = self.committed.number;
+        let lag = |it: &&mut Member| !it.counts() && it.next <= committed;
+        for member in self.members.iter_mut().filter(lag) {
+            member.begin_anew(false, now_ms);
+        }
+        self.forget_sent();
+    }
+}

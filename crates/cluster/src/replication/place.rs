@@ -1,0 +1,210 @@
+//! A place: the owner of some slots and the replica of others, as the map has it.
+//!
+//! A host calls it in each turn: what came (messages, connections, maps, changes that were executed, what is durable, the time), then
+//! [`Replication::flush`], and then does what the [`Outputs`] say: records to its log, messages to their connections, asks to the map.
+
+use std::collections::BTreeMap;
+
+use crate::map::{Epoch, Term};
+
+use super::change::{Assignment, Place, Rows};
+use super::message::{Message, Part};
+use super::outputs::{Event, Outputs};
+use super::owner::{Owner, Ticket};
+use super::record::{Copy, Record};
+use super::replica::Replica;
+use super::{Bugs, Limits};
+
+pub struct Replication {
+    me: Place,
+    pub owner: Owner,
+    pub replica: Replica,
+    epoch: Epoch,
+    /// Records that were ever put out.
+    logged: u64,
+}
+
+impl Replication {
+    /// With the copies that its log has: see [`Copy::replay`].
+    pub fn new(me: Place, limits: Limits, copies: BTreeMap<u16, Copy>) -> Replication {
+        Replication::with_bugs(me, limits, copies, Bugs::default())
+    }
+
+    /// For tests, which must find them.
+    pub fn with_bugs(
+        me: Place,
+        limits: Limits,
+        copies: BTreeMap<u16, Copy>,
+        bugs: Bugs,
+    ) -> Replication {
+        let mut replica = Replica::new(bugs);
+        for (slot, copy) in copies {
+            replica.keep(slot, copy);
+        }
+        Replication {
+            me,
+            owner: Owner::new(limits, bugs),
+            replica,
+            epoch: Epoch(0),
+            logged: 0,
+        }
+    }
+
+    /// What the map of this epoch says of a slot. To be called only with maps that have this node up, in its present life.
+    pub fn assign(
+        &mut self,
+        epoch: Epoch,
+        slot: u16,
+        assignment: &Assignment,
+        rows: &mut impl Rows,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        if epoch < self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        if self.term(slot).is_some_and(|known| assignment.term < known) {
+            // An owner of a later term was heard first; the map that has it will come.
+            return;
+        }
+        let is_owned = self.owner.is_owner(slot);
+        if assignment.owner == Some(self.me) {
+            if is_owned {
+                let logged = &mut self.logged;
+                return self.owner.reassign(slot, assignment, logged, now_ms, out);
+            }
+            return self.open(slot, assignment, rows, now_ms, out);
+        }
+        if is_owned {
+            let copy = self.owner.close(slot, assignment.term, rows, out);
+            self.replica.keep(slot, copy);
+        }
+        if assignment.names(self.me) {
+            self.replica.note_term(slot, assignment.term);
+        } else if self.replica.take(slot).is_some() {
+            self.logged += 1;
+            out.records.push(Record::Gone { slot });
+            rows.clear(slot);
+        }
+    }
+
+    fn open(
+        &mut self,
+        slot: u16,
+        assignment: &Assignment,
+        rows: &mut impl Rows,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        let mut copy = match self.replica.take(slot) {
+            Some(copy) if copy.is_whole => copy,
+            Some(copy) => {
+                self.replica.keep(slot, copy);
+                out.events.push(Event::Missing(slot));
+                return;
+            }
+            None => {
+                // A slot that nobody had yet.
+                let copy = Copy {
+                    is_whole: true,
+                    ..Copy::default()
+                };
+                self.logged += 1;
+                let at = copy.settled;
+                out.records.push(Record::Filled { slot, at });
+                copy
+            }
+        };
+        copy.term = assignment.term;
+        let mut before = Vec::with_capacity(copy.tail.len());
+        for entry in &copy.tail {
+            before.push(rows.get(slot, entry.row.key()));
+            rows.set(slot, entry.row.key(), entry.row.value());
+        }
+        let logged = &mut self.logged;
+        self.owner
+            .open(slot, (copy, before), assignment, logged, now_ms, out);
+    }
+
+    /// A change of an own slot was executed. The record that it puts out is the one to log it with.
+    ///
+    /// # Panics
+    /// If [`Owner::may_write`] says that it may not be.
+    pub fn change(
+        &mut self,
+        slot: u16,
+        key: &[u8],
+        value: Option<&[u8]>,
+        before: Option<Vec<u8>>,
+        out: &mut Outputs,
+    ) -> Ticket {
+        let logged = &mut self.logged;
+        self.owner.change(slot, (key, value), before, logged, out)
+    }
+
+    pub fn connected(&mut self, peer: Place, now_ms: u64) {
+        self.replica.forget(peer);
+        self.owner.connected(peer, now_ms);
+    }
+
+    pub fn lost(&mut self, peer: Place, now_ms: u64) {
+        self.replica.forget(peer);
+        self.owner.lost(peer, now_ms);
+    }
+
+    pub fn receive(
+        &mut self,
+        from: Place,
+        message: Message,
+        rows: &mut impl Rows,
+        now_ms: u64,
+        out: &mut Outputs,
+    ) {
+        match message {
+            Message::Stream { sequence, part } => {
+                if let Part::Begin(begin) = &part
+                    && let Some(own) = self.owner.term(begin.slot)
+                    && own < begin.term
+                {
+                    // Somebody else owns it; the map will say so.
+                    let copy = self.owner.close(begin.slot, own, rows, out);
+                    self.replica.keep(begin.slot, copy);
+                }
+                let owner = &self.owner;
+                let owned = |slot: u16| owner.term(slot);
+                let logged = &mut self.logged;
+                self.replica
+                    .receive(from, (sequence, part), owned, rows, logged, out);
+            }
+            Message::Acknowledged { sequence } => {
+                self.owner.acknowledged(from, sequence, now_ms, out);
+            }
+            Message::Answer { slot, term, answer } => {
+                self.owner.answered(from, (slot, term), answer, now_ms, out);
+            }
+        }
+    }
+
+    /// So many of the records that were ever put out are in the log, as safe as the host promises its clients.
+    pub fn durable(&mut self, upto: u64, out: &mut Outputs) {
+        self.owner.durable(upto, out);
+        self.replica.durable(upto, out);
+    }
+
+    /// To be called about every tenth of [`Limits::silent_ms`], or more often.
+    pub fn tick(&mut self, now_ms: u64, out: &mut Outputs) {
+        self.owner.tick(now_ms, out);
+    }
+
+    /// Ends a turn.
+    pub fn flush(&mut self, rows: &impl Rows, now_ms: u64, out: &mut Outputs) {
+        self.owner.flush(rows, now_ms, out);
+    }
+
+    /// The latest term of a slot that this place knows.
+    pub fn term(&self, slot: u16) -> Option<Term> {
+        let copied = || self.replica.copy(slot).map(|copy| copy.term);
+        self.owner.term(slot).or_else(copied)
+    }
+}

@@ -1,0 +1,198 @@
+//! What is on disk of a slot: records in one log, in the order in which things happened.
+//!
+//! | record | when | what it means at a start |
+//! |---|---|---|
+//! | `Term` | an owner or a replica goes on in a term, before it acknowledges anything in it | what has an older term is refused |
+//! | `Clear` | a filling begins | nothing of the slot is kept; the copy is not whole |
+//! | `Rows` | a chunk of a filling | rows, still not whole |
+//! | `Filled` | the last chunk has come, or a new slot begins without rows | the copy is whole as of this position |
+//! | `Change` | a change was made or came | it is in the tail, above what is settled |
+//! | `Settled` | lazily: that changes are acknowledged for good | the tail up to it becomes rows |
+//! | `Cut` | another owner began, who does not have these | the tail above it is thrown away |
+//! | `Gone` | the map names this node for the slot no more | nothing of the slot is kept |
+//!
+//! So at each moment the log tells of a slot its term, whether the copy is whole, its rows as of `settled`, and the tail of changes above it: [`Copy`].
+//! A torn or lost end of the log was never acknowledged to anybody, if the log is synced first; `recovery` says what holds if it is not.
+//!
+//! A snapshot of a slot is `Clear`, `Rows`, `Filled` at what is settled, `Term`, and a `Change` for each of the tail; of an own slot, whose rows the
+//! engine has with the tail applied, it must be taken while nothing is unacknowledged, or with the values before.
+
+use std::collections::VecDeque;
+
+use crate::map::Term;
+
+use super::change::{Entry, Position, Row, Rows};
+use super::codec::{Corrupted, Reader, put, put_position, put_row};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    Term { slot: u16, term: Term },
+    Clear { slot: u16 },
+    Rows { slot: u16, rows: Vec<Row> },
+    Filled { slot: u16, at: Position },
+    Change { slot: u16, entry: Entry },
+    Settled { slot: u16, number: u64 },
+    Cut { slot: u16, number: u64 },
+    Gone { slot: u16 },
+}
+
+impl Record {
+    pub fn slot(&self) -> u16 {
+        match self {
+            Record::Term { slot, .. }
+            | Record::Clear { slot }
+            | Record::Rows { slot, .. }
+            | Record::Filled { slot, .. }
+            | Record::Change { slot, .. }
+            | Record::Settled { slot, .. }
+            | Record::Cut { slot, .. }
+            | Record::Gone { slot } => *slot,
+        }
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let tag = match self {
+            Record::Term { .. } => 0,
+            Record::Clear { .. } => 1,
+            Record::Rows { .. } => 2,
+            Record::Filled { .. } => 3,
+            Record::Change { .. } => 4,
+            Record::Settled { .. } => 5,
+            Record::Cut { .. } => 6,
+            Record::Gone { .. } => 7,
+        };
+        out.push(tag);
+        put(out, self.slot().into());
+        match self {
+            Record::Term { term, .. } => put(out, term.0),
+            Record::Rows { rows, .. } => {
+                put(out, rows.len() as u64);
+                rows.iter().for_each(|row| put_row(out, row));
+            }
+            Record::Filled { at, .. } => put_position(out, *at),
+            Record::Change { entry, .. } => {
+                put_position(out, entry.at);
+                put_row(out, &entry.row);
+            }
+            Record::Settled { number, .. } | Record::Cut { number, .. } => put(out, *number),
+            Record::Clear { .. } | Record::Gone { .. } => {}
+        }
+    }
+
+    /// # Errors
+    /// If these are not the bytes of one record, all of them.
+    pub fn decode(bytes: &[u8]) -> Result<Record, Corrupted> {
+        let mut from = Reader { bytes, at: 0 };
+        let tag = from.byte()?;
+        let slot = from.number()?;
+        if slot >= u64::from(larder_types::SLOTS) {
+            return from.wrong("a slot that does not exist");
+        }
+        let slot = slot as u16;
+        let record = match tag {
+            0 => Record::Term {
+                slot,
+                term: Term(from.number()?),
+            },
+            1 => Record::Clear { slot },
+            2 => Record::Rows {
+                slot,
+                rows: from.list(2, Reader::row)?,
+            },
+            3 => Record::Filled {
+                slot,
+                at: from.position()?,
+            },
+            4 => Record::Change {
+                slot,
+                entry: Entry {
+                    at: from.position()?,
+                    row: from.row()?,
+                },
+            },
+            5 => Record::Settled {
+                slot,
+                number: from.number()?,
+            },
+            6 => Record::Cut {
+                slot,
+                number: from.number()?,
+            },
+            7 => Record::Gone { slot },
+            _ => return from.wrong("an unknown record"),
+        };
+        from.end()?;
+        Ok(record)
+    }
+}
+
+/// A copy of a slot: rows as of `settled`, which the host has, and the changes above it.
+///
+/// 1. The tail's numbers rise by one, from `settled` on, except while the copy is filled.
+/// 2. What is settled is acknowledged for good: no owner is without it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Copy {
+    /// The latest term heard of.
+    pub term: Term,
+    /// All rows are there as of `settled`.
+    pub is_whole: bool,
+    pub settled: Position,
+    pub tail: VecDeque<Entry>,
+}
+
+impl Copy {
+    /// The last change that is here.
+    pub fn last(&self) -> Position {
+        self.tail.back().map_or(self.settled, |entry| entry.at)
+    }
+
+    /// Moves changes into the rows, up to a number.
+    pub fn settle(&mut self, slot: u16, number: u64, rows: &mut impl Rows) {
+        while let Some(entry) = self.tail.front()
+            && entry.at.number <= number
+        {
+            rows.set(slot, entry.row.key(), entry.row.value());
+            self.settled = entry.at;
+            self.tail.pop_front();
+        }
+    }
+
+    pub fn cut(&mut self, number: u64) {
+        while self.tail.back().is_some_and(|it| it.at.number > number) {
+            self.tail.pop_back();
+        }
+    }
+
+    /// What the host does with records at a start. `None` before and after: there is no copy.
+    pub fn replay(copy: &mut Option<Copy>, record: &Record, rows: &mut impl Rows) {
+        let slot = record.slot();
+        let it = copy.get_or_insert_default();
+        match record {
+            Record::Term { term, .. } => it.term = *term,
+            Record::Clear { .. } => {
+                rows.clear(slot);
+                *it = Copy {
+                    term: it.term,
+                    ..Copy::default()
+                };
+            }
+            Record::Rows { rows: chunk, .. } => {
+                for row in chunk {
+                    rows.set(slot, row.key(), row.value());
+                }
+            }
+            Record::Filled { at, .. } => {
+                it.settle(slot, at.number, rows);
+                it.settled = *at;
+                it.is_whole = true;
+            }
+            Record::Change { entry, .. } => it.tail.push_back(entry.clone()),
+            Record::Settled { number, .. } => it.settle(slot, *number, rows),
+            Record::Cut { number, .. } => it.cut(*number),
+            Record::Gone { .. } => {
+                rows.clear(slot);
+                *copy = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! The replica of slots: checks terms, logs, acknowledges what its log has, and gives up its copy when it is made the owner.
+//!
+//! ```text
+//!                 Begin(fill)            Filled             the map
+//!   nothing ─────────────────► filling ────────► whole ───────────────► owner
+//!                                 ▲                │ ▲
+//!                                 └── Begin(fill) ─┘ └── Begin(in sync): cuts what the owner has not
+//! ```
+//!
+//! 1. Nothing is taken from an owner of an older term than one that was heard of, from the map or from another owner.
+//! 2. A message is acknowledged when all that it and those before it brought is in the log; what was not taken is refused before.
+//! 3. A copy is only thrown away for a filling, and by the map; never because an owner says that it is in sync and it is not.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::map::Term;
+
+use super::Bugs;
+use super::change::{Place, Position, Rows};
+use super::message::{Answer, Begin, Kind, Message, Part, SlotChanges};
+use super::outputs::Outputs;
+use super::record::{Copy, Record};
+
+#[derive(Default)]
+pub struct Replica {
+    bugs: Bugs,
+    copies: BTreeMap<u16, Held>,
+    owners: BTreeMap<Place, Stream>,
+    durable: u64,
+}
+
+#[derive(Default)]
+struct Held {
+    copy: Copy,
+    /// Who began last in this connection, and in which term. Changes are taken if that is the latest term.
+    follows: Option<(Place, Term)>,
+}
+
+/// What is to be said to an owner, in order, each when so many records are durable.
+#[derive(Default)]
+struct Stream {
+    replies: VecDeque<(u64, Message)>,
+}
+
+impl Replica {
+    pub fn new(bugs: Bugs) -> Replica {
+        Replica {
+            bugs,
+            ..Replica::default()
+        }
+    }
+
+    pub fn copy(&self, slot: u16) -> Option<&Copy> {
+        self.copies.get(&slot).map(|held| &held.copy)
+    }
+
+    pub fn slots(&self) -> impl Iterator<Item = u16> + '_ {
+        self.copies.keys().copied()
+    }
+
+    /// A copy that was there at the start, or that is left of a slot that was owned.
+    pub(super) fn keep(&mut self, slot: u16, copy: Copy) {
+        let follows = None;
+        self.copies.insert(slot, Held { copy, follows });
+    }
+
+    /// Gives up the copy, to be owned or forgotten.
+    pub(super) fn take(&mut self, slot: u16) -> Option<Copy> {
+        self.copies.remove(&slot).map(|held| held.copy)
+    }
+
+    /// The map has this term: older owners are refused.
+    pub(super) fn note_term(&mut self, slot: u16, term: Term) {
+        if let Some(held) = self.copies.get_mut(&slot)
+            && term > held.copy.term
+            && !self.bugs.ignores_terms
+        {
+            held.copy.term = term;
+        }
+    }
+
+    /// The connection to an owner is another, or gone.
+    pub(super) fn forget(&mut self, owner: Place) {
+        self.owners.remove(&owner);
+        for held in self.copies.values_mut() {
+            if held.follows.is_some_and(|(it, _)| it == owner) {
+                held.follows = None;
+            }
+        }
+    }
+
+    pub(super) fn durable(&mut self, upto: u64, out: &mut Outputs) {
+        self.durable = upto;
+        let places: Vec<Place> = self.owners.keys().copied().collect();
+        places.into_iter().for_each(|place| self.reply(place, out));
+    }
+
+    fn reply(&mut self, to: Place, out: &mut Outputs) {
+        let stream = self.owners.entry(to).or_default();
+        while let Some((mark, _)) = stream.replies.front()
+            && *mark <= self.durable
+        {
+            let (_, message) = stream.replies.pop_front().expect("just seen");
+            // Of acknowledgements in a row the last says it all.
+            let next = stream.replies.front();
+            let is_told = matches!(message, Message::Acknowledged { .. })
+                && next.is_some_and(|(mark, next)| {
+                    *mark <= self.durable && matches!(next, Message::Acknowledged { .. })
+                });
+            if !is_told {
+                out.messages.push((to, message));
+            }
+        }
+    }
+
+    /// A message of an owner's stream. `is_owner` says whether this place owns a slot itself, and in which term.
+    pub(super) fn receive(
+        &mut self,
+        from: Place,
+        (sequence, part): (u64, Part),
+        owned: impl Fn(u16) -> Option<Term>,
+        rows: &mut impl Rows,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) {
+        let mut answers = Vec::new();
+        match part {
+            Part::Begin(begin) => {
+                let (slot, term) = (begin.slot, begin.term);
+                let answer = match owned(slot) {
+                    Some(own) => Answer::Refused(own),
+                    None => self.begin(from, begin, rows, logged, out),
+                };
+                answers.push((slot, term, answer));
+            }
+            Part::Changes(slots) => {
+                for changes in slots {
+                    let (slot, term) = (changes.slot, changes.term);
+                    if !self.changes(from, changes, rows, logged, out) {
+                        answers.push((slot, term, self.refuse(slot)));
+                    }
+                }
+            }
+            Part::Rows {
+                slot,
+                term,
+                rows: chunk,
+            } => {
+                if self.followed(from, slot, term).is_some() {
+                    let record = Record::Rows { slot, rows: chunk };
+                    self.log(record, rows, logged, out);
+                } else {
+                    answers.push((slot, term, self.refuse(slot)));
+                }
+            }
+            Part::Filled { slot, term, at } => {
+                if self.followed(from, slot, term).is_some() {
+                    self.log(Record::Filled { slot, at }, rows, logged, out);
+                } else {
+                    answers.push((slot, term, self.refuse(slot)));
+                }
+            }
+            Part::Confirm(slots) => {
+                for (slot, term) in slots {
+                    let known = owned(slot).or(self.copy(slot).map(|it| it.term));
+                    if let Some(known) = known.filter(|known| *known > term) {
+                        answers.push((slot, term, Answer::Refused(known)));
+                    }
+                }
+            }
+            Part::Beat => {}
+        }
+        let replies = &mut self.owners.entry(from).or_default().replies;
+        for (slot, term, answer) in answers {
+            replies.push_back((*logged, Message::Answer { slot, term, answer }));
+        }
+        let mark = match self.bugs.acknowledges_before_its_log {
+            true => 0,
+            false => *logged,
+        };
+        replies.push_back((mark, Message::Acknowledged { sequence }));
+        self.reply(from, out);
+    }
+
+    fn log(&mut self, record: Record, rows: &mut impl Rows, logged: &mut u64, out: &mut Outputs) {
+        let held = self.copies.entry(record.slot()).or_default();
+        let mut copy = Some(std::mem::take(&mut held.copy));
+        Copy::replay(&mut copy, &record, rows);
+        held.copy = copy.unwrap_or_default();
+        *logged += 1;
+        out.records.push(record);
+    }
+
+    /// The copy, if changes of this term are taken from this owner.
+    fn followed(&mut self, from: Place, slot: u16, term: Term) -> Option<&mut Copy> {
+        let held = self.copies.get_mut(&slot)?;
+        let is_latest = term == held.copy.term && held.follows == Some((from, term));
+        let is_followed = is_latest || self.bugs.ignores_terms;
+        is_followed.then_some(&mut held.copy)
+    }
+
+    fn begin(
+        &mut self,
+        from: Place,
+        begin: Begin,
+        rows: &mut impl Rows,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) -> Answer {
+        let (slot, term) = (begin.slot, begin.term);
+        let held = self.copies.get(&slot);
+        let known = held.map_or(Term(0), |it| it.copy.term);
+        if term < known && !self.bugs.ignores_terms {
+            return Answer::Refused(known);
+        }
+        let followed = held.and_then(|it| it.follows).map(|(place, _)| place);
+        match begin.kind {
+            Kind::Fill(_) => {
+                self.log(Record::Clear { slot }, rows, logged, out);
+            }
+            Kind::FillOn(_) if followed == Some(from) => {}
+            Kind::FillOn(_) => return Answer::Lacks,
+            // A slot that never had a row begins with its replicas in sync.
+            Kind::InSync if held.is_none() && begin.floor.number == 0 => {
+                let at = Position::default();
+                self.log(Record::Filled { slot, at }, rows, logged, out);
+            }
+            Kind::InSync => {
+                let Some(copy) = held.map(|it| &it.copy).filter(|it| it.is_whole) else {
+                    return Answer::Lacks;
+                };
+                let owner_last = *begin.history.last().unwrap_or(&begin.floor);
+                match common(copy, &begin) {
+                    _ if self.bugs.promotes_without_reconciling => {
+                        return self.follow(from, (slot, term), Some(owner_last), logged, out);
+                    }
+                    Ok(number) if self.bugs.keeps_its_tail => {
+                        let at = Position { term, number };
+                        return self.follow(from, (slot, term), Some(at), logged, out);
+                    }
+                    Ok(number) if number < copy.last().number => {
+                        self.log(Record::Cut { slot, number }, rows, logged, out);
+                    }
+                    Ok(_) => {}
+                    Err(unfit) => return unfit,
+                }
+            }
+        }
+        self.follow(from, (slot, term), None, logged, out)
+    }
+
+    fn follow(
+        &mut self,
+        from: Place,
+        (slot, term): (u16, Term),
+        pretended: Option<Position>,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) -> Answer {
+        let held = self.copies.get_mut(&slot).expect("there is a copy");
+        held.copy.term = term;
+        held.follows = Some((from, term));
+        *logged += 1;
+        out.records.push(Record::Term { slot, term });
+        Answer::At(pretended.unwrap_or(held.copy.last()))
+    }
+
+    /// What is not taken must be said before the message that brought it is acknowledged; and a filling that lacks it cannot go on.
+    fn refuse(&mut self, slot: u16) -> Answer {
+        let Some(held) = self.copies.get_mut(&slot) else {
+            return Answer::Refused(Term(0));
+        };
+        held.follows = None;
+        Answer::Refused(held.copy.term)
+    }
+
+    /// Says whether all were taken.
+    fn changes(
+        &mut self,
+        from: Place,
+        changes: SlotChanges,
+        rows: &mut impl Rows,
+        logged: &mut u64,
+        out: &mut Outputs,
+    ) -> bool {
+        let SlotChanges {
+            slot,
+            term,
+            settled,
+            entries,
+        } = changes;
+        let takes_all = self.bugs.keeps_its_tail || self.bugs.promotes_without_reconciling;
+        for entry in entries {
+            let Some(copy) = self.followed(from, slot, term) else {
+                return false;
+            };
+            let last = copy.last().number;
+            let fits = match copy.is_whole {
+                true => entry.at.number == last + 1,
+                false => entry.at.number > last,
+            };
+            if !fits && !takes_all {
+                // An owner that skips a number has to begin anew.
+                return false;
+            }
+            self.log(Record::Change { slot, entry }, rows, logged, out);
+        }
+        let Some(copy) = self.followed(from, slot, term) else {
+            return false;
+        };
+        if copy.tail.front().is_some_and(|it| it.at.number <= settled) {
+            let number = settled;
+            self.log(Record::Settled { slot, number }, rows, logged, out);
+        }
+        true
+    }
+}
+
+/// The last change that both have, all before it included.
+fn common(copy: &Copy, begin: &Begin) -> Result<u64, Answer> {
+    let owner_last = begin.history.last().unwrap_or(&begin.floor).number;
+    if copy.settled.number > owner_last {
+        return Err(Answer::Ahead(copy.settled));
+    }
+    let owner_term = |number: u64| {
+        let mut after = begin.history.iter();
+        let first = after.find(|at| at.number >= number);
+        match number <= begin.floor.number {
+            true => Some(begin.floor.term).filter(|_| number == begin.floor.number),
+            false => first.map(|at| at.term),
+        }
+    };
+    let least = copy.settled.number.max(begin.floor.number);
+    for entry in copy.tail.iter().rev() {
+        let Position { term, number } = entry.at;
+        if number >= least && owner_term(number) == Some(term) {
+            return Ok(number);
+        }
+    }
+    let settled = copy.settled;
+    match owner_term(settled.number) {
+        _ if settled.number < begin.floor.number => Err(Answer::Lacks),
+        Some(term) if term == settled.term => Ok(settled.number),
+        // Nothing was ever changed.
+        _ if settled.number == 0 => Ok(0),
+        _ => Err(Answer::Ahead(settled)),
+    }
+}

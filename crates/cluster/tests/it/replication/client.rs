@@ -1,0 +1,158 @@
+//! A client: one call at a time, at random; what it wrote and saw.
+
+use larder_sim::{Input, NodeId as At, Output, Outputs, Random};
+use larder_validate::Span;
+use larder_validate::record::{Outcome, Record, What};
+
+use super::service::SLOTS;
+use super::wire::{Call, Op, Reply, Wire};
+
+/// Keys of a slot below this are contents, others are counters.
+pub const CONTENTS: u8 = 3;
+pub const KEYS: u8 = 5;
+const TIMEOUT_US: u64 = 300_000;
+
+pub fn item(slot: u16, key: u8) -> u64 {
+    let kind = if key < CONTENTS { 1 } else { 2 };
+    kind << 56 | u64::from(slot) << 8 | u64::from(key)
+}
+
+pub struct Client {
+    session: u32,
+    servers: usize,
+    random: Random,
+    number: u64,
+    /// Of the last call.
+    slot: usize,
+    under_way: Option<(Call, u64)>,
+    owner: [usize; SLOTS as usize],
+    pub records: Vec<Record>,
+    /// When a write of each slot was last done.
+    pub last_done_us: [u64; SLOTS as usize],
+    pub done: u64,
+    pub think_us: u64,
+}
+
+impl Client {
+    pub fn new(session: u32, servers: usize, seed: u64, think_us: u64) -> Client {
+        Client {
+            session,
+            servers,
+            random: Random::stream(seed, 7),
+            number: 0,
+            slot: 0,
+            under_way: None,
+            owner: [1; SLOTS as usize],
+            records: Vec::new(),
+            last_done_us: [0; SLOTS as usize],
+            done: 0,
+            think_us,
+        }
+    }
+
+    pub fn step(&mut self, now_us: u64, input: Input<Wire>, out: &mut Outputs<Wire>) {
+        match input {
+            Input::Tick => {
+                match self.under_way {
+                    Some((_, began)) if now_us >= began + TIMEOUT_US => {
+                        self.end(now_us, None);
+                        self.guess();
+                    }
+                    Some(_) => {}
+                    None if now_us > super::QUIET_US => {}
+                    None => self.begin(now_us, out),
+                }
+                let think = self.random.between(1, self.think_us * 2);
+                out.push(Output::Wake(now_us + think));
+            }
+            Input::Message(_, Wire::Reply(number, reply))
+                if number == self.number && self.under_way.is_some() =>
+            {
+                self.end(now_us, Some(reply));
+                if reply == Reply::NotDone {
+                    self.guess();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn guess(&mut self) {
+        let slot = self.slot;
+        self.owner[slot] = 1 + self.random.index(self.servers);
+    }
+
+    fn begin(&mut self, now_us: u64, out: &mut Outputs<Wire>) {
+        self.number += 1;
+        let slot = self.random.below(SLOTS.into()) as u16;
+        let key = self.random.below(KEYS.into()) as u8;
+        let what = match self.random.below(5) {
+            0 | 1 => Op::Get,
+            _ if key >= CONTENTS => Op::Add(1 + self.random.below(3) as i32),
+            2 => Op::Delete,
+            _ => Op::Set(u64::from(self.session) << 32 | self.number),
+        };
+        let call = Call { slot, key, what };
+        self.slot = usize::from(slot);
+        self.under_way = Some((call, now_us));
+        // Mostly where it worked before.
+        let mut to = self.owner[usize::from(slot)];
+        if self.random.one_in(8) {
+            to = 1 + self.random.index(self.servers);
+        }
+        self.owner[usize::from(slot)] = to;
+        out.push(Output::Send(At(to), Wire::Request(self.number, call)));
+    }
+
+    /// `None`: nobody answered.
+    fn end(&mut self, now_us: u64, reply: Option<Reply>) {
+        let (call, began) = self.under_way.take().expect("under way");
+        let outcome = match reply {
+            Some(Reply::NotDone) => Outcome::NotDone,
+            Some(_) => Outcome::Done,
+            None => Outcome::Unknown,
+        };
+        let span = match outcome {
+            Outcome::Unknown => Span::unanswered(began),
+            _ => Span::new(began, now_us).expect("time goes on"),
+        };
+        let value = match reply {
+            Some(Reply::Value(value)) => value,
+            _ => 0,
+        };
+        let what = match call.what {
+            Op::Get if call.key < CONTENTS => What::ReadContent(value),
+            Op::Get => What::ReadCount(value as i64),
+            Op::Set(content) => What::WriteContent(content),
+            Op::Delete => What::WriteContent(0),
+            Op::Add(by) => What::AddCount(by),
+        };
+        if outcome == Outcome::Done {
+            self.done += 1;
+            if call.what != Op::Get {
+                self.last_done_us[usize::from(call.slot)] = now_us;
+            }
+        }
+        self.records.push(Record {
+            item: item(call.slot, call.key),
+            span,
+            session: self.session,
+            action: 0,
+            outcome,
+            what,
+        });
+    }
+
+    /// What was under way when all ended.
+    pub fn unanswered(&self) -> Option<Record> {
+        let mut rest = Client {
+            under_way: self.under_way,
+            records: Vec::new(),
+            random: self.random.clone(),
+            ..*self
+        };
+        rest.under_way?;
+        rest.end(u64::MAX, None);
+        rest.records.pop()
+    }
+}

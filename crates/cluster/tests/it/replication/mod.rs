@@ -1,0 +1,344 @@
+//! Replication under simulation: servers that fail in all ways, clients that read and write, and a judge of what they saw.
+
+mod client;
+mod server;
+mod service;
+mod wire;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use larder_cluster::replication::{Bugs, Rows};
+use larder_sim::{
+    Input, Node, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
+    for_each_seed,
+};
+use larder_validate::Span;
+use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::report::{Level, Plain};
+use larder_validate::trace::{Initial, judge};
+
+use client::{CONTENTS, Client, KEYS, item};
+use server::{Server, Table};
+use service::{SLOTS, Service};
+use wire::Wire;
+
+const SERVICE: At = At(0);
+const TTL_MS: u64 = 1_000;
+const FAULTS_US: u64 = 8_000_000;
+const CALM_US: u64 = 20_000_000;
+/// The last stretch, in which every slot must have taken writes.
+const LAST_US: u64 = 3_000_000;
+/// From here on no call begins.
+const QUIET_US: u64 = CALM_US - 1_000_000;
+const SERVICE_TICK_US: u64 = 50_000;
+
+#[derive(Debug, Clone)]
+struct Setup {
+    servers: usize,
+    clients: usize,
+    replicas: u8,
+    /// What a server acknowledges is synced; else it is with the system.
+    syncs_always: bool,
+    moves: bool,
+    think_us: u64,
+    counts_leases_from_answers: bool,
+    bugs: Bugs,
+}
+
+impl Setup {
+    fn draw(random: &mut Random) -> Setup {
+        Setup {
+            servers: random.between(3, 5) as usize,
+            clients: 4,
+            replicas: random.between(2, 3) as u8,
+            syncs_always: random.one_in(2),
+            moves: random.one_in(2),
+            think_us: random.between(3_000, 30_000),
+            counts_leases_from_answers: false,
+            bugs: Bugs::default(),
+        }
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "there are few")]
+enum Actor {
+    Service(Service),
+    Server(Server),
+    Client(Client),
+}
+
+impl Node for Actor {
+    type Setup = Setup;
+    type Message = Wire;
+
+    fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Actor {
+        let me = start.me.0;
+        if me == SERVICE.0 {
+            out.push(Output::Wake(start.now_us + 1));
+            let service = Service::new(setup.servers, setup.replicas, setup.moves, start.seed);
+            return Actor::Service(service);
+        }
+        if me <= setup.servers {
+            return Actor::Server(Server::start(setup, start, out));
+        }
+        out.push(Output::Wake(start.now_us + 1));
+        let client = Client::new(me as u32, setup.servers, start.seed, setup.think_us);
+        Actor::Client(client)
+    }
+
+    fn step(&mut self, now_us: u64, input: Input<Wire>, out: &mut Outputs<Wire>) {
+        match self {
+            Actor::Server(server) => server.step(now_us, input, out),
+            Actor::Client(client) => client.step(now_us, input, out),
+            Actor::Service(service) => match input {
+                Input::Tick => {
+                    service.tick(now_us, out);
+                    out.push(Output::Wake(now_us + SERVICE_TICK_US));
+                }
+                Input::Message(from, wire) | Input::Datagram(from, wire) => {
+                    service.hear(now_us, from, wire, out);
+                }
+                _ => {}
+            },
+        }
+    }
+}
+
+/// Nothing is there at first.
+struct Empty;
+
+impl Initial for Empty {
+    fn count(&self, _: u64) -> i32 {
+        0
+    }
+
+    fn set(&self, _: u64) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn content(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Setup)) -> World<Actor> {
+    let mut random = Random::stream(seed, 0);
+    let mut setup = Setup::draw(&mut random);
+    change(&mut setup);
+    let servers: Vec<At> = (1..=setup.servers).map(At).collect();
+    let nodes = 1 + setup.servers + setup.clients;
+    let scene = Scene {
+        mortal: servers.clone(),
+        linked: std::iter::once(SERVICE).chain(servers).collect(),
+        every_us: 150_000,
+        lasts_us_max: 3_000_000,
+        // Without syncing what is lost with the power is lost: that has tests of its own.
+        power: setup.syncs_always,
+    };
+    let plan = Plan::draw(&mut random, &scene, 1_000_000, FAULTS_US);
+    let options = Options {
+        is_traced,
+        exact_clocks: std::iter::once(0)
+            .chain(1 + setup.servers..nodes)
+            .map(At)
+            .collect(),
+        ..Options::draw(&mut random, seed)
+    };
+    World::new(nodes, setup, options, plan)
+}
+
+fn service(world: &World<Actor>) -> &Service {
+    match world.node(SERVICE) {
+        Some(Actor::Service(service)) => service,
+        _ => panic!("the service runs"),
+    }
+}
+
+fn server(world: &World<Actor>, at: usize) -> &Server {
+    match world.node(At(at)) {
+        Some(Actor::Server(server)) => server,
+        _ => panic!("server {at} does not run in the end"),
+    }
+}
+
+fn clients(world: &World<Actor>) -> impl Iterator<Item = &Client> {
+    let nodes = 1 + world.setup().servers + world.setup().clients;
+    (0..nodes).filter_map(|at| match world.node(At(at)) {
+        Some(Actor::Client(client)) => Some(client),
+        _ => None,
+    })
+}
+
+/// Runs to the end, and looks at everything.
+fn check(world: &mut World<Actor>) {
+    world.run_until(FAULTS_US);
+    world.calm();
+    world.run_until(CALM_US);
+    check_progress(world);
+    let end = check_copies(world);
+    check_history(world, &end);
+}
+
+fn check_progress(world: &World<Actor>) {
+    for slot in 0..usize::from(SLOTS) {
+        let last = clients(world).map(|client| client.last_done_us[slot]).max();
+        assert!(
+            last > Some(CALM_US - LAST_US),
+            "slot {slot} takes no writes long after all faults ended; the last was at {last:?} us"
+        );
+    }
+    let map = &service(world).map;
+    for slot in 0..SLOTS {
+        let placed = &map.slots().of(slot).placed;
+        assert_eq!(
+            placed.holders().count(),
+            usize::from(world.setup().replicas),
+            "slot {slot} does not have all its replicas: {placed:?}"
+        );
+    }
+}
+
+/// The owner's rows; replicas in sync have the same, with their tails.
+fn check_copies(world: &World<Actor>) -> Table {
+    let map = &service(world).map;
+    let mut end = Table::default();
+    let at = |node| {
+        let name = map.name_of(node);
+        name[1..].parse::<usize>().expect("n and a number")
+    };
+    for slot in 0..SLOTS {
+        let placed = &map.slots().of(slot).placed;
+        let owner = server(world, at(placed.owner.expect("owned")));
+        let replication = owner.replication.as_ref().expect("it runs");
+        assert!(
+            replication.owner.is_owner(slot),
+            "slot {slot}: its owner does not know"
+        );
+        let rows = owner.table.0.get(&slot).cloned().unwrap_or_default();
+        for node in &placed.in_sync {
+            let replica = server(world, at(*node));
+            let mut table = replica.table.clone();
+            let replication = replica.replication.as_ref().expect("it runs");
+            let copy = replication.replica.copy(slot).expect("a copy");
+            // Changes that are under way may be here or not: only what both have is compared by number.
+            for entry in &copy.tail {
+                table.set(slot, entry.row.key(), entry.row.value());
+            }
+            let copied = table.0.get(&slot).cloned().unwrap_or_default();
+            assert_eq!(
+                copied,
+                rows,
+                "slot {slot}: replica n{} and its owner differ",
+                at(*node)
+            );
+        }
+        end.0.insert(slot, rows);
+    }
+    end
+}
+
+fn check_history(world: &World<Actor>, end: &Table) {
+    let mut records: Vec<Record> = Vec::new();
+    for client in clients(world) {
+        records.extend(&client.records);
+        records.extend(client.unanswered());
+    }
+    let span = Span::new(CALM_US, CALM_US).expect("a moment");
+    for slot in 0..SLOTS {
+        for key in 0..KEYS {
+            let row = end.get(slot, &[b'k', key]);
+            let value = row.map_or(0, |it| {
+                u64::from_le_bytes(it.as_slice().try_into().expect("8 bytes"))
+            });
+            records.push(Record {
+                item: item(slot, key),
+                span,
+                session: u32::MAX,
+                action: END_STATE,
+                outcome: Outcome::Done,
+                what: match key < CONTENTS {
+                    true => What::ReadContent(value),
+                    false => What::ReadCount(value as i64),
+                },
+            });
+        }
+    }
+    let options = larder_validate::trace::Options {
+        seed: 7,
+        cores: 1,
+        witnesses_max: 5,
+    };
+    let report = judge(&records, &Empty, &options);
+    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let refused = report.total.unpredictable() + report.level(Level::Atomic).refused;
+    let end = report.end_state;
+    assert_eq!((refused, report.total.undecided), (0, 0), "{told:#?}");
+    assert_eq!(end.acceptable, end.reads, "the end: {told:#?}");
+    assert!(report.total.reads > 0);
+}
+
+/// Runs a seed; when it fails, once more with a trace, to tell all.
+fn run(seed: u64, change: &dyn Fn(&mut Setup)) {
+    if catch_unwind(AssertUnwindSafe(|| check(&mut world(seed, false, change)))).is_ok() {
+        return;
+    }
+    let mut again = world(seed, true, change);
+    let failed = catch_unwind(AssertUnwindSafe(|| check(&mut again)));
+    eprintln!(
+        "seed {seed}\n{:?}\n{:?}\nfaults:\n{}\nthe last that happened:\n{}\n{:?}",
+        again.setup(),
+        again.options(),
+        again.plan(),
+        again.trace(),
+        again.marks()
+    );
+    if let Err(panic) = failed {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn whatever_fails_no_acknowledged_write_is_lost_and_service_comes_back() {
+    for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
+}
+
+/// A planted bug must be found, by some seed of so many.
+fn check_found(seeds: u64, change: impl Fn(&mut Setup)) {
+    let fails = |seed: &u64| {
+        let run = || check(&mut world(*seed, false, &change));
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    let found = (0..seeds).find(fails);
+    eprintln!("found by seed {found:?}");
+    assert!(found.is_some(), "{seeds} seeds do not find it");
+}
+
+#[test]
+fn a_change_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
+    check_found(150, |setup| setup.bugs.acknowledges_before_all = true);
+}
+
+#[test]
+fn a_replica_that_acknowledges_before_its_log_has_it_is_found() {
+    check_found(150, |setup| setup.bugs.acknowledges_before_its_log = true);
+}
+
+#[test]
+fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
+    check_found(150, |setup| setup.bugs.ignores_its_own_log = true);
+}
+
+#[test]
+fn a_replica_that_looks_at_no_terms_is_found() {
+    check_found(150, |setup| setup.bugs.ignores_terms = true);
+}
+
+#[test]
+fn a_promotion_without_reconciling_is_found() {
+    check_found(150, |setup| setup.bugs.promotes_without_reconciling = true);
+}
+
+#[test]
+fn reads_of_what_is_not_acknowledged_are_found() {
+    check_found(150, |setup| setup.bugs.reads_what_is_uncommitted = true);
+}
