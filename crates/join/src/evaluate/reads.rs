@@ -114,7 +114,7 @@ impl Engine {
         let mut give = |key: &[u8], value: &[u8]| {
             rows += 1;
             let flow = each(key, value);
-            if flow.is_break() {
+            if flow.is_break() && limits.limit != Some(rows) {
                 last = Some(key.to_vec());
             }
             flow
@@ -129,7 +129,6 @@ impl Engine {
             };
             self.hold(rest, limits, notes.view)
         };
-        let last = last.filter(|_| limit != Some(0));
         Ok(outcome.map(|()| last.map(hold_rest)))
     }
 

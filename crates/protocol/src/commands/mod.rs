@@ -41,13 +41,46 @@ pub fn find(name: &[u8]) -> Option<&'static Spec> {
     {
         return Some(spec(Id::Get));
     }
-    let found = COMMANDS.binary_search_by(|command| compare(command.name, name));
-    found.ok().map(|index| &COMMANDS[index])
+    let mut at = bucket(name);
+    loop {
+        let command = COMMANDS.get(usize::from(BY_NAME[at]))?;
+        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(command);
+        }
+        at = (at + 1) % BUCKETS;
+    }
 }
 
-/// Compares a name in capitals with one in any case.
-fn compare(name: &str, given: &[u8]) -> std::cmp::Ordering {
-    name.bytes().cmp(given.iter().map(u8::to_ascii_uppercase))
+/// More than twice as many as there are commands, so that most are found at the first look.
+const BUCKETS: usize = 512;
+const EMPTY: u8 = u8::MAX;
+
+/// The commands' places in the table, each in the bucket of its name or, if that is taken, the next that is free.
+const BY_NAME: [u8; BUCKETS] = by_name();
+
+/// Where a name is looked for first. It is the same in any case.
+const fn bucket(name: &[u8]) -> usize {
+    const LOWER: u8 = 32;
+    let (mut hash, mut at) = (name.len() as u32, 0);
+    while at < name.len() {
+        hash = hash.wrapping_mul(31) ^ (name[at] & !LOWER) as u32;
+        at += 1;
+    }
+    (hash ^ hash >> 9) as usize % BUCKETS
+}
+
+const fn by_name() -> [u8; BUCKETS] {
+    assert!(COMMANDS.len() < EMPTY as usize);
+    let (mut buckets, mut index) = ([EMPTY; BUCKETS], 0);
+    while index < COMMANDS.len() {
+        let mut at = bucket(COMMANDS[index].name.as_bytes());
+        while buckets[at] != EMPTY {
+            at = (at + 1) % BUCKETS;
+        }
+        buckets[at] = index as u8;
+        index += 1;
+    }
+    buckets
 }
 
 /// What JOIN.CREATE understands, with examples: a part of the reference page. A test runs the examples.

@@ -33,7 +33,7 @@ enum Piece {
 }
 
 /// Holds a core's part, and says how many rows it has.
-fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Unanswered> {
+fn hold(tables: &Tables, asked: &Asked<'_>) -> Result<(Reading, u64), Unanswered> {
     tables.read(|engine, now| {
         let (lo, hi) = (&asked.lo, &asked.hi);
         let count = complete(engine.count(lo, hi, now))?;
@@ -51,7 +51,7 @@ fn hold(tables: &Tables, asked: &Asked) -> Result<(Reading, u64), Unanswered> {
 /// Sends a core's part, as it is taken.
 async fn send(
     tables: Rc<Tables>,
-    asked: Asked,
+    asked: Asked<'static>,
     counted: Arc<AtomicUsize>,
     pieces: mpsc::Sender<Piece>,
 ) {
@@ -112,7 +112,7 @@ impl Merge {
     /// Begins to read on all cores, of one moment as far as transactions go. If one keeps coming, the cores are paused for it.
     pub async fn begin(
         handle: &Arc<TablesHandle>,
-        asked: &Asked,
+        asked: &Asked<'_>,
         ticket: Option<u64>,
         client: &Client,
     ) -> Result<Merge, Refusal> {
@@ -132,14 +132,14 @@ impl Merge {
     /// Nothing if a transaction came in between.
     async fn try_to_begin(
         handle: &TablesHandle,
-        asked: &Asked,
+        asked: &Asked<'_>,
         ticket: Option<u64>,
         client: &Client,
     ) -> Result<Option<Merge>, Refusal> {
         let mut sources = Vec::new();
         for core in 0..handle.cores() {
             let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
-            let (asked, counted) = (asked.clone(), client.elsewhere.clone());
+            let (asked, counted) = (asked.owned(), client.elsewhere.clone());
             let send = move |tables| send(tables, asked, counted, sender);
             // Its end is seen by the pieces.
             drop(handle.start_on(core, ticket, send));

@@ -4,6 +4,7 @@
 //! the moment when its command was executed. If it is known how many rows it has, it is sent as the client takes it; what a
 //! join adds up may turn out not to add up, and is left out then, and what several joins make is known when it was merged, so that is put together first.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use larder_join::{Engine, Error, Limits, Reading};
@@ -25,10 +26,9 @@ const CHUNK_BYTES: usize = 512 << 10;
 const REMOVE_ROWS: u64 = 1024;
 
 /// What a RANGE asks for, or what of it is still to be read.
-#[derive(Clone)]
-pub(in crate::resp) struct Asked {
-    pub lo: Vec<u8>,
-    pub hi: Vec<u8>,
+pub(in crate::resp) struct Asked<'a> {
+    pub lo: Cow<'a, [u8]>,
+    pub hi: Cow<'a, [u8]>,
     pub left: u64,
     pub reverse: bool,
     pub keys_only: bool,
@@ -84,11 +84,11 @@ pub(in crate::resp) fn header(encoder: &mut Encoder<'_>, keys_only: bool, rows: 
     encoder.array(rows as usize * if flat { 2 } else { 1 });
 }
 
-impl Asked {
-    pub fn parse(request: Request<'_>) -> Result<Asked, Refusal> {
+impl<'a> Asked<'a> {
+    pub fn parse(request: Request<'a>) -> Result<Asked<'a>, Refusal> {
         let mut asked = Asked {
-            lo: request.arg(1).to_vec(),
-            hi: request.arg(2).to_vec(),
+            lo: request.arg(1).into(),
+            hi: request.arg(2).into(),
             left: u64::MAX,
             reverse: false,
             keys_only: false,
@@ -110,6 +110,15 @@ impl Asked {
             }
         }
         Ok(asked)
+    }
+
+    /// The same, to be kept.
+    pub fn owned(&self) -> Asked<'static> {
+        Asked {
+            lo: self.lo.to_vec().into(),
+            hi: self.hi.to_vec().into(),
+            ..*self
+        }
     }
 
     fn limits(&self) -> Limits {

@@ -52,7 +52,7 @@ impl SeveralCores {
     }
 
     /// What is to be answered in pieces, as the client takes it.
-    pub fn range(&self, command: Command<'_>) -> Option<Result<Asked, Refusal>> {
+    pub fn range<'a>(&self, command: Command<'a>) -> Option<Result<Asked<'a>, Refusal>> {
         (command.id() == Id::Range).then(|| Asked::parse(command.request))
     }
 
