@@ -14,9 +14,12 @@
 //! `coordination/clock.rs`.
 //!
 //! `replication` is what the owner of a slot and its replicas say to one another, so that no acknowledged write is lost.
+//!
+//! `peer` is what nodes send one another, and the state of a connection: bytes in, bytes out. Its sockets are the server's.
 
 pub mod controller;
 pub mod coordination;
 pub mod map;
+pub mod peer;
 pub mod placement;
 pub mod replication;

@@ -1,0 +1,540 @@
+//! Frames: what nodes send one another over a peer connection, as bytes.
+//!
+//! | offset | size | meaning |
+//! |---|---|---|
+//! | 0 | 4 | how many bytes follow, little-endian |
+//! | 4 | 1 | the kind |
+//! | 5 | the rest | the body: its fields in the order of [`Frame`], see `larder_types::wire`; a payload takes what is left |
+//!
+//! 1. A decoder takes no bytes of a frame before all of it is there, and never waits for more than its limit.
+//! 2. Bytes that are no frame are refused with where they stand and what is wrong. Nothing is taken from the connection after that.
+//! 3. The format number is the first field of `Hello` and `Welcome`, and stays so: nodes of another format are told apart from rubbish.
+//! 4. A payload is not copied when it is taken: it is a part of the buffer, which is kept as long as the payload is.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::{Buf, Bytes, BytesMut};
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::greeting::{Hello, Welcome};
+
+/// Before a payload: the size and the kind.
+pub const HEAD_BYTES: usize = SIZE_BYTES + 1;
+/// No frame is longer: a client's request may have 576 MiB.
+pub const FRAME_BYTES_MAX: usize = 640 << 20;
+/// No frame of a greeting is longer.
+pub const GREETING_BYTES_MAX: usize = 4 << 10;
+/// No reason is longer.
+pub const WORDS_BYTES_MAX: usize = 1 << 10;
+
+const SIZE_BYTES: usize = 4;
+const END_BYTES: usize = 4;
+
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const REFUSED: u8 = 3;
+const REQUESTS: u8 = 4;
+const ANSWER: u8 = 5;
+const TAKEN: u8 = 6;
+const CANCEL: u8 = 7;
+const EXCHANGE: u8 = 8;
+const REPLICATE: u8 = 9;
+const PING: u8 = 10;
+const PONG: u8 = 11;
+
+/// Some requests and their answer. The side that asks numbers its streams: a place, which is used again, and how often it was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId {
+    pub place: u32,
+    pub turn: u32,
+}
+
+/// How requests of another node are executed. What needs a pause of all cores of a node stays within that node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Execution {
+    /// Each by itself, as a client's would be.
+    OneByOne,
+    /// As one transaction; one reply.
+    Transaction,
+    /// One, only so that what it reads is there when a transaction reads it.
+    Prefetch,
+}
+
+/// Commands for a core of another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requests {
+    /// The core that is to execute them, as the asker's map has it.
+    pub core: u16,
+    pub execution: Execution,
+    /// The version of the Redis protocol that the replies are in.
+    pub proto: u8,
+    /// The address of the client who asks, if it has one.
+    pub client: Option<SocketAddr>,
+    /// As `Batch::encode` of `larder-protocol` makes it.
+    pub batch: Bytes,
+}
+
+/// Whether there is more of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// More follows.
+    No,
+    /// This piece is the last, and all was answered.
+    Whole,
+    /// Nothing was executed, and nothing will be; the bytes say why.
+    NotDone,
+    /// There is no more, and not all was answered: what the rest of the requests did is unknown. The bytes say why.
+    Unknown,
+}
+
+/// Some of the replies, or a part of a long one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    pub last: Last,
+    /// When they were executed, if at one moment: numbers of the core that did, to be compared with each other.
+    pub moment: Option<(u64, u64)>,
+    pub ends: Ends,
+    pub bytes: Bytes,
+}
+
+/// Where replies end in a piece.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ends(Bytes);
+
+/// A message between engines: `EngineMessage::encode` of `larder-join` makes its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    pub from_core: u16,
+    pub to_core: u16,
+    /// The epoch of ownership in which it was sent.
+    pub epoch: u64,
+    pub bytes: Bytes,
+}
+
+/// A message of `replication` between places.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replicate {
+    pub from_core: u16,
+    pub to_core: u16,
+    pub bytes: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// The first frame of the side that connects.
+    Hello(Hello),
+    /// The first frame of the side that accepts.
+    Welcome(Welcome),
+    /// The connection ends, and why, for people.
+    Refused(String),
+    Requests(StreamId, Requests),
+    Answer(StreamId, Piece),
+    /// A piece was taken: one more may be sent.
+    Taken(StreamId),
+    /// Nobody waits for the answer any more. It is ended all the same, so that its place can be used again.
+    Cancel(StreamId),
+    Exchange(Exchange),
+    Replicate(Replicate),
+    /// The sender's own time. It is answered in its turn.
+    Ping(u64),
+    /// The time that the ping had.
+    Pong(u64),
+}
+
+impl Ends {
+    pub fn new(ends: &[usize]) -> Ends {
+        let number = |end: &usize| u32::try_from(*end).expect("a piece is far below 4 GiB");
+        Ends(
+            ends.iter()
+                .flat_map(|end| number(end).to_le_bytes())
+                .collect(),
+        )
+    }
+
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        let (ends, _) = self.0.as_chunks::<END_BYTES>();
+        ends.iter().map(|end| u32::from_le_bytes(*end) as usize)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Piece {
+    /// An end in words.
+    pub fn told(last: Last, why: &str) -> Piece {
+        Piece {
+            last,
+            moment: None,
+            ends: Ends::default(),
+            bytes: Bytes::copy_from_slice(shortened(why).as_bytes()),
+        }
+    }
+}
+
+/// Words that a frame may hold.
+pub(super) fn shortened(words: &str) -> &str {
+    &words[..words.floor_char_boundary(WORDS_BYTES_MAX)]
+}
+
+impl Frame {
+    /// Appends all but the payload, which comes next.
+    ///
+    /// # Panics
+    /// It is longer than a frame may be.
+    pub fn encode_head(&self, out: &mut Vec<u8>) -> Bytes {
+        let begin = out.len();
+        out.extend_from_slice(&[0; SIZE_BYTES]);
+        let payload = self.put(out);
+        let size = out.len() - begin - SIZE_BYTES + payload.len();
+        assert!(size <= FRAME_BYTES_MAX, "a frame of {size} bytes");
+        let size = u32::try_from(size).expect("below the limit");
+        out[begin..begin + SIZE_BYTES].copy_from_slice(&size.to_le_bytes());
+        payload
+    }
+
+    /// Appends all of it.
+    ///
+    /// # Panics
+    /// As [`Frame::encode_head`].
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let payload = self.encode_head(out);
+        out.extend_from_slice(&payload);
+    }
+
+    fn put(&self, out: &mut Vec<u8>) -> Bytes {
+        match self {
+            Frame::Hello(hello) => {
+                out.push(HELLO);
+                hello.put(out);
+            }
+            Frame::Welcome(welcome) => {
+                out.push(WELCOME);
+                welcome.put(out);
+            }
+            Frame::Refused(words) => {
+                out.push(REFUSED);
+                out.extend_from_slice(shortened(words).as_bytes());
+            }
+            Frame::Requests(stream, requests) => {
+                out.push(REQUESTS);
+                stream.put(out);
+                out.extend_from_slice(&requests.core.to_le_bytes());
+                out.push(requests.execution.number());
+                out.push(requests.proto);
+                put_address(out, requests.client);
+                return requests.batch.clone();
+            }
+            Frame::Answer(stream, piece) => {
+                out.push(ANSWER);
+                stream.put(out);
+                out.push(piece.last.number());
+                out.push(u8::from(piece.moment.is_some()));
+                if let Some((one, other)) = piece.moment {
+                    out.extend_from_slice(&one.to_le_bytes());
+                    out.extend_from_slice(&other.to_le_bytes());
+                }
+                put_count(out, piece.ends.iter().len());
+                out.extend_from_slice(&piece.ends.0);
+                return piece.bytes.clone();
+            }
+            Frame::Taken(stream) => {
+                out.push(TAKEN);
+                stream.put(out);
+            }
+            Frame::Cancel(stream) => {
+                out.push(CANCEL);
+                stream.put(out);
+            }
+            Frame::Exchange(exchange) => {
+                out.push(EXCHANGE);
+                out.extend_from_slice(&exchange.from_core.to_le_bytes());
+                out.extend_from_slice(&exchange.to_core.to_le_bytes());
+                out.extend_from_slice(&exchange.epoch.to_le_bytes());
+                return exchange.bytes.clone();
+            }
+            Frame::Replicate(replicate) => {
+                out.push(REPLICATE);
+                out.extend_from_slice(&replicate.from_core.to_le_bytes());
+                out.extend_from_slice(&replicate.to_core.to_le_bytes());
+                return replicate.bytes.clone();
+            }
+            Frame::Ping(time) | Frame::Pong(time) => {
+                let is_ping = matches!(self, Frame::Ping(_));
+                out.push(if is_ping { PING } else { PONG });
+                out.extend_from_slice(&time.to_le_bytes());
+            }
+        }
+        Bytes::new()
+    }
+
+    fn take(body: &Bytes) -> Result<Frame, Malformed> {
+        let mut reader = WireReader::new(body);
+        let bytes = &mut reader;
+        // What is left is a part of the same buffer.
+        let payload = |bytes: &WireReader<'_>| body.slice(body.len() - bytes.rest().len()..);
+        let frame = match bytes.u8()? {
+            HELLO => Frame::Hello(Hello::take(bytes)?),
+            WELCOME => Frame::Welcome(Welcome::take(bytes)?),
+            REFUSED => {
+                let words = text(bytes.rest(), WORDS_BYTES_MAX)?;
+                return Ok(Frame::Refused(words.to_owned()));
+            }
+            REQUESTS => {
+                let stream = StreamId::take(bytes)?;
+                let requests = Requests {
+                    core: bytes.u16()?,
+                    execution: Execution::take(bytes)?,
+                    proto: bytes.u8()?,
+                    client: address(bytes)?,
+                    batch: payload(bytes),
+                };
+                return Ok(Frame::Requests(stream, requests));
+            }
+            ANSWER => return answer(bytes, body),
+            TAKEN => Frame::Taken(StreamId::take(bytes)?),
+            CANCEL => Frame::Cancel(StreamId::take(bytes)?),
+            EXCHANGE => {
+                let exchange = Exchange {
+                    from_core: bytes.u16()?,
+                    to_core: bytes.u16()?,
+                    epoch: bytes.u64()?,
+                    bytes: payload(bytes),
+                };
+                return Ok(Frame::Exchange(exchange));
+            }
+            REPLICATE => {
+                let replicate = Replicate {
+                    from_core: bytes.u16()?,
+                    to_core: bytes.u16()?,
+                    bytes: payload(bytes),
+                };
+                return Ok(Frame::Replicate(replicate));
+            }
+            PING => Frame::Ping(bytes.u64()?),
+            PONG => Frame::Pong(bytes.u64()?),
+            _ => return Err(Malformed("a frame is of no kind that this larder knows")),
+        };
+        bytes.end()?;
+        Ok(frame)
+    }
+}
+
+fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> {
+    let stream = StreamId::take(bytes)?;
+    let last = Last::take(bytes)?;
+    let moment = match bytes.flag()? {
+        true => Some((bytes.u64()?, bytes.u64()?)),
+        false => None,
+    };
+    let ends_bytes = bytes.count(END_BYTES)? * END_BYTES;
+    let at = body.len() - bytes.rest().len();
+    let ends = Ends(body.slice(at..at + ends_bytes));
+    let bytes = body.slice(at + ends_bytes..);
+    let mut before = 0;
+    for end in ends.iter() {
+        if end < before || end > bytes.len() {
+            return Err(Malformed("a reply ends outside of its piece"));
+        }
+        before = end;
+    }
+    if matches!(last, Last::NotDone | Last::Unknown) {
+        text(&bytes, WORDS_BYTES_MAX)?;
+        if !ends.is_empty() {
+            return Err(Malformed("a reason has ends of replies"));
+        }
+    }
+    let piece = Piece {
+        last,
+        moment,
+        ends,
+        bytes,
+    };
+    Ok(Frame::Answer(stream, piece))
+}
+
+impl StreamId {
+    fn put(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.place.to_le_bytes());
+        out.extend_from_slice(&self.turn.to_le_bytes());
+    }
+
+    fn take(bytes: &mut WireReader<'_>) -> Result<StreamId, Malformed> {
+        Ok(StreamId {
+            place: bytes.u32()?,
+            turn: bytes.u32()?,
+        })
+    }
+}
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.place, self.turn)
+    }
+}
+
+impl Execution {
+    fn number(self) -> u8 {
+        match self {
+            Execution::OneByOne => 0,
+            Execution::Transaction => 1,
+            Execution::Prefetch => 2,
+        }
+    }
+
+    fn take(bytes: &mut WireReader<'_>) -> Result<Execution, Malformed> {
+        match bytes.u8()? {
+            0 => Ok(Execution::OneByOne),
+            1 => Ok(Execution::Transaction),
+            2 => Ok(Execution::Prefetch),
+            _ => Err(Malformed(
+                "requests are to be executed in no way that this larder knows",
+            )),
+        }
+    }
+}
+
+impl Last {
+    fn number(self) -> u8 {
+        match self {
+            Last::No => 0,
+            Last::Whole => 1,
+            Last::NotDone => 2,
+            Last::Unknown => 3,
+        }
+    }
+
+    fn take(bytes: &mut WireReader<'_>) -> Result<Last, Malformed> {
+        match bytes.u8()? {
+            0 => Ok(Last::No),
+            1 => Ok(Last::Whole),
+            2 => Ok(Last::NotDone),
+            3 => Ok(Last::Unknown),
+            _ => Err(Malformed("an answer ends in no way that this larder knows")),
+        }
+    }
+}
+
+fn put_address(out: &mut Vec<u8>, address: Option<SocketAddr>) {
+    match address.map(|it| it.ip()) {
+        None => return out.push(0),
+        Some(IpAddr::V4(ip)) => {
+            out.push(4);
+            out.extend_from_slice(&ip.octets());
+        }
+        Some(IpAddr::V6(ip)) => {
+            out.push(6);
+            out.extend_from_slice(&ip.octets());
+        }
+    }
+    let port = address.map_or(0, |it| it.port());
+    out.extend_from_slice(&port.to_le_bytes());
+}
+
+fn address(bytes: &mut WireReader<'_>) -> Result<Option<SocketAddr>, Malformed> {
+    let ip: IpAddr = match bytes.u8()? {
+        0 => return Ok(None),
+        4 => bytes.array::<4>()?.into(),
+        6 => bytes.array::<16>()?.into(),
+        _ => {
+            return Err(Malformed(
+                "a client's address is of no kind that this larder knows",
+            ));
+        }
+    };
+    Ok(Some(SocketAddr::new(ip, bytes.u16()?)))
+}
+
+/// Text of at most so many bytes.
+pub(super) fn text(bytes: &[u8], bytes_max: usize) -> Result<&str, Malformed> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if text.len() <= bytes_max => Ok(text),
+        Ok(_) => Err(Malformed("a text is too long")),
+        Err(_) => Err(Malformed("a text is no UTF-8")),
+    }
+}
+
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+    put_bytes(out, text.as_bytes());
+}
+
+/// Bytes that are no frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrameError {
+    /// Where the frame begins, counted from the first byte of the connection.
+    pub at: u64,
+    /// What it says that it is.
+    pub kind: Option<u8>,
+    /// How many bytes it says that it has.
+    pub size: usize,
+    pub what: &'static str,
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no frame at byte {}", self.at)?;
+        if let Some(kind) = self.kind {
+            write!(f, " (kind {kind}, {} bytes)", self.size)?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+/// Takes frames from the front of what came, as soon as they are whole.
+#[derive(Debug)]
+pub struct FrameDecoder {
+    at: u64,
+    frame_bytes_max: usize,
+}
+
+impl FrameDecoder {
+    pub fn new(frame_bytes_max: usize) -> FrameDecoder {
+        FrameDecoder {
+            at: 0,
+            frame_bytes_max,
+        }
+    }
+
+    /// From the next frame on.
+    pub fn set_frame_bytes_max(&mut self, frame_bytes_max: usize) {
+        self.frame_bytes_max = frame_bytes_max;
+    }
+
+    /// Takes one frame; none if it is not whole yet.
+    ///
+    /// # Errors
+    /// The bytes are none, and nothing that follows can be understood.
+    pub fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+        let Some((size, rest)) = buffer.split_first_chunk::<SIZE_BYTES>() else {
+            return Ok(None);
+        };
+        let size = u32::from_le_bytes(*size) as usize;
+        let (at, kind) = (self.at, rest.first().copied());
+        let wrong = |what| FrameError {
+            at,
+            kind,
+            size,
+            what,
+        };
+        if size == 0 {
+            return Err(wrong("it has no kind"));
+        }
+        if size > self.frame_bytes_max {
+            return Err(wrong(
+                "it is longer than it may be; is this another protocol, or TLS on one side only?",
+            ));
+        }
+        if rest.len() < size {
+            return Ok(None);
+        }
+        buffer.advance(SIZE_BYTES);
+        let body = buffer.split_to(size).freeze();
+        let frame = Frame::take(&body).map_err(|Malformed(what)| wrong(what))?;
+        self.at += (SIZE_BYTES + size) as u64;
+        Ok(Some(frame))
+    }
+}

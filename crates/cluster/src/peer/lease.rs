@@ -1,0 +1,159 @@
+//! Until when rows of another node may be trusted, and when the other surely trusts ours no more.
+//!
+//! ```text
+//!   reader   ping sent ─────────────────────────── subscribed until ►│        trusts nothing of the owner any more
+//!                 └──► heard by the owner ── lease and margin ──────────────►│ forgotten after: the owner waits no longer
+//! ```
+//!
+//! 1. The reader counts from when it sent the last ping that was answered; the owner from when it heard the last ping, which is
+//!    later. The margin covers clocks of different pace.
+//! 2. The reader's lease is that of one connection. What the owner sent before it answered a ping came before the answer: whoever
+//!    trusts a row has heard all of it.
+//! 3. The owner counts with the lease that the reader said it has. It answers pings as long as the connection is there; an owner
+//!    that will not wait for a reader ends the connection first.
+
+use std::collections::VecDeque;
+
+use larder_types::wire::Malformed;
+
+/// Times in milliseconds of this node's own clock, which counts while the machine sleeps.
+#[derive(Debug, Clone)]
+pub struct SubscriptionLease {
+    lease_ms: u64,
+    ping_every_ms: u64,
+    margin_ms: u64,
+    /// Pings that were not answered, oldest first.
+    unanswered: VecDeque<u64>,
+    next_ping_ms: u64,
+    subscribed_until_ms: u64,
+    peer_lease_ms: u64,
+    forgotten_after_ms: u64,
+}
+
+impl SubscriptionLease {
+    pub fn new(lease_ms: u64, ping_every_ms: u64, margin_ms: u64) -> SubscriptionLease {
+        SubscriptionLease {
+            lease_ms,
+            ping_every_ms,
+            margin_ms,
+            unanswered: VecDeque::new(),
+            next_ping_ms: u64::MAX,
+            subscribed_until_ms: 0,
+            peer_lease_ms: 0,
+            forgotten_after_ms: 0,
+        }
+    }
+
+    /// The other has said how long it trusts us; the first ping is due.
+    pub fn begin(&mut self, now_ms: u64, peer_lease_ms: u64) {
+        self.peer_lease_ms = peer_lease_ms;
+        self.next_ping_ms = now_ms;
+    }
+
+    pub fn next_ping_ms(&self) -> u64 {
+        self.next_ping_ms
+    }
+
+    /// A ping is sent, if it is due.
+    pub fn ping(&mut self, now_ms: u64) -> Option<u64> {
+        (now_ms >= self.next_ping_ms).then(|| {
+            self.next_ping_ms = now_ms + self.ping_every_ms;
+            self.unanswered.push_back(now_ms);
+            now_ms
+        })
+    }
+
+    /// A ping was answered.
+    ///
+    /// # Errors
+    /// It is not the next that was to be.
+    pub fn heard_pong(&mut self, sent_ms: u64) -> Result<(), Malformed> {
+        if self.unanswered.front() != Some(&sent_ms) {
+            return Err(Malformed("a pong answers no ping, or not the oldest"));
+        }
+        self.unanswered.pop_front();
+        self.subscribed_until_ms = sent_ms.saturating_add(self.lease_ms);
+        Ok(())
+    }
+
+    /// A ping came; it is to be answered.
+    pub fn heard_ping(&mut self, now_ms: u64) {
+        let after = self.peer_lease_ms.saturating_add(self.margin_ms);
+        self.forgotten_after_ms = now_ms.saturating_add(after);
+    }
+
+    /// Nothing of the other is trusted from now on.
+    pub fn end(&mut self) {
+        self.subscribed_until_ms = 0;
+        self.next_ping_ms = u64::MAX;
+    }
+
+    /// For a reader: it is surely still subscribed before this, and not at it.
+    pub fn subscribed_until_ms(&self) -> u64 {
+        self.subscribed_until_ms
+    }
+
+    /// For an owner: what it sent over this connection is surely trusted no more from this on. It stays when the connection has
+    /// ended.
+    pub fn forgotten_after_ms(&self) -> u64 {
+        self.forgotten_after_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> SubscriptionLease {
+        let mut lease = SubscriptionLease::new(3_000, 1_000, 500);
+        lease.begin(10_000, 4_000);
+        lease
+    }
+
+    #[test]
+    fn a_reader_counts_from_the_sending_of_the_last_ping_that_was_answered() {
+        let mut lease = lease();
+        assert_eq!(lease.subscribed_until_ms(), 0);
+        assert_eq!(lease.ping(10_000), Some(10_000));
+        assert_eq!(
+            (lease.ping(10_999), lease.ping(11_000)),
+            (None, Some(11_000))
+        );
+        assert_eq!(lease.subscribed_until_ms(), 0, "none was answered");
+        // However late the answer is.
+        lease.heard_pong(10_000).expect("the oldest");
+        assert_eq!(lease.subscribed_until_ms(), 13_000);
+        lease.heard_pong(11_000).expect("the next");
+        assert_eq!(lease.subscribed_until_ms(), 14_000);
+        lease.end();
+        assert_eq!((lease.subscribed_until_ms(), lease.ping(90_000)), (0, None));
+    }
+
+    #[test]
+    fn an_owner_counts_from_the_receipt_of_the_last_ping_with_the_readers_lease() {
+        let mut lease = lease();
+        assert_eq!(
+            lease.forgotten_after_ms(),
+            0,
+            "nobody was ever told anything"
+        );
+        lease.heard_ping(20_000);
+        assert_eq!(lease.forgotten_after_ms(), 24_500);
+        lease.end();
+        assert_eq!(
+            lease.forgotten_after_ms(),
+            24_500,
+            "the reader may not know of the end"
+        );
+    }
+
+    #[test]
+    fn pongs_that_answer_nothing_give_no_lease() {
+        let mut lease = lease();
+        lease.heard_pong(9_999).expect_err("no ping was sent");
+        lease.ping(10_000);
+        lease.ping(11_000);
+        lease.heard_pong(11_000).expect_err("another is older");
+        assert_eq!(lease.subscribed_until_ms(), 0);
+    }
+}

@@ -1,0 +1,184 @@
+//! Bytes that are to be written: many small frames in one buffer, large payloads as they are, for one vectored write.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+use super::frame::Frame;
+
+/// A longer payload is not copied.
+const COPIED_BYTES_MAX: usize = 4 << 10;
+/// What was written is thrown away when there is so much of it.
+const WRITTEN_BYTES_MAX: usize = 64 << 10;
+
+/// Positions are counted from the first byte of the connection.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// These come before the tail.
+    chunks: VecDeque<Bytes>,
+    tail: Vec<u8>,
+    tail_written: usize,
+    written: u64,
+    pushed: u64,
+    /// Until the other side has greeted, only bytes before this may go.
+    held_from: Option<u64>,
+}
+
+impl Outbox {
+    /// Says where the frame ends.
+    pub fn push(&mut self, frame: &Frame) -> u64 {
+        if self.tail_written > WRITTEN_BYTES_MAX {
+            self.tail.drain(..self.tail_written);
+            self.tail_written = 0;
+        }
+        let before = self.tail.len();
+        let payload = frame.encode_head(&mut self.tail);
+        self.pushed += (self.tail.len() - before + payload.len()) as u64;
+        if payload.len() <= COPIED_BYTES_MAX {
+            self.tail.extend_from_slice(&payload);
+        } else {
+            let mut head = Bytes::from(std::mem::take(&mut self.tail));
+            head.advance(std::mem::take(&mut self.tail_written));
+            self.chunks.push_back(head);
+            self.chunks.push_back(payload);
+        }
+        self.pushed
+    }
+
+    /// What is pushed from now on waits for [`Outbox::release`].
+    pub fn hold(&mut self) {
+        self.held_from = Some(self.pushed);
+    }
+
+    pub fn release(&mut self) {
+        self.held_from = None;
+    }
+
+    /// Bytes that were pushed and not written.
+    pub fn queued_bytes(&self) -> usize {
+        (self.pushed - self.written) as usize
+    }
+
+    /// Up to here all is written.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// What may be written now, in its order; says how many there are.
+    pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
+        let mut left = self.writable();
+        let tail = &self.tail[self.tail_written..];
+        let all = self.chunks.iter().map(|chunk| &chunk[..]).chain([tail]);
+        let mut count = 0;
+        for (place, bytes) in out.iter_mut().zip(all) {
+            let size = bytes.len().min(left);
+            if size == 0 {
+                break;
+            }
+            *place = IoSlice::new(&bytes[..size]);
+            left -= size;
+            count += 1;
+        }
+        count
+    }
+
+    fn writable(&self) -> usize {
+        let end = self.held_from.unwrap_or(self.pushed);
+        (end - self.written) as usize
+    }
+
+    /// So many of these were written.
+    ///
+    /// # Panics
+    /// There were fewer.
+    pub fn wrote(&mut self, mut size: usize) {
+        assert!(size <= self.writable(), "more than there was");
+        self.written += size as u64;
+        while size > 0
+            && let Some(first) = self.chunks.front_mut()
+        {
+            let part = size.min(first.len());
+            first.advance(part);
+            size -= part;
+            if first.is_empty() {
+                self.chunks.pop_front();
+            }
+        }
+        self.tail_written += size;
+        if self.tail_written == self.tail.len() {
+            self.tail.clear();
+            self.tail_written = 0;
+        }
+    }
+
+    /// Nothing of what is left is written any more. Says whether the last frame that was begun is whole.
+    pub fn clear(&mut self) -> bool {
+        let is_whole = self.queued_bytes() == 0;
+        self.chunks.clear();
+        self.tail.clear();
+        self.tail_written = 0;
+        self.pushed = self.written;
+        self.held_from = None;
+        is_whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::frame::Exchange;
+    use super::*;
+
+    fn frame(size: usize) -> Frame {
+        Frame::Exchange(Exchange {
+            from_core: 1,
+            to_core: 2,
+            epoch: 3,
+            bytes: vec![b'x'; size].into(),
+        })
+    }
+
+    #[test]
+    fn frames_are_written_in_their_order_whatever_the_socket_takes() {
+        for step in [1, 7, 4_096, usize::MAX] {
+            let (mut outbox, mut expected, mut written) = (Outbox::default(), vec![], vec![]);
+            for size in [0, 10, 5_000, 9_000, 3, 4_096, 4_097, 1] {
+                frame(size).encode(&mut expected);
+                assert_eq!(outbox.push(&frame(size)), expected.len() as u64);
+                take(&mut outbox, step.min(3_000), &mut written);
+            }
+            while outbox.queued_bytes() > 0 {
+                take(&mut outbox, step, &mut written);
+            }
+            assert_eq!(written, expected);
+            assert_eq!(outbox.written(), expected.len() as u64);
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_not_written() {
+        let (mut outbox, mut written) = (Outbox::default(), vec![]);
+        let end = outbox.push(&Frame::Ping(1));
+        outbox.hold();
+        outbox.push(&Frame::Ping(2));
+        take(&mut outbox, usize::MAX, &mut written);
+        assert_eq!((written.len() as u64, outbox.written()), (end, end));
+        assert_eq!(take(&mut outbox, usize::MAX, &mut written), 0);
+        outbox.release();
+        take(&mut outbox, usize::MAX, &mut written);
+        assert_eq!(written.len() as u64, 2 * end);
+    }
+
+    fn take(outbox: &mut Outbox, most: usize, written: &mut Vec<u8>) -> usize {
+        let mut slices = [IoSlice::new(&[]); 3];
+        let count = outbox.slices(&mut slices);
+        let before = written.len();
+        for slice in &slices[..count] {
+            let left = most - (written.len() - before);
+            written.extend_from_slice(&slice[..left.min(slice.len())]);
+        }
+        let size = written.len() - before;
+        outbox.wrote(size);
+        size
+    }
+}

@@ -1,0 +1,5 @@
+//! Connections between nodes.
+
+mod connections;
+mod frames;
+mod support;

@@ -1,0 +1,93 @@
+//! Two ends, and what is carried between them.
+
+use std::io::IoSlice;
+
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::{
+    Connection, Ends, Event, Execution, Last, Options, Peer, Piece, Requests, STREAMS_MIN,
+};
+
+pub const PIECES_MAX: u32 = 4;
+
+pub fn options(node: u32) -> Options {
+    Options {
+        cluster: "larder".to_owned(),
+        me: Peer {
+            node: NodeId(node),
+            incarnation: Incarnation(7),
+            core: 1,
+            epoch: Epoch(40),
+            lease_ms: 3_000,
+            streams_max: STREAMS_MIN,
+            pieces_max: PIECES_MAX,
+        },
+        ping_every_ms: 1_000,
+        margin_ms: 300,
+        silence_ms: 5_000,
+        greeting_ms: 2_000,
+        queued_bytes_max: 1 << 20,
+    }
+}
+
+pub fn requests(text: &str) -> Requests {
+    Requests {
+        core: 0,
+        execution: Execution::OneByOne,
+        proto: 3,
+        client: "127.0.0.1:5000".parse().ok(),
+        batch: text.as_bytes().to_vec().into(),
+    }
+}
+
+pub fn piece(last: Last, text: &str) -> Piece {
+    Piece {
+        last,
+        moment: None,
+        ends: Ends::new(&[text.len()]),
+        bytes: text.as_bytes().to_vec().into(),
+    }
+}
+
+/// What may be written, at most so much of it.
+pub fn written(connection: &mut Connection, most: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    loop {
+        let mut slices = [IoSlice::new(&[]); 4];
+        let count = connection.slices(&mut slices);
+        let before = out.len();
+        for slice in &slices[..count] {
+            let left = most - out.len();
+            out.extend_from_slice(&slice[..left.min(slice.len())]);
+        }
+        let size = out.len() - before;
+        connection.wrote(size);
+        if size == 0 {
+            return out;
+        }
+    }
+}
+
+/// All events that there are.
+pub fn events(connection: &mut Connection, now_ms: u64) -> Vec<Event> {
+    std::iter::from_fn(|| connection.next_event(now_ms)).collect()
+}
+
+/// Carries bytes from one to the other: what happens there.
+pub fn carry(from: &mut Connection, to: &mut Connection, now_ms: u64) -> Vec<Event> {
+    let bytes = written(from, usize::MAX);
+    to.buffer().extend_from_slice(&bytes);
+    to.received(now_ms);
+    events(to, now_ms)
+}
+
+/// A connection of two nodes that have greeted.
+pub fn pair(now_ms: u64) -> (Connection, Connection) {
+    let mut one = Connection::connect(options(1), NodeId(2), Incarnation(7), now_ms);
+    let mut other = Connection::accept(options(2), now_ms);
+    let heard = carry(&mut one, &mut other, now_ms);
+    assert!(matches!(&heard[..], [Event::Hello(_)]), "{heard:?}");
+    other.admit(Some(Incarnation(7)), Epoch(40), now_ms);
+    let heard = carry(&mut other, &mut one, now_ms);
+    assert!(matches!(&heard[..], [Event::Ready(_)]), "{heard:?}");
+    (one, other)
+}
