@@ -88,6 +88,4 @@ pub struct Bugs {
     pub promotes_without_reconciling: bool,
     /// Reads do not wait for changes of their keys.
     pub reads_what_is_uncommitted: bool,
-    /// A replica counts only when the map says so.
-    pub adds_before_it_counts: bool,
 }

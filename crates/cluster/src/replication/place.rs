@@ -194,7 +194,7 @@ impl Replication {
 
     /// To be called about every tenth of [`Limits::silent_ms`], or more often.
     pub fn tick(&mut self, now_ms: u64, out: &mut Outputs) {
-        self.owner.tick(now_ms, out);
+        self.owner.tick(now_ms, &mut self.logged, out);
     }
 
     /// Ends a turn.

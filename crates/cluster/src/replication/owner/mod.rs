@@ -39,6 +39,9 @@ use super::{Bugs, Limits};
 use peer::Peer;
 use slot::{Logged, Member, Owned, Role};
 
+/// The log is told of what is settled so often, or a start would read long tails.
+const SETTLE_MS: u64 = 1_000;
+
 /// A change that was made here. It is answered when it is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
@@ -129,6 +132,8 @@ pub struct Owner {
     opened: u64,
     tokens: send::Tokens,
     ticked_ms: u64,
+    /// When the log was last told what is settled.
+    settled_ms: u64,
 }
 
 impl Owner {
@@ -148,6 +153,7 @@ impl Owner {
             durable: 0,
             opened: 0,
             ticked_ms: 0,
+            settled_ms: 0,
         }
     }
 
@@ -478,7 +484,7 @@ impl Owner {
     }
 
     /// Time passes: replicas that are silent for too long are asked out, and what was asked is asked again.
-    pub(super) fn tick(&mut self, now_ms: u64, out: &mut Outputs) {
+    pub(super) fn tick(&mut self, now_ms: u64, logged: &mut u64, out: &mut Outputs) {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
         self.tokens.refill(passed);
@@ -494,6 +500,17 @@ impl Owner {
         }
         for (slot, owned) in &mut self.slots {
             let is_due = now_ms >= owned.asked_ms + self.limits.ask_again_ms;
+            if owned.committed.number > owned.settled_on_disk
+                && now_ms >= self.settled_ms + SETTLE_MS
+            {
+                owned.settled_on_disk = owned.committed.number;
+                *logged += 1;
+                let number = owned.committed.number;
+                out.records.push(Record::Settled {
+                    slot: *slot,
+                    number,
+                });
+            }
             let (committed, is_quiet) = (owned.committed.number, owned.committed == owned.last());
             let mut wanted = Vec::new();
             for member in &mut owned.members {
@@ -517,7 +534,7 @@ impl Owner {
                         is_asked_into,
                     } if is_due => {
                         // Invariant 2.
-                        *is_asked_into = !self.bugs.adds_before_it_counts;
+                        *is_asked_into = true;
                         wanted.push(Wanted::Into(member.place, *began));
                     }
                     Role::Filling { .. } => {}
@@ -538,6 +555,9 @@ impl Owner {
                 });
                 out.asks.extend(asks);
             }
+        }
+        if now_ms >= self.settled_ms + SETTLE_MS {
+            self.settled_ms = now_ms;
         }
     }
 

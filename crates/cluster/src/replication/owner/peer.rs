@@ -13,7 +13,16 @@ pub(super) struct Sent {
     sequence: u64,
     sent_ms: u64,
     bytes: usize,
-    upto: Vec<(u16, Term, u64)>,
+    upto: Vec<Carried>,
+}
+
+/// Of a slot, in a term: changes up to this number; or the end of a filling as of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Carried {
+    pub slot: u16,
+    pub term: Term,
+    pub number: u64,
+    pub is_filled: bool,
 }
 
 pub(super) struct Peer {
@@ -82,7 +91,7 @@ impl Peer {
         to: Place,
         part: Part,
         bytes: usize,
-        upto: Vec<(u16, Term, u64)>,
+        upto: Vec<Carried>,
         now_ms: u64,
         out: &mut Outputs,
     ) -> u64 {
@@ -102,7 +111,7 @@ impl Peer {
     }
 
     /// What is in its log with this.
-    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64) -> Vec<(u16, Term, u64)> {
+    pub fn acknowledge(&mut self, sequence: u64, now_ms: u64) -> Vec<Carried> {
         let mut upto = Vec::new();
         while self.sent.front().is_some_and(|it| it.sequence <= sequence) {
             let sent = self.sent.pop_front().expect("just seen");

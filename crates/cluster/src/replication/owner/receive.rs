@@ -39,14 +39,22 @@ impl Owner {
     ) {
         let upto = self.peer(from, now_ms).acknowledge(sequence, now_ms);
         out.events.push(Event::Progress);
-        for (slot, term, number) in upto {
-            if let Some(owned) = self.slots.get_mut(&slot)
-                && (owned.term == term || self.bugs.ignores_terms)
-                && let Some(member) = owned.member(from)
-                && (member.is_following() || self.bugs.ignores_terms)
-            {
-                member.acknowledged = member.acknowledged.max(number);
-                self.commit(slot, out);
+        for carried in upto {
+            let Some(owned) = self.slots.get_mut(&carried.slot) else {
+                continue;
+            };
+            let is_latest = owned.term == carried.term || self.bugs.ignores_terms;
+            let Some(member) = owned.member(from) else {
+                continue;
+            };
+            // A filling goes on in another term; what was refused of it makes it begin anew.
+            let counts = is_latest && (member.is_following() || self.bugs.ignores_terms);
+            if counts || !member.counts() {
+                member.acknowledged = member.acknowledged.max(carried.number);
+                if let Some(fill) = &mut member.fill {
+                    fill.is_there |= carried.is_filled;
+                }
+                self.commit(carried.slot, out);
             }
         }
     }
@@ -86,6 +94,7 @@ impl Owner {
                     member.fill = Some(Fill {
                         after: None,
                         filled: Some(at.number),
+                        is_there: true,
                     });
                 } else {
                     member.is_unfit = true;

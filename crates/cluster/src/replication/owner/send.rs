@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::change::{Place, Rows};
 use super::super::message::{Begin, Kind, Part, SlotChanges};
 use super::super::outputs::Outputs;
-use super::peer::Peer;
+use super::peer::{Carried, Peer};
 use super::slot::{Begun, Fill, Member, Owned, Role};
 use super::{Limits, Owner};
 
@@ -111,7 +111,12 @@ impl Owner {
             if !changes.is_empty() {
                 let reaches = |it: &SlotChanges| {
                     let last = it.entries.last()?;
-                    Some((it.slot, it.term, last.at.number))
+                    Some(Carried {
+                        slot: it.slot,
+                        term: it.term,
+                        number: last.at.number,
+                        is_filled: false,
+                    })
                 };
                 let upto = changes.iter().filter_map(reaches).collect();
                 peer.send(*place, Part::Changes(changes), bytes, upto, now_ms, out);
@@ -198,6 +203,7 @@ fn changes_for(
             Some(Fill {
                 after,
                 filled: None,
+                ..
             }) => after.as_deref().is_some_and(|it| entry.row.key() <= it),
             _ => true,
         };
@@ -257,7 +263,12 @@ fn fill(
             term,
             at: last,
         };
-        let upto = vec![(slot, term, last.number)];
+        let upto = vec![Carried {
+            slot,
+            term,
+            number: last.number,
+            is_filled: true,
+        }];
         peer.send(place, part, 0, upto, now_ms, out);
     }
     Some(bytes)

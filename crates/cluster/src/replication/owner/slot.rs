@@ -21,6 +21,8 @@ pub(super) struct Owned {
     /// All up to here is gone from `log`: everybody in sync has it.
     pub floor: Position,
     pub committed: Position,
+    /// What the log says of it.
+    pub settled_on_disk: u64,
     /// Changes above `floor`, their numbers rising by one. Committed ones stay while a replica is to be sent them.
     pub log: VecDeque<Logged>,
     /// Of the committed ones among them.
@@ -77,6 +79,8 @@ pub(super) struct Fill {
     pub after: Option<Vec<u8>>,
     /// All was sent, as of this number.
     pub filled: Option<u64>,
+    /// The replica's log has all of it.
+    pub is_there: bool,
 }
 
 impl Member {
@@ -131,9 +135,13 @@ impl Member {
 
     /// Whether it has all rows, and all that is committed.
     pub fn is_filled(&self, committed: u64) -> bool {
-        let filled = self.fill.as_ref().and_then(|fill| fill.filled);
-        let at = filled.is_some_and(|at| self.acknowledged >= at && committed >= at);
-        self.is_following() && at && self.acknowledged >= committed
+        let Some(fill) = self.fill.as_ref().filter(|fill| fill.is_there) else {
+            return false;
+        };
+        let has_all = fill
+            .filled
+            .is_some_and(|at| self.acknowledged >= at && committed >= at);
+        self.is_following() && has_all && self.acknowledged >= committed
     }
 }
 
@@ -144,6 +152,7 @@ impl Owned {
             opened,
             floor: settled,
             committed: settled,
+            settled_on_disk: settled.number,
             log: VecDeque::new(),
             kept_bytes: 0,
             members: Vec::new(),

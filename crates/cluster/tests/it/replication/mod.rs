@@ -1,15 +1,17 @@
 //! Replication under simulation: servers that fail in all ways, clients that read and write, and a judge of what they saw.
 
 mod client;
+mod codec;
 mod server;
 mod service;
+mod traps;
 mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use larder_cluster::replication::{Bugs, Rows};
 use larder_sim::{
-    Input, Node, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
+    Fault, Input, Node, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
     for_each_seed,
 };
 use larder_validate::Span;
@@ -121,12 +123,18 @@ impl Initial for Empty {
     }
 }
 
-fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Setup)) -> World<Actor> {
+/// What a run is of.
+struct Case {
+    setup: Setup,
+    options: Options,
+    plan: Plan,
+    random: Random,
+}
+
+fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Case)) -> World<Actor> {
     let mut random = Random::stream(seed, 0);
-    let mut setup = Setup::draw(&mut random);
-    change(&mut setup);
+    let setup = Setup::draw(&mut random);
     let servers: Vec<At> = (1..=setup.servers).map(At).collect();
-    let nodes = 1 + setup.servers + setup.clients;
     let scene = Scene {
         mortal: servers.clone(),
         linked: std::iter::once(SERVICE).chain(servers).collect(),
@@ -136,15 +144,24 @@ fn world(seed: u64, is_traced: bool, change: &dyn Fn(&mut Setup)) -> World<Actor
         power: setup.syncs_always,
     };
     let plan = Plan::draw(&mut random, &scene, 1_000_000, FAULTS_US);
+    let options = Options::draw(&mut random, seed);
+    let mut case = Case {
+        setup,
+        options,
+        plan,
+        random,
+    };
+    change(&mut case);
+    let Case { setup, options, .. } = case;
+    // The service and the clients have the world's time: histories are of one clock.
+    let nodes = 1 + setup.servers + setup.clients;
+    let exact_clocks = std::iter::once(0).chain(1 + setup.servers..nodes);
     let options = Options {
         is_traced,
-        exact_clocks: std::iter::once(0)
-            .chain(1 + setup.servers..nodes)
-            .map(At)
-            .collect(),
-        ..Options::draw(&mut random, seed)
+        exact_clocks: exact_clocks.map(At).collect(),
+        ..options
     };
-    World::new(nodes, setup, options, plan)
+    World::new(nodes, setup, options, case.plan)
 }
 
 fn service(world: &World<Actor>) -> &Service {
@@ -278,7 +295,7 @@ fn check_history(world: &World<Actor>, end: &Table) {
 }
 
 /// Runs a seed; when it fails, once more with a trace, to tell all.
-fn run(seed: u64, change: &dyn Fn(&mut Setup)) {
+fn run(seed: u64, change: &dyn Fn(&mut Case)) {
     if catch_unwind(AssertUnwindSafe(|| check(&mut world(seed, false, change)))).is_ok() {
         return;
     }
@@ -302,43 +319,135 @@ fn whatever_fails_no_acknowledged_write_is_lost_and_service_comes_back() {
     for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
 }
 
-/// A planted bug must be found, by some seed of so many.
-fn check_found(seeds: u64, change: impl Fn(&mut Setup)) {
-    let fails = |seed: &u64| {
-        let run = || check(&mut world(*seed, false, &change));
+/// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
+fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
+    let fails = |seed: u64, is_planted: bool| {
+        let change = |case: &mut Case| {
+            scenario(case);
+            if is_planted {
+                plant(&mut case.setup);
+            }
+        };
+        let run = || check(&mut world(seed, false, &change));
         catch_unwind(AssertUnwindSafe(run)).is_err()
     };
-    let found = (0..seeds).find(fails);
+    let found = (0..seeds).find(|seed| fails(*seed, true));
     eprintln!("found by seed {found:?}");
-    assert!(found.is_some(), "{seeds} seeds do not find it");
+    let found = found.unwrap_or_else(|| panic!("{seeds} seeds do not find it"));
+    assert!(!fails(found, false), "seed {found} fails without it, too");
 }
 
 #[test]
 fn a_change_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
-    check_found(150, |setup| setup.bugs.acknowledges_before_all = true);
+    check_found(
+        150,
+        |_| {},
+        |setup| setup.bugs.acknowledges_before_all = true,
+    );
 }
 
 #[test]
 fn a_replica_that_acknowledges_before_its_log_has_it_is_found() {
-    check_found(150, |setup| setup.bugs.acknowledges_before_its_log = true);
+    check_found(
+        150,
+        |_| {},
+        |setup| setup.bugs.acknowledges_before_its_log = true,
+    );
 }
 
+/// The power of all fails, and the owner is the first to return, without what only the others had synced.
 #[test]
 fn an_owner_that_does_not_wait_for_its_own_log_is_found() {
-    check_found(150, |setup| setup.bugs.ignores_its_own_log = true);
+    let blackouts = |case: &mut Case| {
+        case.setup.syncs_always = true;
+        case.options.sync_us = 50_000;
+        case.setup.think_us = 3_000;
+        let all: Vec<At> = (1..=case.setup.servers).map(At).collect();
+        only(case, 800_000, |_, _| Fault::Blackout {
+            nodes: all.clone(),
+            down_us: 500_000,
+        });
+    };
+    check_found(150, blackouts, |setup| {
+        setup.bugs.ignores_its_own_log = true
+    });
 }
 
 #[test]
 fn a_replica_that_looks_at_no_terms_is_found() {
-    check_found(150, |setup| setup.bugs.ignores_terms = true);
+    check_found(150, |_| {}, |setup| setup.bugs.ignores_terms = true);
 }
 
 #[test]
 fn a_promotion_without_reconciling_is_found() {
-    check_found(150, |setup| setup.bugs.promotes_without_reconciling = true);
+    check_found(
+        150,
+        |_| {},
+        |setup| setup.bugs.promotes_without_reconciling = true,
+    );
 }
 
 #[test]
 fn reads_of_what_is_not_acknowledged_are_found() {
-    check_found(150, |setup| setup.bugs.reads_what_is_uncommitted = true);
+    check_found(
+        150,
+        |_| {},
+        |setup| setup.bugs.reads_what_is_uncommitted = true,
+    );
+}
+
+/// Servers that stand still for longer than their lease, with a renewal under way: its answer lies in their sockets when they go on.
+fn pauses(case: &mut Case) {
+    slow(case);
+    case.setup.moves = false;
+    case.options.lose_one_in = 3;
+    only(case, 400_000, |node, word| Fault::Pause {
+        node,
+        for_us: 1_000_000 + word % 1_000_000,
+    });
+}
+
+#[test]
+fn servers_that_stand_still_for_longer_than_their_lease_lose_nothing() {
+    for_each_seed(20, 2_000, |seed| run(seed, &pauses));
+}
+
+#[test]
+fn a_lease_that_is_counted_from_the_answer_is_found() {
+    check_found(400, pauses, |setup| setup.counts_leases_from_answers = true);
+}
+
+/// Owners that die with different changes under way to different replicas.
+#[test]
+fn a_replica_that_keeps_its_tail_is_found() {
+    let kills = |case: &mut Case| {
+        slow(case);
+        case.setup.moves = true;
+        only(case, 600_000, |node, word| Fault::Kill {
+            node,
+            down_us: 1_000_000 + word % 2_000_000,
+        });
+    };
+    check_found(150, kills, |setup| setup.bugs.keeps_its_tail = true);
+}
+
+/// Faults of one kind, one every so often, each of a server.
+fn only(case: &mut Case, every_us: u64, fault: impl Fn(At, u64) -> Fault) {
+    let servers = case.setup.servers as u64;
+    let mut plan = Vec::new();
+    let mut at = 1_000_000;
+    while at < FAULTS_US {
+        let node = At(case.random.between(1, servers) as usize);
+        plan.push((at, fault(node, case.random.word())));
+        at += case.random.between(every_us / 2, every_us * 2);
+    }
+    case.plan = Plan(plan);
+}
+
+/// The network is slow, so that much is under way when something fails.
+fn slow(case: &mut Case) {
+    case.options.delay_us = (1_000, 60_000);
+    case.setup.think_us = 3_000;
+    case.setup.replicas = 3;
+    case.setup.servers = 3;
 }

@@ -1,0 +1,495 @@
+//! Known traps, one by one: two or three places whose messages a test passes on as it likes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use larder_cluster::map::{Epoch, NodeId, Term};
+use larder_cluster::replication::{
+    Admission, Answer, Assignment, Copy, Event, Limits, Message, Outcome, Outputs, Place, ReadWait,
+    Record, Replication, Rows, Ticket, Wanted,
+};
+
+use super::server::Table;
+
+const SLOT: u16 = 7;
+
+fn place(node: u32) -> Place {
+    Place {
+        node: NodeId(node),
+        core: 0,
+    }
+}
+
+fn assigned(term: u64, owner: u32, in_sync: &[u32], filling: &[(u32, u64)]) -> Assignment {
+    Assignment {
+        term: Term(term),
+        owner: Some(place(owner)),
+        in_sync: in_sync.iter().map(|it| place(*it)).collect(),
+        filling: filling
+            .iter()
+            .map(|(it, began)| (place(*it), Epoch(*began)))
+            .collect(),
+    }
+}
+
+/// A place with its log and its rows.
+struct Node {
+    replication: Replication,
+    table: Table,
+    log: Vec<Record>,
+    events: Vec<Event>,
+    asks: Vec<Wanted>,
+}
+
+/// Places, and what is on its way between them.
+struct Trap {
+    nodes: BTreeMap<u32, Node>,
+    on_way: VecDeque<(u32, u32, Message)>,
+    now_ms: u64,
+}
+
+impl Trap {
+    fn new(nodes: &[u32]) -> Trap {
+        let mut trap = Trap {
+            nodes: BTreeMap::new(),
+            on_way: VecDeque::new(),
+            now_ms: 1_000,
+        };
+        for node in nodes {
+            trap.start(*node, Vec::new());
+        }
+        for one in nodes {
+            for other in nodes.iter().filter(|it| *it != one) {
+                let now_ms = trap.now_ms;
+                trap.at(*one).replication.connected(place(*other), now_ms);
+            }
+        }
+        trap
+    }
+
+    fn at(&mut self, node: u32) -> &mut Node {
+        self.nodes.get_mut(&node).expect("it is there")
+    }
+
+    /// A process begins on a log.
+    fn start(&mut self, node: u32, log: Vec<Record>) {
+        let mut table = Table::default();
+        let mut copies: BTreeMap<u16, Option<Copy>> = BTreeMap::new();
+        for record in &log {
+            Copy::replay(copies.entry(record.slot()).or_default(), record, &mut table);
+        }
+        let copies = copies
+            .into_iter()
+            .filter_map(|(slot, it)| Some((slot, it?)));
+        let limits = Limits {
+            chunk_bytes: 1,
+            window_bytes: 60,
+            ..Limits::default()
+        };
+        let mut replication = Replication::new(place(node), limits, copies.collect());
+        replication.owner.set_lease(u64::MAX);
+        let started = Node {
+            replication,
+            table,
+            log,
+            events: Vec::new(),
+            asks: Vec::new(),
+        };
+        self.nodes.insert(node, started);
+    }
+
+    /// Connections of a node break, and are made anew; what was on its way is lost.
+    fn reconnect(&mut self, one: u32, other: u32) {
+        let ends = [one, other];
+        self.on_way
+            .retain(|(from, to, _)| !(ends.contains(from) && ends.contains(to)));
+        let now_ms = self.now_ms;
+        for (me, peer) in [(one, other), (other, one)] {
+            self.at(me).replication.lost(place(peer), now_ms);
+            self.at(me).replication.connected(place(peer), now_ms);
+        }
+    }
+
+    fn map(&mut self, node: u32, assignment: &Assignment) {
+        self.turn(node, |replication, table, now_ms, out| {
+            let epoch = Epoch(assignment.term.0);
+            replication.assign(epoch, SLOT, assignment, table, now_ms, out);
+        });
+    }
+
+    fn turn<T>(
+        &mut self,
+        node: u32,
+        act: impl FnOnce(&mut Replication, &mut Table, u64, &mut Outputs) -> T,
+    ) -> T {
+        let (mut out, now_ms) = (Outputs::default(), self.now_ms);
+        let it = self.nodes.get_mut(&node).expect("it is there");
+        let done = act(&mut it.replication, &mut it.table, now_ms, &mut out);
+        it.replication.flush(&it.table, now_ms, &mut out);
+        it.log.append(&mut out.records);
+        it.replication.durable(it.log.len() as u64, &mut out);
+        it.replication.flush(&it.table, now_ms, &mut out);
+        it.log.append(&mut out.records);
+        it.events.append(&mut out.events);
+        it.asks.extend(out.asks.iter().map(|ask| ask.what));
+        for (to, message) in out.messages {
+            self.on_way.push_back((node, to.node.0, message));
+        }
+        done
+    }
+
+    fn set(&mut self, node: u32, key: &str, value: &str) -> Ticket {
+        self.turn(node, |replication, table, now_ms, out| {
+            assert_eq!(replication.owner.may_write(SLOT, now_ms), Admission::Now);
+            let before = table.get(SLOT, key.as_bytes());
+            table.set(SLOT, key.as_bytes(), Some(value.as_bytes()));
+            let value = Some(value.as_bytes());
+            replication.change(SLOT, key.as_bytes(), value, before, out)
+        })
+    }
+
+    fn get(&self, node: u32, key: &str) -> Option<String> {
+        let value = self.nodes[&node].table.get(SLOT, key.as_bytes());
+        value.map(|it| String::from_utf8(it).expect("text"))
+    }
+
+    fn outcome(&mut self, node: u32, ticket: &Ticket) -> Outcome {
+        self.at(node).replication.owner.outcome(ticket)
+    }
+
+    /// Passes on messages that a test lets pass, until there are none.
+    fn run_if(&mut self, passes: impl Fn(u32, u32) -> bool) {
+        while let Some(at) = self
+            .on_way
+            .iter()
+            .position(|(from, to, _)| passes(*from, *to))
+        {
+            let (from, to, message) = self.on_way.remove(at).expect("just found");
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            let message = Message::decode(&bytes).expect("its own bytes");
+            self.turn(to, |replication, table, now_ms, out| {
+                replication.receive(place(from), message, table, now_ms, out);
+            });
+        }
+    }
+
+    fn run(&mut self) {
+        self.run_if(|_, _| true);
+    }
+
+    fn pass_ms(&mut self, node: u32, ms: u64) {
+        self.now_ms += ms;
+        self.turn(node, |replication, _, now_ms, out| {
+            replication.tick(now_ms, out)
+        });
+    }
+
+    fn was_answered(&self, is: impl Fn(&Answer) -> bool) -> bool {
+        self.on_way
+            .iter()
+            .any(|(_, _, it)| matches!(it, Message::Answer { answer, .. } if is(answer)))
+    }
+}
+
+/// Node 1 owns the slot, the others are in sync.
+fn settled(nodes: &[u32]) -> Trap {
+    let mut trap = Trap::new(nodes);
+    for node in nodes {
+        trap.map(*node, &assigned(1, 1, &nodes[1..], &[]));
+    }
+    trap.run();
+    trap
+}
+
+#[test]
+fn a_change_is_acknowledged_when_all_in_sync_have_it() {
+    let mut trap = settled(&[1, 2, 3]);
+    let ticket = trap.set(1, "k", "v");
+    trap.run_if(|from, to| from != 3 && to != 3);
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Waiting);
+    let read = trap.at(1).replication.owner.read(SLOT, Some(b"k"), 0);
+    assert!(matches!(
+        read,
+        ReadWait::After {
+            acknowledged: Some(_),
+            ..
+        }
+    ));
+    let other = trap.at(1).replication.owner.read(SLOT, Some(b"other"), 0);
+    assert_eq!(other, ReadWait::Now, "only reads of what is under way wait");
+    trap.run();
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
+}
+
+/// The replica had seen the map of the next term before the owner had; it refused a change of the old term, and acknowledged the message all the
+/// same. The owner took that for the change's, and answered its client.
+#[test]
+fn a_change_that_a_replica_refuses_is_not_acknowledged_by_it() {
+    let mut trap = settled(&[1, 2]);
+    trap.map(2, &assigned(5, 1, &[2], &[(3, 5)]));
+    let ticket = trap.set(1, "k", "v");
+    trap.run();
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Waiting);
+    trap.map(1, &assigned(5, 1, &[2], &[(3, 5)]));
+    trap.run();
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
+    trap.map(2, &assigned(6, 2, &[], &[]));
+    assert_eq!(trap.get(2, "k").as_deref(), Some("v"));
+}
+
+/// A filling was under way when the term changed. The replica knew it first, and refused a chunk of rows of the old term; the owner went on behind that
+/// chunk in the new one, and the copy lacked its rows.
+#[test]
+fn a_filling_that_lost_a_chunk_to_a_new_term_begins_anew() {
+    let mut trap = settled(&[1, 2, 3]);
+    trap.map(1, &assigned(2, 1, &[2], &[]));
+    trap.run();
+    for key in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        trap.set(1, key, "0123456789012345678901234567890123456789");
+    }
+    trap.run();
+    let filling = assigned(2, 1, &[2], &[(3, 2)]);
+    trap.map(3, &filling);
+    trap.map(1, &filling);
+    // Some rows are on their way when the replica hears of the next term.
+    for _ in 0..3 {
+        let at = trap
+            .on_way
+            .iter()
+            .position(|(from, to, _)| (*from, *to) == (1, 3));
+        let Some(at) = at else {
+            trap.run_if(|from, to| (from, to) == (3, 1));
+            continue;
+        };
+        let (_, _, message) = trap.on_way.remove(at).expect("just found");
+        trap.turn(3, |replication, table, now_ms, out| {
+            replication.receive(place(1), message, table, now_ms, out);
+        });
+    }
+    let next = assigned(3, 1, &[], &[(3, 2)]);
+    trap.map(3, &next);
+    trap.run();
+    trap.map(1, &next);
+    trap.run();
+    trap.pass_ms(1, 1_000);
+    trap.run();
+    assert!(trap.at(1).asks.contains(&Wanted::Into(place(3), Epoch(2))));
+    assert_eq!(trap.nodes[&3].table, trap.nodes[&1].table);
+}
+
+/// KIP-101: two replicas have different changes with one number. The term of each change tells them apart.
+#[test]
+fn a_replica_cuts_what_the_new_owner_has_not() {
+    let mut trap = settled(&[1, 2, 3]);
+    trap.set(1, "k", "old");
+    trap.run();
+    // Of these only 3 hears before the owner dies.
+    let lost = trap.set(1, "k", "lost");
+    trap.set(1, "l", "lost");
+    trap.run_if(|from, to| (from, to) == (1, 3) || (from, to) == (3, 1));
+    assert_eq!(trap.outcome(1, &lost), Outcome::Waiting);
+    for node in [2, 3] {
+        trap.map(node, &assigned(2, 2, &[3], &[]));
+    }
+    let kept = trap.set(2, "k", "new");
+    trap.run_if(|from, to| from != 1 && to != 1);
+    assert_eq!(trap.outcome(2, &kept), Outcome::Acknowledged);
+    trap.map(3, &assigned(3, 3, &[], &[]));
+    assert_eq!(trap.get(3, "k").as_deref(), Some("new"));
+    assert_eq!(trap.get(3, "l"), None);
+}
+
+/// Nobody knows when the map changes: a write that is acknowledged without a replica that was asked for would be lost if that became the owner.
+#[test]
+fn a_replica_counts_from_the_moment_in_which_it_is_asked_for() {
+    let mut trap = settled(&[1, 2]);
+    let filling = assigned(2, 1, &[], &[(2, 2)]);
+    trap.map(1, &assigned(2, 1, &[], &[]));
+    trap.map(2, &filling);
+    trap.map(1, &filling);
+    trap.run();
+    let before = trap.set(1, "k", "alone");
+    assert_eq!(trap.outcome(1, &before), Outcome::Acknowledged);
+    trap.run();
+    trap.pass_ms(1, 1_000);
+    assert!(trap.at(1).asks.contains(&Wanted::Into(place(2), Epoch(2))));
+    let after = trap.set(1, "k", "both");
+    assert_eq!(trap.outcome(1, &after), Outcome::Waiting);
+    // Also when the connection breaks before the map says anything: the copy is not thrown away.
+    trap.reconnect(1, 2);
+    trap.turn(1, |_, _, _, _| ());
+    trap.run();
+    assert_eq!(trap.outcome(1, &after), Outcome::Acknowledged);
+    assert!(
+        !trap
+            .at(2)
+            .log
+            .iter()
+            .rev()
+            .take(3)
+            .any(|it| matches!(it, Record::Clear { .. }))
+    );
+}
+
+/// Schedule 19: the disk of the owner is an old one, and nothing else tells.
+#[test]
+fn an_owner_with_an_old_disk_is_told_that_it_is_behind() {
+    let mut trap = settled(&[1, 2]);
+    trap.set(1, "k", "first");
+    trap.run();
+    let old = trap.at(1).log.clone();
+    trap.set(1, "k", "second");
+    trap.run();
+    trap.set(1, "k", "third");
+    trap.run();
+    trap.start(1, old);
+    trap.map(1, &assigned(9, 1, &[2], &[]));
+    trap.reconnect(1, 2);
+    trap.turn(1, |_, _, _, _| ());
+    trap.run();
+    assert!(trap.at(1).events.contains(&Event::Behind(SLOT)));
+    let read = trap.at(1).replication.owner.read(SLOT, Some(b"k"), 0);
+    assert_eq!(read, ReadWait::NotOwner);
+}
+
+/// A disk that lost what it had acknowledged: the owner finds out when it begins, and the map is asked to drop the replica.
+#[test]
+fn a_replica_that_lost_its_tail_is_not_in_sync() {
+    let mut trap = settled(&[1, 2]);
+    trap.set(1, "k", "first");
+    trap.run();
+    let old = trap.at(2).log.clone();
+    trap.set(1, "k", "second");
+    trap.run();
+    trap.start(2, old);
+    trap.reconnect(1, 2);
+    trap.turn(1, |_, _, _, _| ());
+    trap.run_if(|from, _| from == 1);
+    assert!(trap.was_answered(|it| *it == Answer::Lacks));
+    trap.run();
+    trap.pass_ms(1, 10);
+    assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
+}
+
+#[test]
+fn a_silent_replica_is_asked_out_and_waited_for_until_the_map_says_so() {
+    let mut trap = settled(&[1, 2]);
+    let ticket = trap.set(1, "k", "v");
+    trap.on_way.clear();
+    for _ in 0..20 {
+        trap.pass_ms(1, 100);
+        trap.on_way.clear();
+    }
+    assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Waiting);
+    trap.map(1, &assigned(4, 1, &[], &[]));
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
+}
+
+#[test]
+fn an_owner_that_stood_still_asks_nobody_out_for_it() {
+    let mut trap = settled(&[1, 2]);
+    trap.pass_ms(1, 100);
+    trap.set(1, "k", "v");
+    trap.pass_ms(1, 60_000);
+    assert_eq!(trap.at(1).asks, []);
+}
+
+#[test]
+fn a_planned_move_loses_and_doubles_nothing() {
+    let mut trap = settled(&[1, 2]);
+    let ticket = trap.set(1, "k", "v");
+    trap.at(1).replication.owner.hand_over(SLOT, place(2));
+    trap.pass_ms(1, 1_000);
+    assert_eq!(trap.at(1).asks, [], "not while something is unacknowledged");
+    let may = trap.at(1).replication.owner.may_write(SLOT, 0);
+    assert_eq!(may, Admission::Later);
+    trap.run();
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
+    trap.pass_ms(1, 1_000);
+    assert_eq!(trap.at(1).asks, [Wanted::Move(place(2))]);
+    for node in [1, 2] {
+        trap.map(node, &assigned(3, 2, &[1], &[]));
+    }
+    let next = trap.set(2, "k", "w");
+    trap.run();
+    assert_eq!(trap.outcome(2, &next), Outcome::Acknowledged);
+    // And back, in the middle of a write that the other has not.
+    let cut = trap.set(2, "k", "cut");
+    trap.on_way.clear();
+    for node in [1, 2] {
+        trap.map(node, &assigned(4, 1, &[2], &[]));
+    }
+    trap.run();
+    assert_eq!(trap.outcome(2, &cut), Outcome::Unknown);
+    let last = trap.set(1, "l", "x");
+    trap.run();
+    trap.set(1, "l", "y");
+    trap.run();
+    assert_eq!(trap.outcome(1, &last), Outcome::Acknowledged);
+    let values = [1, 2].map(|node| trap.get(node, "k"));
+    assert_eq!(values, ["w", "w"].map(|it| Some(it.to_owned())));
+}
+
+#[test]
+fn nothing_is_taken_without_a_lease_and_reads_are_confirmed() {
+    let mut trap = settled(&[1, 2]);
+    trap.set(1, "k", "v");
+    trap.run();
+    trap.at(1).replication.owner.set_lease(500);
+    let owner = &trap.at(1).replication.owner;
+    assert_eq!(owner.may_write(SLOT, 499), Admission::Now);
+    assert_eq!(owner.may_write(SLOT, 500), Admission::NoLease);
+    let read = owner.read(SLOT, Some(b"k"), 500);
+    assert_eq!(
+        read,
+        ReadWait::After {
+            acknowledged: None,
+            confirmed: true
+        }
+    );
+    let ask = |trap: &mut Trap| {
+        trap.turn(1, |replication, _, now_ms, out| {
+            replication
+                .owner
+                .confirm(SLOT, now_ms, out)
+                .expect("it follows")
+        })
+    };
+    let asked = ask(&mut trap);
+    assert_eq!(
+        trap.at(1).replication.owner.is_confirmed(&asked),
+        Outcome::Waiting
+    );
+    trap.run();
+    assert_eq!(
+        trap.at(1).replication.owner.is_confirmed(&asked),
+        Outcome::Acknowledged
+    );
+    // The other is the owner by now.
+    trap.map(2, &assigned(2, 2, &[], &[]));
+    let asked = ask(&mut trap);
+    trap.run();
+    assert_eq!(
+        trap.at(1).replication.owner.is_confirmed(&asked),
+        Outcome::Unknown
+    );
+}
+
+/// The last change before the end of a filling had been acknowledged, and the end itself not: the replica was asked for before it had all rows.
+#[test]
+fn a_filling_is_over_when_its_end_is_acknowledged() {
+    let mut trap = settled(&[1, 2]);
+    let filling = assigned(2, 1, &[], &[(2, 2)]);
+    trap.map(1, &assigned(2, 1, &[], &[]));
+    trap.map(2, &filling);
+    trap.map(1, &filling);
+    // The replica begins, and hears no more of it.
+    trap.run_if(|from, _| from == 1);
+    trap.run_if(|from, _| from == 2);
+    trap.pass_ms(1, 1_000);
+    assert_eq!(trap.at(1).asks, []);
+    trap.run();
+    trap.pass_ms(1, 1_000);
+    assert_eq!(trap.at(1).asks, [Wanted::Into(place(2), Epoch(2))]);
+}
