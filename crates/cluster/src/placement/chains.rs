@@ -3,7 +3,7 @@
 //! Who has too much may hold only slots that nobody below its share may take, because that node has them, or its
 //! zone does. Then somebody between them helps. A chain is an augmenting path of the flow from slots over zones to nodes, and
 //! the shortest is taken, so its moves do not disturb one another; while the bounds can be kept, there is one.
-//! Copies that are made anew in any case may go anywhere at no cost, so chains of these are made first.
+//! Copies that are made anew in any case may go anywhere at no cost, and back to where they were; so chains of these are made first.
 
 use std::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub(super) enum Ends {
 }
 
 impl State<'_> {
-    /// Brings every node within its bounds; with `only_new` by copies that no node had before, as far as that goes.
+    /// Brings every node within its bounds; with `only_new`, as far as that goes, by moves of copies that no node had before or that go back to who had them.
     pub fn mend_by_chains(&mut self, ends: Ends, only_new: bool) {
         let count = self.nodes.len();
         let share = |state: &Self, at: usize| state.shares.held[at];
@@ -30,7 +30,11 @@ impl State<'_> {
             let under: Vec<usize> = (0..count)
                 .filter(|&at| self.held[at] < share(self, at).at_least)
                 .collect();
-            let below = || (0..count).filter(|&at| self.held[at] < share(self, at).target);
+            let ceiling = |at: usize| match only_new {
+                true => share(self, at).at_most,
+                false => share(self, at).target,
+            };
+            let below = || (0..count).filter(|&at| self.held[at] < ceiling(at));
             let floor = |at: usize| {
                 if only_new {
                     share(self, at).at_least
@@ -71,11 +75,8 @@ impl State<'_> {
         let count = self.nodes.len();
         let mut of_node: Vec<Vec<usize>> = vec![Vec::new(); count];
         for (at, piece) in self.pieces.iter().enumerate() {
-            let able = piece
-                .holders
-                .iter()
-                .filter(|node| !only_new || !piece.before.contains(node));
-            able.for_each(|&node| of_node[usize::from(node)].push(at));
+            let holders = piece.holders.iter();
+            holders.for_each(|&node| of_node[usize::from(node)].push(at));
         }
         let mut came: Vec<Option<(u16, usize)>> = vec![None; count];
         let mut seen = vec![false; count];
@@ -93,7 +94,13 @@ impl State<'_> {
             }
             for &at in &of_node[node] {
                 let piece = &self.pieces[at];
+                // A copy that is new costs the same wherever it is; one that goes back to who had it costs nothing.
+                let is_new = !piece.before.contains(&(node as u16));
                 for next in 0..count {
+                    let is_free = is_new || piece.before.contains(&(next as u16));
+                    if only_new && !is_free {
+                        continue;
+                    }
                     if !seen[next] && self.may_hold(piece, next as u16, Some(node as u16)) {
                         seen[next] = true;
                         came[next] = Some((node as u16, at));
@@ -112,7 +119,7 @@ impl State<'_> {
         };
         let (source, sink) = (usize::from(source), usize::from(sink));
         let (gives, takes) = (self.shares.held[source], self.shares.held[sink]);
-        // To within the bounds of who is outside them, and not beyond the share of who is not.
+        // To within the bounds of who is outside them; who is inside stays there, or on its side of the share where moves cost something.
         let surplus = match self.held[source] > gives.at_most {
             true => self.held[source] - gives.at_most,
             false if only_new => self.held[source] - gives.at_least,
@@ -120,6 +127,7 @@ impl State<'_> {
         };
         let lack = match self.held[sink] < takes.at_least {
             true => takes.at_least - self.held[sink],
+            false if only_new => takes.at_most - self.held[sink],
             false => takes.target - self.held[sink],
         };
         let shortest = chain.iter().map(|&(_, at, _)| self.pieces[at].count).min();

@@ -1,6 +1,8 @@
 //! The controller, in simulated clusters.
 
+mod members;
 mod pushes;
+mod scene;
 mod thousand;
 mod world;
 

@@ -2,28 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use larder_cluster::controller::{Ask, Decision, Progress, Pulled, Report, World, decide};
-use larder_cluster::map::{
-    AskId, Change, ChangeId, Incarnation, Map, NodeId, NodeName, Registration,
-};
+use larder_cluster::controller::{Ask, Decision, Progress, Pulled};
+use larder_cluster::map::{AskId, Change, ChangeId, Incarnation, Map, NodeId};
 use larder_types::{StoreName, VersionId};
 
-use crate::maps::three;
-
-struct Scene {
-    map: Map,
-    now_ms: u64,
-    registered: BTreeMap<NodeName, Registration>,
-    reports: BTreeMap<NodeName, Report>,
-    asks: Vec<(AskId, Ask)>,
-}
+use super::scene::{Scene, name};
 
 fn store() -> StoreName {
     "s".parse().expect("a name")
-}
-
-fn name(number: u32) -> NodeName {
-    format!("node-000{number}").parse().expect("a name")
 }
 
 fn ready(digest: &str) -> Progress {
@@ -33,55 +19,6 @@ fn ready(digest: &str) -> Progress {
 }
 
 impl Scene {
-    /// Three nodes at rest, each of whose slots another copies.
-    fn new() -> Scene {
-        let map = three();
-        let registered = map
-            .members()
-            .iter()
-            .map(|it| (it.name().clone(), it.registration.clone()));
-        let mut scene = Scene {
-            registered: registered.collect(),
-            now_ms: 1_000_000,
-            reports: BTreeMap::new(),
-            asks: Vec::new(),
-            map,
-        };
-        scene.rest();
-        scene
-    }
-
-    fn decide(&self) -> Decision {
-        decide(&World {
-            map: &self.map,
-            now_ms: self.now_ms,
-            registered: &self.registered,
-            reports: &self.reports,
-            asks: &self.asks,
-        })
-    }
-
-    /// Until there is nothing to do; the answers that were given meanwhile. Fillings of slots are left as they are.
-    fn rest(&mut self) -> Vec<(String, Result<String, String>)> {
-        let mut answers = Vec::new();
-        for _ in 0..100 {
-            match self.decide() {
-                Decision::Change { change, .. } => {
-                    self.map = self
-                        .map
-                        .apply(&change, &ChangeId::default())
-                        .expect("it fits");
-                }
-                Decision::Answer { ask, answer } => {
-                    self.asks.retain(|(id, _)| *id != ask);
-                    answers.push((ask.0, answer));
-                }
-                Decision::Nothing { .. } => return answers,
-            }
-        }
-        panic!("it does not come to rest: {:?}", self.decide());
-    }
-
     fn push(&mut self, id: &str, allow_missing_replicas: u32) {
         let ask = Ask::Push {
             store: store(),

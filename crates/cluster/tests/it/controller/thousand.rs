@@ -54,13 +54,8 @@ fn rest(map: &mut Map, registered: &BTreeMap<NodeName, Registration>, now_ms: u6
 }
 
 #[test]
-fn a_cluster_of_many_nodes_takes_few_changes() {
-    // A thousand take a while where code is not optimized; hundreds show the same.
-    let is_slow = larder_testing::is_asked_for(
-        "LARDER_SLOW_TESTS",
-        "a thousand nodes take a minute, a hundred are tried",
-    );
-    let count = if is_slow { 1000 } else { 100 };
+fn a_cluster_of_a_thousand_nodes_takes_few_changes() {
+    let count = 1000;
     let settings = Settings {
         replicas: 3,
         start_nodes: count,
