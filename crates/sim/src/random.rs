@@ -1,31 +1,26 @@
-//! The numbers that a simulation draws: SplitMix64, the same from the same seed.
+//! The numbers that a simulation draws: those of `larder_types::Random`, and what simulations often ask of them.
 
 #[derive(Clone, Debug)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(larder_types::Random);
 
 impl Random {
     /// Streams of the same seed and number are the same; those of other numbers have nothing to do with each other.
     pub fn stream(seed: u64, number: u64) -> Random {
-        Random {
-            state: mix(mix(seed) ^ number.wrapping_mul(0xd6e8_feb8_6659_fd93)),
-        }
+        Random(larder_types::Random::stream(seed, number))
     }
 
     pub fn word(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.state)
+        self.0.word()
     }
 
     /// Below `bound`, which is not zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(bound) * u128::from(self.word())) >> 64) as u64
+        self.0.below(bound)
     }
 
     /// An index of a list of this size, which is not zero.
     pub fn index(&mut self, size: usize) -> usize {
-        self.below(size as u64) as usize
+        self.0.index(size)
     }
 
     /// From the first to the last, both included.
@@ -40,14 +35,6 @@ impl Random {
 
     /// Every order as likely.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for at in (1..items.len()).rev() {
-            items.swap(at, self.index(at + 1));
-        }
+        self.0.shuffle(items);
     }
-}
-
-fn mix(word: u64) -> u64 {
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }
