@@ -65,6 +65,9 @@ impl Status {
 
     /// The ranges that share keys with `lo..hi`, in order.
     pub fn overlapping(&self, lo: &[u8], hi: &[u8]) -> Vec<u32> {
+        if lo >= hi {
+            return Vec::new();
+        }
         let first = self
             .ranges
             .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(lo)))
@@ -76,9 +79,6 @@ impl Status {
             .ranges
             .range::<[u8], _>((Bound::Included(lo), Bound::Excluded(hi)))
             .map(|(_, (_, n))| *n);
-        if lo >= hi {
-            return Vec::new();
-        }
         first.into_iter().chain(rest).collect()
     }
 
@@ -168,6 +168,7 @@ mod tests {
         assert_eq!(gaps(&filled, "b", "c"), ["b-c"]);
         assert_eq!(filled.overlapping(b"d", b"l"), [0, 1, 2]);
         assert_eq!(filled.overlapping(b"g", b"k"), [0; 0]);
+        assert_eq!(filled.overlapping(b"l", b"d"), [0; 0]);
         assert_eq!(filled.covering(b"c", b"d"), Some(0));
         assert_eq!(filled.covering(b"d", b"f"), None);
         let edge = |lo: &str, hi: &str, reverse| {

@@ -695,6 +695,11 @@ range t|ann|0050 to t|ann}
   would fill t|ann|0050 to t|ann|0100
 ";
     assert_eq!(text, expected);
+    for (lo, hi) in [("t|ann|0200", "t|ann|0150"), ("t|b", "p|b")] {
+        let text = t.0.explain("j0", Some((lo.as_bytes(), hi.as_bytes())));
+        let said = format!("range {lo} to {hi}\n  no row of this join can be there\n");
+        assert!(text.unwrap().ends_with(&said));
+    }
 }
 
 #[test]
