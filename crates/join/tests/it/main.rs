@@ -1,6 +1,7 @@
 //! Joins against a model that recomputes them.
 
 mod definitions;
+mod exchange;
 mod fills;
 mod limits;
 mod model;

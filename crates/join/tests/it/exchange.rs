@@ -1,0 +1,160 @@
+//! What shards promise one another, message by message: when a change is acknowledged, what is seen as one, and which questions count.
+
+use larder_join::{Engine, EngineMessage, Exchange, KeyRange, ReadOutcome, Shard};
+
+/// The index of the shard that has the rows, and of the one that reads them.
+const OWNER: u16 = 0;
+const READER: u16 = 1;
+
+struct Side {
+    engine: Engine,
+    exchange: Exchange,
+}
+
+impl Side {
+    fn new(index: u16) -> Side {
+        let shard = Shard::new(index, 2);
+        let mut engine = Engine::new();
+        engine.set_shard(shard.clone());
+        engine.record_changes(true);
+        let exchange = Exchange::new(shard);
+        Side { engine, exchange }
+    }
+
+    /// Works on what has come; says whether there is more of it.
+    fn step(&mut self, budget: usize) -> bool {
+        self.exchange.step(&mut self.engine, 0, budget).more
+    }
+}
+
+/// An owner and a reader.
+struct Pair {
+    owner: Side,
+    reader: Side,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (owner, reader) = (Side::new(OWNER), Side::new(READER));
+        Pair { owner, reader }
+    }
+
+    /// A leading column that the owner has.
+    fn user() -> &'static str {
+        let mut users = ["ann", "bob", "cid", "dan", "eve"].into_iter();
+        let is_owned = |user: &&str| Shard::new(OWNER, 2).owns(format!("p|{user}|").as_bytes());
+        users.find(is_owned).expect("one of them is the first's")
+    }
+
+    /// All that the owner has said comes to the reader.
+    fn tell(&mut self) {
+        for message in self.owner.exchange.take_out(READER) {
+            self.reader.exchange.receive(OWNER, message);
+        }
+    }
+
+    /// All that the reader has said comes to the owner, who works on it.
+    fn answer(&mut self) {
+        for message in self.reader.exchange.take_out(OWNER) {
+            self.owner.exchange.receive(READER, message);
+        }
+        while self.owner.step(1000) {}
+    }
+
+    /// The reader counts the rows of an output, with all that it needs for that.
+    fn count(&mut self, lo: &str, hi: &str) -> u64 {
+        for _ in 0..100 {
+            let engine = &mut self.reader.engine;
+            let needs = match engine.count(lo.as_bytes(), hi.as_bytes(), 0) {
+                Ok(ReadOutcome::Done(rows)) => return rows,
+                Ok(ReadOutcome::Needs(needs)) => needs,
+                Err(error) => panic!("{error}"),
+            };
+            self.reader.exchange.ask(engine, &needs.owned);
+            self.answer();
+            self.tell();
+            while self.reader.step(1000) {}
+        }
+        panic!("never answered");
+    }
+
+    /// The owner puts rows, and tells of them; returns what is to be acknowledged.
+    fn put(&mut self, keys: &[String], whole: bool) -> u64 {
+        for key in keys {
+            self.owner.engine.put(key.as_bytes(), b"x", 0).unwrap();
+        }
+        let changes = self.owner.engine.take_changes();
+        self.owner.exchange.export(&changes, whole);
+        self.owner.exchange.sequence()
+    }
+}
+
+/// Invariant 3 of `exchange`.
+#[test]
+fn a_change_is_acknowledged_when_the_last_output_reflects_it() {
+    let (mut pair, user) = (Pair::new(), Pair::user());
+    let followers: Vec<_> = (0..300).map(|n| format!("s|{user}|{n:03}")).collect();
+    pair.put(&followers, false);
+    let copies = "t|<user>|<follower>|<row> = check s|<user>|<follower> copy p|<user>|<row>";
+    pair.reader.engine.create("t", copies, 0).unwrap();
+    let (lo, hi) = (format!("t|{user}|"), format!("t|{user}}}"));
+    assert_eq!(pair.count(&lo, &hi), 0);
+
+    pair.reader.engine.set_step_rows(Some(10));
+    let change = pair.put(&[format!("p|{user}|1")], false);
+    pair.tell();
+    while pair.reader.step(1000) {}
+    pair.answer();
+    assert!(!pair.owner.exchange.is_acknowledged(change));
+    let mut steps = 0;
+    while pair.reader.engine.step(10) {
+        steps += 1;
+    }
+    assert!(steps > 3, "the fan-out took {steps} steps");
+    pair.reader.exchange.acknowledge(&pair.reader.engine);
+    pair.answer();
+    assert!(pair.owner.exchange.is_acknowledged(change));
+    assert_eq!(pair.count(&lo, &hi), 300);
+}
+
+#[test]
+fn changes_of_a_transaction_are_applied_together_however_short_a_step_is() {
+    for whole in [false, true] {
+        let (mut pair, user) = (Pair::new(), Pair::user());
+        pair.put(&[format!("p|{user}|00")], false);
+        let copies = "t|<user>|<row> = copy p|<user>|<row>";
+        pair.reader.engine.create("t", copies, 0).unwrap();
+        let (lo, hi) = (format!("t|{user}|"), format!("t|{user}}}"));
+        assert_eq!(pair.count(&lo, &hi), 1);
+
+        let rows: Vec<_> = (1..20).map(|n| format!("p|{user}|{n:02}")).collect();
+        pair.put(&rows, whole);
+        pair.tell();
+        let is_more = pair.reader.step(1);
+        let seen = pair.reader.engine.count(lo.as_bytes(), hi.as_bytes(), 0);
+        let Ok(ReadOutcome::Done(seen)) = seen else {
+            panic!("{seen:?}")
+        };
+        match whole {
+            true => assert!(!is_more && seen == 20, "{seen} rows"),
+            false => assert!(is_more && seen < 20, "{seen} rows"),
+        }
+    }
+}
+
+/// Invariant 5 of `exchange`.
+#[test]
+fn a_question_of_an_earlier_epoch_counts_as_not_said() {
+    let (mut pair, user) = (Pair::new(), Pair::user());
+    pair.put(&[format!("p|{user}|1")], false);
+    let Side { engine, exchange } = &mut pair.owner;
+    exchange.change_owners(engine, Shard::new(OWNER, 2), 2);
+    for (epoch, answers) in [(1, 0), (2, 1)] {
+        let range = KeyRange::prefix(format!("p|{user}|").as_bytes());
+        let ask = EngineMessage::Ask { range, epoch };
+        pair.owner.exchange.receive(READER, ask);
+        while pair.owner.step(1000) {}
+        let out = pair.owner.exchange.take_out(READER);
+        assert_eq!(out.len(), answers, "{out:?}");
+    }
+}
