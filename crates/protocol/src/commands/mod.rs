@@ -3,7 +3,7 @@
 //! `table` has a row per command, `spec` says what its columns mean, and `value` makes a [`Command`] of a request. The
 //! server's dispatch, `COMMAND` and the reference page (`cargo xtask gen`) all read the table; what a command does is in the server alone.
 //!
-//! To add a command: a row in `table`, a variant of [`Id`] here, and a function in the server: `resp/tables/execute.rs`
+//! To add a command: a row in `table`, a variant of [`Id`] here at the same place, and a function in the server: `resp/tables/execute.rs`
 //! names it for what concerns tables, `resp/dispatch.rs` for the rest. What asks something about keys of stores and of tables alike is a
 //! `KeyQuery` of `resp/reads`.
 
@@ -26,6 +26,17 @@ pub enum Id {
     Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, Subscribe, SubStr,
     Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }
+
+const _: () = {
+    let mut at = 0;
+    while at < COMMANDS.len() {
+        assert!(
+            COMMANDS[at].id as usize == at,
+            "the variants of Id stand in the order of the table"
+        );
+        at += 1;
+    }
+};
 
 /// The row of a command.
 #[inline]
