@@ -427,6 +427,11 @@ mod tests {
             );
         }
         let long = vec![b'1'; 70_000];
+        let with_end = [&long[..], b"\r\n"].concat();
+        assert_eq!(
+            whole(&with_end),
+            Err("Protocol error: too big inline request".into())
+        );
         assert_eq!(
             whole(&long),
             Err("Protocol error: too big inline request".into())
