@@ -1,4 +1,4 @@
-//! Evict: keeps memory under the limit by letting ranges go that can be had again: filled ones, supplied ones, and copies of other
+//! Evict: keeps memory under the limit by letting ranges go that can be had again: filled ones, supplied ones, and replicas of other
 //! shards' rows. The [`clock`](crate::memory::clock) says which.
 //!
 //! A range goes with its rows, nodes and updaters, a large one from its end on and no more of it than need be; the next read fills it

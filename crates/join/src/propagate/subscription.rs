@@ -8,7 +8,7 @@
 //!
 //! 1. Changes of one row are told in the order in which they happened. What a fill finds is no change.
 //! 2. A fill in a range that somebody subscribed to is not evicted.
-//! 3. Changes of copies of other shards' rows are not told: their owner tells of them.
+//! 3. Changes of replicas are not told: their owner tells of them.
 
 use std::collections::BTreeMap;
 

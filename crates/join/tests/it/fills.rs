@@ -213,19 +213,19 @@ fn a_fan_out_that_a_chain_waits_for_is_seen_in_steps_by_its_reader() {
     engine.set_read_rows(Some(100));
     let waits_for = engine.put(b"p|cel|0001", b"x", 0).expect("put").waits_for;
     let change = waits_for.expect("too large for one step");
-    let mut put_off = 0;
+    let mut deferred = 0;
     // The reader alone: nobody else makes steps.
     let rows = loop {
         let (outcome, rows) = range(&mut engine, "c|09999", "c|09999\0");
         if outcome == ReadOutcome::Done(()) {
             break rows;
         }
-        put_off += 1;
+        deferred += 1;
         engine.step(100);
     };
     assert_eq!(rows, [("c|09999".to_owned(), "1".to_owned())]);
     // Each call lets some hundreds see it, the reader's own and the step's.
-    assert!(put_off >= READERS / 500, "{put_off}");
+    assert!(deferred >= READERS / 500, "{deferred}");
     while engine.step(100) {}
     assert!(engine.is_done(change));
 }
@@ -341,7 +341,7 @@ fn rows_that_expire_together_go_in_steps_and_are_seen_by_nobody() {
         engine.count(b"x|0900", b"x|0901", now),
         Ok(ReadOutcome::Done(0))
     );
-    // A long range that has too many late rows is put off until they have gone.
+    // A long range that has too many late rows is deferred until they have gone.
     let limits = Limits::default();
     let mut seen = 0;
     let mut each = |_: &[u8], _: &[u8]| {
@@ -511,7 +511,7 @@ fn a_large_range_that_was_just_read_is_read_again_at_the_cost_of_the_source() {
     }
 }
 
-/// Reads a range as a server does: tried, put off, and tried again when the steps have ended it.
+/// Reads a range as a server does: tried, deferred, and tried again when the steps have ended it.
 fn range_in_steps(engine: &mut Engine, lo: &str, hi: &str) -> (usize, Vec<(String, String)>) {
     for steps in 0.. {
         let ended = engine.ended_reads();

@@ -26,7 +26,7 @@ struct World {
     log: Vec<String>,
     limited: bool,
     stepped: bool,
-    /// What a read may visit, where reads are put off.
+    /// What a read may visit, where reads are deferred.
     read_rows: Option<usize>,
     held: Vec<Held>,
     seen: Seen,
@@ -43,7 +43,7 @@ struct Held {
 /// What came to pass at all, so that the test cannot pass by accident.
 #[derive(Default)]
 struct Seen {
-    put_off: u64,
+    deferred: u64,
     changed_meanwhile: u64,
     /// Rows of long reads that were not as they were when the read began, or not there.
     old_rows: u64,
@@ -384,7 +384,7 @@ impl World {
                 break;
             }
             assert!(round < 10_000, "seed {}: never read", self.seed);
-            self.seen.put_off += 1;
+            self.seen.deferred += 1;
             if round < 60 && self.random.chance(40) {
                 self.seen.changed_meanwhile += 1;
                 match self.random.below(20) {
@@ -407,7 +407,7 @@ impl World {
         self.engine.set_read_rows(self.read_rows);
     }
 
-    /// Reads a range, and compares. `false` if the read was put off.
+    /// Reads a range, and compares. `false` if the read was deferred.
     fn is_answered(&mut self, table: &str, lo: &str, hi: &str, limits: Limits) -> bool {
         // Snapshots may be old: let them expire.
         if self.reads_snapshot(table) {
@@ -451,7 +451,7 @@ impl World {
         true
     }
 
-    /// Reads one row, which says it if it does not add up (`Some(None)`). `false` if the read was put off.
+    /// Reads one row, which says it if it does not add up (`Some(None)`). `false` if the read was deferred.
     fn is_got(&mut self, key: &str, wanted: Option<Option<Vec<u8>>>) -> bool {
         let mut got = None;
         let outcome = self.engine.get(key.as_bytes(), self.now, &mut |value| {
@@ -471,7 +471,7 @@ impl World {
         true
     }
 
-    /// Reads the first row of a range, and holds the rest. `false` if the read was put off.
+    /// Reads the first row of a range, and holds the rest. `false` if the read was deferred.
     fn begin_long(
         &mut self,
         lo: &str,
@@ -490,8 +490,8 @@ impl World {
         let rest = match begun {
             Ok(ReadOutcome::Done(rest)) => rest,
             other => {
-                let is_put_off = other.as_ref().is_ok_and(ReadOutcome::needs_steps);
-                if !is_put_off || first.is_some() {
+                let is_deferred = other.as_ref().is_ok_and(ReadOutcome::needs_steps);
+                if !is_deferred || first.is_some() {
                     let outcome = other.map(|other| other.map(drop));
                     self.fail(&wanted, &Vec::from_iter(first), &outcome);
                 }
@@ -599,20 +599,20 @@ fn run_seeds(seeds: std::ops::Range<u64>, steps: usize) {
     for seed in seeds {
         let mut world = World::new(seed);
         world.run(steps);
-        all.put_off += world.seen.put_off;
+        all.deferred += world.seen.deferred;
         all.changed_meanwhile += world.seen.changed_meanwhile;
         all.old_rows += world.seen.old_rows;
         all.partial += world.engine.partial_reads();
     }
     let Seen {
-        put_off,
+        deferred,
         changed_meanwhile,
         old_rows,
         partial,
     } = all;
     assert!(
-        !is_whole || (put_off.min(changed_meanwhile) > 1000 && old_rows > 300 && partial > 300),
-        "{put_off} reads put off, {changed_meanwhile} changes meanwhile, {old_rows} rows as they were, {partial} partial reads"
+        !is_whole || (deferred.min(changed_meanwhile) > 1000 && old_rows > 300 && partial > 300),
+        "{deferred} reads deferred, {changed_meanwhile} changes meanwhile, {old_rows} rows as they were, {partial} partial reads"
     );
 }
 

@@ -48,7 +48,7 @@ struct Seen {
     unsubscribes: u64,
     waits: u64,
     elsewhere: u64,
-    put_off: u64,
+    deferred: u64,
     broken: u64,
     moved: u64,
 }
@@ -400,7 +400,7 @@ impl World {
             Ok(ReadOutcome::Done(())) => Some(Ok(rows)),
             Err(error) => Some(Err((rows, error))),
             Ok(ReadOutcome::Needs(needs)) if needs.steps.is_some() => {
-                self.seen.put_off += 1;
+                self.seen.deferred += 1;
                 None
             }
             Ok(ReadOutcome::Needs(needs)) => {
@@ -515,7 +515,7 @@ fn shards_answer_as_one_engine_would() {
         all.unsubscribes += world.seen.unsubscribes;
         all.waits += world.seen.waits;
         all.elsewhere += world.seen.elsewhere;
-        all.put_off += world.seen.put_off;
+        all.deferred += world.seen.deferred;
         all.broken += world.seen.broken;
         all.moved += world.seen.moved;
     }
@@ -527,11 +527,11 @@ fn shards_answer_as_one_engine_would() {
             unsubscribes,
             waits,
             elsewhere,
-            put_off,
+            deferred,
             ..
         } = all;
         assert!(elsewhere > 500, "{elsewhere}");
-        assert!(put_off > 1000, "{put_off}");
+        assert!(deferred > 1000, "{deferred}");
         let told = format!("{supplies} supplies, {changes} changes, {unsubscribes}, {waits} waits");
         assert!(
             supplies.min(changes).min(unsubscribes).min(waits) > 1000,

@@ -19,7 +19,7 @@ pub struct Gate {
     pub(super) ticket: Option<Ticket>,
     /// Outputs must reflect this change.
     pub(super) change: Option<u64>,
-    /// Other cores that have copies of the rows must reflect this change.
+    /// Other cores that have replicas of the rows must reflect this change.
     pub(super) exports: Option<u64>,
     /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  session, on the row's core ── Tables::write / read ──► engine ──► changes ─┬► journal ──► called when durable
-//!  session on another core    ── commands, by message (resp/remote.rs) ──┘    └► other cores that have copies
+//!  session on another core    ── commands, by message (resp/remote.rs) ──┘    └► other cores that have replicas
 //!  HTTP, metrics              ── TablesHandle::run_on ──► a task on a core
 //! ```
 //!

@@ -244,7 +244,7 @@ impl Tables {
         self.engine.borrow().table_of(key) == Some(true)
     }
 
-    /// Removes rows as they expire, for the cores that have copies of them. Runs for ever.
+    /// Removes rows as they expire, for the cores that have replicas of them. Runs for ever.
     pub async fn expire(self: Rc<Self>) {
         let Some(sharing) = &self.sharing else { return };
         loop {
