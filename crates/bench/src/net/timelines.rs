@@ -1,4 +1,5 @@
-//! Twip in any data store: a [`System`] says how, [`Timelines`] lets checks wait for copies where a client fans out.
+//! Twip (timelines) as operations that any data store can be driven with. A [`System`] is how one data store keeps timelines, and [`Timelines`] calls
+//! it for each operation. Where the client itself copies to a new follower what was posted before, a check of that timeline waits for the copies.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;

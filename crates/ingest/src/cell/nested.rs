@@ -1,4 +1,4 @@
-//! A value as a nested one: lists, structs and maps as arrays and objects, for any [`Emit`].
+//! Writes one cell of a column to an [`Emit`] (JSON or MessagePack): lists become arrays, structs and maps become objects, however deeply nested.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;

@@ -1,5 +1,5 @@
-//! What a session does while nothing comes: it looks whether PostgreSQL is there and the database is as it was, and has PostgreSQL
-//! write on when something waits for the stream.
+//! What a session does at regular times while nothing comes from PostgreSQL: it checks that the connection lives, that tables and publication
+//! are as they were, and, when a load or write waits for the replication stream, it has PostgreSQL write something that moves the stream on.
 
 use std::time::{Duration, Instant};
 

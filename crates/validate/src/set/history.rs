@@ -1,4 +1,5 @@
-//! All that happened to one list, as a log of steps, each of which makes one element certain or free.
+//! The writes of one list as a log of steps, for the judge of its reads. A step is the begin or the end of a write: from then on one element is
+//! certainly in the list, certainly not in it, or *free*, which is either while a write of it is in flight.
 
 use std::cell::OnceCell;
 use std::ops::Range;

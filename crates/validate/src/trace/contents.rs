@@ -1,4 +1,5 @@
-//! Reads of one content.
+//! Judges the reads of one content, such as a profile, by its writes in the trace. [`crate::register`] says which content a read may have shown;
+//! here is which writes are kept for that, and what is reported of a read that fails.
 
 use super::sink::Sink;
 use super::{Ends, Note, deciding, written};

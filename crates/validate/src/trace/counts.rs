@@ -1,4 +1,5 @@
-//! Reads of one number.
+//! Judges the reads of one number by its writes in the trace. [`crate::count`] says which numbers are possible; here is which writes are kept for
+//! that, and what is reported of a read that fails.
 
 use super::earlier::{Counted, Earlier};
 use super::joint::Call;

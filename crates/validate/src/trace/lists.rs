@@ -1,4 +1,5 @@
-//! Reads of one list, and of its size.
+//! Judges the reads of one list, and of its size, by the writes of that list in the trace. [`crate::set`] says what a list may have been; here is
+//! which writes are kept for that, and what is reported of a read that fails.
 
 use super::earlier::{Earlier, Orders, Sized, key};
 use super::joint::Call;

@@ -1,4 +1,5 @@
-//! Which writes of each list are under way, which were the last, and which were lost: where a fault is certainly one.
+//! Keeps, for each list, which writes are under way, which were the last and which were lost. From these it says whether an answer may be
+//! falsified now: only where no order of the writes would explain the false one, so that it must be found.
 //!
 //! Invariants:
 //!
