@@ -24,6 +24,7 @@ mod http;
 mod log_limit;
 mod low_priority;
 mod maintenance;
+mod membership;
 mod metrics;
 mod password;
 mod pinned_value;

@@ -18,6 +18,7 @@ use crate::fetch::Pulls;
 use crate::guesses::Guesses;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
+use crate::membership::Membership;
 use crate::password::Password;
 use crate::settings::RunningSettings;
 use crate::stats::Stats;
@@ -41,6 +42,8 @@ pub struct Shared {
     pub(crate) settings: RunningSettings,
     pub(crate) tables: Arc<TablesHandle>,
     pub(crate) postgres: Option<Postgres>,
+    /// Nothing where the server stands alone.
+    pub(crate) membership: Option<Membership>,
 }
 
 /// A running server.
@@ -67,7 +70,15 @@ impl Server {
         let http_listener = bind(&config.server.http, "http")?;
         protect(&config, "resp", Some(resp_addr))?;
         protect(&config, "http", http_listener.local_addr().ok())?;
-        let shared = Arc::new(Shared::new(config)?);
+        let (cores, http_addr) = (
+            crate::stats::thread_count(&config),
+            http_listener.local_addr(),
+        );
+        let membership = Membership::open(&config, cores, resp_addr, http_addr.ok()).await?;
+        let shared = Arc::new(Shared {
+            membership,
+            ..Shared::new(config)?
+        });
         let maintenance = Maintenance::spawn(shared.clone())?;
         let resp = resp::spawn(shared.clone(), resp_listeners)?;
         let http = http::spawn(shared.clone(), http_listener)?;
@@ -132,6 +143,14 @@ fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Re
 }
 
 impl Shared {
+    /// What Redis would call it.
+    pub fn mode(&self) -> &'static str {
+        match self.membership {
+            Some(_) => "cluster",
+            None => "standalone",
+        }
+    }
+
     /// What threads will share, before there are any that serve.
     pub(crate) fn new(config: ServerConfig) -> Result<Shared, Error> {
         let settings = RunningSettings::load(&config)?;
@@ -153,6 +172,7 @@ impl Shared {
             settings,
             tables,
             postgres,
+            membership: None,
             config,
         })
     }

@@ -25,7 +25,8 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     (
         "server",
         &[
-            "types", "table", "batch", "join", "journal", "postgres", "protocol", "remote",
+            "types", "table", "batch", "join", "journal", "cluster", "postgres", "protocol",
+            "remote",
         ],
     ),
     (

@@ -19,10 +19,10 @@ pub use value::{Batch, Command, Invalid, OwnedCommand};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[rustfmt::skip]
 pub enum Id {
-    Append, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
+    Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
     ExpireAt, ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, Hello, Incr, IncrBy, IncrByFloat, Info,
     JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet, MSet, MSetNx, Multi, Persist,
-    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, Rename, RenameNx, Reset, Scan,
+    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan,
     Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, Subscribe, SubStr,
     Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }

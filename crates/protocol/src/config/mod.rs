@@ -28,7 +28,7 @@ use load::Given;
 pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
-pub use words::{Fsync, LogFormat, SlotLife, Writes};
+pub use words::{ClusterMode, Fsync, LogFormat, SlotLife, Writes};
 
 /// A row of the reference: what a key is called, means and holds unless told otherwise.
 #[derive(Debug, Clone)]
@@ -258,6 +258,17 @@ sections! {
         silence_timeout_seconds: u64 = 20, "seconds", between(1, 86_400);
         /// After the connection was lost, rows that are here are served as they were for so long; then reads of them are refused until it is back. 0 refuses at once.
         stale_seconds: u64 = 60, "seconds";
+    }
+    /// What the server is to clients of Redis Cluster.
+    cluster: ClusterSection {
+        /// `off`: the server stands alone, and refuses `CLUSTER`. `one`: it is a cluster of one node, which owns every slot, so that clients of Redis Cluster can use it. What they learn is kept in `cluster.json` in the data folder.
+        mode: ClusterMode = ClusterMode::Off, "";
+        /// The name of the cluster.
+        name: String = "larder".to_owned(), "";
+        /// The name of this node, which never changes: 1 to 64 letters, digits, `_`, `-` and `.`, beginning with a letter or digit.
+        node: String = "node-1".to_owned(), "";
+        /// The address that clients are told, as `host:port` or `host`: needed where they reach the server by another address than it has, as behind a proxy. Empty: the address by which each reached it.
+        announce: String = String::new(), "";
     }
     /// What is written to standard error.
     log: LogSection {

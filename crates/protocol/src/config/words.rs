@@ -73,6 +73,13 @@ words! {
         /// It outlives a lost connection.
         Permanent = "permanent",
     }
+    /// `cluster.mode`.
+    ClusterMode {
+        /// The server stands alone.
+        Off = "off",
+        /// It is a cluster of one node.
+        One = "one",
+    }
     /// `log.format`.
     LogFormat {
         Text = "text",

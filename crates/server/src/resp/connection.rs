@@ -110,7 +110,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
         return;
     }
     state.set_proto(proto);
-    let id = state.client.id;
+    let (id, mode) = (state.client.id, state.core.shared.mode());
     let mut encoder = state.encoder();
     encoder.map(7);
     for (key, value) in [("server", "larder"), ("version", env!("CARGO_PKG_VERSION"))] {
@@ -121,7 +121,7 @@ pub(super) fn hello(state: &mut State, request: Request<'_>) {
     encoder.integer(proto.number());
     encoder.text("id");
     encoder.count(id);
-    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+    for (key, value) in [("mode", mode), ("role", "master")] {
         encoder.text(key);
         encoder.text(value);
     }

@@ -15,7 +15,7 @@ use super::reads::{KeyQuery, read, unreadable};
 use super::scan::scan;
 use super::state::State;
 use super::subject::About;
-use super::{connection, describe, tables};
+use super::{cluster, connection, describe, tables};
 use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::error::{Refusal, show};
 
@@ -133,10 +133,7 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
         Id::Reset => connection::reset(state),
         Id::Select => select(state, request.arg(1)),
         Id::Time => time(state),
-        Id::Cluster => state.error(
-            Code::BadRequest,
-            "This instance has cluster support disabled",
-        ),
+        Id::Cluster | Id::Asking | Id::ReadOnly | Id::ReadWrite => cluster::answer(state, command),
         Id::Command => describe::command(state, request),
         Id::Config => describe::config(state, request),
         Id::DbSize => {
@@ -220,6 +217,9 @@ fn ping(state: &mut State, command: Command<'_>) {
 fn select(state: &mut State, index: &[u8]) {
     match integer(index) {
         Some(0) => state.encoder().ok(),
+        Some(_) if state.core.shared.membership.is_some() => {
+            state.error(Code::BadRequest, "SELECT is not allowed in cluster mode");
+        }
         Some(_) => state.error(Code::BadRequest, "DB index is out of range"),
         None => {
             not_an_integer::<()>(state);

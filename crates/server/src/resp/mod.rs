@@ -32,6 +32,7 @@
 //! 6. A request is understood once, in `execute`. What waits, is queued or crosses to another core is that command
 //!    (`larder_protocol::commands::OwnedCommand` or `Batch`), never its bytes.
 
+mod cluster;
 mod connection;
 mod core;
 mod count;

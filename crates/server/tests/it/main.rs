@@ -12,6 +12,7 @@ mod http;
 mod judged;
 mod killable;
 mod kills;
+mod membership;
 mod mixed_reads;
 mod one_moment;
 #[path = "../../../remote/tests/it/pipe.rs"]

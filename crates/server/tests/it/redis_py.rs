@@ -3,10 +3,21 @@
 use std::path::Path;
 use std::process::Command;
 
+use larder_protocol::config::ClusterMode;
+
 use crate::resp::server_with;
 
 #[test]
 fn redis_py_is_content() {
+    runs("tests/it/redis_py.py", ClusterMode::Off);
+}
+
+#[test]
+fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
+    runs("tests/it/redis_py_cluster.py", ClusterMode::One);
+}
+
+fn runs(script: &str, mode: ClusterMode) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let python = here.join("../../.venv/bin/python");
     let has_it = Command::new(&python).args(["-c", "import redis"]).output();
@@ -14,9 +25,12 @@ fn redis_py_is_content() {
         return larder_testing::missing("redis-py");
     }
     for threads in [1, 2] {
-        let server = server_with(|config| config.server.threads = threads);
+        let server = server_with(|config| {
+            config.server.threads = threads;
+            config.cluster.mode = mode;
+        });
         let port = server.server().resp_addr().port().to_string();
-        let script = here.join("tests/it/redis_py.py");
+        let script = here.join(script);
         let output = Command::new(&python).arg(script).arg(port).output();
         let output = output.expect("python runs");
         let told = String::from_utf8_lossy(&output.stdout);

@@ -1,13 +1,15 @@
 //! The scripts in `testdata/scripts`: every command of the table, and what it refuses.
 //!
 //! A script is of lines: `# a comment`, a request, and below it, two blanks further in, its reply as the tests' client shows it. Words of
-//! a request may stand in quotes; `...` in a reply stands for anything. Each script begins with a new server and one connection.
+//! a request may stand in quotes; `...` in a reply stands for anything. Each script begins with a new server and one connection; a
+//! first line `# cluster.mode = one` makes the server a cluster of one node.
 //! `LARDER_UPDATE_SCRIPTS=1` writes what the server answers into them, for whoever changed it to read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use larder_protocol::commands::COMMANDS;
+use larder_protocol::config::ClusterMode;
 
 use crate::resp::{Client, request, server_with};
 
@@ -60,7 +62,12 @@ fn fits(pattern: &str, reply: &str) -> bool {
 
 /// Replays a script; what it would be if each reply were right, and the first that is not.
 fn replay(script: &str, threads: u32) -> (String, Option<String>) {
-    let server = server_with(|config| config.server.threads = threads);
+    let server = server_with(|config| {
+        config.server.threads = threads;
+        if script.starts_with("# cluster.mode = one\n") {
+            config.cluster.mode = ClusterMode::One;
+        }
+    });
     let mut client = Client::connect(&server);
     let (mut out, mut wrong) = (String::new(), None);
     let mut lines = script.lines();
@@ -136,8 +143,8 @@ fn every_command_has_a_script_with_an_answer_and_a_refusal() {
     assert!(missing.is_empty(), "testdata/scripts lacks {missing:#?}");
 }
 
-/// The server of the scripts is no cluster and has no password.
-const ALWAYS_REFUSED: [&str; 2] = ["AUTH", "CLUSTER"];
+/// The server of the scripts has no password.
+const ALWAYS_REFUSED: [&str; 1] = ["AUTH"];
 
 /// What they take as arguments is never wrong; KEYS refuses to list more than many.
 const NEVER_REFUSED: [&str; 6] = [

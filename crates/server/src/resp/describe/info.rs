@@ -32,7 +32,10 @@ const SECTIONS: &[(&str, Section)] = &[
     ("errorstats", info_errorstats),
     ("commandstats", info_commandstats),
     ("latencystats", info_latencystats),
-    ("cluster", |_, _| "cluster_enabled:0\r\n".to_owned()),
+    ("cluster", |state, _| {
+        let is_cluster = state.core.shared.membership.is_some();
+        format!("cluster_enabled:{}\r\n", u8::from(is_cluster))
+    }),
     ("keyspace", info_keyspace),
 ];
 
@@ -73,7 +76,7 @@ fn info_server(state: &State, _: &Snapshot) -> String {
     let uptime = core.shared.started_at.elapsed().as_secs();
     lines(&[
         ("redis_version", &REDIS_VERSION),
-        ("redis_mode", &"standalone"),
+        ("redis_mode", &core.shared.mode()),
         ("larder_version", &env!("CARGO_PKG_VERSION")),
         ("os", &std::env::consts::OS),
         ("arch_bits", &usize::BITS),
