@@ -231,6 +231,23 @@ mod tests {
     }
 
     #[test]
+    fn a_charge_is_given_back_as_less_is_kept_and_at_its_end() {
+        let to = Arc::new(AtomicUsize::new(0));
+        let charged = || to.load(Relaxed);
+        let mut charge = Charge {
+            to: to.clone(),
+            bytes: 0,
+        };
+        charge.set(1 << 20);
+        assert_eq!(charged(), 1 << 20);
+        charge.set(SMALL_BYTES);
+        assert_eq!(charged(), SMALL_BYTES);
+        charge.set(1 << 20);
+        drop(charge);
+        assert_eq!(charged(), 0);
+    }
+
+    #[test]
     fn all_clients_may_have_a_quarter_of_the_machine_or_as_much_as_the_tables() {
         check(0, 1 << 30, 0, (1 << 30, 4 << 30));
         check(0, 1 << 30, 256 << 20, (256 << 20, 256 << 20));

@@ -80,3 +80,30 @@ impl Tables {
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_joined_gate_has_the_later_of_each_condition() {
+        let mut gate = Gate::default();
+        gate.join(Gate::default());
+        assert!(gate.is_open());
+        for (change, exports) in [(Some(3), None), (None, Some(5)), (Some(2), Some(4))] {
+            gate.join(Gate {
+                change,
+                exports,
+                ..Gate::default()
+            });
+        }
+        assert_eq!((gate.change, gate.exports), (Some(3), Some(5)));
+        (gate.change, gate.exports) = (None, None);
+        assert!(gate.is_open());
+        gate.join(Gate {
+            failed: true,
+            ..Gate::default()
+        });
+        assert!(!gate.is_open(), "it never opens");
+    }
+}
