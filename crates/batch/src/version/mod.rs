@@ -234,6 +234,9 @@ impl Version {
     /// False once a mapped file was found cut or unreadable. From then on lookups read by position, where sound blocks
     /// are answered and others are damaged. A borrowed value that was looked at before does not count then: look it up
     /// again.
+    ///
+    /// The system tells of lost pages, not of bytes: of a file that is cut in the middle of a page, what lay behind the cut in
+    /// that page reads as zeros. A value there that was checked just before the cut, and read just after it, is not found out.
     #[inline]
     pub fn is_whole(&self) -> bool {
         self.state.is_whole()

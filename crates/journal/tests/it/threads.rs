@@ -236,7 +236,10 @@ fn a_full_disk_holds_writes_until_there_is_room_and_then_has_each_once() {
         while producer.outcome(last) != AppendOutcome::Done {
             calls.recv().unwrap();
         }
-        assert!(journal.trouble().is_none());
+        // It says so a moment after the write is done, and calls again.
+        while journal.trouble().is_some() {
+            calls.recv().unwrap();
+        }
         let ticket = producer.append(put(b"again", b"v")).unwrap();
         producer.wait_durable(ticket).unwrap();
         drop(producer);
