@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use larder_batch::segment::{SegmentOptions, SegmentPlan, SegmentWriter};
 use larder_batch::{Built, Compression, Manifest, SegmentDigest, SegmentEntry};
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::{
+    Ends, Exchange, Execution, FORMAT, Frame, Hello, Last, Peer, Piece, Replicate, Requests,
+    STREAMS_MIN, StreamId, Welcome,
+};
 use larder_journal::Entry;
 use larder_journal::format::{FileHeader, FileKind, Totals};
 use larder_types::{PartitionId, key_hash};
@@ -23,6 +28,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     joins()?;
     csv()?;
     json_lines()?;
+    peers()?;
     Ok(())
 }
 
@@ -393,6 +399,90 @@ fn json_lines() -> std::io::Result<()> {
     ];
     for (name, text) in seeds {
         fs::write(folder("json_lines")?.join(format!("{name}.seed")), text)?;
+    }
+    Ok(())
+}
+
+/// What each side of a connection sends, and one that is refused.
+fn peers() -> std::io::Result<()> {
+    let from = |node| Peer {
+        node: NodeId(node),
+        incarnation: Incarnation(1),
+        core: 3,
+        epoch: Epoch(2),
+        lease_ms: 3_000,
+        streams_max: STREAMS_MIN,
+        pieces_max: 4,
+    };
+    let hello = |format| {
+        Frame::Hello(Hello {
+            format,
+            cluster: "larder".to_owned(),
+            receiver: NodeId(2),
+            from: from(1),
+        })
+    };
+    let stream = |place| StreamId { place, turn: 1 };
+    let requests = |place, execution, client: &str| {
+        let requests = Requests {
+            core: 1,
+            execution,
+            proto: 3,
+            client: client.parse().ok(),
+            batch: b"\x01\0\0\0\x01\0\0\0\x04\0\0\0PING"[..].into(),
+        };
+        Frame::Requests(stream(place), requests)
+    };
+    let piece = |place, last, ends: &[usize], moment| {
+        let piece = Piece {
+            last,
+            moment,
+            ends: Ends::new(ends),
+            bytes: b"+PONG\r\n+PO"[..].into(),
+        };
+        Frame::Answer(stream(place), piece)
+    };
+    let exchange = Exchange {
+        from_core: 0,
+        to_core: 1,
+        epoch: 9,
+        bytes: b"\x06"[..].into(),
+    };
+    let replicate = Replicate {
+        from_core: 1,
+        to_core: 0,
+        bytes: b"journal"[..].into(),
+    };
+    let asks = vec![
+        hello(FORMAT),
+        requests(0, Execution::OneByOne, "127.0.0.1:80"),
+        Frame::Ping(1_000),
+        requests(1, Execution::Transaction, "[::1]:9"),
+        requests(2, Execution::Prefetch, ""),
+        Frame::Exchange(exchange),
+        Frame::Replicate(replicate),
+        Frame::Taken(stream(1)),
+        Frame::Cancel(stream(2)),
+        Frame::Pong(1_000),
+    ];
+    let welcome = Frame::Welcome(Welcome {
+        format: FORMAT,
+        from: from(2),
+    });
+    let answers = vec![
+        welcome,
+        Frame::Pong(1_000),
+        piece(0, Last::No, &[7], Some((4, 5))),
+        piece(0, Last::Whole, &[3, 10], None),
+        piece(1, Last::NotDone, &[], None),
+        piece(2, Last::Unknown, &[], None),
+    ];
+    let refused = vec![hello(FORMAT + 1), Frame::Refused("no".to_owned())];
+    let seeds = [("asks", asks), ("answers", answers), ("refused", refused)];
+    for (name, frames) in seeds {
+        let mut bytes = Vec::new();
+        frames.iter().for_each(|frame| frame.encode(&mut bytes));
+        fs::write(folder("peer")?.join(format!("{name}.seed")), bytes)?;
     }
     Ok(())
 }

@@ -5,12 +5,13 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 11] = [
+const TARGETS: [&str; 12] = [
     "resp",
     "reply",
     "segment",
     "manifest",
     "journal",
+    "peer",
     "pgoutput",
     "trace",
     "bg_text",

@@ -91,6 +91,22 @@ fn no_bytes_upset_the_journal_reader() {
 }
 
 #[test]
+fn no_bytes_upset_the_connection_of_two_nodes() {
+    check("peer", fuzz::peer, 20_000);
+}
+
+/// Mutations that are refused at their first byte would say little.
+#[test]
+fn mutations_of_frames_still_hold_frames() {
+    let seeds = seeds("peer");
+    let read = Mutations::new(&seeds)
+        .take(2_000)
+        .filter(|bytes| fuzz::whole_frames(bytes) > 1)
+        .count();
+    assert!(read > 500, "{read} of 2000 held frames");
+}
+
+#[test]
 fn no_bytes_upset_the_reader_of_replication() {
     check("pgoutput", fuzz::pgoutput, 100_000);
 }

@@ -45,8 +45,8 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     (
         "fuzz",
         &[
-            "types", "batch", "join", "validate", "journal", "postgres", "protocol", "ingest",
-            "server",
+            "types", "batch", "join", "validate", "journal", "cluster", "postgres", "protocol",
+            "ingest", "server",
         ],
     ),
     ("xtask", &["protocol"]),

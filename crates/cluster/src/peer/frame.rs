@@ -513,7 +513,7 @@ impl FrameDecoder {
             return Ok(None);
         };
         let size = u32::from_le_bytes(*size) as usize;
-        let (at, kind) = (self.at, rest.first().copied());
+        let (at, kind) = (self.at, rest.first().copied().filter(|_| size > 0));
         let wrong = |what| FrameError {
             at,
             kind,
@@ -523,7 +523,8 @@ impl FrameDecoder {
         if size == 0 {
             return Err(wrong("it has no kind"));
         }
-        if size > self.frame_bytes_max {
+        // However the bytes come, the same is said of them.
+        if size > self.frame_bytes_max && kind.is_some() {
             return Err(wrong(
                 "it is longer than it may be; is this another protocol, or TLS on one side only?",
             ));

@@ -2,4 +2,5 @@
 
 mod connections;
 mod frames;
+mod simulated;
 mod support;

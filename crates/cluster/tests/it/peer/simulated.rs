@@ -1,0 +1,552 @@
+//! Connections under breaks, delays, pauses and crashes: nodes that ask one another, exchange messages, and read one another's rows.
+//!
+//! Each node owns one row and has copies of the others'. A write is acknowledged when every reader has it, or has surely forgotten what
+//! it had. A read of a copy must never give less than what was acknowledged: the ledger knows, since nodes step one at a time.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use larder_cluster::map::{Epoch, Incarnation, NodeId as PeerId};
+use larder_cluster::peer::{
+    Connection, Event, Exchange, Last, NotSent, Options as PeerOptions, Piece, StreamId,
+};
+use larder_sim::{
+    Input, Mark, Node, NodeId, Options, Output, Outputs, Plan, Random, Scene, Start, World,
+    for_each_seed,
+};
+
+use super::support::{options, piece, requests, written};
+
+const NODES: usize = 3;
+const TICK_US: u64 = 7_000;
+const LEASE_MS: u64 = 300;
+const MARGIN_MS: u64 = 10;
+/// An owner cuts off a reader that does not acknowledge for so long.
+const PATIENCE_MS: u64 = 60;
+const FAULTS_US: u64 = 3_000_000;
+const END_US: u64 = 6_000_000;
+
+fn peer_options(me: NodeId, incarnation: u64) -> PeerOptions {
+    let mut options = options(me.0 as u32);
+    options.me.incarnation = Incarnation(incarnation);
+    options.me.lease_ms = LEASE_MS;
+    options.ping_every_ms = 60;
+    options.margin_ms = MARGIN_MS;
+    options.silence_ms = 400;
+    options.greeting_ms = 300;
+    options.queued_bytes_max = 10_000;
+    options
+}
+
+/// What only the simulation knows.
+#[derive(Default)]
+struct Ledger {
+    /// Owners do not wait until readers have forgotten: to see that it is noticed.
+    is_hasty: bool,
+    /// Nothing new is asked.
+    is_calm: Cell<bool>,
+    known: RefCell<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    asked: u64,
+    executed: BTreeSet<u64>,
+    not_done: BTreeSet<u64>,
+    answered: u64,
+    unknown: u64,
+    cancelled: u64,
+    exchanged: u64,
+    /// Of each node's row: what was written, and what was acknowledged.
+    value: [u64; NODES],
+    acknowledged: [u64; NODES],
+    reads: u64,
+    /// A copy was there, and the clock alone said that it is not to be trusted.
+    found_out: u64,
+    stale: u64,
+    cut_off: u64,
+}
+
+#[derive(Debug, Clone)]
+enum Message {
+    Open(u64),
+    Bytes(u64, Vec<u8>),
+    Close(u64),
+}
+
+struct Link {
+    socket: u64,
+    connection: Connection,
+    /// Of all that has an order: requests, and what is exchanged.
+    sent: u64,
+    heard: u64,
+    /// What was asked, and how many pieces came.
+    asked: BTreeMap<StreamId, (u64, u64)>,
+    /// Pieces that wait to be taken.
+    untaken: Vec<StreamId>,
+    /// What is to be answered, and how many pieces were sent.
+    answering: BTreeMap<StreamId, (u64, u64)>,
+    /// What the other has of our row.
+    acked: u64,
+    /// When it was told of it last.
+    told_ms: u64,
+    copy: Option<u64>,
+}
+
+struct Host {
+    me: NodeId,
+    ledger: Rc<Ledger>,
+    incarnation: u64,
+    random: Random,
+    /// To whom there is a wire, with the number of the last socket over it.
+    wires: BTreeMap<NodeId, u64>,
+    links: BTreeMap<NodeId, Link>,
+    open_after_ms: u64,
+    /// What ended connections carried to each is trusted no more from then on.
+    forgotten_after_ms: BTreeMap<NodeId, u64>,
+}
+
+impl Node for Host {
+    type Setup = Rc<Ledger>;
+    type Message = Message;
+
+    fn start(setup: &Rc<Ledger>, start: Start<'_>, out: &mut Outputs<Message>) -> Host {
+        out.push(Output::Wake(start.now_us + TICK_US));
+        let now_ms = start.now_us / 1_000;
+        // What an earlier life told is not known here: all of it is waited for.
+        let others = (0..NODES).map(NodeId).filter(|node| *node != start.me);
+        let forgotten = others.map(|node| (node, now_ms + LEASE_MS + MARGIN_MS));
+        Host {
+            me: start.me,
+            ledger: setup.clone(),
+            incarnation: start.now_us,
+            random: Random::stream(start.seed, 1),
+            wires: BTreeMap::new(),
+            links: BTreeMap::new(),
+            open_after_ms: 0,
+            forgotten_after_ms: forgotten.collect(),
+        }
+    }
+
+    fn step(&mut self, now_us: u64, input: Input<Message>, out: &mut Outputs<Message>) {
+        let now_ms = now_us / 1_000;
+        // Before it hears what happened meanwhile.
+        self.read(now_ms);
+        let is_tick = matches!(input, Input::Tick);
+        self.hear(input, now_ms);
+        self.take_events(now_ms, out);
+        if is_tick {
+            out.push(Output::Wake(now_us + TICK_US));
+            self.act(now_ms, out);
+            self.write(now_ms);
+            self.take_events(now_ms, out);
+        }
+        self.acknowledge(now_ms);
+        self.read(now_ms);
+        self.send(out);
+    }
+}
+
+impl Host {
+    fn hear(&mut self, input: Input<Message>, now_ms: u64) {
+        match input {
+            Input::Connected(peer) => {
+                self.wires.insert(peer, 0);
+            }
+            Input::Lost(peer) => {
+                self.wires.remove(&peer);
+                if let Some(link) = self.links.get_mut(&peer) {
+                    link.connection.broken("the wire was lost");
+                }
+            }
+            Input::Message(peer, Message::Open(socket)) => {
+                assert!(!self.links.contains_key(&peer), "one at a time");
+                let options = peer_options(self.me, self.incarnation);
+                let connection = Connection::accept(options, now_ms);
+                self.wires.insert(peer, socket);
+                self.links.insert(peer, Link::new(socket, connection));
+            }
+            Input::Message(peer, message) => {
+                let Some(link) = self.links.get_mut(&peer) else {
+                    return;
+                };
+                match message {
+                    Message::Bytes(socket, bytes) if socket == link.socket => {
+                        link.connection.buffer().extend_from_slice(&bytes);
+                        link.connection.received(now_ms);
+                    }
+                    Message::Close(socket) if socket == link.socket => {
+                        link.connection.broken("the other closed its socket");
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take_events(&mut self, now_ms: u64, out: &mut Outputs<Message>) {
+        for link in self.links.values_mut() {
+            link.connection.tick(now_ms);
+            while let Some(event) = link.connection.next_event(now_ms) {
+                link.take(event, self.me, &self.ledger, now_ms);
+            }
+        }
+        let ended = self
+            .links
+            .extract_if(.., |_, link| link.connection.is_ended());
+        for (peer, mut link) in ended.collect::<Vec<_>>() {
+            assert!(link.asked.is_empty(), "all is told: {:?}", link.asked);
+            // Last words.
+            let bytes = written(&mut link.connection, usize::MAX);
+            if !bytes.is_empty() {
+                out.push(Output::Send(peer, Message::Bytes(link.socket, bytes)));
+            }
+            out.push(Output::Send(peer, Message::Close(link.socket)));
+            let forgotten = self.forgotten_after_ms.entry(peer).or_default();
+            *forgotten = (*forgotten).max(link.connection.forgotten_after_ms());
+            self.open_after_ms = now_ms + 20;
+        }
+    }
+
+    /// What a tick brings: sockets, requests, answers, cancellations.
+    fn act(&mut self, now_ms: u64, out: &mut Outputs<Message>) {
+        for (peer, socket) in &mut self.wires {
+            // The lower one connects.
+            let is_free = !self.links.contains_key(peer) && now_ms >= self.open_after_ms;
+            if self.me < *peer && is_free {
+                *socket += 1;
+                out.push(Output::Send(*peer, Message::Open(*socket)));
+                let options = peer_options(self.me, self.incarnation);
+                let to = PeerId(peer.0 as u32);
+                let connection = Connection::connect(options, to, Incarnation(0), now_ms);
+                self.links.insert(*peer, Link::new(*socket, connection));
+            }
+        }
+        for link in self.links.values_mut() {
+            link.act(&mut self.random, &self.ledger);
+        }
+    }
+
+    /// Writes the own row, and tells everybody.
+    fn write(&mut self, now_ms: u64) {
+        let mut known = self.ledger.known.borrow_mut();
+        let me = self.me.0;
+        if known.acknowledged[me] == known.value[me] && self.random.one_in(3) {
+            known.value[me] += 1;
+            for link in self.links.values_mut() {
+                link.change(known.value[me], now_ms);
+            }
+        }
+        // Who does not take it is cut off.
+        for link in self.links.values_mut() {
+            let is_late = link.acked < known.value[me] && now_ms >= link.told_ms + PATIENCE_MS;
+            if is_late && link.connection.peer().is_some() {
+                link.connection.refuse("you acknowledge nothing");
+                known.cut_off += 1;
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, now_ms: u64) {
+        let mut known = self.ledger.known.borrow_mut();
+        let value = known.value[self.me.0];
+        let all_have_it = self
+            .links
+            .values()
+            .all(|link| link.connection.peer().is_none() || link.acked == value);
+        let all_forgot = self.forgotten_after_ms.values().all(|it| now_ms >= *it);
+        if all_have_it && (all_forgot || self.ledger.is_hasty) {
+            known.acknowledged[self.me.0] = value;
+        }
+    }
+
+    fn read(&self, now_ms: u64) {
+        let mut known = self.ledger.known.borrow_mut();
+        for (owner, link) in &self.links {
+            let Some(copy) = link.copy else {
+                continue;
+            };
+            if now_ms >= link.connection.subscribed_until_ms() {
+                known.found_out += 1;
+                continue;
+            }
+            known.reads += 1;
+            if copy < known.acknowledged[owner.0] {
+                known.stale += 1;
+            }
+        }
+    }
+
+    /// Gives the sockets some of what there is, in parts of any size.
+    fn send(&mut self, out: &mut Outputs<Message>) {
+        for (peer, link) in &mut self.links {
+            let most = self.random.between(1, 3_000) as usize;
+            let bytes = written(&mut link.connection, most);
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let size = self.random.between(1, rest.len() as u64) as usize;
+                let (part, after) = rest.split_at(size);
+                rest = after;
+                out.push(Output::Send(
+                    *peer,
+                    Message::Bytes(link.socket, part.to_vec()),
+                ));
+            }
+        }
+    }
+}
+
+impl Link {
+    fn new(socket: u64, connection: Connection) -> Link {
+        Link {
+            socket,
+            connection,
+            sent: 0,
+            heard: 0,
+            asked: BTreeMap::new(),
+            untaken: Vec::new(),
+            answering: BTreeMap::new(),
+            acked: 0,
+            told_ms: 0,
+            copy: None,
+        }
+    }
+
+    /// What has an order says its number first.
+    fn numbered(&mut self, number: u64) -> String {
+        self.sent += 1;
+        format!("{} {number}", self.sent)
+    }
+
+    fn in_order(&mut self, bytes: &[u8]) -> u64 {
+        let text = std::str::from_utf8(bytes).expect("text");
+        let (sequence, number) = text.split_once(' ').expect("two numbers");
+        self.heard += 1;
+        assert_eq!(sequence.parse(), Ok(self.heard), "in order, none lost");
+        number.parse().expect("a number")
+    }
+
+    fn exchange(&mut self, epoch: u64, number: u64) {
+        let bytes = self.numbered(number).into_bytes().into();
+        let message = Exchange {
+            from_core: 0,
+            to_core: 0,
+            epoch,
+            bytes,
+        };
+        // An error means that it has ended: it will be told.
+        let _ = self.connection.exchange(message);
+    }
+
+    /// Tells the other of our row.
+    fn change(&mut self, value: u64, now_ms: u64) {
+        self.told_ms = now_ms;
+        if self.connection.peer().is_some() {
+            self.exchange(CHANGE, value);
+        }
+    }
+
+    fn take(&mut self, event: Event, me: NodeId, ledger: &Ledger, now_ms: u64) {
+        let mut known = ledger.known.borrow_mut();
+        match event {
+            Event::Hello(_) => {
+                self.connection
+                    .admit(Some(Incarnation(0)), Epoch(1), now_ms);
+                drop(known);
+                self.begin(me, ledger, now_ms);
+            }
+            Event::Ready(_) => {
+                drop(known);
+                self.begin(me, ledger, now_ms);
+            }
+            Event::Requests(id, requests) => {
+                let number = self.in_order(&requests.batch);
+                assert!(known.executed.insert(number), "{number} is executed twice");
+                assert!(!known.not_done.contains(&number), "{number} is not done");
+                self.answering.insert(id, (number, 0));
+            }
+            Event::Answer(id, piece) => {
+                let (number, pieces) = self.asked.get_mut(&id).expect("it waits for an answer");
+                let expected = format!("{number}.{pieces}");
+                assert_eq!(piece.bytes, expected.as_bytes());
+                *pieces += 1;
+                match piece.last {
+                    Last::No => self.untaken.push(id),
+                    _ => {
+                        self.asked.remove(&id);
+                        known.answered += 1;
+                    }
+                }
+            }
+            Event::Cancelled(id) => {
+                self.answering.remove(&id).expect("it was asked");
+            }
+            Event::Room(id) => {
+                assert!(self.answering.contains_key(&id));
+            }
+            Event::Exchange(message) => {
+                let number = self.in_order(&message.bytes);
+                known.exchanged += 1;
+                match message.epoch {
+                    CHANGE => {
+                        self.copy = Some(number);
+                        self.exchange(ACK, number);
+                    }
+                    _ => self.acked = number,
+                }
+            }
+            Event::Replicate(_) => unreachable!("nobody sends any"),
+            Event::Ended(ended) => {
+                self.copy = None;
+                for id in ended.unsent {
+                    let (number, pieces) = self.asked.remove(&id).expect("told once");
+                    assert_eq!(pieces, 0);
+                    assert!(!known.executed.contains(&number), "{number} was executed");
+                    known.not_done.insert(number);
+                }
+                for id in ended.unknown {
+                    self.asked.remove(&id).expect("told once");
+                    known.unknown += 1;
+                }
+                self.answering.clear();
+            }
+        }
+    }
+
+    /// The other hears of our row first: from now on it is waited for.
+    fn begin(&mut self, me: NodeId, ledger: &Ledger, now_ms: u64) {
+        let value = ledger.known.borrow().value[me.0];
+        self.change(value, now_ms);
+    }
+
+    fn act(&mut self, random: &mut Random, ledger: &Ledger) {
+        let mut known = ledger.known.borrow_mut();
+        for _ in 0..random.below(4) {
+            if ledger.is_calm.get() || self.connection.can_ask() != Ok(()) {
+                break;
+            }
+            known.asked += 1;
+            let number = known.asked;
+            let text = self.numbered(number);
+            let id = self.connection.ask(requests(&text)).expect("room");
+            self.asked.insert(id, (number, 0));
+        }
+        // Those who take are slow now and then.
+        if random.one_in(2) {
+            self.untaken
+                .drain(..)
+                .for_each(|id| self.connection.taken(id));
+        }
+        if random.one_in(8)
+            && let Some(id) = self.asked.keys().nth(random.below(8) as usize).copied()
+        {
+            self.connection.cancel(id);
+            self.asked.remove(&id);
+            self.untaken.retain(|other| *other != id);
+            known.cancelled += 1;
+        }
+        let connection = &mut self.connection;
+        self.answering.retain(|id, (number, pieces)| {
+            while random.one_in(2) || ledger.is_calm.get() {
+                let last = match *pieces == *number % 7 {
+                    true => Last::Whole,
+                    false => Last::No,
+                };
+                let next: Piece = piece(last, &format!("{number}.{pieces}"));
+                match connection.answer(*id, next) {
+                    Ok(()) if last == Last::Whole => return false,
+                    Ok(()) => *pieces += 1,
+                    Err(NotSent::Full) => return true,
+                    Err(NotSent::Gone) => panic!("it was told if it is gone"),
+                }
+            }
+            true
+        });
+    }
+}
+
+/// What is exchanged, told apart by the epoch.
+const CHANGE: u64 = 1;
+const ACK: u64 = 2;
+
+fn run(seed: u64, is_hasty: bool) -> (Rc<Ledger>, World<Host>) {
+    let all: Vec<_> = (0..NODES).map(NodeId).collect();
+    let scene = Scene {
+        mortal: all.clone(),
+        linked: all,
+        every_us: 100_000,
+        lasts_us_max: 700_000,
+        power: false,
+    };
+    let mut random = Random::stream(seed, 0);
+    let plan = Plan::draw(&mut random, &scene, 0, FAULTS_US);
+    let ledger = Rc::new(Ledger {
+        is_hasty,
+        ..Ledger::default()
+    });
+    let options = Options::draw(&mut random, seed);
+    let mut world = World::new(NODES, ledger.clone(), options, plan);
+    world.run_until(FAULTS_US);
+    (ledger, world)
+}
+
+#[test]
+fn requests_end_once_order_is_kept_and_no_read_is_older_than_what_was_acknowledged() {
+    let total = RefCell::new(Known::default());
+    let marks = RefCell::new(BTreeSet::new());
+    for_each_seed(60, 3_000, |seed| {
+        let (ledger, mut world) = run(seed, false);
+        world.calm();
+        world.run_until(END_US - 1_000_000);
+        ledger.is_calm.set(true);
+        let before = ledger.known.borrow().acknowledged;
+        world.run_until(END_US);
+        for node in (0..NODES).map(NodeId) {
+            let host = world.node(node).expect("all run in the end");
+            assert_eq!(host.links.len(), NODES - 1, "all are connected in the end");
+            for link in host.links.values() {
+                assert!(link.asked.is_empty(), "all is answered: {:?}", link.asked);
+            }
+        }
+        let known = ledger.known.borrow();
+        assert_eq!(known.stale, 0, "{}\n{known:?}", world.plan());
+        let went_on = (0..NODES).all(|node| known.acknowledged[node] > before[node]);
+        assert!(went_on, "writes go on in the end: {known:?}");
+        let mut total = total.borrow_mut();
+        total.answered += known.answered;
+        total.unknown += known.unknown;
+        total.not_done.extend(known.not_done.iter());
+        total.cancelled += known.cancelled;
+        total.reads += known.reads;
+        total.found_out += known.found_out;
+        total.cut_off += known.cut_off;
+        marks.borrow_mut().extend(world.marks().keys().copied());
+    });
+    if std::env::var_os("LARDER_SIM_SEED").is_none() {
+        let total = total.borrow();
+        assert!(total.answered > 1_000 && total.unknown > 100, "{total:?}");
+        assert!(
+            total.not_done.len() > 10 && total.cancelled > 100,
+            "{total:?}"
+        );
+        assert!(total.reads > 1_000 && total.found_out > 100, "{total:?}");
+        assert!(total.cut_off > 10, "{total:?}");
+        for mark in [
+            Mark::Paused,
+            Mark::ConnectionBroken,
+            Mark::HeldBack,
+            Mark::Killed,
+        ] {
+            assert!(marks.borrow().contains(&mark), "{mark:?} never happened");
+        }
+    }
+}
+
+/// The check above says something: without the owner's wait it fails.
+#[test]
+fn an_owner_that_does_not_wait_for_the_lease_is_found_out() {
+    let stale = (0..60).map(|seed| run(seed, true).0.known.borrow().stale);
+    assert!(stale.sum::<u64>() > 0);
+}

@@ -1,0 +1,122 @@
+//! What another node sends: frames, and the connection that takes them.
+
+use bytes::{Bytes, BytesMut};
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::{
+    Connection, Event, Execution, FRAME_BYTES_MAX, Frame, FrameDecoder, FrameError, Last, Options,
+    Peer, Piece, Requests, STREAMS_MIN,
+};
+
+/// Bytes that come in pieces are the same frames, or wrong at the same byte, as the same bytes in one; a frame says the same when it is
+/// written and read again; and a connection takes them or ends, once.
+pub fn peer(bytes: &[u8]) {
+    for frame_bytes_max in [FRAME_BYTES_MAX, 40] {
+        let whole = frames(bytes, frame_bytes_max, |_| usize::MAX);
+        let one_by_one = frames(bytes, frame_bytes_max, |_| 1);
+        // Pieces whose sizes the bytes themselves choose.
+        let pieces = |at: usize| usize::from(bytes[at] % 16) + 1;
+        assert_eq!(frames(bytes, frame_bytes_max, pieces), whole);
+        assert_eq!(one_by_one, whole);
+        for frame in &whole.0 {
+            let mut again = Vec::new();
+            frame.encode(&mut again);
+            let (same, error) = frames(&again, FRAME_BYTES_MAX, |_| usize::MAX);
+            assert_eq!(
+                (same.as_slice(), error),
+                (std::slice::from_ref(frame), None)
+            );
+        }
+    }
+    for first in [false, true] {
+        converse(bytes, first);
+    }
+}
+
+/// How many frames the bytes begin with.
+pub fn whole_frames(bytes: &[u8]) -> usize {
+    frames(bytes, FRAME_BYTES_MAX, |_| usize::MAX).0.len()
+}
+
+fn frames(
+    bytes: &[u8],
+    frame_bytes_max: usize,
+    piece: impl Fn(usize) -> usize,
+) -> (Vec<Frame>, Option<FrameError>) {
+    let (mut decoder, mut buffer) = (FrameDecoder::new(frame_bytes_max), BytesMut::new());
+    let (mut frames, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let end = at.saturating_add(piece(at)).min(bytes.len());
+        buffer.extend_from_slice(&bytes[at..end]);
+        at = end;
+        loop {
+            match decoder.next(&mut buffer) {
+                Ok(Some(frame)) => frames.push(frame),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(error.at <= at as u64 && !error.to_string().is_empty());
+                    return (frames, Some(error));
+                }
+            }
+        }
+    }
+    (frames, None)
+}
+
+fn options(node: u32) -> Options {
+    Options {
+        cluster: "larder".to_owned(),
+        me: Peer {
+            node: NodeId(node),
+            incarnation: Incarnation(1),
+            core: 0,
+            epoch: Epoch(1),
+            lease_ms: 3_000,
+            streams_max: STREAMS_MIN,
+            pieces_max: 4,
+        },
+        ping_every_ms: 1_000,
+        margin_ms: 100,
+        silence_ms: 9_000,
+        greeting_ms: 1_000,
+        queued_bytes_max: 1 << 20,
+    }
+}
+
+fn requests() -> Requests {
+    Requests {
+        core: 0,
+        execution: Execution::OneByOne,
+        proto: 2,
+        client: None,
+        batch: Bytes::new(),
+    }
+}
+
+/// As one that connects or accepts, with a few requests asked.
+fn converse(bytes: &[u8], connects: bool) {
+    const NOW: u64 = 1_000;
+    let mut connection = match connects {
+        true => Connection::connect(options(1), NodeId(2), Incarnation(1), NOW),
+        false => Connection::accept(options(2), NOW),
+    };
+    connection.buffer().extend_from_slice(bytes);
+    connection.received(NOW);
+    let (mut asked, mut ended) = (0, 0);
+    while let Some(event) = connection.next_event(NOW) {
+        match event {
+            Event::Hello(_) => connection.admit(Some(Incarnation(1)), Epoch(1), NOW),
+            Event::Requests(stream, _) => {
+                let piece = Piece::told(Last::Unknown, "no");
+                connection.answer(stream, piece).expect("it was asked");
+            }
+            Event::Answer(stream, _) => connection.taken(stream),
+            Event::Ended(ended_with) => {
+                assert!(ended_with.unsent.len() + ended_with.unknown.len() <= asked);
+                ended += 1;
+            }
+            _ => {}
+        }
+        asked += usize::from(connection.ask(requests()).is_ok());
+    }
+    assert_eq!(ended, usize::from(connection.is_ended()));
+}
