@@ -15,6 +15,7 @@
 
 pub mod catalog;
 mod clients;
+pub mod cluster;
 mod descriptors;
 mod error;
 mod fetch;

@@ -57,6 +57,7 @@ const ROOMS: [(&str, &[Room]); 3] = [
         &[
             ("clients", &[]),
             ("stores", &[]),
+            ("cluster", &[]),
             ("fetch", &["stores"]),
             ("tables", &["clients"]),
             ("resp", &["clients", "tables"]),

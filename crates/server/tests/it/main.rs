@@ -15,6 +15,7 @@ mod kills;
 mod membership;
 mod mixed_reads;
 mod one_moment;
+mod peers;
 #[path = "../../../remote/tests/it/pipe.rs"]
 mod pipe;
 mod postgres;

@@ -1,0 +1,41 @@
+//! How long a node that cannot be reached is left alone.
+
+const FIRST_MS: u64 = 50;
+const LONGEST_MS: u64 = 5_000;
+
+/// Longer each time, and never the same for two nodes.
+#[derive(Debug, Default)]
+pub struct BackOff {
+    tries: u32,
+}
+
+impl BackOff {
+    pub fn reset(&mut self) {
+        self.tries = 0;
+    }
+
+    /// From half of the time to all of it.
+    pub fn next_ms(&mut self, random: u64) -> u64 {
+        let doubled = FIRST_MS << self.tries.min(16);
+        self.tries += 1;
+        let half = doubled.min(LONGEST_MS) / 2;
+        half + random % (half + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_wait_is_longer_until_the_longest_and_a_success_forgets_them() {
+        let mut back_off = BackOff::default();
+        assert_eq!(back_off.next_ms(0), 25);
+        assert_eq!(back_off.next_ms(50), 100);
+        let longest = (0..100).map(|_| back_off.next_ms(2_500)).max();
+        assert_eq!(longest, Some(5_000));
+        assert_eq!(back_off.next_ms(0), 2_500, "at least half of it");
+        back_off.reset();
+        assert!((25..=50).contains(&back_off.next_ms(u64::MAX)));
+    }
+}

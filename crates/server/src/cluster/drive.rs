@@ -1,0 +1,234 @@
+//! The task that has a connection's socket: it writes what was pushed, reads what came, tells of it, and looks at the time.
+
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use larder_cluster::map::Incarnation;
+use larder_cluster::peer::{Ended, Event, Hello};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, Sleep, sleep, timeout};
+
+use super::incoming::Incoming;
+use super::link::Link;
+use super::{Core, tls};
+
+/// Buffers of one write.
+const SLICES: usize = 64;
+/// Room that a read is given at least, and how much is made when there is less.
+const READ_BYTES_MIN: usize = 4 << 10;
+const READ_BYTES: usize = 64 << 10;
+/// Reads before the other tasks of the core have their turn.
+const READS_A_TURN: usize = 16;
+/// Last words may take so long to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Says whether a node that said hello is a member, and of which life; or why it is refused.
+pub(super) type Judge<'a> = &'a dyn Fn(&Hello) -> Result<Option<Incarnation>, String>;
+
+/// Runs a connection to its end.
+pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
+    core: &Core,
+    link: &Rc<Link>,
+    mut socket: S,
+    whom: &str,
+    judge: Judge<'_>,
+) {
+    let mut driver = Driver {
+        core,
+        link,
+        socket: &mut socket,
+        judge,
+        sleep: Box::pin(sleep(Duration::ZERO)),
+        armed_ms: 0,
+        was_full: false,
+    };
+    let ended = poll_fn(|cx| driver.poll(cx)).await;
+    end(core, link, &ended, whom);
+    // An error means that nobody is there to read them.
+    let _ = timeout(LAST_WORDS, last_words(link, &mut socket)).await;
+}
+
+/// Tells everybody of the end of a connection.
+pub(super) fn end(core: &Core, link: &Rc<Link>, ended: &Ended, whom: &str) {
+    let why = link.ended(ended, whom);
+    tracing::debug!(%why, "a connection to another node has ended");
+    if link.peer().is_some() {
+        core.arrivals.push(Incoming::Ended(link.clone(), why));
+    }
+}
+
+async fn last_words<S: AsyncWrite + Unpin>(link: &Rc<Link>, socket: &mut S) -> io::Result<()> {
+    poll_fn(|cx| poll_write(link, socket, cx)).await?;
+    socket.flush().await?;
+    socket.shutdown().await
+}
+
+struct Driver<'a, S> {
+    core: &'a Core,
+    link: &'a Rc<Link>,
+    socket: &'a mut S,
+    judge: Judge<'a>,
+    sleep: Pin<Box<Sleep>>,
+    /// When `sleep` ends.
+    armed_ms: u64,
+    /// Those who ask and answer wait for room.
+    was_full: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
+        self.link.set_driver(cx);
+        // What came before a time-out counts.
+        let read = self.poll_read(cx);
+        match read {
+            Poll::Ready(Ok(ended)) => return Poll::Ready(ended),
+            Poll::Ready(Err(error)) => self.link.connection().broken(&tls::explain(&error)),
+            Poll::Pending => {}
+        }
+        let now_ms = self.core.now_ms();
+        self.link.connection().tick(now_ms);
+        let written = poll_write(self.link, self.socket, cx);
+        if let Poll::Ready(Err(error)) = written {
+            // What came before is heard: the other may have said why.
+            if let Poll::Ready(Ok(ended)) = self.poll_read(cx) {
+                return Poll::Ready(ended);
+            }
+            self.link.connection().broken(&tls::explain(&error));
+        }
+        let is_full = !self.link.connection().has_room();
+        if std::mem::replace(&mut self.was_full, is_full) && !is_full {
+            self.link.wake_all();
+        }
+        if let Some(ended) = self.take_events(cx) {
+            return Poll::Ready(ended);
+        }
+        self.link.wake_askers();
+        self.poll_time(cx);
+        Poll::Pending
+    }
+
+    /// Reads, and tells of what came, until there is no more: ready at the end, or with an error of the socket.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ended>> {
+        for _ in 0..READS_A_TURN {
+            if let Some(ended) = self.take_events(cx) {
+                return Poll::Ready(Ok(ended));
+            }
+            if !self.core.arrivals.has_room(cx) {
+                return Poll::Pending;
+            }
+            let mut connection = self.link.connection();
+            let buffer = connection.buffer();
+            if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+                buffer.reserve(READ_BYTES);
+            }
+            let read = pin!(self.socket.read_buf(buffer)).poll(cx);
+            match read {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => {
+                    let closed = "the other side closed it";
+                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed)));
+                }
+                Poll::Ready(Ok(_)) => connection.received(self.core.now_ms()),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn take_events(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
+        let now_ms = self.core.now_ms();
+        while self.core.arrivals.has_room(cx) || self.link.is_ended() {
+            let event = self.link.connection().next_event(now_ms)?;
+            let arrivals = &self.core.arrivals;
+            let link = self.link;
+            match event {
+                Event::Hello(hello) => self.greet(&hello, now_ms),
+                Event::Ready(peer) => {
+                    link.set_peer(peer);
+                    arrivals.push(Incoming::Connected(link.clone(), peer));
+                    link.wake_all();
+                }
+                Event::Requests(stream, requests) => {
+                    arrivals.push(Incoming::Requests(requests, link.answering(stream)));
+                }
+                Event::Answer(stream, piece) => link.heard(stream, piece),
+                Event::Cancelled(stream) | Event::Room(stream) => link.wake_answerer(stream),
+                Event::Exchange(exchange) => {
+                    arrivals.push(Incoming::Exchange(link.clone(), exchange));
+                }
+                Event::Replicate(replicate) => {
+                    arrivals.push(Incoming::Replicate(link.clone(), replicate));
+                }
+                Event::Ended(ended) => return Some(ended),
+            }
+        }
+        None
+    }
+
+    fn greet(&mut self, hello: &Hello, now_ms: u64) {
+        let judged = (self.judge)(hello);
+        let mut connection = self.link.connection();
+        match judged {
+            Ok(known) => connection.admit(known, self.core.members.epoch(), now_ms),
+            Err(why) => connection.refuse(&why),
+        }
+        let peer = connection.peer().copied();
+        drop(connection);
+        if let Some(peer) = peer {
+            self.link.set_peer(peer);
+            let connected = Incoming::Connected(self.link.clone(), peer);
+            self.core.arrivals.push(connected);
+        }
+    }
+
+    /// Is woken when something is to be done though nothing comes.
+    fn poll_time(&mut self, cx: &mut Context<'_>) {
+        loop {
+            let next_ms = self.link.connection().next_tick_ms();
+            let now_ms = self.core.now_ms();
+            // It may come too early, and is then set again.
+            if self.armed_ms > next_ms || self.armed_ms <= now_ms {
+                self.armed_ms = next_ms.max(now_ms + 1);
+                let after = Duration::from_millis((self.armed_ms - now_ms).min(60_000));
+                self.sleep.as_mut().reset(Instant::now() + after);
+            }
+            match self.sleep.as_mut().poll(cx) {
+                Poll::Pending => return,
+                Poll::Ready(()) => {
+                    self.link.connection().tick(self.core.now_ms());
+                    self.armed_ms = 0;
+                    cx.waker().wake_by_ref();
+                }
+            }
+        }
+    }
+}
+
+/// Writes all there is: ready when the socket has it.
+fn poll_write<S: AsyncWrite + Unpin>(
+    link: &Link,
+    socket: &mut S,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    loop {
+        let mut connection = link.connection();
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let count = connection.slices(&mut slices);
+        if count == 0 {
+            break;
+        }
+        let written = Pin::new(&mut *socket).poll_write_vectored(cx, &slices[..count]);
+        match std::task::ready!(written) {
+            Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Ok(size) => connection.wrote(size),
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+    // TLS keeps some of it.
+    Pin::new(socket).poll_flush(cx)
+}

@@ -1,0 +1,427 @@
+//! A connection as the rest of a core sees it: it asks and is answered, and answers what the other side asks.
+//!
+//! 1. An [`Answer`] ends once: with its last piece, or with a [`Failure`] that says whether the requests may have been executed.
+//! 2. An [`Answering`] that is dropped before its end tells the other side so.
+//! 3. Whatever is pushed wakes the task that writes, which writes all that was pushed until it runs.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use larder_cluster::peer::{
+    Connection, Ended, Exchange, Last, NotSent, Peer, Piece, Replicate, Requests, StreamId,
+};
+
+/// Mailboxes that are kept for later answers.
+const SPARE_MAX: usize = 64;
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// The requests were not executed, and will not be.
+    NotDone(Rc<str>),
+    /// They may have been.
+    Unknown(Rc<str>),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::NotDone(why) => write!(f, "not done: {why}"),
+            Failure::Unknown(why) => write!(f, "unknown whether it is done: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// One connection. It is there before its socket is: what is asked meanwhile waits.
+pub struct Link {
+    connection: RefCell<Connection>,
+    /// Kept when it has ended.
+    peer: Cell<Option<Peer>>,
+    why: RefCell<Option<Rc<str>>>,
+    /// The task that has the socket.
+    driver: RefCell<Option<Waker>>,
+    waiters: RefCell<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
+    /// By the place of the stream that this side asked.
+    answers: Vec<Option<Rc<Mailbox>>>,
+    spare: Vec<Rc<Mailbox>>,
+    /// Who waits for room to ask.
+    askers: Vec<Waker>,
+    /// By the place of the stream that the other asked: who waits for room to answer.
+    answerers: Vec<Option<Waker>>,
+}
+
+#[derive(Default)]
+struct Mailbox(RefCell<Mail>);
+
+#[derive(Default)]
+struct Mail {
+    pieces: VecDeque<Piece>,
+    failure: Option<Failure>,
+    taker: Option<Waker>,
+}
+
+impl Link {
+    pub(super) fn new(connection: Connection) -> Rc<Link> {
+        Rc::new(Link {
+            connection: RefCell::new(connection),
+            peer: Cell::new(None),
+            why: RefCell::new(None),
+            driver: RefCell::new(None),
+            waiters: RefCell::default(),
+        })
+    }
+
+    /// Who is at the other end, or was; none before both have greeted.
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer.get()
+    }
+
+    /// Why it has ended.
+    pub fn why(&self) -> Option<Rc<str>> {
+        self.why.borrow().clone()
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.connection.borrow().is_ended()
+    }
+
+    /// For a reader: see [`Connection::subscribed_until_ms`], on the clock of `larder_cluster::coordination::boot_ms`.
+    pub fn subscribed_until_ms(&self) -> u64 {
+        self.connection.borrow().subscribed_until_ms()
+    }
+
+    /// For an owner: see [`Connection::forgotten_after_ms`]. It stays when the connection has ended.
+    pub fn forgotten_after_ms(&self) -> u64 {
+        self.connection.borrow().forgotten_after_ms()
+    }
+
+    /// Asks, as soon as there is room.
+    ///
+    /// # Errors
+    /// The connection has ended: nothing was sent.
+    pub async fn ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, Failure> {
+        poll_fn(|cx| self.poll_room(cx)).await?;
+        self.try_ask(requests).map_err(|_| self.gone())
+    }
+
+    /// Asks, if there is room now.
+    ///
+    /// # Errors
+    /// Nothing was sent: there is no room, or the connection has ended.
+    pub fn try_ask(self: &Rc<Link>, requests: Requests) -> Result<Answer, NotSent> {
+        let stream = self.connection.borrow_mut().ask(requests)?;
+        let mailbox = self.waiters.borrow_mut().open(stream);
+        self.wake();
+        Ok(Answer {
+            link: self.clone(),
+            stream,
+            mailbox,
+            is_done: false,
+        })
+    }
+
+    fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        match self.connection.borrow().can_ask() {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(NotSent::Gone) => Poll::Ready(Err(self.gone())),
+            Err(NotSent::Full) => {
+                self.waiters.borrow_mut().askers.push(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    fn gone(&self) -> Failure {
+        let why = self.why.borrow().clone();
+        Failure::NotDone(why.unwrap_or_else(|| "the connection has ended".into()))
+    }
+
+    /// Sends a message between engines, after all that was sent before.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn exchange(&self, exchange: Exchange) -> Result<(), NotSent> {
+        let sent = self.connection.borrow_mut().exchange(exchange);
+        self.wake();
+        sent
+    }
+
+    /// As [`Link::exchange`], a message of `replication`.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub fn replicate(&self, replicate: Replicate) -> Result<(), NotSent> {
+        let sent = self.connection.borrow_mut().replicate(replicate);
+        self.wake();
+        sent
+    }
+
+    /// Ends the connection, and tells the other why: as an owner does that will not wait for a reader.
+    pub fn end(&self, why: &str) {
+        self.connection.borrow_mut().refuse(why);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(driver) = self.driver.borrow_mut().take() {
+            driver.wake();
+        }
+    }
+
+    // For the task that has the socket.
+
+    pub(super) fn connection(&self) -> std::cell::RefMut<'_, Connection> {
+        self.connection.borrow_mut()
+    }
+
+    pub(super) fn set_driver(&self, cx: &Context<'_>) {
+        *self.driver.borrow_mut() = Some(cx.waker().clone());
+    }
+
+    pub(super) fn set_peer(&self, peer: Peer) {
+        self.peer.set(Some(peer));
+    }
+
+    pub(super) fn answering(self: &Rc<Link>, stream: StreamId) -> Answering {
+        Answering {
+            link: self.clone(),
+            stream,
+            is_done: false,
+        }
+    }
+
+    pub(super) fn heard(&self, stream: StreamId, piece: Piece) {
+        let mut waiters = self.waiters.borrow_mut();
+        let place = stream.place as usize;
+        let mailbox = match piece.last {
+            Last::No => waiters.answers[place].clone(),
+            _ => waiters.answers[place].take(),
+        };
+        drop(waiters);
+        let mailbox = mailbox.expect("it was asked, and is not answered to its end");
+        let mut mail = mailbox.0.borrow_mut();
+        mail.pieces.push_back(piece);
+        mail.wake();
+    }
+
+    /// There is room for a piece, or nobody waits for it any more.
+    pub(super) fn wake_answerer(&self, stream: StreamId) {
+        let mut waiters = self.waiters.borrow_mut();
+        if let Some(waker) = waiters.answerers.get_mut(stream.place as usize) {
+            waker.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Those who wait for room to ask are woken if there is some, or never will be.
+    pub(super) fn wake_askers(&self) {
+        let mut waiters = self.waiters.borrow_mut();
+        if !waiters.askers.is_empty() && self.connection.borrow().can_ask() != Err(NotSent::Full) {
+            waiters.askers.drain(..).for_each(Waker::wake);
+        }
+    }
+
+    /// Few bytes wait again, or the connection has ended.
+    pub(super) fn wake_all(&self) {
+        self.wake_askers();
+        let mut waiters = self.waiters.borrow_mut();
+        waiters
+            .answerers
+            .iter_mut()
+            .filter_map(Option::take)
+            .for_each(Waker::wake);
+    }
+
+    /// It has ended: everybody who waits is told. Says why.
+    pub(super) fn ended(&self, ended: &Ended, whom: &str) -> Rc<str> {
+        let why: Rc<str> = match ended.is_refused {
+            true => format!("{whom} refuses this node: {}", ended.why).into(),
+            false => format!("the connection to {whom} has ended: {}", ended.why).into(),
+        };
+        *self.why.borrow_mut() = Some(why.clone());
+        let mut answers = std::mem::take(&mut self.waiters.borrow_mut().answers);
+        let mut tell = |stream: &StreamId, failure: Failure| {
+            let mailbox = answers[stream.place as usize].take();
+            let mailbox = mailbox.expect("it was asked, and is not answered to its end");
+            let mut mail = mailbox.0.borrow_mut();
+            mail.failure = Some(failure);
+            mail.wake();
+        };
+        for stream in &ended.unsent {
+            tell(stream, Failure::NotDone(why.clone()));
+        }
+        for stream in &ended.unknown {
+            tell(stream, Failure::Unknown(why.clone()));
+        }
+        self.wake_all();
+        why
+    }
+}
+
+impl Waiters {
+    fn open(&mut self, stream: StreamId) -> Rc<Mailbox> {
+        let mailbox = self.spare.pop().unwrap_or_default();
+        let place = stream.place as usize;
+        if self.answers.len() <= place {
+            self.answers.resize_with(place + 1, || None);
+        }
+        self.answers[place] = Some(mailbox.clone());
+        mailbox
+    }
+
+    /// The mailbox is empty, and nobody else has it: another answer may come there.
+    fn spare(&mut self, mailbox: Rc<Mailbox>) {
+        if self.spare.len() < SPARE_MAX && Rc::strong_count(&mailbox) == 1 {
+            *mailbox.0.borrow_mut() = Mail::default();
+            self.spare.push(mailbox);
+        }
+    }
+}
+
+impl Mail {
+    fn wake(&mut self) {
+        if let Some(taker) = self.taker.take() {
+            taker.wake();
+        }
+    }
+}
+
+/// The answer to requests, in pieces. Who drops it tells the other side that nobody waits.
+pub struct Answer {
+    link: Rc<Link>,
+    stream: StreamId,
+    mailbox: Rc<Mailbox>,
+    is_done: bool,
+}
+
+impl Answer {
+    /// The next piece; none after the last.
+    ///
+    /// # Errors
+    /// There is no more, and not all was answered. Nothing follows.
+    pub async fn next(&mut self) -> Result<Option<Piece>, Failure> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// See [`Answer::next`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Failure>> {
+        if self.is_done {
+            return Poll::Ready(Ok(None));
+        }
+        let mut mail = self.mailbox.0.borrow_mut();
+        if let Some(piece) = mail.pieces.pop_front() {
+            drop(mail);
+            return Poll::Ready(self.take(piece));
+        }
+        if let Some(failure) = mail.failure.take() {
+            self.is_done = true;
+            return Poll::Ready(Err(failure));
+        }
+        mail.taker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn take(&mut self, piece: Piece) -> Result<Option<Piece>, Failure> {
+        self.is_done = piece.last != Last::No;
+        let why = || String::from_utf8_lossy(&piece.bytes).into();
+        match piece.last {
+            Last::No => {
+                self.link.connection.borrow_mut().taken(self.stream);
+                self.link.wake();
+                Ok(Some(piece))
+            }
+            Last::Whole => Ok(Some(piece)),
+            Last::NotDone => Err(Failure::NotDone(why())),
+            Last::Unknown => Err(Failure::Unknown(why())),
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.link.connection.borrow_mut().cancel(self.stream);
+            self.link.wake();
+        }
+        let mut waiters = self.link.waiters.borrow_mut();
+        // What was cancelled is heard by nobody.
+        if let Some(place) = waiters.answers.get_mut(self.stream.place as usize)
+            && place
+                .as_ref()
+                .is_some_and(|it| Rc::ptr_eq(it, &self.mailbox))
+        {
+            *place = None;
+        }
+        let mailbox = std::mem::take(&mut self.mailbox);
+        waiters.spare(mailbox);
+    }
+}
+
+/// Where requests of another node are answered.
+pub struct Answering {
+    link: Rc<Link>,
+    stream: StreamId,
+    is_done: bool,
+}
+
+impl Answering {
+    pub fn link(&self) -> &Rc<Link> {
+        &self.link
+    }
+
+    /// Sends a piece as soon as there is room.
+    ///
+    /// # Errors
+    /// Nobody waits for it any more.
+    pub async fn send(&mut self, piece: Piece) -> Result<(), NotSent> {
+        poll_fn(|cx| self.poll_room(cx)).await?;
+        self.try_send(piece)
+    }
+
+    /// Sends a piece, if there is room now. That there is no answer can always be sent.
+    ///
+    /// # Errors
+    /// Nothing was sent: there is no room, or nobody waits for it any more.
+    pub fn try_send(&mut self, piece: Piece) -> Result<(), NotSent> {
+        let last = piece.last;
+        let mut connection = self.link.connection.borrow_mut();
+        let sent = connection.answer(self.stream, piece);
+        drop(connection);
+        self.is_done |= sent.is_ok() && last != Last::No || sent == Err(NotSent::Gone);
+        self.link.wake();
+        sent
+    }
+
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), NotSent>> {
+        match self.link.connection.borrow_mut().can_answer(self.stream) {
+            Ok(()) => return Poll::Ready(Ok(())),
+            Err(NotSent::Gone) => return Poll::Ready(Err(NotSent::Gone)),
+            Err(NotSent::Full) => {}
+        }
+        let mut waiters = self.link.waiters.borrow_mut();
+        let place = self.stream.place as usize;
+        if waiters.answerers.len() <= place {
+            waiters.answerers.resize_with(place + 1, || None);
+        }
+        waiters.answerers[place] = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        if !self.is_done {
+            let ended = Piece::told(Last::Unknown, "the other node ended before its answer");
+            // An error means that nobody waits for it.
+            let _ = self.try_send(ended);
+        }
+    }
+}

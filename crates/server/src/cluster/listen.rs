@@ -1,0 +1,106 @@
+//! The listener's side: nodes that connect to this one.
+
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use larder_cluster::map::Incarnation;
+use larder_cluster::peer::{Connection, Hello};
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+
+use super::Core;
+use super::drive::drive;
+use super::link::Link;
+use super::tls;
+
+/// Connections that may be there before they have greeted.
+const STRANGERS_MAX: usize = 256;
+
+/// Takes connections until it is dropped.
+pub async fn accept(core: Rc<Core>, listener: TcpListener) {
+    let strangers = Rc::new(Cell::new(0));
+    loop {
+        match listener.accept().await {
+            Ok((socket, addr)) if strangers.get() < STRANGERS_MAX => {
+                strangers.set(strangers.get() + 1);
+                tokio::task::spawn_local(serve(core.clone(), socket, addr, strangers.clone()));
+            }
+            Ok((_, addr)) => {
+                tracing::warn!(%addr, "too many connect to the peer port and do not greet; is it open to others than nodes?");
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a node's connection cannot be accepted");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: Rc<Cell<usize>>) {
+    // Without it small frames wait for acknowledgements; nothing breaks.
+    let _ = socket.set_nodelay(true);
+    let connection = Connection::accept(core.options(), core.now_ms());
+    let link = Link::new(connection);
+    let stranger = Stranger(strangers);
+    let whom = format!("the node at {addr}");
+    let greeted = Cell::new(Some(stranger));
+    match &core.tls {
+        None => {
+            let judge = |hello: &Hello| {
+                greeted.take();
+                judge(&core, hello, None)
+            };
+            drive(&core, &link, socket, &whom, &judge).await;
+        }
+        Some(tls) => {
+            let wait = Duration::from_millis(core.options.greeting_ms);
+            let accepted = timeout(wait, tls.accept(socket)).await;
+            let accepted = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut));
+            let (socket, certificate) = match accepted.and_then(|it| it) {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    let why = tls::explain(&error);
+                    tracing::warn!(%addr, why, "a connection of another node is refused");
+                    return;
+                }
+            };
+            let judge = |hello: &Hello| {
+                greeted.take();
+                judge(&core, hello, Some(&certificate))
+            };
+            drive(&core, &link, socket, &whom, &judge).await;
+        }
+    }
+    if link.peer().is_none()
+        && let Some(why) = link.why()
+    {
+        tracing::warn!(%addr, %why, "a connection of another node came to nothing");
+    }
+}
+
+/// What the map knows of who says hello, if its certificate says the same.
+fn judge(
+    core: &Core,
+    hello: &Hello,
+    certificate: Option<&CertificateDer<'_>>,
+) -> Result<Option<Incarnation>, String> {
+    let Some(known) = core.members.known(hello.from.node) else {
+        return Ok(None);
+    };
+    if let Some(certificate) = certificate {
+        tls::check_names(certificate, &known)?;
+    }
+    Ok(Some(known.incarnation))
+}
+
+struct Stranger(Rc<Cell<usize>>);
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

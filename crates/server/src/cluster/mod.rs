@@ -1,0 +1,99 @@
+//! Connections to other nodes: sockets, TLS, and an interface of futures for the rest of the server.
+//!
+//! ```text
+//!   Peers::ask, exchange ──► Link ◄── drive ══ socket ══ drive ──► Arrivals ──► Incoming: requests, with an Answering
+//!            Answer ◄────────┘ │                           │
+//!                              └─ larder_cluster::peer::Connection: what is promised, as a value
+//! ```
+//!
+//! Each core has its own [`Peers`], over which it asks, and its own [`Arrivals`], in which it finds what others ask. Both are used on
+//! that core alone. There is one connection from each core to each node; a listener's connection serves whatever core it names.
+//!
+//! Read `link` first, then `drive`. No part of the server uses this yet.
+
+mod back_off;
+mod drive;
+mod incoming;
+mod link;
+mod listen;
+mod peers;
+mod tls;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::Options;
+
+pub use incoming::{Arrivals, Incoming};
+pub use link::{Answer, Answering, Failure, Link};
+pub use listen::accept;
+pub use peers::Peers;
+pub use tls::{Tls, TlsFiles};
+
+/// A node, as the map has it.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub name: String,
+    pub incarnation: Incarnation,
+    /// `host:port` for other nodes.
+    pub address: String,
+}
+
+impl Known {
+    /// The names that its certificate may have.
+    fn names(&self) -> [&str; 2] {
+        let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
+        [&self.name, host.trim_matches(['[', ']'])]
+    }
+}
+
+/// The map, for connections: whatever it is at the time.
+pub trait Members {
+    fn known(&self, node: NodeId) -> Option<Known>;
+    fn epoch(&self) -> Epoch;
+}
+
+/// What the connections of one core share.
+pub struct Core {
+    options: Options,
+    members: Box<dyn Members>,
+    tls: Option<Tls>,
+    arrivals: Arrivals,
+    /// Any numbers: nodes that lost the same node shall not return to it in the same moment.
+    random: RefCell<Box<dyn FnMut() -> u64>>,
+}
+
+impl Core {
+    pub fn new(
+        options: Options,
+        members: impl Members + 'static,
+        tls: Option<Tls>,
+        random: impl FnMut() -> u64 + 'static,
+    ) -> Rc<Core> {
+        Rc::new(Core {
+            options,
+            members: Box::new(members),
+            tls,
+            arrivals: Arrivals::default(),
+            random: RefCell::new(Box::new(random)),
+        })
+    }
+
+    /// What others ask of this core's node, in its order.
+    pub fn arrivals(&self) -> &Arrivals {
+        &self.arrivals
+    }
+
+    /// What this node says of itself now.
+    fn options(&self) -> Options {
+        let mut options = self.options.clone();
+        options.me.epoch = self.members.epoch();
+        options
+    }
+
+    fn now_ms(&self) -> u64 {
+        boot_ms()
+    }
+}

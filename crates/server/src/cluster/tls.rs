@@ -1,0 +1,274 @@
+//! Mutual TLS between nodes: each shows a certificate that the cluster's authority has signed, and that names it.
+
+use std::error::Error as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore,
+    ServerConfig, SignatureScheme,
+};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
+
+use super::Known;
+
+/// PEM files of a node.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// Who signs the certificates of all nodes of the cluster, and of nobody else.
+    pub authority: PathBuf,
+    /// This node's own certificate, and its key.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Both sides of a node's connections.
+#[derive(Clone)]
+pub struct Tls {
+    acceptor: TlsAcceptor,
+    roots: Arc<RootCertStore>,
+    verifier: Arc<WebPkiServerVerifier>,
+    certificate: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl Tls {
+    /// # Errors
+    /// A file cannot be read, or does not fit the others: which, and why.
+    pub fn open(files: &TlsFiles) -> Result<Tls, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&files.authority)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| unreadable(&files.authority, &error))?;
+        }
+        let roots = Arc::new(roots);
+        let certificate = certificates(&files.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| unreadable(&files.key, &error))?;
+        let provider = || Arc::new(ring::default_provider());
+        let refused = |error: &dyn std::fmt::Display| {
+            format!(
+                "{} and {} cannot be used together: {error}",
+                files.certificate.display(),
+                files.key.display()
+            )
+        };
+        let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider())
+            .build()
+            .map_err(|error| unreadable(&files.authority, &error))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider())
+            .build()
+            .map_err(|error| unreadable(&files.authority, &error))?;
+        let config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(certificate.clone(), key.clone_key())
+            .map_err(|error| refused(&error))?;
+        Ok(Tls {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            roots,
+            verifier,
+            certificate,
+            key: Arc::new(key),
+        })
+    }
+
+    /// As the side that connects.
+    ///
+    /// # Errors
+    /// The other's certificate is not that of this node, or no connection came about: see [`explain`].
+    pub async fn connect(
+        &self,
+        known: &Known,
+        socket: TcpStream,
+    ) -> io::Result<client::TlsStream<TcpStream>> {
+        let names = known
+            .names()
+            .map(|name| ServerName::try_from(name.to_owned()));
+        let names: Vec<_> = names.into_iter().flatten().collect();
+        let first = names.first().cloned();
+        let name = first.ok_or_else(|| io::Error::other("the node has no name that TLS knows"))?;
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(io::Error::other)?
+            .with_root_certificates(self.roots.clone())
+            .with_client_auth_cert(self.certificate.clone(), self.key.clone_key())
+            .map_err(io::Error::other)?;
+        let verifier = AnyName {
+            names,
+            verifier: self.verifier.clone(),
+        };
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::new(verifier));
+        let connector = TlsConnector::from(Arc::new(config));
+        connector.connect(name, socket).await
+    }
+
+    /// As the side that listens: with the certificate that the other showed.
+    ///
+    /// # Errors
+    /// It showed none that the authority has signed, or no connection came about: see [`explain`].
+    pub async fn accept(
+        &self,
+        socket: TcpStream,
+    ) -> io::Result<(server::TlsStream<TcpStream>, CertificateDer<'static>)> {
+        let socket = match self.acceptor.accept(socket).into_fallible().await {
+            Ok(socket) => socket,
+            Err((error, mut socket)) => {
+                // The other reads why before it finds the connection closed: bytes that nobody took would break it at once.
+                if socket.shutdown().await.is_ok() {
+                    let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
+                }
+                return Err(error);
+            }
+        };
+        let shown = socket.get_ref().1.peer_certificates();
+        let certificate = shown
+            .and_then(|all| all.first())
+            .map(|it| it.clone().into_owned());
+        let certificate =
+            certificate.ok_or_else(|| io::Error::other("the other showed no certificate"))?;
+        Ok((socket, certificate))
+    }
+}
+
+/// Checks a server's certificate as usual, with any of a node's names: users' own authorities know hosts, ours knows nodes.
+#[derive(Debug)]
+struct AnyName {
+    names: Vec<ServerName<'static>>,
+    verifier: Arc<WebPkiServerVerifier>,
+}
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let mut wrong = rustls::Error::General("the node has no name that TLS knows".to_owned());
+        for name in &self.names {
+            let checked =
+                self.verifier
+                    .verify_server_cert(end_entity, intermediates, name, ocsp, now);
+            match checked {
+                Ok(verified) => return Ok(verified),
+                Err(error) => wrong = error,
+            }
+        }
+        Err(wrong)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.verifier
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate, which was checked before, is that of a node.
+///
+/// # Errors
+/// It is another's: what to do.
+pub(super) fn check_names(certificate: &CertificateDer<'_>, known: &Known) -> Result<(), String> {
+    let parsed = ParsedCertificate::try_from(certificate).map_err(|error| error.to_string())?;
+    let names = known.names();
+    let is_named = names
+        .iter()
+        .filter_map(|name| ServerName::try_from(*name).ok())
+        .any(|name| rustls::client::verify_server_name(&parsed, &name).is_ok());
+    match is_named {
+        true => Ok(()),
+        false => Err(format!(
+            "you say that you are node {}, and your certificate names neither {} nor {}: give each node a certificate of its own",
+            known.name, names[0], names[1]
+        )),
+    }
+}
+
+/// What failed, and what to do where TLS is the reason.
+pub(super) fn explain(error: &io::Error) -> String {
+    let inner = error
+        .get_ref()
+        .and_then(|it| it.downcast_ref::<rustls::Error>());
+    let advice = match inner {
+        Some(rustls::Error::InvalidCertificate(wrong)) => match wrong {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority, and that authority's certificate"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate names another node or host; give it one that names the node, or the host that the cluster knows it by"
+            }
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid at this time; renew it, or set the clocks"
+            }
+            _ => "its certificate cannot be used",
+        },
+        Some(rustls::Error::NoCertificatesPresented) => {
+            "it showed no certificate; configure one on every node"
+        }
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA | AlertDescription::DecryptError,
+        )) => {
+            "it does not trust the authority that signed this node's certificate; give all nodes certificates of one authority, and that authority's certificate"
+        }
+        Some(rustls::Error::AlertReceived(_)) => "it refuses this node's certificate or its TLS",
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "it does not speak TLS; configure certificates on all nodes, or on none"
+        }
+        _ => {
+            return match error.source() {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            };
+        }
+    };
+    format!("TLS: {advice} ({error})")
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match read {
+        Ok(none) if none.is_empty() => Err(format!("{} holds no certificate", path.display())),
+        Ok(all) => Ok(all),
+        Err(error) => Err(unreadable(path, &error)),
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("{} cannot be used: {error}", path.display())
+}

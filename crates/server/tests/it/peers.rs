@@ -1,0 +1,434 @@
+//! Connections between nodes, with sockets: two ends in one process, over loopback.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::future::Future;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::{
+    Ends, Exchange, Execution, Last, NotSent, Options, Peer, Piece, Requests, STREAMS_MIN,
+};
+use larder_server::cluster::{
+    Answer, Answering, Core, Failure, Incoming, Known, Link, Members, Peers, Tls, TlsFiles, accept,
+};
+use larder_testing::proxy::Proxy;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::runtime::LocalOptions;
+use tokio::task::{spawn_local, yield_now};
+
+const PIECES_MAX: u32 = 4;
+const ONE: NodeId = NodeId(1);
+const TWO: NodeId = NodeId(2);
+
+/// The map of all nodes of a test.
+#[derive(Clone, Default)]
+struct Map(Rc<RefCell<HashMap<NodeId, Known>>>);
+
+impl Members for Map {
+    fn known(&self, node: NodeId) -> Option<Known> {
+        self.0.borrow().get(&node).cloned()
+    }
+
+    fn epoch(&self) -> Epoch {
+        Epoch(5)
+    }
+}
+
+/// A node of one core, which answers what it is asked as the words say.
+struct Node {
+    peers: Rc<Peers>,
+    heard: Rc<Heard>,
+}
+
+#[derive(Default)]
+struct Heard {
+    connected: Cell<u32>,
+    ended: RefCell<Vec<Rc<str>>>,
+    exchanged: RefCell<Vec<u64>>,
+    held: RefCell<Vec<Answering>>,
+    /// Pieces of long answers that were given to the connection.
+    pieces: Cell<u32>,
+    gone: Cell<u32>,
+}
+
+impl Node {
+    async fn new(map: &Map, id: NodeId, tls: Option<Tls>) -> Node {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a free port");
+        let known = Known {
+            name: format!("node-{id}"),
+            incarnation: Incarnation(1),
+            address: listener.local_addr().expect("bound").to_string(),
+        };
+        map.0.borrow_mut().insert(id, known);
+        let core = Core::new(options(id), map.clone(), tls, || 7);
+        let node = Node {
+            peers: Peers::new(core.clone()),
+            heard: Rc::default(),
+        };
+        spawn_local(accept(core.clone(), listener));
+        spawn_local(serve(core, node.heard.clone()));
+        node
+    }
+}
+
+fn options(id: NodeId) -> Options {
+    Options {
+        cluster: "larder".to_owned(),
+        me: Peer {
+            node: id,
+            incarnation: Incarnation(1),
+            core: 0,
+            epoch: Epoch(5),
+            lease_ms: 10_000,
+            streams_max: STREAMS_MIN,
+            pieces_max: PIECES_MAX,
+        },
+        ping_every_ms: 1_000,
+        margin_ms: 100,
+        silence_ms: 20_000,
+        greeting_ms: 10_000,
+        queued_bytes_max: 8 << 20,
+    }
+}
+
+async fn serve(core: Rc<Core>, heard: Rc<Heard>) {
+    loop {
+        match core.arrivals().next().await {
+            Incoming::Connected(..) => heard.connected.set(heard.connected.get() + 1),
+            Incoming::Ended(_, why) => heard.ended.borrow_mut().push(why),
+            Incoming::Exchange(_, exchange) => {
+                let (number, _) = exchange.bytes.split_first_chunk().expect("a number");
+                heard
+                    .exchanged
+                    .borrow_mut()
+                    .push(u64::from_le_bytes(*number));
+            }
+            Incoming::Replicate(..) => {}
+            Incoming::Requests(requests, mut answering) => match &requests.batch[..] {
+                b"hold" => heard.held.borrow_mut().push(answering),
+                b"drop" => drop(answering),
+                b"long" => {
+                    spawn_local(answer_long(answering, heard.clone()));
+                }
+                _ => answering
+                    .try_send(piece(Last::Whole, requests.batch))
+                    .expect("room"),
+            },
+        }
+    }
+}
+
+/// Ten times as many pieces as may be on their way.
+async fn answer_long(mut answering: Answering, heard: Rc<Heard>) {
+    for number in 0..10 * PIECES_MAX {
+        let last = match number + 1 == 10 * PIECES_MAX {
+            true => Last::Whole,
+            false => Last::No,
+        };
+        let bytes = vec![number as u8; 20_000].into();
+        if answering.send(piece(last, bytes)).await == Err(NotSent::Gone) {
+            return heard.gone.set(heard.gone.get() + 1);
+        }
+        heard.pieces.set(heard.pieces.get() + 1);
+    }
+}
+
+fn piece(last: Last, bytes: bytes::Bytes) -> Piece {
+    let ends = match last {
+        Last::Whole => Ends::new(&[bytes.len()]),
+        _ => Ends::default(),
+    };
+    Piece {
+        last,
+        moment: None,
+        ends,
+        bytes,
+    }
+}
+
+fn requests(text: &str) -> Requests {
+    Requests {
+        core: 0,
+        execution: Execution::OneByOne,
+        proto: 2,
+        client: None,
+        batch: text.as_bytes().to_vec().into(),
+    }
+}
+
+async fn asked(node: &Node, text: &str) -> Result<Answer, Failure> {
+    node.peers.ask(TWO, requests(text)).await
+}
+
+async fn answered(node: &Node, text: &str) -> Result<Option<Piece>, Failure> {
+    asked(node, text).await?.next().await
+}
+
+#[track_caller]
+fn check_not_done(told: Result<Option<Piece>, Failure>, words: &str) {
+    match told {
+        Err(Failure::NotDone(why)) => assert!(why.contains(words), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn local(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().build_local(LocalOptions::default());
+    let limited = async { tokio::time::timeout(Duration::from_secs(60), test).await };
+    let ended = runtime.expect("a runtime").block_on(limited);
+    ended.expect("it hangs");
+}
+
+async fn until(mut done: impl FnMut() -> bool) {
+    while !done() {
+        yield_now().await;
+    }
+}
+
+/// Who signs certificates, and a folder for them.
+struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: tempfile::TempDir,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(params, key).expect("signed");
+        let folder = tempfile::tempdir().expect("a folder");
+        Authority { issuer, folder }
+    }
+
+    /// Of a node that trusts this authority.
+    fn tls(&self, name: &str) -> Tls {
+        self.tls_signed_by(self, name)
+    }
+
+    fn tls_signed_by(&self, other: &Authority, name: &str) -> Tls {
+        let params = CertificateParams::new([name.to_owned()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &other.issuer).expect("signed");
+        let files = TlsFiles {
+            authority: self.file("authority.pem", &self.issuer.pem()),
+            certificate: self.file("node.pem", &certificate.pem()),
+            key: self.file("node.key", &key.serialize_pem()),
+        };
+        Tls::open(&files).expect("they fit")
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+}
+
+/// Two nodes that trust each other, if they use TLS at all.
+async fn two(with_tls: bool) -> (Node, Node, Map) {
+    let (map, authority) = (Map::default(), Authority::new());
+    let tls = |name| with_tls.then(|| authority.tls(name));
+    let one = Node::new(&map, ONE, tls("node-1")).await;
+    let two = Node::new(&map, TWO, tls("node-2")).await;
+    (one, two, map)
+}
+
+#[test]
+fn more_streams_than_may_be_open_go_over_one_connection_and_each_gets_its_own_answer() {
+    for with_tls in [false, true] {
+        local(async {
+            let (one, two, _) = two(with_tls).await;
+            let one = Rc::new(one);
+            let asks: Vec<_> = (0..1_500)
+                .map(|number| {
+                    let one = one.clone();
+                    spawn_local(async move {
+                        let text = format!("echo {number}");
+                        let mut answer = asked(&one, &text).await.expect("sent");
+                        let piece = answer.next().await.expect("answered").expect("a piece");
+                        assert_eq!(piece.bytes, text.as_bytes());
+                        assert_eq!(answer.next().await, Ok(None));
+                    })
+                })
+                .collect();
+            for ask in asks {
+                ask.await.expect("answered");
+            }
+            assert_eq!(two.heard.connected.get(), 1, "one connection");
+            assert!(one.peers.link(TWO).expect("it is there").peer().is_some());
+        });
+    }
+}
+
+#[test]
+fn what_is_exchanged_keeps_its_order_among_small_and_large() {
+    for with_tls in [false, true] {
+        local(async {
+            let (one, two, _) = two(with_tls).await;
+            let link: Rc<Link> = one.peers.link(TWO).expect("begun");
+            for number in 0..2_000_u64 {
+                let mut bytes = number.to_le_bytes().to_vec();
+                bytes.resize(8 + (number as usize * 7) % 9_000, b'x');
+                let message = Exchange {
+                    from_core: 0,
+                    to_core: 3,
+                    epoch: 1,
+                    bytes: bytes.into(),
+                };
+                link.exchange(message).expect("it is there");
+                if number % 100 == 0 {
+                    yield_now().await;
+                }
+            }
+            until(|| two.heard.exchanged.borrow().len() == 2_000).await;
+            assert!(two.heard.exchanged.borrow().iter().copied().eq(0..2_000));
+            until(|| link.subscribed_until_ms() > 0).await;
+        });
+    }
+}
+
+#[test]
+fn a_slow_reader_holds_back_its_own_answer_and_no_other() {
+    local(async {
+        let (one, two, _) = two(true).await;
+        let mut long = asked(&one, "long").await.expect("sent");
+        for number in 0..20 {
+            let piece = answered(&one, &format!("echo {number}")).await;
+            assert!(piece.expect("answered").is_some());
+        }
+        assert_eq!(two.heard.pieces.get(), PIECES_MAX, "none was taken");
+        let mut count = 0;
+        while let Some(piece) = long.next().await.expect("answered") {
+            assert!(piece.bytes.iter().all(|byte| *byte == count as u8));
+            count += 1;
+        }
+        assert_eq!(count, 10 * PIECES_MAX);
+
+        // Who waits no longer lets the other know.
+        let long = asked(&one, "long").await.expect("sent");
+        answered(&one, "echo").await.expect("answered");
+        drop(long);
+        until(|| two.heard.gone.get() == 1).await;
+    });
+}
+
+#[test]
+fn an_answer_that_is_given_up_is_unknown() {
+    local(async {
+        let (one, _two, _) = two(false).await;
+        let told = answered(&one, "drop").await;
+        assert!(matches!(&told, Err(Failure::Unknown(why)) if why.contains("before its answer")));
+        assert!(answered(&one, "echo").await.is_ok(), "others go on");
+    });
+}
+
+#[test]
+fn a_cut_connection_leaves_what_was_sent_unknown_and_comes_back() {
+    local(async {
+        let (one, two, map) = two(true).await;
+        let address = map.known(TWO).expect("known").address;
+        let proxy = Proxy::to(address);
+        let through = proxy.address();
+        if let Some(known) = map.0.borrow_mut().get_mut(&TWO) {
+            known.address = through;
+        }
+        let mut held = asked(&one, "hold").await.expect("sent");
+        answered(&one, "echo").await.expect("answered");
+        proxy.cut();
+        match held.next().await {
+            Err(Failure::Unknown(why)) => assert!(why.contains("node node-2 at"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(held.next().await, Ok(None), "told once");
+        check_not_done(answered(&one, "echo").await, "node-2");
+        until(|| !two.heard.ended.borrow().is_empty()).await;
+        proxy.heal();
+        while answered(&one, "echo").await.is_err() {
+            yield_now().await;
+        }
+        assert_eq!(two.heard.connected.get(), 2);
+    });
+}
+
+#[test]
+fn another_authority_is_refused_and_told_what_to_do() {
+    local(async {
+        let (map, ours, theirs) = (Map::default(), Authority::new(), Authority::new());
+        let one = Node::new(&map, ONE, Some(ours.tls("node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(theirs.tls("node-2"))).await;
+        check_not_done(
+            answered(&one, "echo").await,
+            "its certificate was signed by another authority than this node trusts; give all nodes certificates of one authority",
+        );
+
+        // The other way round: the one that listens does not trust the one that connects.
+        let map = Map::default();
+        let one = Node::new(&map, ONE, Some(ours.tls_signed_by(&theirs, "node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(ours.tls("node-2"))).await;
+        let told = answered(&one, "echo").await.expect_err("refused");
+        let words = "it does not trust the authority that signed this node's certificate";
+        assert!(told.to_string().contains(words), "{told}");
+    });
+}
+
+#[test]
+fn a_node_with_the_certificate_of_another_is_refused() {
+    local(async {
+        let (map, authority) = (Map::default(), Authority::new());
+        let one = Node::new(&map, ONE, Some(authority.tls("node-3"))).await;
+        let _two = Node::new(&map, TWO, Some(authority.tls("node-2"))).await;
+        let told = answered(&one, "echo").await;
+        check_not_done(told, "your certificate names neither node-1 nor 127.0.0.1");
+
+        let map = Map::default();
+        let one = Node::new(&map, ONE, Some(authority.tls("node-1"))).await;
+        let _two = Node::new(&map, TWO, Some(authority.tls("node-3"))).await;
+        check_not_done(answered(&one, "echo").await, "names another node or host");
+
+        // Certificates of hosts do as well as those of nodes.
+        let map = Map::default();
+        let one = Node::new(&map, ONE, Some(authority.tls("127.0.0.1"))).await;
+        let _two = Node::new(&map, TWO, Some(authority.tls("127.0.0.1"))).await;
+        assert!(answered(&one, "echo").await.is_ok());
+    });
+}
+
+#[test]
+fn tls_on_one_side_only_is_told() {
+    local(async {
+        let (map, authority) = (Map::default(), Authority::new());
+        let one = Node::new(&map, ONE, Some(authority.tls("node-1"))).await;
+        let _two = Node::new(&map, TWO, None).await;
+        let told = answered(&one, "echo").await.expect_err("refused");
+        assert!(matches!(told, Failure::NotDone(_)), "{told}");
+
+        let map = Map::default();
+        let one = Node::new(&map, ONE, None).await;
+        let _two = Node::new(&map, TWO, Some(authority.tls("node-2"))).await;
+        check_not_done(answered(&one, "echo").await, "TLS on one side only");
+    });
+}
+
+#[test]
+fn strangers_are_refused_and_nobody_is_asked_who_is_no_member() {
+    local(async {
+        let (one, _two, map) = two(false).await;
+        check_not_done(
+            one.peers
+                .ask(NodeId(9), requests("echo"))
+                .await
+                .map(|_| None),
+            "node 9 is no member",
+        );
+        let stranger = Node::new(&map, NodeId(3), None).await;
+        map.0.borrow_mut().remove(&NodeId(3));
+        let told = answered(&stranger, "echo").await;
+        check_not_done(told, "refuses this node: node 3 is no member");
+    });
+}
