@@ -1,4 +1,4 @@
-//! What this node knows of its cluster: the map, and which of its members it is itself.
+//! What this node knows of its cluster: its present view, and how it is reached.
 //!
 //! With `cluster.mode = "one"` the cluster is this node. Its map is kept in `cluster.json` in the data folder, so that the node's id
 //! stays the same.
@@ -6,25 +6,25 @@
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use larder_cluster::coordination::{Change, Coordination, Embedded, Keys, Mark, Outcome, Revision};
 use larder_cluster::map::{
-    self, ChangeId, DiskId, Incarnation, Lookup, Map, Member, NodeId, NodeName, Refused,
-    Registration, Roles, Settings, SlotRange,
+    self, ChangeId, DiskId, Incarnation, Map, Member, NodeId, NodeName, Refused, Registration,
+    Roles, Settings, SlotRange,
 };
 use larder_protocol::config::{ClusterMode, ServerConfig};
 
+use crate::cluster::View;
 use crate::error::Error;
 
 /// Where the map is in the coordination service.
 const MAP: &str = "map";
 const MARK: &str = "marks/map";
 
-/// A node's view of its cluster.
 pub struct Membership {
-    pub map: Map,
-    pub lookup: Lookup,
-    node: NodeId,
+    view: ArcSwap<View>,
     /// `cluster.announce`: a host, and a port if that is another one too.
     announce: Option<(String, Option<u16>)>,
     /// Holds the lock on the file.
@@ -48,6 +48,9 @@ impl Membership {
         let wrong = |key: &str, why: String| Error::BadRequest(format!("cluster.{key}: {why}"));
         let name: NodeName = (config.cluster.node.parse()).map_err(|why| wrong("node", why))?;
         let announce = announced(&config.cluster.announce).map_err(|why| wrong("announce", why))?;
+        if config.cluster.mode == ClusterMode::Etcd {
+            return Err(wrong("mode", "etcd is not there yet; use one".to_owned()));
+        }
         let service = Embedded::open(&config.server.data).map_err(unreadable)?;
         let stored = service_read(&service).await?;
         let before = stored.as_ref().map(|(map, _)| map);
@@ -83,35 +86,31 @@ impl Membership {
             .map_or(Revision(0), |(_, revision)| *revision);
         write(&service, &map, revision).await?;
         let node = map.members().first().map_or(NodeId(0), |member| member.id);
+        let own_cores = u16::try_from(cores).unwrap_or(u16::MAX);
+        let view = View::first(map.clone(), own_cores).after(map, node);
         Ok(Some(Membership {
-            lookup: Lookup::new(&map),
-            map,
-            node,
+            view: ArcSwap::from_pointee(view),
             announce,
             _service: service,
         }))
     }
 
-    pub fn is_own(&self, node: NodeId) -> bool {
-        node == self.node
+    /// What this node goes by now.
+    pub fn view(&self) -> Arc<View> {
+        self.view.load_full()
     }
 
-    /// Where clients find a member: this node is where a client has reached it, unless another address is announced.
-    pub fn address(&self, member: &Member, reached: SocketAddr) -> (String, u16) {
+    /// Where clients find a member of a view: this node is where a client has reached it, unless another address is announced.
+    pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
+        let is_own = member.id == view.me;
         let told: SocketAddr = match member.registration.resp.parse() {
-            Ok(told) if !self.is_own(member.id) => told,
+            Ok(told) if !is_own => told,
             _ => reached,
         };
         match &self.announce {
-            Some((host, port)) if self.is_own(member.id) => {
-                (host.clone(), port.unwrap_or(told.port()))
-            }
+            Some((host, port)) if is_own => (host.clone(), port.unwrap_or(told.port())),
             _ => (told.ip().to_canonical().to_string(), told.port()),
         }
-    }
-
-    pub fn own(&self) -> Option<&Member> {
-        self.map.member(self.node)
     }
 }
 

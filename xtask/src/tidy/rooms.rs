@@ -56,12 +56,12 @@ const ROOMS: [(&str, &[Room]); 3] = [
         "server",
         &[
             ("clients", &[]),
-            ("stores", &[]),
             ("cluster", &[]),
-            ("fetch", &["stores"]),
-            ("tables", &["clients"]),
-            ("resp", &["clients", "tables"]),
-            ("http", &["stores", "fetch", "tables", "resp"]),
+            ("stores", &["cluster"]),
+            ("fetch", &["cluster", "stores"]),
+            ("tables", &["clients", "cluster"]),
+            ("resp", &["clients", "cluster", "tables"]),
+            ("http", &["cluster", "stores", "fetch", "tables", "resp"]),
         ],
     ),
 ];

@@ -21,6 +21,7 @@ impl ServerConfig {
         for (key, address) in [
             ("server.resp", &self.server.resp),
             ("server.http", &self.server.http),
+            ("cluster.peer", &self.cluster.peer),
         ] {
             let port = address.rsplit_once(':').and_then(|(host, port)| {
                 (!host.is_empty())
@@ -47,6 +48,35 @@ impl ServerConfig {
                 "postgres.url is empty; it must be a PostgreSQL address, since [tables.{}] is kept there, such as postgres://larder@127.0.0.1/shop",
                 mapped.name
             )));
+        }
+        for (key, file, other) in [
+            (
+                "cluster.tls_cert",
+                &self.cluster.tls_cert,
+                &self.cluster.tls_key,
+            ),
+            (
+                "cluster.tls_key",
+                &self.cluster.tls_key,
+                &self.cluster.tls_cert,
+            ),
+            (
+                "cluster.etcd_cert",
+                &self.cluster.etcd_cert,
+                &self.cluster.etcd_key,
+            ),
+            (
+                "cluster.etcd_key",
+                &self.cluster.etcd_key,
+                &self.cluster.etcd_cert,
+            ),
+        ] {
+            rule(
+                file.is_empty() == other.is_empty(),
+                key,
+                &format!("{file:?}"),
+                "set together with its counterpart: a certificate needs its key",
+            )?;
         }
         let is_word = |text: &str| {
             !text.is_empty()

@@ -28,7 +28,7 @@ use load::Given;
 pub use mapped::{MAPPED_KEYS, MappedKey, MappedTable, PatternPart};
 pub use show::{reference_markdown, sample_toml};
 pub use value::ConfigValue;
-pub use words::{ClusterMode, Fsync, LogFormat, SlotLife, Writes};
+pub use words::{Acknowledge, ClusterMode, Fsync, LogFormat, NodeRoles, Routing, SlotLife, Writes};
 
 /// A row of the reference: what a key is called, means and holds unless told otherwise.
 #[derive(Debug, Clone)]
@@ -237,6 +237,10 @@ sections! {
         fsync: Fsync = Fsync::EverySecond, "";
         /// The most memory that tables and join outputs take. Outputs go first and are computed again when read; then writes are refused with OOM. 0 is unlimited.
         memory: ByteSize = ByteSize(0), "bytes";
+        /// How many nodes of a cluster have each row, its owner included. It is what a new cluster begins with.
+        replicas: u32 = 1, "nodes", between(1, 16);
+        /// When a write to a cluster is answered: `owner` when the row's owner has it, `replicas` when all its replicas in sync have it too, so that it outlives the loss of any of them. It is what a new cluster begins with.
+        acknowledge: Acknowledge = Acknowledge::Replicas, "";
     }
     /// The PostgreSQL database that keeps the rows of the tables declared by `[tables.<name>]`.
     postgres: PostgresSection {
@@ -259,16 +263,54 @@ sections! {
         /// After the connection was lost, rows that are here are served as they were for so long; then reads of them are refused until it is back. 0 refuses at once.
         stale_seconds: u64 = 60, "seconds";
     }
-    /// What the server is to clients of Redis Cluster.
+    /// The cluster that this server is a node of, if it is of one.
     cluster: ClusterSection {
-        /// `off`: the server stands alone, and refuses `CLUSTER`. `one`: it is a cluster of one node, which owns every slot, so that clients of Redis Cluster can use it. What they learn is kept in `cluster.json` in the data folder.
+        /// `off`: the server stands alone, and refuses `CLUSTER`. `one`: it is a cluster of one node, which owns every slot, so that clients of Redis Cluster can use it; what they learn is kept in `cluster.json` in the data folder. `etcd`: it is a node of a cluster whose map is kept in etcd.
         mode: ClusterMode = ClusterMode::Off, "";
-        /// The name of the cluster.
+        /// The name of the cluster. Several may use one etcd.
         name: String = "larder".to_owned(), "";
         /// The name of this node, which never changes: 1 to 64 letters, digits, `_`, `-` and `.`, beginning with a letter or digit.
         node: String = "node-1".to_owned(), "";
         /// The address that clients are told, as `host:port` or `host`: needed where they reach the server by another address than it has, as behind a proxy. Empty: the address by which each reached it.
         announce: String = String::new(), "";
+        /// Address and port for the other nodes of the cluster. Port 0 takes a free one.
+        peer: String = "127.0.0.1:7380".to_owned(), "";
+        /// The address that the other nodes are told, as `host:port` or `host`. Empty: that of `cluster.peer`.
+        peer_announce: String = String::new(), "";
+        /// etcd's members. In the environment, entries are separated by commas.
+        etcd: Vec<String> = vec!["http://127.0.0.1:2379".to_owned()], "";
+        /// The user of etcd, where it asks for one.
+        etcd_user: String = String::new(), "";
+        /// Its password.
+        etcd_password: String = String::new(), "";
+        /// The file with the certificates of authorities that etcd's own certificates are checked by, as PEM. Empty: those of the system.
+        etcd_ca: String = String::new(), "";
+        /// The file with the certificate that this server shows to etcd, as PEM. Empty: none.
+        etcd_cert: String = String::new(), "";
+        /// The file with its key, as PEM.
+        etcd_key: String = String::new(), "";
+        /// What fails together with this node: a rack, a room, a data centre. Copies of a slot are in different zones where there are enough.
+        zone: String = String::new(), "";
+        /// This node's share of the slots, in relation to the weights of the others.
+        weight: u32 = 1, "shares", between(1, 1_000_000);
+        /// `base`: the node owns rows and data sets. `compute`: it computes what joins define, for reads. `both`: it does both.
+        roles: NodeRoles = NodeRoles::Both, "";
+        /// What a client is told whose key another node has: `proxy` asks that node for it, `redirect` answers MOVED, as Redis Cluster does.
+        routing: Routing = Routing::Proxy, "";
+        /// The file with the certificate of the authority whose nodes may connect, as PEM.
+        tls_ca: String = String::new(), "";
+        /// The file with this node's certificate, as PEM: for its name, or for the host of its address.
+        tls_cert: String = String::new(), "";
+        /// The file with its key, as PEM.
+        tls_key: String = String::new(), "";
+        /// Speak to other nodes in plain text though `cluster.peer` is an address that other machines may reach. Everybody who reaches the port may then read and change everything.
+        plain: bool = false, "";
+        /// How many nodes must have registered before a new cluster gives out its slots. It is what a new cluster begins with.
+        start_nodes: u32 = 1, "nodes", between(1, 10_000);
+        /// After how long without a sign of life a node is taken for dead, and its replicas take over. It is what a new cluster begins with.
+        lease_seconds: u64 = 5, "seconds", between(2, 3_600);
+        /// After how long the copies of a dead node are made elsewhere. It is what a new cluster begins with.
+        replace_after_seconds: u64 = 300, "seconds";
     }
     /// What is written to standard error.
     log: LogSection {

@@ -23,6 +23,9 @@ impl ServerConfig {
             ("server", "password") if !self.server.password.is_empty() => {
                 stars("********".to_owned())
             }
+            ("cluster", "etcd_password") if !self.cluster.etcd_password.is_empty() => {
+                stars("********".to_owned())
+            }
             ("postgres", "url") => stars(without_password(&self.postgres.url)),
             _ => self.get(section, name),
         }

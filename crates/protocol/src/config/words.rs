@@ -79,6 +79,30 @@ words! {
         Off = "off",
         /// It is a cluster of one node.
         One = "one",
+        /// It is a node of a cluster that is kept in etcd.
+        Etcd = "etcd",
+    }
+    /// `tables.acknowledge`: when a write to a cluster is answered.
+    Acknowledge {
+        /// When the owner has it.
+        Owner = "owner",
+        /// When its replicas in sync have it too.
+        Replicas = "replicas",
+    }
+    /// `cluster.roles`: what a node does.
+    NodeRoles {
+        /// It owns rows and data sets.
+        Base = "base",
+        /// It computes outputs of joins.
+        Compute = "compute",
+        Both = "both",
+    }
+    /// `cluster.routing`: what becomes of a request for another node.
+    Routing {
+        /// The node asks the other.
+        Proxy = "proxy",
+        /// The client is told to.
+        Redirect = "redirect",
     }
     /// `log.format`.
     LogFormat {

@@ -18,6 +18,7 @@ mod link;
 mod listen;
 mod peers;
 mod tls;
+mod view;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -31,6 +32,7 @@ pub use link::{Answer, Answering, Failure, Link};
 pub use listen::accept;
 pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
+pub use view::{Places, View, core_of};
 
 /// A node, as the map has it.
 #[derive(Debug, Clone)]

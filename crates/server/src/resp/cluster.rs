@@ -1,6 +1,7 @@
 //! What clients of Redis Cluster ask: who serves which slots, in the shapes that they expect (Redis 7).
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use larder_cluster::map::{Member, Served, SlotRange, State as MemberState};
 use larder_protocol::commands::{Command, Id};
@@ -9,11 +10,12 @@ use larder_protocol::resp::{Encoder, Proto};
 use larder_types::{SLOTS, slot_of};
 
 use super::state::State;
+use crate::cluster::View;
 use crate::membership::{Membership, shown_id};
 
 pub(super) fn answer(state: &mut State, command: Command<'_>) {
     let shared = state.core.shared.clone();
-    let Some(cluster) = &shared.membership else {
+    let Some(membership) = &shared.membership else {
         let message = "This instance has cluster support disabled";
         return state.error(Code::BadRequest, message);
     };
@@ -21,20 +23,44 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         // Every slot is here, and none is on its way.
         return state.encoder().ok();
     }
-    let reached = state.client.local_addr;
+    let cluster = &Seen {
+        membership,
+        view: membership.view(),
+        reached: state.client.local_addr,
+    };
     let mut encoder = state.encoder();
     match command.arg(1).to_ascii_uppercase().as_slice() {
         b"KEYSLOT" => encoder.count(u64::from(slot_of(command.arg(2)))),
-        b"MYID" => encoder.text(&cluster.own().map_or_else(String::new, shown_id)),
-        b"SLOTS" => slots(&mut encoder, cluster, reached),
-        b"SHARDS" => shards(&mut encoder, cluster, reached),
-        b"NODES" => encoder.verbatim(&nodes(cluster, reached)),
+        b"MYID" => encoder.text(&cluster.view.own().map_or_else(String::new, shown_id)),
+        b"SLOTS" => slots(&mut encoder, cluster),
+        b"SHARDS" => shards(&mut encoder, cluster),
+        b"NODES" => encoder.verbatim(&nodes(cluster)),
         _ => encoder.verbatim(&info(cluster)),
     }
 }
 
-fn slots(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) {
-    let served = cluster.lookup.served();
+/// The cluster, as one client sees it.
+struct Seen<'a> {
+    membership: &'a Membership,
+    view: Arc<View>,
+    /// Where the client has reached this node.
+    reached: SocketAddr,
+}
+
+impl Seen<'_> {
+    fn address(&self, member: &Member) -> (String, u16) {
+        self.membership.address(&self.view, member, self.reached)
+    }
+
+    /// The slots that a member owns, as runs.
+    fn owned(&self, member: &Member) -> &[SlotRange] {
+        let held = self.view.lookup.held(member.id);
+        held.map_or(&[], |held| &held.owned)
+    }
+}
+
+fn slots(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
+    let served = cluster.view.lookup.served();
     encoder.array(served.len());
     for Served {
         slots,
@@ -43,12 +69,14 @@ fn slots(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) {
     } in served
     {
         let nodes = std::iter::once(owner).chain(replicas);
-        let nodes: Vec<&Member> = nodes.filter_map(|node| cluster.map.member(*node)).collect();
+        let nodes: Vec<&Member> = nodes
+            .filter_map(|node| cluster.view.map.member(*node))
+            .collect();
         encoder.array(2 + nodes.len());
         encoder.count(u64::from(slots.from));
         encoder.count(u64::from(slots.to));
         for node in nodes {
-            let (host, port) = cluster.address(node, reached);
+            let (host, port) = cluster.address(node);
             encoder.array(4);
             encoder.text(&host);
             encoder.count(u64::from(port));
@@ -62,18 +90,17 @@ fn slots(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) {
     }
 }
 
-fn shards(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) {
-    let members = cluster.map.members();
-    let owned = |member: &Member| cluster.lookup.held(member.id).map(|held| &held.owned[..]);
-    let owners = members.iter().filter_map(|it| Some((it, owned(it)?)));
+fn shards(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
+    let members = cluster.view.map.members();
+    let owners = members.iter().map(|it| (it, cluster.owned(it)));
     let owners: Vec<(&Member, &[SlotRange])> = owners.filter(|(_, s)| !s.is_empty()).collect();
     encoder.array(owners.len());
     for (owner, slots) in owners {
-        let served = cluster.lookup.served().iter();
+        let served = cluster.view.lookup.served().iter();
         let mut replicas: Vec<&Member> = served
             .filter(|served| served.owner == owner.id)
             .flat_map(|served| &served.replicas)
-            .filter_map(|node| cluster.map.member(*node))
+            .filter_map(|node| cluster.view.map.member(*node))
             .collect();
         replicas.sort_unstable_by_key(|member| member.id);
         replicas.dedup_by_key(|member| member.id);
@@ -87,7 +114,7 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) 
         encoder.text("nodes");
         encoder.array(1 + replicas.len());
         for node in std::iter::once(owner).chain(replicas) {
-            let (host, port) = cluster.address(node, reached);
+            let (host, port) = cluster.address(node);
             let role = if node.id == owner.id {
                 "master"
             } else {
@@ -99,32 +126,28 @@ fn shards(encoder: &mut Encoder<'_>, cluster: &Membership, reached: SocketAddr) 
                 "online"
             };
             encoder.map(7);
-            let mut field = |name: &str, value: &str| {
-                encoder.text(name);
-                encoder.text(value);
-            };
-            field("id", &shown_id(node));
+            field(encoder, "id", &shown_id(node));
             encoder.text("port");
             encoder.count(u64::from(port));
-            let mut field = |name: &str, value: &str| {
-                encoder.text(name);
-                encoder.text(value);
-            };
-            field("ip", &host);
-            field("endpoint", &host);
-            field("role", role);
+            field(encoder, "ip", &host);
+            field(encoder, "endpoint", &host);
+            field(encoder, "role", role);
             encoder.text("replication-offset");
             encoder.count(0);
-            encoder.text("health");
-            encoder.text(health);
+            field(encoder, "health", health);
         }
     }
 }
 
-fn nodes(cluster: &Membership, reached: SocketAddr) -> String {
+fn field(encoder: &mut Encoder<'_>, name: &str, value: &str) {
+    encoder.text(name);
+    encoder.text(value);
+}
+
+fn nodes(cluster: &Seen<'_>) -> String {
     let line = |member: &Member| {
-        let (host, port) = cluster.address(member, reached);
-        let myself = if cluster.is_own(member.id) {
+        let (host, port) = cluster.address(member);
+        let myself = if member.id == cluster.view.me {
             "myself,"
         } else {
             ""
@@ -134,19 +157,18 @@ fn nodes(cluster: &Membership, reached: SocketAddr) -> String {
         } else {
             ""
         };
-        let term = cluster.map.epoch();
+        let term = cluster.view.map.epoch();
         let link = if failed.is_empty() {
             "connected"
         } else {
             "disconnected"
         };
-        let owned = cluster.lookup.held(member.id).map(|held| &held.owned[..]);
-        let slots = owned.unwrap_or_default().iter();
+        let slots = cluster.owned(member).iter();
         let slots: String = slots.map(|s| format!(" {}", range(*s))).collect();
         let id = shown_id(member);
         format!("{id} {host}:{port}@{port} {myself}master{failed} - 0 0 {term} {link}{slots}\n")
     };
-    cluster.map.members().iter().map(line).collect()
+    cluster.view.map.members().iter().map(line).collect()
 }
 
 fn range(slots: SlotRange) -> String {
@@ -156,26 +178,27 @@ fn range(slots: SlotRange) -> String {
     }
 }
 
-fn info(cluster: &Membership) -> String {
+fn info(cluster: &Seen<'_>) -> String {
     let served: u32 = cluster
+        .view
         .lookup
         .served()
         .iter()
         .map(|it| it.slots.count())
         .sum();
-    let assigned = (0..SLOTS).filter(|&slot| cluster.lookup.placed(slot).owner.is_some());
-    let assigned = assigned.count() as u32;
-    let members = cluster.map.members();
-    let owns = |member: &&Member| {
-        let held = cluster.lookup.held(member.id);
-        held.is_some_and(|held| !held.owned.is_empty())
-    };
+    let members = cluster.view.map.members();
+    let owned = members.iter().flat_map(|member| cluster.owned(member));
+    let assigned: u32 = owned.map(|slots| slots.count()).sum();
+    let owns = |member: &&Member| !cluster.owned(member).is_empty();
     let state = if served == u32::from(SLOTS) {
         "ok"
     } else {
         "fail"
     };
-    let (size, epoch) = (members.iter().filter(owns).count(), cluster.map.epoch());
+    let (size, epoch) = (
+        members.iter().filter(owns).count(),
+        cluster.view.map.epoch(),
+    );
     let lines = [
         "cluster_enabled:1".to_owned(),
         format!("cluster_state:{state}"),

@@ -221,6 +221,7 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
             is_abandoned,
         } => tables.release(ticket, is_abandoned),
         CoreMessage::Postgres(update) => tables.receive_postgres_update(update),
+        CoreMessage::View(view) => tables.take_view(&view),
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use larder_join::{JoinInfo, Shard, TableInfo};
 use tokio::sync::{mpsc, oneshot};
@@ -13,6 +13,7 @@ use super::expiring::Expiring;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
 use super::{Cursors, Refusal, Requests, Tables};
+use crate::cluster::View;
 use crate::error::Error;
 
 /// A task for a core.
@@ -40,6 +41,9 @@ pub enum CoreMessage {
     },
     /// From PostgreSQL.
     Postgres(PostgresUpdate),
+    /// What this node goes by from now on.
+    #[expect(dead_code, reason = "sent by what follows the map in etcd")]
+    View(Arc<View>),
 }
 
 /// What there is, at about one moment.

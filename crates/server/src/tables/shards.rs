@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::expiring::OwnExpiry;
 use super::postgres::{Postgres, RangeLoad};
 use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
+use crate::cluster::View;
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
@@ -99,6 +100,22 @@ impl Tables {
         self.exchange();
         self.wake_maintenance();
         !self.has_unprocessed()
+    }
+
+    /// From now on others own what `view` says: what was read of rows that changed their owner is forgotten, with what was computed
+    /// from it.
+    pub fn take_view(&self, view: &View) {
+        let Some(sharing) = &self.sharing else { return };
+        let (index, count) = (self.index as u16, view.places.count());
+        let shard = Shard::among(index, count, view.owners.clone());
+        let mut engine = self.engine.borrow_mut();
+        let mut exchange = sharing.exchange.borrow_mut();
+        exchange.change_owners(&mut engine, shard.clone(), view.map.epoch().0);
+        *sharing.shard.borrow_mut() = Rc::new(shard);
+        drop(exchange);
+        drop(engine);
+        sharing.waiting.take().into_iter().for_each(Waker::wake);
+        self.wake_maintenance();
     }
 
     /// Waits until all messages of other engines are processed.

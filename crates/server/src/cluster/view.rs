@@ -1,0 +1,272 @@
+//! What a node goes by at a time: the map, and the places that it knows.
+//!
+//! ```text
+//!   map, epoch 7 ─ View::after ─► View ──► cores, HTTP, pulls: each reads it, nobody changes it
+//!                    ▲
+//!   the view before ─┘  keeps the numbers of its places
+//! ```
+//!
+//! A *place* is a core of a node. Each process numbers those it knows, and engines know one another by these numbers only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_cluster::map::{Lookup, Map, Member, NodeId, State};
+use larder_cluster::replication::Place;
+use larder_join::{NOBODY, SlotOwners};
+use larder_types::SLOTS;
+
+/// Replaced whole when the map changes.
+#[derive(Debug)]
+pub struct View {
+    pub map: Map,
+    pub lookup: Lookup,
+    /// This node; 0 while the map does not know it.
+    pub me: NodeId,
+    pub places: Places,
+    /// The place, by its number, that owns each slot.
+    pub owners: Arc<SlotOwners>,
+    /// The place that computes the outputs of each slot, where that is not its owner.
+    pub computing: Option<Arc<SlotOwners>>,
+}
+
+/// The numbers of places.
+///
+/// 1. Own cores come first, in their order.
+/// 2. A number stays with its place, and is never another's.
+#[derive(Debug, Clone)]
+pub struct Places {
+    own_cores: u16,
+    others: Vec<Place>,
+    /// The first number of a node, and how many cores it has had since.
+    runs: BTreeMap<NodeId, (u16, u16)>,
+    me: NodeId,
+}
+
+impl Places {
+    fn new(own_cores: u16) -> Places {
+        Places {
+            own_cores,
+            others: Vec::new(),
+            runs: BTreeMap::new(),
+            me: NodeId(0),
+        }
+    }
+
+    /// Numbers the cores of a node, if they have none.
+    fn add(&mut self, node: NodeId, cores: u16) {
+        if node == self.me || self.runs.get(&node).is_some_and(|run| run.1 == cores) {
+            return;
+        }
+        let first = self.count();
+        // There are numbers for thousands of nodes. Who gets none cannot be asked by this node, which says so where it would.
+        if usize::from(first) + usize::from(cores) >= usize::from(NOBODY) {
+            return;
+        }
+        self.others
+            .extend((0..cores).map(|core| Place { node, core }));
+        self.runs.insert(node, (first, cores));
+    }
+
+    /// How many have numbers.
+    pub fn count(&self) -> u16 {
+        self.own_cores + self.others.len() as u16
+    }
+
+    /// How many are of this node: theirs are the first numbers.
+    pub fn own_cores(&self) -> u16 {
+        self.own_cores
+    }
+
+    /// A place by its number.
+    pub fn get(&self, number: u16) -> Option<Place> {
+        match number.checked_sub(self.own_cores) {
+            None => Some(Place {
+                node: self.me,
+                core: number,
+            }),
+            Some(at) => self.others.get(usize::from(at)).copied(),
+        }
+    }
+
+    pub fn number(&self, place: Place) -> Option<u16> {
+        let (first, cores) = self.run(place.node)?;
+        (place.core < cores).then_some(first + place.core)
+    }
+
+    /// The first number of a node's cores, and how many they are.
+    fn run(&self, node: NodeId) -> Option<(u16, u16)> {
+        match node == self.me {
+            true => Some((0, self.own_cores)),
+            false => self.runs.get(&node).copied(),
+        }
+    }
+}
+
+/// The core of a node that has a slot.
+pub fn core_of(slot: u16, cores: u16) -> u16 {
+    (u32::from(slot) * u32::from(cores) / u32::from(SLOTS)) as u16
+}
+
+impl View {
+    /// Before there is a map that knows this node: it owns nothing.
+    pub fn first(map: Map, own_cores: u16) -> View {
+        View::build(map, NodeId(0), Places::new(own_cores))
+    }
+
+    /// The view that follows on this one.
+    pub fn after(&self, map: Map, me: NodeId) -> View {
+        View::build(map, me, self.places.clone())
+    }
+
+    fn build(map: Map, me: NodeId, mut places: Places) -> View {
+        places.me = me;
+        for member in map.members() {
+            places.add(member.id, member.registration.cores);
+        }
+        let lookup = Lookup::new(&map);
+        let numbers = |node_of: &dyn Fn(u16) -> Option<NodeId>| {
+            let number = |slot: u16| {
+                let node = node_of(slot).filter(|node| map.is_up(*node))?;
+                let (first, cores) = places.run(node)?;
+                Some(first + core_of(slot, cores))
+            };
+            let by_slot = (0..SLOTS).map(|slot| number(slot).unwrap_or(NOBODY));
+            Arc::new(SlotOwners::new(by_slot.collect()))
+        };
+        let owners = numbers(&|slot| lookup.placed(slot).owner);
+        let computing = (map.outputs().len() > 0).then(|| numbers(&|slot| lookup.computes(slot)));
+        View {
+            lookup,
+            me,
+            places,
+            owners,
+            computing,
+            map,
+        }
+    }
+
+    /// This node, if the map knows it.
+    pub fn own(&self) -> Option<&Member> {
+        self.map.member(self.me)
+    }
+
+    /// Whether the map has this node as up.
+    pub fn is_up(&self) -> bool {
+        self.own().is_some_and(|own| own.state == State::Up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_cluster::map::{
+        Change, ChangeId, Incarnation, Registration, Roles, Settings, SlotRange,
+    };
+
+    use super::*;
+
+    fn registration(name: &str, cores: u16) -> Registration {
+        Registration {
+            name: name.parse().unwrap(),
+            incarnation: Incarnation(1),
+            disk: Default::default(),
+            resp: String::new(),
+            http: String::new(),
+            peer: String::new(),
+            hostname: None,
+            cores,
+            zone: String::new(),
+            weight: 1,
+            roles: Roles::Both,
+        }
+    }
+
+    fn changed(map: &Map, change: Change) -> Map {
+        map.apply(&change, &ChangeId::default()).unwrap()
+    }
+
+    fn added(map: &Map, name: &str, cores: u16) -> Map {
+        let registration = registration(name, cores);
+        let change = Change::MemberAdded {
+            registration,
+            at_ms: 0,
+        };
+        changed(map, change)
+    }
+
+    fn place(node: u32, core: u16) -> Place {
+        Place {
+            node: NodeId(node),
+            core,
+        }
+    }
+
+    #[test]
+    fn places_keep_their_numbers_when_nodes_come_and_change_their_cores() {
+        let map = added(&Map::new("c", Settings::default()), "a", 3);
+        let map = added(&map, "b", 2);
+        let first = View::first(map.clone(), 2);
+        assert_eq!(first.places.number(place(1, 0)), Some(2));
+        let known = first.after(map.clone(), NodeId(2));
+        assert_eq!(known.places.number(place(2, 1)), Some(1));
+        assert_eq!(known.places.get(1), Some(place(2, 1)));
+        assert_eq!(known.places.number(place(1, 0)), Some(2));
+        let mut registration = registration("a", 4);
+        registration.incarnation = Incarnation(1);
+        let node = NodeId(1);
+        let map = changed(&map, Change::MemberUpdated { node, registration });
+        let later = known.after(map, NodeId(2));
+        let number = later.places.number(place(1, 3)).unwrap();
+        assert!(number >= known.places.count());
+        assert_eq!(later.places.get(number), Some(place(1, 3)));
+        assert_eq!(
+            later.places.get(2),
+            Some(place(1, 0)),
+            "its old number is nobody else's"
+        );
+        assert_eq!(later.places.get(later.places.count()), None);
+    }
+
+    #[test]
+    fn a_slot_is_owned_by_a_core_of_its_owner_and_by_nobody_while_that_is_down() {
+        let map = added(&Map::new("c", Settings::default()), "a", 2);
+        let map = added(&map, "b", 1);
+        let nodes = vec![NodeId(1), NodeId(2)];
+        let map = changed(
+            &map,
+            Change::MembersAdmitted {
+                nodes: nodes.clone(),
+                at_ms: 0,
+            },
+        );
+        let half = SlotRange { from: 0, to: 8191 };
+        let rest = SlotRange {
+            from: 8192,
+            to: SLOTS - 1,
+        };
+        let goals = vec![(half, vec![nodes[1]]), (rest, vec![nodes[0]])];
+        let taken = Change::PlacementTaken {
+            goals,
+            outputs: Vec::new(),
+            from: 1,
+        };
+        let map = changed(&map, taken);
+        let view = View::first(map.clone(), 2).after(map.clone(), NodeId(1));
+        let other = view.places.number(place(2, 0)).unwrap();
+        assert_eq!(
+            [0, 8191, 8192, SLOTS - 1].map(|slot| view.owners.of(slot)),
+            [other, other, 1, 1]
+        );
+        let lost = Change::MembersLost {
+            nodes: vec![nodes[1]],
+            owners: Vec::new(),
+            at_ms: 0,
+        };
+        let view = view.after(changed(&map, lost), NodeId(1));
+        assert_eq!(
+            [0, 8192].map(|slot| view.owners.of(slot)),
+            [NOBODY, 1],
+            "nobody alive has the first"
+        );
+    }
+}
