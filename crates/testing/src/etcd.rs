@@ -14,6 +14,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::find;
+
 /// How often a start is tried on other ports: between choosing a port and taking it, another process may.
 const STARTS_MAX: usize = 5;
 
@@ -35,14 +37,10 @@ struct Member {
     process: Option<Child>,
 }
 
-/// Where the program is: in `PATH`, or where `scripts/setup test` puts it.
+/// Where the program is: where others are, or where `scripts/setup test` puts it.
 pub fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.etcd/usr/bin");
-    let folders = std::env::split_paths(&path).chain([here]);
-    folders
-        .map(|folder| folder.join("etcd"))
-        .find(|program| program.is_file())
+    let unpacked = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../.etcd/usr/bin/etcd");
+    find("etcd").or_else(|| unpacked.is_file().then_some(unpacked))
 }
 
 impl Etcd {

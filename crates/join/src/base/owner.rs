@@ -154,16 +154,13 @@ impl Shard {
 
     /// The other shards that have keys of a range.
     pub(crate) fn others(&self, range: &KeyRange) -> impl Iterator<Item = u16> + use<> {
-        let owner = self.owner_of_range(&range.lo, &range.hi);
-        let one = match owner {
-            Owner::One(one) => Some(one),
-            Owner::All => None,
+        let (one, all) = match self.owner_of_range(&range.lo, &range.hi) {
+            Owner::One(one) => (Some(one), None),
+            Owner::All => (None, Some(self.owners())),
         };
-        let all = one.is_none().then(|| self.owners()).into_iter().flatten();
         let index = self.index;
-        one.into_iter()
-            .chain(all)
-            .filter(move |&other| other != index)
+        let found = one.into_iter().chain(all.into_iter().flatten());
+        found.filter(move |&other| other != index)
     }
 }
 
@@ -205,6 +202,7 @@ mod tests {
             assert_eq!(of_range, Owner::All, "{lo}..{hi}");
         }
     }
+
     #[test]
     fn owners_that_are_told_have_what_they_are_told() {
         let mut by_slot = vec![7; usize::from(SLOTS)];

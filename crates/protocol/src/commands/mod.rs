@@ -22,7 +22,8 @@ pub enum Id {
     Append, Asking, Auth, Client, Cluster, Command, Config, Copy, DbSize, Decr, DecrBy, Del, Discard, Echo, Exec, Exists, Expire,
     ExpireAt, ExpireTime, FlushAll, FlushDb, Get, GetDel, GetEx, GetRange, GetSet, Hello, Incr, IncrBy, IncrByFloat, Info,
     JoinCreate, JoinDrop, JoinExplain, JoinInfo, JoinList, Keys, Latency, Memory, MGet, MSet, MSetNx, Multi, Persist,
-    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, ReadOnly, ReadWrite, Rename, RenameNx, Reset, Scan,
+    PExpire, PExpireAt, PExpireTime, Ping, PSetEx, PSubscribe, PTtl, PUnsubscribe, Quit, Range, RangeCount, RangeDel, ReadOnly, ReadWrite, Rename,
+    RenameNx, Reset, Scan,
     Select, Set, SetEx, SetNx, SetRange, SlowLog, StoreInfo, StoreList, StoreVersion, StrLen, Subscribe, SubStr,
     Time, Touch, Ttl, Type, Unlink, Unsubscribe, Unwatch, Watch,
 }
@@ -67,7 +68,7 @@ const BUCKETS: usize = 512;
 const EMPTY: u8 = u8::MAX;
 
 /// The commands' places in the table, each in the bucket of its name or, if that is taken, the next that is free.
-const BY_NAME: [u8; BUCKETS] = by_name();
+static BY_NAME: [u8; BUCKETS] = by_name();
 
 /// Where a name is looked for first. It is the same in any case.
 const fn bucket(name: &[u8]) -> usize {

@@ -227,16 +227,8 @@ impl Members {
         let token = self.token(at).await?;
         let mut sender = self.members[at].sender().await?;
         *sent = true;
-        let response = self
-            .send(at, &mut sender, path, body.clone(), token)
-            .await?;
-        let status = response.status();
-        let answer = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| broken(&error))?
-            .to_bytes();
+        let sending = self.send(at, &mut sender, path, body.clone(), token);
+        let (status, answer) = whole(sending.await?).await?;
         self.members[at].keep(sender);
         match status == StatusCode::OK && !answer.starts_with(b"{\"error\"") {
             true => Ok(answer),
@@ -282,16 +274,8 @@ impl Members {
         }
         let body = serde_json::to_vec(&Login { name, password }).expect("two texts");
         let mut sender = self.members[at].sender().await?;
-        let response = self
-            .send(at, &mut sender, "auth/authenticate", body.into(), None)
-            .await?;
-        let status = response.status();
-        let answer = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| broken(&error))?
-            .to_bytes();
+        let sending = self.send(at, &mut sender, "auth/authenticate", body.into(), None);
+        let (status, answer) = whole(sending.await?).await?;
         if status != StatusCode::OK {
             return Err(refusal(status, &answer));
         }
@@ -301,6 +285,13 @@ impl Members {
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = Some(token.clone());
         Ok(Some(token))
     }
+}
+
+/// Reads an answer to its end.
+async fn whole(response: Response<Incoming>) -> Result<(StatusCode, Bytes), Miss> {
+    let status = response.status();
+    let body = response.into_body().collect().await;
+    Ok((status, body.map_err(|error| broken(&error))?.to_bytes()))
 }
 
 fn broken(error: &dyn std::error::Error) -> Miss {
