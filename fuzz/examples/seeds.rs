@@ -429,6 +429,8 @@ fn peers() -> std::io::Result<()> {
             execution,
             proto: 3,
             client: client.parse().ok(),
+            epoch: 7,
+            versions: vec![("pymk".to_owned(), 42)],
             batch: b"\x01\0\0\0\x01\0\0\0\x04\0\0\0PING"[..].into(),
         };
         Frame::Requests(stream(place), requests)
@@ -445,7 +447,7 @@ fn peers() -> std::io::Result<()> {
     let exchange = Exchange {
         from_core: 0,
         to_core: 1,
-        epoch: 9,
+        conversation: 9,
         bytes: b"\x06"[..].into(),
     };
     let replicate = Replicate {

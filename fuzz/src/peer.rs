@@ -88,6 +88,8 @@ fn requests() -> Requests {
         execution: Execution::OneByOne,
         proto: 2,
         client: None,
+        epoch: 7,
+        versions: vec![("pymk".to_owned(), 42)],
         batch: Bytes::new(),
     }
 }

@@ -38,6 +38,11 @@ pub enum Code {
     Overloaded,
     Timeout,
     TooManyGuesses,
+    ClusterDown,
+    CrossSlot,
+    Moved,
+    TryAgain,
+    Unknown,
 }
 
 /// How a [`Code`] is spelled and what a client may do about it.
@@ -104,6 +109,11 @@ pub const ROWS: &[Row] = &[
     row(Code::Overloaded, "OVERLOADED", "OVERLOADED", 503, true, "No more work of this kind may be under way or wait: server.http_reads bounds samples, dumps, comparisons, verifies and large values, fetch.pulls and fetch.queue bound pulls. Try again later, or raise the bound"),
     row(Code::Timeout, "TIMEOUT", "TIMEOUT", 408, true, "The rest of an HTTP request did not arrive within server.http_timeout_seconds"),
     row(Code::TooManyGuesses, "TOO_MANY_GUESSES", "ERR", 429, true, "Too many wrong passwords came from this address, or from all together, so this one was not checked; try again in a second"),
+    row(Code::ClusterDown, "CLUSTER_DOWN", "CLUSTERDOWN", 503, true, "No node of the cluster answers for the key's slot at the moment, or this one must not: the message says why. Nothing was done. It ends by itself when a replica takes over, or the node or etcd is back"),
+    row(Code::CrossSlot, "CROSS_SLOT", "CROSSSLOT", 400, false, "The request would change rows of several nodes as one, which no cluster does: give the keys one hash tag, such as post|{bob}|17, so that one node has them, or send a request for each"),
+    row(Code::Moved, "MOVED", "MOVED", 421, true, "Only with cluster.routing = redirect: another node has the key's slot, and the message says which; clients of Redis Cluster go there by themselves"),
+    row(Code::TryAgain, "TRY_AGAIN", "TRYAGAIN", 503, true, "Slots moved to other nodes while the request was being executed: send it again"),
+    row(Code::Unknown, "OUTCOME_UNKNOWN", "UNKNOWN", 504, false, "The write was sent to the node that owns its key, and the connection broke before the answer: it may have been done or not. Read the row before the write is sent again, unless it does no harm to do it twice"),
 ];
 
 impl Code {

@@ -30,6 +30,8 @@ pub const WORDS_BYTES_MAX: usize = 1 << 10;
 
 const SIZE_BYTES: usize = 4;
 const END_BYTES: usize = 4;
+/// What a store and its version take at least.
+const VERSION_BYTES_MIN: usize = 12;
 
 const HELLO: u8 = 1;
 const WELCOME: u8 = 2;
@@ -71,6 +73,10 @@ pub struct Requests {
     pub proto: u8,
     /// The address of the client who asks, if it has one.
     pub client: Option<SocketAddr>,
+    /// Of the asker's map: who executes them has this one, or a later one.
+    pub epoch: u64,
+    /// The versions of stores, by name, that what asks them has begun with.
+    pub versions: Vec<(String, u64)>,
     /// As `Batch::encode` of `larder-protocol` makes it.
     pub batch: Bytes,
 }
@@ -102,13 +108,14 @@ pub struct Piece {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ends(Bytes);
 
-/// A message between engines: `EngineMessage::encode` of `larder-join` makes its bytes.
+/// Messages between engines: `EngineMessage::encode` of `larder-join` makes its bytes, one message behind another. Without any, the
+/// reader says that it begins a conversation, and has forgotten all that came in those before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exchange {
     pub from_core: u16,
     pub to_core: u16,
-    /// The epoch of ownership in which it was sent.
-    pub epoch: u64,
+    /// The reader's number of the conversation that it is of; each time the two begin anew it is a later one.
+    pub conversation: u64,
     pub bytes: Bytes,
 }
 
@@ -225,6 +232,12 @@ impl Frame {
                 out.push(requests.execution.number());
                 out.push(requests.proto);
                 put_address(out, requests.client);
+                out.extend_from_slice(&requests.epoch.to_le_bytes());
+                put_count(out, requests.versions.len());
+                for (store, version) in &requests.versions {
+                    put_text(out, store);
+                    out.extend_from_slice(&version.to_le_bytes());
+                }
                 return requests.batch.clone();
             }
             Frame::Answer(stream, piece) => {
@@ -252,7 +265,7 @@ impl Frame {
                 out.push(EXCHANGE);
                 out.extend_from_slice(&exchange.from_core.to_le_bytes());
                 out.extend_from_slice(&exchange.to_core.to_le_bytes());
-                out.extend_from_slice(&exchange.epoch.to_le_bytes());
+                out.extend_from_slice(&exchange.conversation.to_le_bytes());
                 return exchange.bytes.clone();
             }
             Frame::Replicate(replicate) => {
@@ -289,6 +302,8 @@ impl Frame {
                     execution: Execution::take(bytes)?,
                     proto: bytes.u8()?,
                     client: address(bytes)?,
+                    epoch: bytes.u64()?,
+                    versions: versions(bytes)?,
                     batch: payload(bytes),
                 };
                 return Ok(Frame::Requests(stream, requests));
@@ -300,7 +315,7 @@ impl Frame {
                 let exchange = Exchange {
                     from_core: bytes.u16()?,
                     to_core: bytes.u16()?,
-                    epoch: bytes.u64()?,
+                    conversation: bytes.u64()?,
                     bytes: payload(bytes),
                 };
                 return Ok(Frame::Exchange(exchange));
@@ -320,6 +335,17 @@ impl Frame {
         bytes.end()?;
         Ok(frame)
     }
+}
+
+fn versions(bytes: &mut WireReader<'_>) -> Result<Vec<(String, u64)>, Malformed> {
+    let count = bytes.count(VERSION_BYTES_MIN)?;
+    let version = |_| {
+        Ok((
+            text(bytes.bytes()?, WORDS_BYTES_MAX)?.to_owned(),
+            bytes.u64()?,
+        ))
+    };
+    (0..count).map(version).collect()
 }
 
 fn answer(bytes: &mut WireReader<'_>, body: &Bytes) -> Result<Frame, Malformed> {

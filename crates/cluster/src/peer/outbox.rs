@@ -133,7 +133,7 @@ mod tests {
         Frame::Exchange(Exchange {
             from_core: 1,
             to_core: 2,
-            epoch: 3,
+            conversation: 3,
             bytes: vec![b'x'; size].into(),
         })
     }

@@ -156,6 +156,8 @@ fn requests(text: &str) -> Requests {
         execution: Execution::OneByOne,
         proto: 2,
         client: None,
+        epoch: 7,
+        versions: vec![("pymk".to_owned(), 42)],
         batch: text.as_bytes().to_vec().into(),
     }
 }
@@ -278,7 +280,7 @@ fn what_is_exchanged_keeps_its_order_among_small_and_large() {
                 let message = Exchange {
                     from_core: 0,
                     to_core: 3,
-                    epoch: 1,
+                    conversation: 1,
                     bytes: bytes.into(),
                 };
                 link.exchange(message).expect("it is there");

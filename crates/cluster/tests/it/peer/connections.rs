@@ -164,7 +164,7 @@ fn both_sides_ask_at_once_and_exchange_keeps_its_place() {
     let exchange = |number: u8| Exchange {
         from_core: 0,
         to_core: 1,
-        epoch: 3,
+        conversation: 3,
         bytes: vec![number; 5_000].into(),
     };
     one.exchange(exchange(1)).expect("there");
@@ -320,7 +320,7 @@ fn streams_and_bytes_that_wait_have_a_limit() {
     let message = Exchange {
         from_core: 0,
         to_core: 0,
-        epoch: 0,
+        conversation: 0,
         bytes: vec![0; 1 << 20].into(),
     };
     let sent = (0..100).take_while(|_| one.exchange(message.clone()).is_ok());

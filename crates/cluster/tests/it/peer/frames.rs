@@ -38,7 +38,7 @@ fn frames() -> Vec<Frame> {
         Frame::Exchange(Exchange {
             from_core: 1,
             to_core: 65_535,
-            epoch: u64::MAX,
+            conversation: u64::MAX,
             bytes: Bytes::from_static(b"message"),
         }),
         Frame::Replicate(Replicate {
@@ -61,6 +61,8 @@ fn frames() -> Vec<Frame> {
                 execution,
                 proto: 2,
                 client,
+                epoch: 7,
+                versions: vec![("pymk".to_owned(), 42)],
                 batch: Bytes::from_static(b"\x01\x00\x00\x00batch"),
             };
             frames.push(Frame::Requests(STREAM, requests));
@@ -206,6 +208,8 @@ fn a_payload_is_a_part_of_what_came() {
         execution: Execution::OneByOne,
         proto: 2,
         client: None,
+        epoch: 7,
+        versions: vec![("pymk".to_owned(), 42)],
         batch,
     };
     let mut buffer = BytesMut::from(&encoded(&Frame::Requests(STREAM, requests))[..]);

@@ -333,7 +333,7 @@ impl Link {
         let message = Exchange {
             from_core: 0,
             to_core: 0,
-            epoch,
+            conversation: epoch,
             bytes,
         };
         // An error means that it has ended: it will be told.
@@ -389,7 +389,7 @@ impl Link {
             Event::Exchange(message) => {
                 let number = self.in_order(&message.bytes);
                 known.exchanged += 1;
-                match message.epoch {
+                match message.conversation {
                     CHANGE => {
                         self.copy = Some(number);
                         self.exchange(ACK, number);

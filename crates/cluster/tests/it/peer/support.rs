@@ -35,6 +35,8 @@ pub fn requests(text: &str) -> Requests {
         execution: Execution::OneByOne,
         proto: 3,
         client: "127.0.0.1:5000".parse().ok(),
+        epoch: 7,
+        versions: vec![("pymk".to_owned(), 42)],
         batch: text.as_bytes().to_vec().into(),
     }
 }
