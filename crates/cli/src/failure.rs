@@ -36,6 +36,20 @@ impl Failure {
         }
     }
 
+    pub fn not_found(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_code: 3,
+            message: message.into(),
+        }
+    }
+
+    pub fn refused(message: impl Into<String>) -> Failure {
+        Failure {
+            exit_code: 4,
+            message: message.into(),
+        }
+    }
+
     pub fn interrupted(message: impl Into<String>) -> Failure {
         Failure {
             exit_code: 130,

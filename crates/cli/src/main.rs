@@ -4,6 +4,7 @@
 //! Every command ends in `Ok` or in a [`failure::Failure`], whose exit code scripts can trust.
 
 mod build;
+mod cluster;
 mod command_line;
 mod config;
 mod connection;
@@ -44,6 +45,9 @@ enum Command {
     /// Look at stores, check them, roll them back
     #[command(subcommand)]
     Store(store::StoreCommand),
+    /// Certificates for a cluster of servers
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Check, show or explain the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         Command::Get(args) => in_place::get(args),
         Command::Dump(args) => in_place::dump(args),
         Command::Store(command) => store::run(command),
+        Command::Cluster(command) => cluster::run(command),
         Command::Config(command) => config::run(command),
         Command::Demo(args) => demo::run(args),
     };

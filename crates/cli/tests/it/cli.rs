@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 20] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 19] = [
     &["store", "rollback"],
     &["store", "swap"],
     &["store", "remove"],
+    &["cluster", "certs"],
     &["config", "check"],
     &["config", "show"],
     &["config", "reference"],

@@ -3,6 +3,7 @@
 mod build;
 mod build_inputs;
 mod cli;
+mod cluster_certs;
 mod crash;
 mod demo;
 mod descriptors;

@@ -1,0 +1,492 @@
+//! `larder cluster certs`: certificates for those who have no authority that signs them.
+//!
+//! ```text
+//!   certs/ca.pem, ca.key      the authority; who has ca.key can make nodes
+//!   certs/a/ca.pem            what goes to node a: whom it trusts, what it shows, and the key for that
+//!           cert.pem, key.pem
+//!           names             what cert.pem was made for; read by --renew
+//! ```
+//!
+//! 1. A folder of a node or a client appears whole or not at all, and only its user can read it.
+//! 2. Nothing is overwritten. `--renew` puts a new certificate and a new key in the place of the old, each at once.
+//! 3. What is written was checked as the other side will check it.
+//!
+//! The authority's certificate is not parsed: its subject is always the same, so its key is enough to sign with. An authority that
+//! was made otherwise is found out by 3.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use tempfile::Builder;
+
+use crate::command_line::whole_number;
+use crate::failure::Failure;
+use crate::output::{self, moment};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder cluster certs a=10.0.0.1 b=10.0.0.2 c=db3.example.com,10.0.0.3
+    larder cluster certs d=10.0.0.4              another node, by the same authority
+    larder cluster certs --renew a               a new certificate for node a, for the same names
+    larder cluster certs --client backup         for a client, where server.tls_client_ca asks for one
+
+Copy the folder of each node to that node. Keep ca.key where no node is: who has it can make nodes.
+A running server takes renewed files for its clients by itself; connections between nodes take them at its next start.";
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const AUTHORITY_DAYS: u32 = 3650;
+const DAYS_MAX: u32 = 3650;
+/// Clocks may be apart.
+const VALID_SINCE: Duration = DAY;
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct CertsArgs {
+    /// The nodes: the name of each (cluster.node), and the hosts by which others reach it
+    #[arg(value_name = "NODE[=HOST,...]", required_unless_present = "clients")]
+    nodes: Vec<Named>,
+    /// A client's name; may be repeated
+    #[arg(long = "client", value_name = "NAME")]
+    clients: Vec<Named>,
+    /// The folder with the authority, and with a folder for each node and client
+    #[arg(long, value_name = "DIR", default_value = "certs")]
+    out: PathBuf,
+    /// Replace certificates that are there; without hosts for the same names as before
+    #[arg(long)]
+    renew: bool,
+    /// How long the certificates are valid
+    #[arg(long, value_name = "DAYS", default_value = "730", value_parser = whole_number::<u32>)]
+    days: u32,
+}
+
+/// A node or a client, and its hosts.
+#[derive(Debug, Clone, PartialEq)]
+struct Named {
+    name: String,
+    hosts: Vec<String>,
+}
+
+impl std::str::FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Named, String> {
+        let (name, hosts) = match text.split_once('=') {
+            Some((name, hosts)) => (name, hosts.split(',').map(str::trim).collect()),
+            None => (text, Vec::new()),
+        };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+        let is_name = (1..=64).contains(&name.len())
+            && name.bytes().all(is_plain)
+            && name.as_bytes()[0].is_ascii_alphanumeric();
+        if !is_name {
+            return Err(format!(
+                "{name:?} is no name of a node: write 1 to 64 letters, digits, _, - and ., beginning with a letter or digit"
+            ));
+        }
+        for host in [name].iter().chain(&hosts) {
+            let known = ServerName::try_from(*host);
+            known.map_err(|_| {
+                format!("{host:?} can be in no certificate: write a host's name or an address, without a port")
+            })?;
+        }
+        Ok(Named {
+            name: name.to_owned(),
+            hosts: hosts.into_iter().map(str::to_owned).collect(),
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Node,
+    Client,
+}
+
+impl Kind {
+    /// The first line of `names`.
+    fn word(self) -> &'static str {
+        match self {
+            Kind::Node => "node",
+            Kind::Client => "client",
+        }
+    }
+}
+
+pub fn run(args: CertsArgs) -> Result<(), Failure> {
+    if !(1..=DAYS_MAX).contains(&args.days) {
+        return Err(Failure::usage(format!(
+            "--days {}: write a number from 1 to {DAYS_MAX}",
+            args.days
+        )));
+    }
+    let nodes = args.nodes.iter().map(|it| (Kind::Node, it));
+    let wanted: Vec<_> = nodes
+        .chain(args.clients.iter().map(|it| (Kind::Client, it)))
+        .collect();
+    for (at, (_, named)) in wanted.iter().enumerate() {
+        if wanted[..at].iter().any(|(_, it)| it.name == named.name) {
+            return Err(Failure::usage(format!("{} is given twice", named.name)));
+        }
+    }
+    let mut files = Vec::new();
+    for (kind, named) in &wanted {
+        files.push(find(&args, *kind, named)?);
+    }
+    let authority = Authority::open_or_make(&args)?;
+    let mut signed = Vec::new();
+    for ((kind, _), (folder, hosts)) in wanted.iter().zip(files) {
+        signed.push(authority.sign(*kind, folder, hosts, args.days)?);
+    }
+    authority.write()?;
+    for it in &signed {
+        it.write(&authority, args.renew)?;
+    }
+    output::print_line(&told(&args, &authority, &signed))
+}
+
+/// Where the files of a node or a client are or shall be, and its hosts.
+fn find(args: &CertsArgs, kind: Kind, named: &Named) -> Result<(PathBuf, Vec<String>), Failure> {
+    let folder = args.out.join(&named.name);
+    let shown = folder.display();
+    match (folder.exists(), args.renew) {
+        (true, false) => {
+            return Err(Failure::refused(format!(
+                "{shown} is there already, and nothing is overwritten; --renew replaces the certificate in it, or choose another folder with --out"
+            )));
+        }
+        (false, true) => {
+            return Err(Failure::not_found(format!(
+                "{shown} is not there, so there is nothing to renew; without --renew it is made"
+            )));
+        }
+        _ => {}
+    }
+    if kind == Kind::Client && !named.hosts.is_empty() {
+        return Err(Failure::usage(format!(
+            "--client {}: a client has a name only; hosts are for nodes",
+            named.name
+        )));
+    }
+    if !args.renew {
+        return Ok((folder, named.hosts.clone()));
+    }
+    let names = folder.join("names");
+    let read = fs::read_to_string(&names).map_err(Failure::io(format!("read {}", names.display())));
+    let before = read?;
+    let mut before = before.lines();
+    if before.next() != Some(kind.word()) {
+        return Err(Failure::refused(format!(
+            "{shown} is not that of a {}: nodes are renewed by --renew NODE, clients by --renew --client NAME",
+            kind.word()
+        )));
+    }
+    let hosts = match named.hosts.is_empty() {
+        true => before.map(str::to_owned).collect(),
+        false => named.hosts.clone(),
+    };
+    Ok((folder, hosts))
+}
+
+/// Who signs.
+struct Authority {
+    folder: PathBuf,
+    /// Its certificate and key; `is_new` where they are still to be written.
+    pem: String,
+    key_pem: String,
+    is_new: bool,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn open_or_make(args: &CertsArgs) -> Result<Authority, Failure> {
+        let folder = args.out.clone();
+        let [certificate, key] = ["ca.pem", "ca.key"].map(|name| folder.join(name));
+        match (certificate.exists(), key.exists()) {
+            (true, true) => {
+                let read = |path: &Path| {
+                    fs::read_to_string(path)
+                        .map_err(Failure::io(format!("read {}", path.display())))
+                };
+                let (pem, key_pem) = (read(&certificate)?, read(&key)?);
+                let signer = KeyPair::from_pem(&key_pem).map_err(|error| {
+                    Failure::new(format!(
+                        "{} is no key that can sign: {error}",
+                        key.display()
+                    ))
+                })?;
+                Ok(Authority {
+                    folder,
+                    pem,
+                    key_pem,
+                    is_new: false,
+                    issuer: Issuer::new(authority_params(), signer),
+                })
+            }
+            (false, false) if !args.renew => {
+                let signer = new_key()?;
+                let params = authority_params();
+                let certificate = params.self_signed(&signer).map_err(unsigned)?;
+                Ok(Authority {
+                    folder,
+                    pem: certificate.pem(),
+                    key_pem: signer.serialize_pem(),
+                    is_new: true,
+                    issuer: Issuer::new(params, signer),
+                })
+            }
+            (false, _) => Err(missing(&certificate)),
+            (true, false) => Err(missing(&key)),
+        }
+    }
+
+    /// A new key, and a certificate for it.
+    fn sign(
+        &self,
+        kind: Kind,
+        folder: PathBuf,
+        hosts: Vec<String>,
+        days: u32,
+    ) -> Result<Signed, Failure> {
+        let name = folder.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        // A client's has no names that TLS looks at, so that it can never be taken for a node's.
+        let names = match kind {
+            Kind::Node => [std::slice::from_ref(&name), &hosts].concat(),
+            Kind::Client => Vec::new(),
+        };
+        let mut params = CertificateParams::new(names).map_err(unsigned)?;
+        params.distinguished_name = named(&name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if kind == Kind::Node {
+            params
+                .extended_key_usages
+                .push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        params.use_authority_key_identifier_extension = true;
+        let ends_at = set_validity(&mut params, days);
+        let key = new_key()?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(unsigned)?;
+        self.check(certificate.der())?;
+        Ok(Signed {
+            kind,
+            name,
+            hosts,
+            folder,
+            pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+            ends_at,
+        })
+    }
+
+    /// That who trusts this authority trusts what it has signed.
+    fn check(&self, signed: &CertificateDer<'_>) -> Result<(), Failure> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            Failure::new(format!(
+                "{} does not belong to {}, or larder did not make it, so nodes would not trust what it signs: {why}",
+                self.folder.join("ca.key").display(),
+                self.folder.join("ca.pem").display(),
+            ))
+        };
+        let own = CertificateDer::from_pem_slice(self.pem.as_bytes()).map_err(|it| wrong(&it))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(own).map_err(|it| wrong(&it))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .map_err(|it| wrong(&it))?;
+        let verified = verifier.verify_client_cert(signed, &[], UnixTime::now());
+        verified.map(drop).map_err(|it| wrong(&it))
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        if !self.is_new {
+            return Ok(());
+        }
+        let making = || format!("make the folder {}", self.folder.display());
+        private_folder(&self.folder).map_err(Failure::io(making()))?;
+        // The key last: what ends before it leaves a folder that is refused, and no key that signs for nobody.
+        write_new(&self.folder.join("ca.pem"), &self.pem)?;
+        write_new(&self.folder.join("ca.key"), &self.key_pem)
+    }
+}
+
+/// What was signed for a node or a client.
+struct Signed {
+    kind: Kind,
+    name: String,
+    hosts: Vec<String>,
+    folder: PathBuf,
+    pem: String,
+    key_pem: String,
+    ends_at: u64,
+}
+
+impl Signed {
+    fn write(&self, authority: &Authority, renew: bool) -> Result<(), Failure> {
+        let failed =
+            |error: io::Error| Failure::io(format!("write {}", self.folder.display()))(error);
+        let mut names = format!("{}\n", self.kind.word());
+        names.extend(self.hosts.iter().map(|host| format!("{host}\n")));
+        let files = [
+            ("ca.pem", &authority.pem),
+            ("names", &names),
+            ("key.pem", &self.key_pem),
+            ("cert.pem", &self.pem),
+        ];
+        // Beside its place, so that it takes it by a rename; its user alone may look inside.
+        let beside = Builder::new()
+            .prefix(".new-")
+            .permissions(fs::Permissions::from_mode(0o700))
+            .tempdir_in(&authority.folder);
+        let beside = beside.map_err(failed)?;
+        for (name, text) in files {
+            write_new(&beside.path().join(name), text)?;
+        }
+        if renew {
+            for (name, _) in files {
+                fs::rename(beside.path().join(name), self.folder.join(name)).map_err(failed)?;
+            }
+            return Ok(());
+        }
+        fs::rename(beside.path(), &self.folder).map_err(failed)?;
+        // It is not there under this name any more.
+        let _ = beside.keep();
+        Ok(())
+    }
+}
+
+/// The authority's certificate; the same each time but for its dates.
+fn authority_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named("larder cluster authority");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_validity(&mut params, AUTHORITY_DAYS);
+    params
+}
+
+fn named(name: &str) -> DistinguishedName {
+    let mut names = DistinguishedName::new();
+    names.push(DnType::CommonName, name);
+    names
+}
+
+/// From now on, for so many days. When it ends, in seconds of Unix time.
+fn set_validity(params: &mut CertificateParams, days: u32) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = Duration::from_secs(now.unwrap_or_default().as_secs());
+    let end = now + DAY * days;
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    params.not_before = epoch + now.saturating_sub(VALID_SINCE);
+    params.not_after = epoch + end;
+    end.as_secs()
+}
+
+fn new_key() -> Result<KeyPair, Failure> {
+    KeyPair::generate().map_err(|error| Failure::new(format!("cannot make a key: {error}")))
+}
+
+fn unsigned(error: rcgen::Error) -> Failure {
+    Failure::new(format!("cannot make a certificate: {error}"))
+}
+
+fn missing(file: &Path) -> Failure {
+    Failure::not_found(format!(
+        "{} is not there, and without it nothing can be signed for the nodes that are: put it back, or make a new authority for all nodes with another --out",
+        file.display()
+    ))
+}
+
+fn private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || {
+        let mut options = fs::OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(Failure::io(format!("write {}", path.display())))
+}
+
+fn told(args: &CertsArgs, authority: &Authority, signed: &[Signed]) -> String {
+    let out = args.out.display();
+    let mut text = String::new();
+    if authority.is_new {
+        text += &format!(
+            "{out}/ca.pem, {out}/ca.key: the cluster's authority. Keep ca.key where no node is.\n"
+        );
+    }
+    for it in signed {
+        let made = if args.renew { "renewed" } else { "made" };
+        let hosts = match (it.kind, it.hosts.is_empty()) {
+            (Kind::Client, _) => "a client".to_owned(),
+            (Kind::Node, true) => {
+                "a node; it has no host's name, so clients cannot check it".to_owned()
+            }
+            (Kind::Node, false) => format!("a node, as {}", it.hosts.join(", ")),
+        };
+        let ends = moment(it.ends_at);
+        text += &format!(
+            "{out}/{}: {made} for {hosts}; valid until {ends}\n",
+            it.name
+        );
+    }
+    let is_node = |it: &&Signed| it.kind == Kind::Node;
+    if signed.iter().any(|it| is_node(&it)) {
+        text += "\nCopy each node's folder to that node, say to /etc/larder, for the user that runs larder alone. Its configuration:\n\n  \
+             [cluster]                                [server]  (TLS for clients)\n  \
+             tls_ca   = \"/etc/larder/ca.pem\"          tls_cert = \"/etc/larder/cert.pem\"\n  \
+             tls_cert = \"/etc/larder/cert.pem\"        tls_key  = \"/etc/larder/key.pem\"\n  \
+             tls_key  = \"/etc/larder/key.pem\"\n\n";
+        text += &format!(
+            "Clients then check servers by {out}/ca.pem: larder --ca, redis-cli --tls --cacert, curl --cacert."
+        );
+    }
+    if let Some(client) = signed.iter().find(|it| it.kind == Kind::Client) {
+        let folder = format!("{out}/{}", client.name);
+        text += &format!(
+            "\nA client shows its own: redis-cli --tls --cacert {folder}/ca.pem --cert {folder}/cert.pem --key {folder}/key.pem"
+        );
+    }
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_named_with_the_hosts_that_others_reach_them_by() {
+        let named: Named = "a=10.0.0.1, db.example.com,::1".parse().unwrap();
+        assert_eq!(named.name, "a");
+        assert_eq!(named.hosts, ["10.0.0.1", "db.example.com", "::1"]);
+        assert_eq!("node-1".parse::<Named>().unwrap().hosts, [""; 0]);
+        for bad in ["", "=h", "a=", "a=h:7380", "a b", "../a", "a=h,,i", "-a"] {
+            assert!(bad.parse::<Named>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `larder cluster certs`: what it makes is what nodes and clients take, and nothing that is there is lost.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use larder_cluster::map::Incarnation;
+use larder_server::cluster::{Known, Tls, TlsFiles};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::support::{run_failing, run_ok};
+
+struct Certs(TempDir);
+
+impl Certs {
+    fn new() -> Certs {
+        Certs(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn out(&self) -> String {
+        let out = self.0.path().join("certs");
+        out.to_str().expect("text").to_owned()
+    }
+
+    #[track_caller]
+    fn make(&self, arguments: &[&str]) -> String {
+        let out = self.out();
+        run_ok([&["cluster", "certs", "--out", &out], arguments].concat())
+    }
+
+    #[track_caller]
+    fn refused(&self, code: i32, arguments: &[&str]) -> String {
+        let out = self.out();
+        run_failing(
+            code,
+            [&["cluster", "certs", "--out", &out], arguments].concat(),
+        )
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(Path::new(&self.out()).join(file)).expect(file)
+    }
+
+    fn tls(&self, node: &str) -> Tls {
+        let folder = Path::new(&self.out()).join(node);
+        let files = TlsFiles {
+            authority: folder.join("ca.pem"),
+            certificate: folder.join("cert.pem"),
+            key: folder.join("key.pem"),
+        };
+        Tls::open(&files).expect("the files fit")
+    }
+}
+
+/// What node `to` is found out to be by `from`, and the other way round.
+fn meet(from: &Tls, to: &Tls, known: &str) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("bound");
+        let known = Known {
+            name: known.to_owned(),
+            incarnation: Incarnation(1),
+            address: addr.to_string(),
+        };
+        let connect = async {
+            let socket = TcpStream::connect(addr).await?;
+            from.connect(&known, socket).await.map(drop)
+        };
+        let accept = async {
+            let (socket, _) = listener.accept().await?;
+            to.accept(socket).await.map(drop)
+        };
+        let (connected, accepted) = tokio::join!(connect, accept);
+        connected.and(accepted).map_err(|error| error.to_string())
+    })
+}
+
+#[test]
+fn nodes_with_certificates_of_one_authority_know_each_other_and_no_others() {
+    let (certs, others) = (Certs::new(), Certs::new());
+    let said = certs.make(&["a=10.0.0.1", "b"]);
+    assert!(
+        said.contains("tls_ca") && said.contains("a node, as 10.0.0.1"),
+        "{said}"
+    );
+    others.make(&["a", "b"]);
+    let [a, b] = ["a", "b"].map(|node| certs.tls(node));
+    assert_eq!(meet(&a, &b, "b"), Ok(()));
+    let wrong = meet(&a, &b, "c").expect_err("b is not c");
+    assert!(wrong.contains("not valid for"), "{wrong}");
+    meet(&a, &others.tls("b"), "b").expect_err("it is another authority's");
+    meet(&others.tls("a"), &b, "b").expect_err("it is another authority's");
+
+    // A node that comes later, and one whose certificate was renewed, are of the same authority.
+    certs.make(&["d"]);
+    certs.make(&["--renew", "a"]);
+    assert_eq!(meet(&certs.tls("a"), &certs.tls("d"), "d"), Ok(()));
+    assert_eq!(meet(&certs.tls("d"), &b, "b"), Ok(()));
+}
+
+#[test]
+fn a_client_s_certificate_is_never_that_of_a_node() {
+    let certs = Certs::new();
+    let said = certs.make(&["a", "--client", "backup"]);
+    assert!(said.contains("redis-cli --tls"), "{said}");
+    let [a, client] = ["a", "backup"].map(|name| certs.tls(name));
+    assert_eq!(
+        meet(&client, &a, "a"),
+        Ok(()),
+        "it shows that it may connect"
+    );
+    meet(&a, &client, "backup").expect_err("it is no server");
+    let wrong = certs.refused(2, &["--client", "more=10.0.0.1"]);
+    assert!(wrong.contains("a name only"), "{wrong}");
+}
+
+#[test]
+fn nothing_is_overwritten_and_only_its_user_reads_it() {
+    let certs = Certs::new();
+    certs.make(&["a=10.0.0.1,db.example.com", "b"]);
+    let mut seen = 0;
+    let mut folders = vec![certs.out()];
+    while let Some(folder) = folders.pop() {
+        let mode = |path: &Path| path.metadata().expect("it is there").permissions().mode() & 0o777;
+        assert_eq!(mode(Path::new(&folder)), 0o700, "{folder}");
+        for entry in std::fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            match path.is_dir() {
+                true => folders.push(path.to_str().expect("text").to_owned()),
+                false => assert_eq!(mode(&path), 0o600, "{}", path.display()),
+            }
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 2 + 2 + 2 * 4, "no file is left that was in between");
+
+    let before = [certs.read("a/cert.pem"), certs.read("a/key.pem")];
+    let wrong = certs.refused(4, &["c", "a"]);
+    assert!(
+        wrong.contains("a is there already") && wrong.contains("--renew"),
+        "{wrong}"
+    );
+    assert!(
+        !Path::new(&certs.out()).join("c").exists(),
+        "nothing is half done"
+    );
+    assert_eq!(before, [certs.read("a/cert.pem"), certs.read("a/key.pem")]);
+
+    let said = certs.make(&["--renew", "a"]);
+    assert!(
+        said.contains("renewed for a node, as 10.0.0.1, db.example.com"),
+        "{said}"
+    );
+    assert_ne!(before, [certs.read("a/cert.pem"), certs.read("a/key.pem")]);
+    let wrong = certs.refused(3, &["--renew", "c"]);
+    assert!(wrong.contains("nothing to renew"), "{wrong}");
+    let wrong = certs.refused(4, &["--renew", "--client", "b"]);
+    assert!(wrong.contains("not that of a client"), "{wrong}");
+}
+
+#[test]
+fn without_the_authority_s_key_nothing_is_signed_and_another_s_key_is_found_out() {
+    let (certs, others) = (Certs::new(), Certs::new());
+    certs.make(&["a"]);
+    others.make(&["a"]);
+    let key = Path::new(&certs.out()).join("ca.key");
+    std::fs::copy(Path::new(&others.out()).join("ca.key"), &key).expect("copied");
+    let wrong = certs.refused(1, &["b"]);
+    assert!(wrong.contains("does not belong to"), "{wrong}");
+    std::fs::remove_file(&key).expect("it was there");
+    let wrong = certs.refused(3, &["b"]);
+    assert!(
+        wrong.contains("ca.key is not there") && wrong.contains("put it back"),
+        "{wrong}"
+    );
+    assert!(!Path::new(&certs.out()).join("b").exists());
+    for (wrong, words) in [
+        (&["a=10.0.0.1:7380"][..], "without a port"),
+        (&["c", "c"], "given twice"),
+        (&["c", "--days", "0"], "from 1 to"),
+        (&[], "required"),
+    ] {
+        let told = certs.refused(2, wrong);
+        assert!(told.contains(words), "{told}");
+    }
+}
