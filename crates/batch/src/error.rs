@@ -30,6 +30,8 @@ pub enum Error {
         path: PathBuf,
         source: io::Error,
     },
+    /// The partition is not among those of the version that are here: another node has it.
+    NotHere { place: String, partition: u32 },
     /// The folder or version is not in the state that the call needs.
     State { detail: String },
     /// The caller's progress function asked to stop.
@@ -142,6 +144,10 @@ impl fmt::Display for Error {
                 }
                 write!(f, ": {source}")
             }
+            Error::NotHere { place, partition } => write!(
+                f,
+                "partition {partition} of the version in {place} is not here; a node of the cluster keeps those whose slots it has"
+            ),
             Error::State { detail } => f.write_str(detail),
             Error::Cancelled => f.write_str("cancelled"),
         }

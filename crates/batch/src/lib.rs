@@ -31,4 +31,4 @@ pub use error::Error;
 pub use fault::fault_point;
 pub use manifest::{Manifest, SegmentDigest, SegmentEntry};
 pub use segment::Compression;
-pub use version::{Attempt, Residency, StoreDir, Value, VerifyReport, Version, Walk};
+pub use version::{Attempt, Partitions, Residency, StoreDir, Value, VerifyReport, Version, Walk};

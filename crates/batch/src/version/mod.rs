@@ -8,13 +8,14 @@
 //! - otherwise one positioned read of the block; [`Version::try_get`] makes it only if it need not
 //!   wait for the disk (`RWF_NOWAIT`), so that a serving thread is never held up.
 //!
-//! Invariants: a version is never modified; all that a lookup reads is checked first; an absent key
-//! and a damaged block are different answers. A file that is cut while it is open is damage like any other: whoever
+//! Invariants: an open version never changes; all that a lookup reads is checked first; an absent key,
+//! a damaged block and a key whose partition is not in the folder (`partitions.rs`) are different answers. A file that is cut while it is open is damage like any other: whoever
 //! takes a borrowed [`Value`] out of the map asks [`Version::is_whole`] after the last look at it (`bus_fault.rs`).
 
 mod bus_fault;
 pub mod files;
 mod memory;
+mod partitions;
 mod publish;
 mod segment_file;
 mod tools;
@@ -30,9 +31,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use larder_types::{SlotPrefix, key_hash};
 
 use crate::error::Error;
-use crate::manifest::{Manifest, partition_of};
+use crate::manifest::{Manifest, SegmentEntry, partition_of};
 use crate::segment::{IndexArena, IndexBytes};
 use bus_fault::MapState;
+pub use partitions::Partitions;
 pub use publish::StoreDir;
 pub use segment_file::Attempt;
 use segment_file::{OpenedSegment, SegmentFile};
@@ -75,7 +77,10 @@ pub struct Version {
     manifest: Manifest,
     path: PathBuf,
     slots: SlotPrefix,
-    segments: Vec<SegmentFile>,
+    /// One a partition; none where it is not here.
+    segments: Vec<Option<SegmentFile>>,
+    /// Bytes of the segments that are here.
+    size_here_bytes: u64,
     state: Arc<MapState>,
     resident_bytes: AtomicU64,
 }
@@ -93,8 +98,12 @@ impl Version {
         let bytes =
             fs::read(&manifest_path).map_err(Error::of_part(&place, "read", &manifest_path))?;
         let manifest = Manifest::decode(&shown, &bytes)?;
-        let opened = manifest
-            .segments
+        let here = Partitions::read(path, &manifest)?;
+        let entries = manifest.segments.iter();
+        let entries: Vec<&SegmentEntry> = entries
+            .filter(|entry| here.contains(entry.partition.0))
+            .collect();
+        let opened = entries
             .iter()
             .map(|entry| OpenedSegment::open(path, &manifest, entry));
         let opened = opened.collect::<Result<Vec<_>, Error>>()?;
@@ -107,16 +116,19 @@ impl Version {
         }
         let arena = arena.share();
         let state = Arc::new(MapState::default());
-        let mapped = opened
-            .into_iter()
-            .zip(ranges)
-            .map(|(segment, range)| segment.map(IndexBytes::new(&arena, range), &state));
-        let segments = mapped.collect::<Result<Vec<_>, Error>>()?;
+        let mut segments = Vec::new();
+        segments.resize_with(manifest.segments.len(), || None);
+        for ((segment, range), entry) in opened.into_iter().zip(ranges).zip(&entries) {
+            let mapped = segment.map(IndexBytes::new(&arena, range), &state)?;
+            segments[entry.partition.0 as usize] = Some(mapped);
+        }
+        let size_here_bytes = entries.iter().map(|entry| entry.size_bytes).sum();
         Ok(Version {
             slots: SlotPrefix::new(format!("{}:", manifest.store).as_bytes()),
             manifest,
             path: path.to_owned(),
             segments,
+            size_here_bytes,
             state,
             resident_bytes: AtomicU64::new(0),
         })
@@ -132,16 +144,14 @@ impl Version {
 
     /// Bytes of memory that the version's indexes hold.
     pub fn index_memory_bytes(&self) -> usize {
-        self.segments
-            .iter()
+        self.here()
             .map(|segment| segment.index.memory_bytes())
             .sum()
     }
 
     /// Bytes of memory of the directories alone.
     pub fn directory_bytes(&self) -> usize {
-        self.segments
-            .iter()
+        self.here()
             .map(|segment| segment.index.directory_bytes())
             .sum()
     }
@@ -149,11 +159,13 @@ impl Version {
     /// The value of `key`, or `None` if it is absent. May wait for the disk.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] if the block that would hold the key is damaged.
+    /// [`Error::Corrupted`] if the block that would hold the key is damaged, [`Error::NotHere`] if its partition is elsewhere.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Result<Option<Value<'_>>, Error> {
         let hash = key_hash(key);
-        let segment = &self.segments[self.segment_index(key)];
+        let Some(segment) = self.segment(key) else {
+            return Err(self.not_here(key));
+        };
         if let Some(found) = self.find_mapped(segment, hash, key) {
             return found;
         }
@@ -186,7 +198,9 @@ impl Version {
     #[inline]
     pub fn try_get(&self, key: &[u8]) -> Result<Attempt<'_>, Error> {
         let hash = key_hash(key);
-        let segment = &self.segments[self.segment_index(key)];
+        let Some(segment) = self.segment(key) else {
+            return Err(self.not_here(key));
+        };
         if let Some(found) = self.find_mapped(segment, hash, key) {
             return found.map(Attempt::Ready);
         }
@@ -199,14 +213,22 @@ impl Version {
     /// Looks up many keys, appending an answer for each, in order. Memory is fetched ahead, so that
     /// lookups overlap. May wait for the disk.
     pub fn get_many<'a>(&'a self, keys: &[&[u8]], out: &mut Vec<Result<Option<Value<'a>>, Error>>) {
-        if !self.is_resident() {
+        let Some(some) = self.here().next().filter(|_| self.is_resident()) else {
             out.extend(keys.iter().map(|key| self.get(key)));
             return;
-        }
+        };
         for batch in keys.chunks(memory::BATCH) {
-            let mut segments = [&self.segments[0]; memory::BATCH];
-            for (segment, key) in segments.iter_mut().zip(batch) {
-                *segment = &self.segments[self.segment_index(key)];
+            let mut segments = [some; memory::BATCH];
+            let mut are_here = true;
+            for (place, key) in segments.iter_mut().zip(batch) {
+                match self.segment(key) {
+                    Some(segment) => *place = segment,
+                    None => are_here = false,
+                }
+            }
+            if !are_here {
+                out.extend(batch.iter().map(|key| self.get(key)));
+                continue;
             }
             let before = out.len();
             memory::find_batch(&segments[..batch.len()], batch, out);
@@ -223,6 +245,52 @@ impl Version {
             return 0;
         }
         partition_of(self.slots.slot(key), self.segments.len() as u32) as usize
+    }
+
+    #[inline]
+    fn segment(&self, key: &[u8]) -> Option<&SegmentFile> {
+        self.segments[self.segment_index(key)].as_ref()
+    }
+
+    /// The segments that are here, in the order of their partitions.
+    fn here(&self) -> impl Iterator<Item = &SegmentFile> {
+        self.segments.iter().flatten()
+    }
+
+    /// The partitions that are in the folder.
+    pub fn partitions_here(&self) -> Partitions {
+        let all = (0..).zip(&self.segments);
+        let here = all.filter_map(|(partition, segment)| segment.as_ref().map(|_| partition));
+        here.collect()
+    }
+
+    /// Whether no partition is missing.
+    pub fn has_all_partitions(&self) -> bool {
+        self.segments.iter().all(Option::is_some)
+    }
+
+    /// Whether the partition of `key` is here: whoever has another answer for keys that are elsewhere asks first.
+    #[inline]
+    pub fn holds(&self, key: &[u8]) -> bool {
+        self.segment(key).is_some()
+    }
+
+    /// Bytes of the segments that are here.
+    pub fn size_here_bytes(&self) -> u64 {
+        self.size_here_bytes
+    }
+
+    #[cold]
+    fn not_here(&self, key: &[u8]) -> Error {
+        self.partition_not_here(self.segment_index(key))
+    }
+
+    #[cold]
+    fn partition_not_here(&self, partition: usize) -> Error {
+        Error::NotHere {
+            place: self.path.display().to_string(),
+            partition: partition as u32,
+        }
     }
 
     /// Whether all of it was in the page cache when last looked, and nothing was lost since: then `get` will not wait.
@@ -256,17 +324,17 @@ impl Version {
         let resident_bytes = self.resident_bytes.load(Ordering::Relaxed);
         Residency {
             resident_bytes,
-            total_bytes: self.manifest.size_bytes,
+            total_bytes: self.size_here_bytes,
         }
     }
 
     /// Asks the kernel what is in the page cache. It takes some 4 ms a GB: call it now and then, off
     /// the serving threads.
     pub fn refresh_residency(&self) -> Residency {
-        let resident_bytes = self.segments.iter().map(SegmentFile::resident_bytes).sum();
+        let resident_bytes = self.here().map(SegmentFile::resident_bytes).sum();
         self.resident_bytes.store(resident_bytes, Ordering::Relaxed);
         self.state
-            .set_resident(resident_bytes == self.manifest.size_bytes);
+            .set_resident(resident_bytes == self.size_here_bytes);
         self.residency()
     }
 }

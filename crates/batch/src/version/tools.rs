@@ -4,9 +4,9 @@
 
 use larder_types::key_hash;
 
-use super::Version;
 use super::segment_file::SegmentFile;
 use super::walk::{BlockReader, Record, WINDOW_BYTES, Walk};
+use super::{Partitions, Version};
 use crate::error::{Error, show_key};
 use crate::manifest::{SegmentDigest, slots_of};
 
@@ -36,14 +36,29 @@ pub struct ScanPage {
 }
 
 impl Version {
-    /// Reads everything and checks it against every checksum and rule of the format. `progress`
+    /// Reads everything that is here and checks it against every checksum and rule of the format. `progress`
     /// gets the bytes done and says whether to go on.
     ///
     /// # Errors
     /// [`Error::Corrupted`] for the first damage found; [`Error::Cancelled`].
     pub fn verify(&self, progress: &dyn Fn(u64) -> bool) -> Result<VerifyReport, Error> {
+        self.verify_partitions(&self.partitions_here(), progress)
+    }
+
+    /// As [`Version::verify`], of some partitions alone.
+    ///
+    /// # Errors
+    /// As [`Version::verify`]; [`Error::NotHere`] for one that is not here.
+    pub fn verify_partitions(
+        &self,
+        partitions: &Partitions,
+        progress: &dyn Fn(u64) -> bool,
+    ) -> Result<VerifyReport, Error> {
         let mut report = VerifyReport::default();
-        for (segment, entry) in self.segments.iter().zip(&self.manifest.segments) {
+        for at in partitions.iter().map(|partition| partition as usize) {
+            let entry = &self.manifest.segments[at];
+            let segment = self.segments[at].as_ref();
+            let segment = segment.ok_or_else(|| self.partition_not_here(at))?;
             let mut digest = SegmentDigest::new();
             read_through(segment, &mut |bytes| {
                 digest.update(bytes);
@@ -118,7 +133,7 @@ impl Version {
     /// lookups that meet them.
     pub fn warm(&self, progress: &dyn Fn(u64) -> bool) {
         let mut done = 0;
-        for segment in &self.segments {
+        for segment in self.here() {
             let go_on = segment.load(&mut |bytes| {
                 done += bytes;
                 progress(done)
@@ -131,12 +146,13 @@ impl Version {
         self.refresh_residency();
     }
 
-    /// Every record, segment by segment, in (hash, key) order. After an error the iterator ends.
+    /// Every record, segment by segment, in (hash, key) order. After an error the iterator ends. A partition that is
+    /// not here is an error.
     pub fn iter(&self) -> Walk<&Version> {
         Walk::new(self)
     }
 
-    /// Records from blocks drawn by `seed`: at most `count`, and no more than `bytes` of keys and values. Records that
+    /// Records from blocks drawn by `seed`, of what is here: at most `count`, and no more than `bytes` of keys and values. Records that
     /// alone are larger are passed over.
     ///
     /// # Errors
@@ -146,7 +162,9 @@ impl Version {
         let mut sample = Sampled::default();
         let mut left = bytes;
         let mut seen = std::collections::HashSet::new();
-        let few = self.manifest.record_count <= count as u64;
+        let here: Vec<&SegmentFile> = self.here().collect();
+        let records_here: u64 = here.iter().map(|it| it.index.footer.record_count).sum();
+        let few = records_here <= count as u64;
         let tries = match few {
             true => 0,
             false => count.saturating_mul(TRIES_PER_RECORD) as u64,
@@ -173,17 +191,17 @@ impl Version {
                 break;
             }
             let number = key_hash(&[seed.to_le_bytes(), draw.to_le_bytes()].concat());
-            let segment = number as usize % self.segments.len();
-            let index = self.segments[segment].index.block_index(number);
+            let segment = number as usize % here.len();
+            let index = here[segment].index.block_index(number);
             if !seen.insert((segment, index)) {
                 continue;
             }
-            if let Some(range) = self.segments[segment].index.block(index) {
-                take(&mut sample, &self.segments[segment], range)?;
+            if let Some(range) = here[segment].index.block(index) {
+                take(&mut sample, here[segment], range)?;
             }
         }
         if few {
-            for segment in &self.segments {
+            for segment in here {
                 let blocks = 0..segment.index.footer.block_count;
                 for range in blocks.filter_map(|index| segment.index.block(index)) {
                     take(&mut sample, segment, range)?;
@@ -197,11 +215,14 @@ impl Version {
     /// A version does not change, so each key comes exactly once.
     ///
     /// # Errors
-    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given.
+    /// [`Error::Corrupted`] for a damaged block; [`Error::Limit`] for a cursor that none was given; [`Error::NotHere`] for a
+    /// partition that is not here.
     pub fn scan(&self, cursor: u64, count: usize) -> Result<ScanPage, Error> {
         let mut page = ScanPage::default();
         let mut before = 0;
-        for segment in &self.segments {
+        for (at, segment) in self.segments.iter().enumerate() {
+            let segment = segment.as_ref();
+            let segment = segment.ok_or_else(|| self.partition_not_here(at))?;
             let block_count = segment.index.footer.block_count;
             let mut blocks = BlockReader::new(segment, SCAN_WINDOW_BYTES);
             for index in cursor.saturating_sub(before)..block_count {

@@ -197,6 +197,8 @@ impl<V: Borrow<Version>> Walk<V> {
     fn read_block(&mut self) -> Result<bool, Error> {
         let version: &Version = self.version.borrow();
         while let Some(segment) = version.segments.get(self.segment) {
+            let segment = segment.as_ref();
+            let segment = segment.ok_or_else(|| version.partition_not_here(self.segment))?;
             if self.block == segment.index.footer.block_count {
                 (self.segment, self.block) = (self.segment + 1, 0);
                 self.window.clear();
@@ -232,7 +234,8 @@ impl<V: Borrow<Version>> Walk<V> {
                 Some(Pending::Here(record)) => return Ok(Some(record)),
                 Some(Pending::Apart(segment, key, apart)) => {
                     let version: &Version = self.version.borrow();
-                    let value = apart.read(&version.segments[segment])?;
+                    let segment = version.segments[segment].as_ref();
+                    let value = apart.read(segment.expect("it was read from"))?;
                     return Ok(Some((key, value.into())));
                 }
                 None if !self.read_block()? => return Ok(None),

@@ -1,6 +1,6 @@
 use std::fs;
 
-use larder_batch::{StoreDir, Version};
+use larder_batch::{Error, Partitions, StoreDir, Version};
 use larder_types::VersionId;
 
 use crate::support::{build, options, pairs, records};
@@ -60,4 +60,70 @@ fn what_a_crash_left_is_swept_and_is_never_a_version() {
     fs::write(store.path().join("LIVE"), "seven").expect("write");
     let error = store.live().expect_err("nonsense");
     assert!(error.to_string().contains("not a link"), "{error}");
+}
+
+/// What a node of a cluster keeps: the partitions of its slots.
+#[test]
+fn some_partitions_are_read_and_others_are_said_to_be_elsewhere() {
+    let folder = tempfile::tempdir().expect("temp dir");
+    let path = folder.path().join("version");
+    let manifest = build(options(), &path, pairs(&records(300))).expect("builds");
+    let whole = Version::open(&path).expect("opens");
+    let first = Partitions::of_slots([manifest.segments[0].slots], 3);
+    first.keep_only(&path, &manifest).expect("two are removed");
+    assert!(!path.join(&manifest.segments[2].file).exists());
+
+    let part = Version::open(&path).expect("opens without them");
+    assert_eq!(part.partitions_here(), first);
+    assert!(!part.has_all_partitions() && whole.has_all_partitions());
+    assert_eq!(part.size_here_bytes(), manifest.segments[0].size_bytes);
+    let (mut here, mut elsewhere) = (0, 0);
+    let keys: Vec<Vec<u8>> = (0..320).map(|i| format!("key-{i}").into_bytes()).collect();
+    for resident in [false, true] {
+        if resident {
+            part.warm(&|_| true);
+        }
+        for key in &keys {
+            let expected = whole.get(key).expect("it is still open");
+            match part.get(key) {
+                Ok(found) => {
+                    assert!(part.holds(key));
+                    assert_eq!(found.as_deref(), expected.as_deref());
+                    here += 1;
+                }
+                Err(Error::NotHere { partition, .. }) => {
+                    assert!(!part.holds(key) && partition > 0);
+                    assert!(matches!(part.try_get(key), Err(Error::NotHere { .. })));
+                    elsewhere += 1;
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut found = Vec::new();
+        part.get_many(&keys, &mut found);
+        for (key, found) in keys.iter().zip(found) {
+            let one = part
+                .get(key)
+                .map(|value| value.map(|value| value.into_vec()));
+            let found = found.map(|value| value.map(|value| value.into_vec()));
+            assert_eq!(found.ok(), one.ok());
+        }
+    }
+    assert!(here > 150 && elsewhere > 300, "{here} {elsewhere}");
+    let report = part.verify(&|_| true).expect("what is here is sound");
+    assert_eq!(report.record_count, manifest.segments[0].record_count);
+    let is_not_here = |result: Result<(), Error>| matches!(result, Err(Error::NotHere { .. }));
+    assert!(is_not_here(part.scan(0, 1000).map(|_| ())));
+    assert!(is_not_here(part.iter().try_for_each(|it| it.map(|_| ()))));
+    assert_eq!(
+        part.sample(5, 1 << 20, 1)
+            .expect("of what is here")
+            .records
+            .len(),
+        5
+    );
+
+    fs::write(path.join(Partitions::FILE), "{\"here\":[[2,3]]}").expect("write");
+    assert!(matches!(Version::open(&path), Err(Error::Corrupted { .. })));
 }
