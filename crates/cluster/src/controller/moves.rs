@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::{Decision, Rest, World};
-use crate::map::{AtTerm, By, Change, NodeId, Placed, Run, SlotRange};
+use crate::map::{AtTerm, By, Change, Epoch, NodeId, Placed, Run, SlotRange};
 
 pub(super) fn decide(world: &World<'_>, rest: &mut Rest) -> Option<Decision> {
     synced(world)
@@ -52,7 +52,7 @@ fn synced(world: &World<'_>) -> Option<Decision> {
             continue;
         };
         for synced in &report.synced {
-            if !has_live_versions(world, synced.node) {
+            if !has_live_versions(world, synced.node, synced.began) {
                 continue;
             }
             let runs = world.map.slots().runs();
@@ -95,9 +95,10 @@ fn synced(world: &World<'_>) -> Option<Decision> {
         .flatten()
 }
 
-/// A replica is of use only with the data sets that are live.
-fn has_live_versions(world: &World<'_>, node: NodeId) -> bool {
-    let report = world.report(node);
+/// A replica is of use only with the data sets that are live: their partitions of these slots, too, which it has been given in
+/// the epoch `began`.
+fn has_live_versions(world: &World<'_>, node: NodeId, began: Epoch) -> bool {
+    let report = world.report(node).filter(|report| report.epoch >= began);
     world.map.stores().iter().all(|(name, store)| {
         let Some(live) = &store.live else {
             return true;

@@ -12,6 +12,9 @@ use crate::map::{Epoch, Incarnation, NodeId, SlotRange, Store, Term};
 pub struct Report {
     /// The life of the node that reports. Reports of another are passed over.
     pub incarnation: Incarnation,
+    /// The epoch of the map whose slots and versions `versions` speaks of.
+    #[serde(default)]
+    pub epoch: Epoch,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<Pulled>,
     /// Of slots that it owns: replicas that have all, and whose acknowledgements it waits for *from before it says so here*.
@@ -35,7 +38,7 @@ pub enum Progress {
         bytes: u64,
         of_bytes: u64,
     },
-    /// It has its partitions, verified, and can swap at once. The digest is the manifest's.
+    /// It has the partitions of all slots that it holds or is filled with, verified, and can swap at once. The digest is the manifest's.
     Ready {
         digest: String,
     },

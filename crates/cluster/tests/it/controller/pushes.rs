@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use larder_cluster::controller::{Ask, Decision, Progress, Pulled};
-use larder_cluster::map::{AskId, Change, ChangeId, Incarnation, Map, NodeId};
+use larder_cluster::map::{AskId, Change, ChangeId, Epoch, Incarnation, Map, NodeId};
 use larder_types::{StoreName, VersionId};
 
 use super::scene::{Scene, name};
+use crate::maps::registration;
 
 fn store() -> StoreName {
     "s".parse().expect("a name")
@@ -33,6 +34,7 @@ impl Scene {
     fn report(&mut self, number: u32, version: u64, progress: Progress) {
         let report = self.reports.entry(name(number)).or_default();
         report.incarnation = Incarnation(1);
+        report.epoch = self.map.epoch();
         report
             .versions
             .retain(|it| it.version != VersionId(version));
@@ -277,4 +279,38 @@ fn a_controller_that_stops_at_any_step_is_followed_by_one_that_ends_alike() {
         steps += 1;
     }
     assert!(steps > 0);
+}
+
+#[test]
+fn a_node_that_is_given_slots_counts_only_when_it_has_pulled_their_partitions() {
+    let mut scene = Scene::new();
+    scene.push("a", 0);
+    scene.rest();
+    for number in [1, 2, 3] {
+        scene.report(number, 1, ready("a"));
+    }
+    scene.rest();
+    assert_eq!(scene.live(), Some(1));
+    scene.register(registration(4, "zone-1", 1));
+    scene.rest();
+    let filled = |scene: &Scene| {
+        let runs = scene.map.slots().runs().iter();
+        runs.filter(|run| !run.placed.filling.is_empty()).count()
+    };
+    let before = filled(&scene);
+    assert!(before > 0, "the fourth node is given slots");
+    scene.report(4, 1, ready("a"));
+    let report = scene.reports.get_mut(&name(4)).expect("it reported");
+    report.epoch = Epoch(1);
+    scene.tell_that_all_are_filled();
+    scene.rest();
+    assert_eq!(filled(&scene), before, "what it has is of the slots before");
+    while filled(&scene) > 0 {
+        scene.report(4, 1, ready("a"));
+        scene.tell_that_all_are_filled();
+        scene.rest();
+    }
+    let member = scene.map.member_named(&name(4)).expect("a member").id;
+    let runs = scene.map.slots().runs();
+    assert!(runs.iter().any(|run| run.placed.owner == Some(member)));
 }

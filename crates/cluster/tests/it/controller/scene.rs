@@ -103,28 +103,34 @@ impl Scene {
     pub fn settle(&mut self) {
         for _ in 0..500 {
             self.rest();
-            let mut is_filling = false;
-            for run in self.map.slots().runs() {
-                for filling in &run.placed.filling {
-                    let owner = self
-                        .map
-                        .member(run.placed.owner.expect("it has one"))
-                        .expect("a member");
-                    let report = self.reports.entry(owner.name().clone()).or_default();
-                    report.incarnation = owner.registration.incarnation;
-                    report.synced.push(Synced {
-                        slots: run.slots,
-                        term: run.placed.term,
-                        node: filling.node,
-                        began: filling.began,
-                    });
-                    is_filling = true;
-                }
-            }
+            let is_filling = self.tell_that_all_are_filled();
             if !is_filling {
                 return;
             }
         }
         panic!("it is never filled");
+    }
+
+    /// The owners report that those that are being filled have all; whether there are any.
+    pub fn tell_that_all_are_filled(&mut self) -> bool {
+        let mut is_filling = false;
+        for run in self.map.slots().runs() {
+            for filling in &run.placed.filling {
+                let owner = self
+                    .map
+                    .member(run.placed.owner.expect("it has one"))
+                    .expect("a member");
+                let report = self.reports.entry(owner.name().clone()).or_default();
+                report.incarnation = owner.registration.incarnation;
+                report.synced.push(Synced {
+                    slots: run.slots,
+                    term: run.placed.term,
+                    node: filling.node,
+                    began: filling.began,
+                });
+                is_filling = true;
+            }
+        }
+        is_filling
     }
 }

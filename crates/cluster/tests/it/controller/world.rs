@@ -28,6 +28,8 @@ pub struct Node {
     promised: BTreeSet<(u16, NodeId, Epoch)>,
     synced: Vec<Synced>,
     versions: Vec<Pulled>,
+    /// Of the map that it pulled by last.
+    epoch: Epoch,
     reported: Vec<Report>,
 }
 
@@ -93,6 +95,7 @@ impl Cluster {
             promised: BTreeSet::new(),
             synced: Vec::new(),
             versions: Vec::new(),
+            epoch: Epoch(0),
             reported: Vec::new(),
             registration,
         };
@@ -278,6 +281,7 @@ impl Cluster {
     }
 
     fn pull(&mut self, name: &NodeName, seen: &Map) {
+        self.node(name).epoch = seen.epoch();
         for (store_name, store) in seen.stores() {
             let pushed = store.push.iter().map(|push| &push.version);
             for version in store.live.iter().chain(&store.kept).chain(pushed) {
@@ -330,6 +334,7 @@ impl Cluster {
         }
         node.reported.push(Report {
             incarnation: node.registration.incarnation,
+            epoch: node.epoch,
             versions: node.versions.clone(),
             synced: node.synced.clone(),
         });
