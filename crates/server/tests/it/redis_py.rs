@@ -14,7 +14,7 @@ fn redis_py_is_content() {
 
 #[test]
 fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
-    runs("tests/it/redis_py_cluster.py", ClusterMode::One);
+    runs("tests/it/cluster_clients/cluster.py", ClusterMode::One);
 }
 
 fn runs(script: &str, mode: ClusterMode) {

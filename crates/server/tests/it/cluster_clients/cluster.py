@@ -1,4 +1,4 @@
-"""A stock cluster client against a larder that is a cluster of one node: python redis_py_cluster.py PORT."""
+"""A stock cluster client against a larder that is a cluster of one node: python cluster.py PORT."""
 
 import sys
 
