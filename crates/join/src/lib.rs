@@ -40,13 +40,14 @@ mod shard;
 mod tables;
 
 pub use base::key_range::{EachRow, KeyRange};
-pub use base::owner::{NOBODY, Owner, Shard, SlotOwners, row_slot};
+pub use base::owner::{NOBODY, Owner, Shard, SlotOwners};
 pub use engine::{Engine, Written};
 pub use error::{DefinitionError, Error};
 pub use evaluate::needs::{Needs, ReadOutcome};
 pub use evaluate::reading::Reading;
 pub use join::JoinId;
 pub use language::grammar;
+pub use larder_types::row_slot;
 pub use propagate::subscription::RowChange;
 pub use shard::exchange::{EngineMessage, Exchange, Progress};
 pub use tables::catalog::JoinInfo;

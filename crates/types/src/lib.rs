@@ -21,7 +21,7 @@ pub use hash::key_hash;
 pub use integer::integer;
 pub use names::{NameError, PartitionId, StoreName, VersionId};
 pub use random::{Random, mix};
-pub use slot::{SLOTS, SlotPrefix, slot_of};
+pub use slot::{SLOTS, SlotPrefix, leading_column, row_slot, slot_of};
 pub use units::{ByteSize, ByteSizeError};
 pub use which::WhichVersion;
 

@@ -54,6 +54,24 @@ impl SlotPrefix {
     }
 }
 
+/// The slot of a table's row: that of its leading column, or of the hash tag in it.
+pub fn row_slot(key: &[u8]) -> u16 {
+    slot_of(leading_column(key).0)
+}
+
+/// A key's leading column, the text between its first separator and the second; `true` if a separator ends it.
+pub fn leading_column(key: &[u8]) -> (&[u8], bool) {
+    let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
+    let Some(name) = key.iter().position(is_separator) else {
+        return (key, false);
+    };
+    let rest = &key[name + 1..];
+    match rest.iter().position(is_separator) {
+        Some(end) => (&rest[..end], true),
+        None => (rest, false),
+    }
+}
+
 fn hash_tag(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|&b| b == b'{') else {
         return key;

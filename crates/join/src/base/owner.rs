@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use larder_types::{SLOTS, slot_of};
+use larder_types::{SLOTS, leading_column, row_slot};
 
 use crate::base::key_range::{KeyRange, common_prefix};
 
@@ -61,24 +61,6 @@ pub enum Owner {
     One(u16),
     /// The range spans columns: each shard has some of its keys.
     All,
-}
-
-/// A key's leading column; `true` if a separator ends it.
-fn leading_column(key: &[u8]) -> (&[u8], bool) {
-    let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
-    let Some(name) = key.iter().position(is_separator) else {
-        return (key, false);
-    };
-    let rest = &key[name + 1..];
-    match rest.iter().position(is_separator) {
-        Some(end) => (&rest[..end], true),
-        None => (rest, false),
-    }
-}
-
-/// The slot that a row's owner follows from.
-pub fn row_slot(key: &[u8]) -> u16 {
-    slot_of(leading_column(key).0)
 }
 
 /// The slot of all keys of a range, if they are of one leading column.
