@@ -16,6 +16,19 @@ pub enum Error {
     Broken { address: String, detail: String },
     /// The server answers, but not in the protocol expected: another program is behind the address.
     Protocol { address: String, detail: String },
+    /// A write was sent, and no reply came: whether it was done is not known, and it was not sent again.
+    /// Read what it was to change, or repeat it if it is the same done twice.
+    Unknown { address: String, detail: String },
+    /// No node has answered in time, and nothing was done. `failures` says what became of the last that were asked.
+    NoNode {
+        /// That of the first key, if there is one.
+        slot: Option<u16>,
+        failures: Vec<String>,
+    },
+    /// The keys of one store were answered from several versions, again and again. Ask again.
+    SeveralVersions { store: String },
+    /// The command changes its connection, and a client of a cluster has none for longer than a command: use a `RespClient`.
+    BoundToConnection { command: String },
     /// The server refused, with a code that programs may match on.
     Refused {
         code: String,
@@ -54,6 +67,25 @@ impl fmt::Display for Error {
             Error::Protocol { address, detail } => write!(
                 f,
                 "what answers at {address} does not speak as a larder server does: {detail}"
+            ),
+            Error::Unknown { address, detail } => write!(
+                f,
+                "the write was sent to {address}, which {detail}: whether it was done is unknown, and it was not repeated"
+            ),
+            Error::NoNode { slot, failures } => {
+                f.write_str("no node of the cluster answers")?;
+                if let Some(slot) = slot {
+                    write!(f, " for slot {slot}")?;
+                }
+                write!(f, ": {}", failures.join("; "))
+            }
+            Error::SeveralVersions { store } => write!(
+                f,
+                "the nodes answer from several versions of store {store}; ask again"
+            ),
+            Error::BoundToConnection { command } => write!(
+                f,
+                "{command} changes its connection; send it over a connection of your own to one node"
             ),
             Error::Refused { message, .. } => f.write_str(message),
         }

@@ -3,19 +3,22 @@
 //! ```text
 //!  RespClient ── RESP over TCP ── the server's RESP port:  get, mget, any command
 //!  AdminClient ── HTTP ── the server's HTTP port:  pull, swap, roll back, look
+//!  ClusterClient ── RESP over TCP ── the nodes of a cluster: each key at the node that has it
 //! ```
 //!
 //! Read `resp_client` for how connections are pooled and when a command is sent again, and `admin` for
-//! the operations. The bytes are `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
+//! the operations; `cluster` for how a client finds its way among nodes. The bytes are `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
 //!
 //! Any Redis client reads a larder server; this one exists so that the command line, the demo and
 //! the tests need no other.
 
 mod admin;
+mod cluster;
 mod error;
 mod resp_client;
 
 pub use admin::{AdminClient, Fetched};
+pub use cluster::{ClusterClient, ClusterCounts, ClusterNode, ClusterOptions, KeyResult};
 pub use error::Error;
 pub use larder_protocol::resp::client::{ErrorReply, Reply};
 pub use resp_client::{RespClient, RespOptions};

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
 
+use crate::cluster::is_read_only;
 use crate::error::Error;
 
 /// How a [`RespClient`] behaves.
@@ -234,39 +235,13 @@ impl RespClient {
     }
 }
 
-fn refused(error: ErrorReply) -> Error {
+pub(crate) fn refused(error: ErrorReply) -> Error {
     let message = format!("{} {}", error.code, error.message);
     Error::Refused {
         code: error.code,
         message,
         retry: false,
     }
-}
-
-/// Whether sending the command twice is the same as sending it once: it reads and changes nothing.
-fn is_read_only(name: &[u8]) -> bool {
-    const NAMES: [&str; 17] = [
-        "GET",
-        "MGET",
-        "EXISTS",
-        "STRLEN",
-        "GETRANGE",
-        "TYPE",
-        "PING",
-        "ECHO",
-        "INFO",
-        "DBSIZE",
-        "TIME",
-        "COMMAND",
-        "SCAN",
-        "MEMORY",
-        "STORE.LIST",
-        "STORE.INFO",
-        "STORE.VERSION",
-    ];
-    NAMES
-        .iter()
-        .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
 struct Connection {

@@ -19,6 +19,7 @@ mod pipe;
 mod progress;
 mod push;
 mod redis_client;
+mod routing;
 mod s3;
 mod stop;
 mod support;

@@ -1,5 +1,8 @@
 //! The client against servers that misbehave, each a few lines on a loopback port.
 
+mod cluster;
+mod fakes;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,0 +1,174 @@
+//! A connection that never blocks: requests go in, bytes move when the socket is ready, replies come out.
+//!
+//! Invariants:
+//! 1. Nothing is sent before the connection is made, so a connection that could not be made has done nothing.
+//! 2. Who takes a connection from the pool finds no reply in it to a request of another.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    is_made: bool,
+    out: Vec<u8>,
+    written: usize,
+    replies: Replies,
+    /// Replies to what every connection begins with, that are still to come.
+    greeting: usize,
+    /// It has answered something before.
+    pub is_reused: bool,
+    /// Bytes of a request were given to the socket since it was taken.
+    pub has_sent: bool,
+}
+
+impl Connection {
+    /// Begins to connect to `host:port`. Looks the host up first, which may block.
+    ///
+    /// # Errors
+    /// The address is none, or the connection is refused at once.
+    pub fn begin(address: &str, password: Option<&str>) -> io::Result<Connection> {
+        let found = address.to_socket_addrs()?.next();
+        let found = found.ok_or_else(|| io::Error::other("the address names no host"))?;
+        let stream = begin_connecting(found)?;
+        stream.set_nodelay(true)?;
+        let mut out = Vec::new();
+        if let Some(password) = password {
+            request(&mut out, &["AUTH", password]);
+        }
+        // Replicas of a Redis Cluster answer reads only after this; a server without clusters refuses it, which does no harm.
+        request(&mut out, &["READONLY"]);
+        Ok(Connection {
+            stream,
+            is_made: false,
+            out,
+            written: 0,
+            replies: Replies::default(),
+            greeting: 1 + usize::from(password.is_some()),
+            is_reused: false,
+            has_sent: false,
+        })
+    }
+
+    /// Adds requests to what is to be sent.
+    pub fn send(&mut self, requests: &[u8]) {
+        self.out.extend_from_slice(requests);
+    }
+
+    /// What to wait for.
+    pub fn wants(&self) -> PollFlags {
+        match self.written < self.out.len() {
+            true => PollFlags::IN | PollFlags::OUT,
+            false => PollFlags::IN,
+        }
+    }
+
+    /// Moves the bytes that can be moved, and adds the replies that have come whole to `got`, up to `expected` of them.
+    ///
+    /// # Errors
+    /// The connection is of no more use.
+    pub fn progress(&mut self, got: &mut Vec<Reply>, expected: usize) -> io::Result<()> {
+        if !self.is_made {
+            if let Some(error) = self.stream.take_error()? {
+                return Err(error);
+            }
+            match self.stream.peer_addr() {
+                Ok(_) => self.is_made = true,
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.flush()?;
+        loop {
+            while got.len() < expected {
+                let reply = self.replies.next_reply();
+                let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+                match reply.map_err(invalid)? {
+                    None => break,
+                    Some(Reply::Push(_)) => {}
+                    Some(reply) if self.greeting > 0 => self.greeted(reply)?,
+                    Some(reply) => got.push(reply),
+                }
+            }
+            if got.len() == expected {
+                return Ok(());
+            }
+            let input = self.replies.input();
+            match self.stream.read(input.room()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => input.filled(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Gives the socket what it takes of the requests. Only once the connection is made.
+    ///
+    /// # Errors
+    /// As for [`Connection::progress`].
+    pub fn flush(&mut self) -> io::Result<()> {
+        while self.written < self.out.len() {
+            match self.stream.write(&self.out[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.written += count;
+                    self.has_sent = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+
+    /// The last of the greeting is READONLY, whose answer does not matter.
+    fn greeted(&mut self, reply: Reply) -> io::Result<()> {
+        self.greeting -= 1;
+        match reply {
+            Reply::Error(ErrorReply { code, message }) if self.greeting > 0 => {
+                let text = format!("{code} {message}");
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it may be used again: the server has not closed it, and has said nothing unasked.
+    pub fn is_idle(&mut self) -> bool {
+        let has_all = self.out.is_empty() && self.replies.input().bytes().is_empty();
+        let nothing = matches!(
+            self.stream.peek(&mut [0]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock
+        );
+        self.is_reused = true;
+        self.has_sent = false;
+        has_all && nothing
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn begin_connecting(address: SocketAddr) -> io::Result<TcpStream> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(TcpStream::from(socket)),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,187 @@
+//! When a second request is worth its cost: after the time that 99 of 100 recent reads took, and within a budget.
+//!
+//! [`Recent`] keeps the last 2,048 times in buckets that are 1/8 wider than the one below: 5 kB, whatever is measured. A quantile is told to
+//! within a bucket, always upwards.
+
+/// Times that are kept.
+const KEPT: usize = 2_048;
+/// Buckets per doubling.
+const STEPS: u32 = 8;
+/// For times up to 2^32 microseconds, over an hour.
+const BUCKETS: usize = (33 * STEPS) as usize;
+/// With fewer than so many times there is no telling.
+const NEEDED: usize = 64;
+/// The quantile is looked for again after so many times.
+const REUSED: u32 = 32;
+
+/// The times of recent reads.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    counts: Box<[u16]>,
+    /// The bucket of each time that is kept, in a ring.
+    ring: Vec<u16>,
+    next: usize,
+    /// The last answer, and how many times have come since.
+    quantile_us: u64,
+    since: u32,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent {
+            counts: vec![0; BUCKETS].into(),
+            ring: Vec::with_capacity(KEPT),
+            next: 0,
+            quantile_us: 0,
+            since: REUSED,
+        }
+    }
+}
+
+impl Recent {
+    pub fn add(&mut self, us: u64) {
+        let bucket = bucket(us);
+        if self.ring.len() < KEPT {
+            self.ring.push(bucket as u16);
+        } else {
+            let oldest = std::mem::replace(&mut self.ring[self.next], bucket as u16);
+            self.counts[usize::from(oldest)] -= 1;
+            self.next = (self.next + 1) % KEPT;
+        }
+        self.counts[bucket] += 1;
+        self.since += 1;
+    }
+
+    /// So many of 100 reads took at most this long; `None` while too few are known.
+    pub fn p99_us(&mut self) -> Option<u64> {
+        if self.ring.len() < NEEDED {
+            return None;
+        }
+        if self.since >= REUSED {
+            self.since = 0;
+            self.quantile_us = self.quantile(99);
+        }
+        Some(self.quantile_us)
+    }
+
+    fn quantile(&self, percent: usize) -> u64 {
+        let rank = (self.ring.len() * percent).div_ceil(100);
+        let mut below = 0;
+        let counts = self.counts.iter().enumerate();
+        let found = counts.into_iter().find(|(_, count)| {
+            below += usize::from(**count);
+            below >= rank
+        });
+        found.map_or(0, |(bucket, _)| end_us(bucket))
+    }
+}
+
+/// 0 for 0 to 7 microseconds each its own; then eight for each doubling.
+fn bucket(us: u64) -> usize {
+    let us = us.min(u64::from(u32::MAX));
+    if us < u64::from(STEPS) {
+        return us as usize;
+    }
+    let doublings = us.ilog2() - 3;
+    let step = (us >> doublings) as u32 - STEPS;
+    ((doublings + 1) * STEPS + step) as usize
+}
+
+/// The longest time of a bucket.
+fn end_us(bucket: usize) -> u64 {
+    let (doublings, step) = (bucket as u64 / 8, bucket as u64 % 8);
+    match doublings {
+        0 => step,
+        _ => ((9 + step) << (doublings - 1)) - 1,
+    }
+}
+
+/// How many second requests may be sent: each read gives a little, up to some.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    percent: u32,
+    /// In hundredths of a request.
+    left: u32,
+}
+
+impl Budget {
+    /// So many that all reads of a moment may be doubled at once.
+    const MOST: u32 = 10 * 100;
+
+    pub fn new(percent: u8) -> Budget {
+        Budget {
+            percent: u32::from(percent),
+            left: 0,
+        }
+    }
+
+    pub fn read(&mut self) {
+        self.left = (self.left + self.percent).min(Budget::MOST);
+    }
+
+    /// Whether there is one to send; it is taken.
+    pub fn take(&mut self) -> bool {
+        let taken = self.left.checked_sub(100);
+        self.left = taken.unwrap_or(self.left);
+        taken.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_types::Random;
+
+    #[test]
+    fn every_time_is_in_the_bucket_that_ends_at_or_behind_it() {
+        for us in
+            (0..5_000).chain((0..32).flat_map(|bit| [(1 << bit) - 1, 1 << bit, (1 << bit) + 1]))
+        {
+            let bucket = bucket(us);
+            assert!(
+                us <= end_us(bucket) && (bucket == 0 || end_us(bucket - 1) < us),
+                "{us}"
+            );
+            assert!(end_us(bucket) <= us + us / 8, "{us}");
+        }
+        assert!(bucket(u64::MAX) < BUCKETS);
+    }
+
+    #[test]
+    fn the_estimate_is_a_sorted_list_s_to_within_a_bucket() {
+        let mut random = Random::new(7);
+        let (mut recent, mut all) = (Recent::default(), Vec::new());
+        for count in 1..=6_000 {
+            let us = (random.exponential() * 300.0) as u64 + if count > 3_000 { 5_000 } else { 0 };
+            recent.add(us);
+            all.push(us);
+            let mut last: Vec<u64> = all[all.len().saturating_sub(KEPT)..].to_vec();
+            if count < NEEDED {
+                assert_eq!(recent.p99_us(), None);
+            } else if count % 500 == 0 {
+                last.sort_unstable();
+                let exact = last[(last.len() * 99).div_ceil(100) - 1];
+                let told = recent.quantile(99);
+                assert!(exact <= told && told <= exact + exact / 8, "{exact} {told}");
+            }
+        }
+        assert!(
+            recent.p99_us() > Some(5_000),
+            "what is long ago is forgotten"
+        );
+    }
+
+    #[test]
+    fn a_budget_is_a_share_of_the_reads_and_does_not_pile_up() {
+        let mut budget = Budget::new(5);
+        let taken = |budget: &mut Budget| (0..100).filter(|_| budget.take()).count();
+        assert_eq!(taken(&mut budget), 0, "nothing was read");
+        (0..100).for_each(|_| budget.read());
+        assert_eq!(taken(&mut budget), 5);
+        (0..1_000_000).for_each(|_| budget.read());
+        assert_eq!(taken(&mut budget), 10);
+        let mut none = Budget::new(0);
+        none.read();
+        assert!(!none.take());
+    }
+}

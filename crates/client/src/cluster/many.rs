@@ -1,0 +1,205 @@
+//! `MGET` over several nodes: a part for each, all asked at the same time.
+//!
+//! A part that its node has only some keys of (any more) is asked again, a part for each slot. Where several parts have keys of one store,
+//! each is asked for the store's version before and behind its `MGET`, over the same connection:
+//!
+//! ```text
+//!   STORE.VERSION pymk    MGET pymk:1 pymk:7 tline|ann|3    STORE.VERSION pymk
+//! ```
+
+use std::collections::BTreeMap;
+
+use larder_protocol::resp::client::{Reply, argument, request, request_head};
+
+use super::drive::{Call, Done, drive};
+use super::known::Known;
+use super::topology::Topology;
+use super::{KeyResult, value};
+use crate::error::Error;
+
+/// How often all is asked again because versions differ: nodes swap within moments of each other.
+const TRIES: usize = 8;
+
+type Values = Vec<KeyResult>;
+
+pub(super) fn mget(known: &Known, keys: &[&[u8]]) -> Result<Values, Error> {
+    let mut store = Vec::new();
+    for _ in 0..TRIES {
+        let topology = known.topology()?;
+        match ask_all(known, &topology, keys) {
+            Ok(values) => return Ok(values),
+            Err(of) => store = of,
+        }
+        known.doubt();
+    }
+    Err(Error::SeveralVersions {
+        store: String::from_utf8_lossy(&store).into_owned(),
+    })
+}
+
+/// Some keys, and the store versions that they were read from.
+struct Part<'a> {
+    /// Places among all keys.
+    at: Vec<usize>,
+    /// Stores whose versions are asked for.
+    stores: Vec<&'a [u8]>,
+}
+
+/// The values, or a store of which there were several versions.
+fn ask_all(known: &Known, topology: &Topology, keys: &[&[u8]]) -> Result<Values, Vec<u8>> {
+    let mut values: Values = keys.iter().map(|_| Ok(None)).collect();
+    let mut versions: BTreeMap<&[u8], Reply> = BTreeMap::new();
+    let mut parts = by_node(known, topology, keys);
+    let mut of_several = stores_of_several(topology, keys, &parts);
+    while !parts.is_empty() {
+        for part in &mut parts {
+            let mut stores = of_several.clone();
+            stores.retain(|store| {
+                part.at
+                    .iter()
+                    .any(|&at| store_of(topology, keys[at]) == Some(*store))
+            });
+            part.stores = stores;
+        }
+        let calls: Vec<Call> = parts
+            .iter()
+            .map(|part| call(topology, keys, part))
+            .collect();
+        let mut apart = Vec::new();
+        for (part, done) in parts.into_iter().zip(drive(known, &calls)) {
+            match done {
+                Err(error) => part
+                    .at
+                    .iter()
+                    .for_each(|&at| values[at] = Err(error.clone())),
+                Ok(Done::Apart) => apart.extend(by_slot(topology, keys, &part.at)),
+                Ok(Done::Replies(mut replies)) => {
+                    let behind = replies.split_off(part.stores.len() + 1);
+                    let main = replies.pop().unwrap_or(Reply::Null);
+                    for ((store, before), behind) in part.stores.iter().zip(replies).zip(behind) {
+                        let known = versions.entry(store).or_insert_with(|| before.clone());
+                        if before != behind || *known != before {
+                            return Err(store.to_vec());
+                        }
+                    }
+                    take(&mut values, &part.at, main);
+                }
+            }
+        }
+        // A store that was of one part alone has had no answer yet.
+        of_several.extend(stores_of_several(topology, keys, &apart));
+        of_several.sort_unstable();
+        of_several.dedup();
+        parts = apart;
+    }
+    Ok(values)
+}
+
+fn store_of<'a>(topology: &Topology, key: &'a [u8]) -> Option<&'a [u8]> {
+    topology.store_of(key).flatten()
+}
+
+/// A part for each node, by the nodes that the keys are best asked of.
+fn by_node<'a>(known: &Known, topology: &Topology, keys: &[&'a [u8]]) -> Vec<Part<'a>> {
+    let has_zone = known.options.zone.is_some();
+    let mut nodes: BTreeMap<(Option<String>, bool), Vec<usize>> = BTreeMap::new();
+    for (at, key) in keys.iter().enumerate() {
+        let is_near = has_zone && store_of(topology, key).is_some();
+        let node = known.preferred(topology, topology.slot(key), is_near);
+        nodes.entry((node, is_near)).or_default().push(at);
+    }
+    nodes.into_values().map(part).collect()
+}
+
+fn by_slot<'a>(topology: &Topology, keys: &[&'a [u8]], all: &[usize]) -> Vec<Part<'a>> {
+    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for &at in all {
+        slots.entry(topology.slot(keys[at])).or_default().push(at);
+    }
+    slots.into_values().map(part).collect()
+}
+
+fn part<'a>(at: Vec<usize>) -> Part<'a> {
+    Part {
+        at,
+        stores: Vec::new(),
+    }
+}
+
+/// What is asked of one node alone is of one version: it sees to that itself.
+fn stores_of_several<'a>(
+    topology: &Topology,
+    keys: &[&'a [u8]],
+    parts: &[Part<'a>],
+) -> Vec<&'a [u8]> {
+    let mut of_parts: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+    for (number, part) in parts.iter().enumerate() {
+        for store in part
+            .at
+            .iter()
+            .filter_map(|&at| store_of(topology, keys[at]))
+        {
+            let numbers = of_parts.entry(store).or_default();
+            if numbers.last() != Some(&number) {
+                numbers.push(number);
+            }
+        }
+    }
+    let several = of_parts.into_iter().filter(|(_, of)| of.len() > 1);
+    several.map(|(store, _)| store).collect()
+}
+
+fn call(topology: &Topology, keys: &[&[u8]], part: &Part<'_>) -> Call {
+    let mut bytes = Vec::new();
+    let version = |bytes: &mut Vec<u8>| {
+        for store in &part.stores {
+            request(bytes, &[&b"STORE.VERSION"[..], store]);
+        }
+    };
+    version(&mut bytes);
+    request_head(&mut bytes, 1 + part.at.len());
+    argument(&mut bytes, b"MGET");
+    for &at in &part.at {
+        argument(&mut bytes, keys[at]);
+    }
+    version(&mut bytes);
+    let slots = part.at.iter().map(|&at| topology.slot(keys[at]));
+    let mut slots: Vec<u16> = slots.collect();
+    slots.sort_unstable();
+    slots.dedup();
+    Call {
+        slots,
+        request: bytes,
+        replies: 1 + 2 * part.stores.len(),
+        main: part.stores.len(),
+        is_read: true,
+        of_stores: part
+            .at
+            .iter()
+            .all(|&at| store_of(topology, keys[at]).is_some()),
+        is_point: part.at.len() == 1,
+    }
+}
+
+fn take(values: &mut Values, at: &[usize], reply: Reply) {
+    match reply {
+        Reply::Array(items) if items.len() == at.len() => {
+            for (&at, item) in at.iter().zip(items) {
+                values[at] = value(item);
+            }
+        }
+        Reply::Error(error) => {
+            for &at in at {
+                values[at] = Err(crate::resp_client::refused(error.clone()));
+            }
+        }
+        other => {
+            for &at in at {
+                values[at] = value(other.clone()).and(Err(Error::Protocol {
+                    address: "the cluster".to_owned(),
+                    detail: "MGET: not as many values as keys".to_owned(),
+                }));
+            }
+        }
+    }
+}

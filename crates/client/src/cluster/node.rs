@@ -1,0 +1,78 @@
+//! One node of the cluster: the connections to it that are idle, and whether it is worth asking.
+
+use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::connection::Connection;
+use super::health::{Health, State};
+
+pub(crate) struct Node {
+    pub address: String,
+    /// By the caller's word, or by the cluster's.
+    pub zone: Option<String>,
+    idle: Mutex<Vec<Connection>>,
+    health: Mutex<Health>,
+}
+
+impl Node {
+    pub fn new(address: &str, zone: Option<String>) -> Node {
+        Node {
+            address: address.to_owned(),
+            zone,
+            idle: Mutex::default(),
+            health: Mutex::default(),
+        }
+    }
+
+    /// One that is idle, or a new one if there is none or `fresh` asks for it.
+    pub fn connection(&self, password: Option<&str>, fresh: bool) -> io::Result<Connection> {
+        let take = || locked(&self.idle).pop();
+        let mut kept = if fresh { None } else { take() };
+        while let Some(mut connection) = kept {
+            if connection.is_idle() {
+                return Ok(connection);
+            }
+            kept = take();
+        }
+        Connection::begin(&self.address, password)
+    }
+
+    /// Every reply to what was sent on it has been read.
+    pub fn give_back(&self, connection: Connection, idle_max: usize) {
+        let mut idle = locked(&self.idle);
+        if idle.len() < idle_max {
+            idle.push(connection);
+        }
+    }
+
+    pub fn state(&self, now_ms: u64) -> State {
+        locked(&self.health).state(now_ms)
+    }
+
+    pub fn begin_probe(&self, now_ms: u64, timeout_ms: u64) {
+        locked(&self.health).begin_probe(now_ms, timeout_ms);
+    }
+
+    pub fn succeeded(&self) {
+        locked(&self.health).succeeded();
+    }
+
+    /// Another has answered in its place. After some of these it has failed.
+    pub fn overtaken(&self, now_ms: u64, random: u64) {
+        let is_failed = locked(&self.health).overtaken();
+        if is_failed {
+            self.failed(now_ms, random);
+        }
+    }
+
+    /// What is idle is likely as bad.
+    pub fn failed(&self, now_ms: u64, random: u64) {
+        locked(&self.idle).clear();
+        locked(&self.health).failed(now_ms, random);
+    }
+}
+
+/// What another thread has left when it panicked is whole: each change is one step.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,146 @@
+//! Which nodes a command is for, by the table of commands.
+
+use larder_protocol::commands::{self, Id, InMulti, Keys, Spec};
+
+use super::topology::Topology;
+
+/// Where a command goes, and what may be done if no reply comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// The slot of its first key, or of the beginning of its range; `None`: any node answers it.
+    pub slot: Option<u16>,
+    /// Sending it twice is the same as sending it once.
+    pub is_read: bool,
+    /// It reads records of stores alone: every replica answers as well as the owner.
+    pub of_stores: bool,
+    /// It reads one key.
+    pub is_point: bool,
+}
+
+impl Route {
+    /// `None` for a command that changes its connection, which here belongs to nobody for longer than a command.
+    pub fn of(topology: &Topology, parts: &[&[u8]]) -> Option<Route> {
+        let name = parts.first().copied().unwrap_or_default();
+        let Some(spec) = commands::find(name) else {
+            // Perhaps one of a newer server. Nothing is known of it, so it may be a write.
+            return Some(Route {
+                slot: parts.get(1).map(|key| topology.slot(key)),
+                is_read: false,
+                of_stores: false,
+                is_point: false,
+            });
+        };
+        if changes_its_connection(spec, parts) {
+            return None;
+        }
+        let mut keys = spec.keys.positions(parts.len());
+        let lo = match spec.keys {
+            Keys::Range => parts.get(1),
+            Keys::JoinRange => parts.get(2),
+            _ => None,
+        };
+        // Cursors of a scan are the node's that gave them.
+        let scanned = (spec.id == Id::Scan).then(|| parts.get(3)).flatten();
+        let first = keys.clone().next().and_then(|at| parts.get(at));
+        let slot = first.or(lo).or(scanned).map(|key| topology.slot(key));
+        let is_store = |at| matches!(topology.store_of(parts[at]), Some(Some(_)));
+        Some(Route {
+            slot,
+            is_read: is_read(spec),
+            of_stores: keys.len() > 0 && keys.all(is_store),
+            is_point: spec.keys == Keys::One,
+        })
+    }
+}
+
+/// Whether sending the command twice is the same as sending it once: it reads and changes nothing.
+pub(crate) fn is_read_only(name: &[u8]) -> bool {
+    commands::find(name).is_some_and(is_read)
+}
+
+fn is_read(spec: &Spec) -> bool {
+    let is_harmless = matches!(
+        spec.id,
+        Id::Ping | Id::Echo | Id::Info | Id::Time | Id::Command | Id::Cluster
+    );
+    is_harmless || spec.flags.split(' ').any(|flag| flag == "readonly")
+}
+
+fn changes_its_connection(spec: &Spec, parts: &[&[u8]]) -> bool {
+    let is_setting = matches!(
+        spec.id,
+        Id::Asking | Id::Auth | Id::Hello | Id::ReadOnly | Id::ReadWrite | Id::Unwatch
+    );
+    let reads_client = [&b"LIST"[..], b"KILL", b"ID", b"INFO", b"GETNAME"];
+    let is_client = spec.id == Id::Client
+        && !(parts.get(1))
+            .is_some_and(|sub| reads_client.iter().any(|it| sub.eq_ignore_ascii_case(it)));
+    is_setting || is_client || spec.in_multi != InMulti::Queued
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use larder_types::slot_of;
+
+    fn route(command: &str) -> Option<Route> {
+        let mut topology = Topology::one("a:1");
+        topology.stores = Some([b"pymk".to_vec()].into());
+        let parts: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        Route::of(&topology, &parts)
+    }
+
+    #[test]
+    fn commands_go_to_their_first_key() {
+        for (command, key, is_read, of_stores) in [
+            ("get pymk:1", "pymk:1", true, true),
+            ("MGET pymk:1 t|bob|1", "pymk:1", true, false),
+            ("SET post|bob|1 x", "bob", false, false),
+            ("RANGE post|bob| post|bob} LIMIT 3", "bob", true, false),
+            ("RANGEDEL post|bob| post|bob}", "bob", false, false),
+            ("MEMORY USAGE post|bob|1", "bob", true, false),
+            ("JOIN.EXPLAIN name t|bob| t|bob}", "bob", true, false),
+            ("COPY t|ann|1 t|bob|1", "ann", false, false),
+            ("NEWER t|ann|1 t|bob|1", "ann", false, false),
+        ] {
+            let route = route(command).expect(command);
+            assert_eq!(route.slot, Some(slot_of(key.as_bytes())), "{command}");
+            assert_eq!(
+                (route.is_read, route.of_stores),
+                (is_read, of_stores),
+                "{command}"
+            );
+        }
+        assert_eq!(
+            route("PING").map(|it| (it.slot, it.is_read)),
+            Some((None, true))
+        );
+        assert_eq!(
+            route("FLUSHALL").map(|it| (it.slot, it.is_read)),
+            Some((None, false))
+        );
+        assert_eq!(
+            route("SCAN 0 MATCH t|bob|*").map(|it| it.slot),
+            Some(Some(slot_of(b"bob")))
+        );
+    }
+
+    #[test]
+    fn what_is_bound_to_a_connection_is_not_sent_on_any() {
+        for command in [
+            "MULTI",
+            "EXEC",
+            "WATCH a",
+            "SUBSCRIBE a",
+            "HELLO 3",
+            "AUTH x",
+            "CLIENT REPLY ON",
+            "ASKING",
+            "RESET",
+            "QUIT",
+        ] {
+            assert_eq!(route(command), None, "{command}");
+        }
+        assert!(route("CLIENT LIST").is_some());
+    }
+}

@@ -1,0 +1,328 @@
+//! Who has which slot, as far as a client knows: what `CLUSTER SLOTS` answers, and what redirections have told since.
+//!
+//! A topology is replaced whole; who works with one keeps it until it is done.
+//!
+//! Invariants:
+//! 1. Every slot has a list of nodes, the owner first, perhaps empty. A list names a node once.
+//! 2. A node that is gone from the answer is gone from the topology.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use larder_protocol::resp::client::Reply;
+use larder_types::{SLOTS, row_slot, slot_of};
+
+/// What a client knows of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Topology {
+    /// `host:port` of each node, and its zone where the server tells it.
+    pub nodes: Vec<Told>,
+    /// Lists of places in `nodes`, each owner first.
+    lists: Vec<Arc<[u16]>>,
+    /// The list of each slot.
+    by_slot: Box<[u16]>,
+    /// Grows with each change of the cluster's map; 0 where nothing is told.
+    pub epoch: u64,
+    /// The names of all stores, if the server is a larder: keys of other names are rows of tables.
+    pub stores: Option<HashSet<Vec<u8>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub address: String,
+    pub zone: Option<String>,
+}
+
+impl Topology {
+    /// One node has every slot.
+    pub fn one(address: &str) -> Topology {
+        let mut topology = Topology::none();
+        topology.set(0, SLOTS - 1, &[Told::at(address)]);
+        topology
+    }
+
+    /// No node is known.
+    pub fn none() -> Topology {
+        Topology {
+            nodes: Vec::new(),
+            lists: vec![Arc::from([])],
+            by_slot: vec![0; usize::from(SLOTS)].into(),
+            epoch: 0,
+            stores: None,
+        }
+    }
+
+    /// What `asked` has answered to `CLUSTER SLOTS`.
+    ///
+    /// # Errors
+    /// Why that is no such answer.
+    pub fn of_reply(reply: &Reply, asked: &str) -> Result<Topology, String> {
+        let mut topology = Topology::none();
+        for entry in array(reply).ok_or("CLUSTER SLOTS: no array")? {
+            let entry = array(entry).ok_or("CLUSTER SLOTS: an entry is no array")?;
+            let (Some(from), Some(to)) =
+                (entry.first().and_then(slot), entry.get(1).and_then(slot))
+            else {
+                return Err("CLUSTER SLOTS: an entry has no slots".to_owned());
+            };
+            if from > to {
+                return Err(format!("CLUSTER SLOTS: slots {from} to {to}"));
+            }
+            let nodes = entry[2..].iter().map(|node| told(node, asked));
+            let nodes: Result<Vec<Told>, String> = nodes.collect();
+            topology.set(from, to, &nodes?);
+        }
+        Ok(topology)
+    }
+
+    fn set(&mut self, from: u16, to: u16, told: &[Told]) {
+        let mut list: Vec<u16> = Vec::with_capacity(told.len());
+        for node in told {
+            let place = self.place(node);
+            if !list.contains(&place) {
+                list.push(place);
+            }
+        }
+        let list: Arc<[u16]> = list.into();
+        let known = self.lists.iter().position(|known| *known == list);
+        let number = known.unwrap_or_else(|| {
+            self.lists.push(list);
+            self.lists.len() - 1
+        });
+        self.by_slot[usize::from(from)..=usize::from(to)].fill(number as u16);
+    }
+
+    fn place(&mut self, node: &Told) -> u16 {
+        let known = self.nodes.iter().position(|it| it.address == node.address);
+        let place = known.unwrap_or_else(|| {
+            self.nodes.push(node.clone());
+            self.nodes.len() - 1
+        });
+        place as u16
+    }
+
+    /// After `MOVED`: the slot is `address`'s. Who had copies of it may still have them.
+    pub fn moved(&mut self, slot: u16, address: &str) {
+        let mut list = vec![Told::at(address)];
+        list.extend(self.having(slot).map(Told::at));
+        self.set(slot, slot, &list);
+    }
+
+    /// The addresses of those that have a slot, its owner first.
+    pub fn having(&self, slot: u16) -> impl Iterator<Item = &str> + Clone {
+        let list = &self.lists[usize::from(self.by_slot[usize::from(slot)])];
+        let node = |&at: &u16| self.nodes[usize::from(at)].address.as_str();
+        list.iter().map(node)
+    }
+
+    /// How many slots each node owns.
+    pub fn owned(&self) -> BTreeMap<&str, u32> {
+        let mut owned = BTreeMap::new();
+        for slot in 0..SLOTS {
+            if let Some(owner) = self.having(slot).next() {
+                *owned.entry(owner).or_default() += 1;
+            }
+        }
+        owned
+    }
+
+    /// The slot of a key. A larder's tables go by their leading column; all else goes by Redis Cluster's rule.
+    pub fn slot(&self, key: &[u8]) -> u16 {
+        match self.store_of(key) {
+            Some(None) => row_slot(key),
+            _ => slot_of(key),
+        }
+    }
+
+    /// `None` if the server is no larder; else the store that a key is of, if it is of one.
+    pub fn store_of<'a>(&self, key: &'a [u8]) -> Option<Option<&'a [u8]>> {
+        let stores = self.stores.as_ref()?;
+        let end = key.iter().position(|byte| matches!(byte, b':' | b'|'));
+        let name = &key[..end.unwrap_or(0)];
+        Some(stores.contains(name).then_some(name))
+    }
+}
+
+impl Told {
+    fn at(address: &str) -> Told {
+        Told {
+            address: address.to_owned(),
+            zone: None,
+        }
+    }
+}
+
+/// `[host, port, id, more]`. Without a host it is the one that was asked.
+fn told(node: &Reply, asked: &str) -> Result<Told, String> {
+    let wrong = || "CLUSTER SLOTS: a node has no host and port".to_owned();
+    let fields = array(node).ok_or_else(wrong)?;
+    let port = match fields.get(1) {
+        Some(Reply::Integer(port)) => u16::try_from(*port).map_err(|_| wrong())?,
+        _ => return Err(wrong()),
+    };
+    let host = match fields.first() {
+        Some(Reply::Bulk(host)) => String::from_utf8_lossy(host).into_owned(),
+        Some(Reply::Simple(host)) => host.clone(),
+        Some(Reply::Null) => String::new(),
+        _ => return Err(wrong()),
+    };
+    Ok(Told {
+        address: address(&host, port, asked),
+        zone: fields.get(3).and_then(zone),
+    })
+}
+
+/// `host:port`; without a host, or where the server does not know its own name, the host of `asked`.
+pub(crate) fn address(host: &str, port: u16, asked: &str) -> String {
+    let host = match host {
+        "" | "?" => asked.rsplit_once(':').map_or(asked, |(host, _)| host),
+        host => host,
+    };
+    match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// What more is told of a node: names and values, as an array or a map.
+fn zone(more: &Reply) -> Option<String> {
+    let pairs: Vec<(&Reply, &Reply)> = match more {
+        Reply::Map(pairs) => pairs.iter().map(|(name, value)| (name, value)).collect(),
+        Reply::Array(items) => items.chunks_exact(2).map(|it| (&it[0], &it[1])).collect(),
+        _ => return None,
+    };
+    let (_, zone) = pairs
+        .into_iter()
+        .find(|(name, _)| **name == Reply::Bulk(b"availability-zone".to_vec()))?;
+    match zone {
+        Reply::Bulk(zone) => Some(String::from_utf8_lossy(zone).into_owned()),
+        _ => None,
+    }
+}
+
+fn array(reply: &Reply) -> Option<&[Reply]> {
+    match reply {
+        Reply::Array(items) => Some(items),
+        _ => None,
+    }
+}
+
+fn slot(reply: &Reply) -> Option<u16> {
+    match reply {
+        Reply::Integer(slot) => u16::try_from(*slot).ok().filter(|slot| *slot < SLOTS),
+        _ => None,
+    }
+}
+
+/// The number behind `cluster_current_epoch:` in what `CLUSTER INFO` answers.
+pub(crate) fn epoch_of(info: &Reply) -> u64 {
+    let text = match info {
+        Reply::Bulk(text) | Reply::Verbatim { text, .. } => String::from_utf8_lossy(text),
+        _ => return 0,
+    };
+    let mut lines = text.lines();
+    let epoch = lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+    epoch.and_then(|it| it.trim().parse().ok()).unwrap_or(0)
+}
+
+/// What `STORE.LIST` answers; `None` from a server that is no larder.
+pub(crate) fn stores_of(list: &Reply) -> Option<HashSet<Vec<u8>>> {
+    let name = |item: &Reply| match item {
+        Reply::Bulk(name) => Some(name.clone()),
+        Reply::Simple(name) => Some(name.clone().into_bytes()),
+        _ => None,
+    };
+    array(list)?.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Reply {
+        Reply::Bulk(text.into())
+    }
+
+    fn node(host: Reply, port: i64, more: Reply) -> Reply {
+        Reply::Array(vec![host, Reply::Integer(port), bulk("id"), more])
+    }
+
+    #[test]
+    fn slots_are_read_in_both_versions_and_hosts_that_are_not_told_are_the_one_that_was_asked() {
+        let none = || Reply::Array(Vec::new());
+        let zone = Reply::Map(vec![(bulk("availability-zone"), bulk("east"))]);
+        let reply = Reply::Array(vec![
+            Reply::Array(vec![
+                Reply::Integer(0),
+                Reply::Integer(99),
+                node(bulk("a"), 1, zone),
+                node(bulk(""), 2, none()),
+            ]),
+            Reply::Array(vec![
+                Reply::Integer(100),
+                Reply::Integer(100),
+                node(Reply::Null, 2, none()),
+                node(bulk("?"), 2, none()),
+                node(bulk("fe80::1"), 3, none()),
+            ]),
+        ]);
+        let topology = Topology::of_reply(&reply, "asked:9").unwrap();
+        let having = |slot| topology.having(slot).collect::<Vec<_>>();
+        assert_eq!(having(99), ["a:1", "asked:2"]);
+        assert_eq!(having(100), ["asked:2", "[fe80::1]:3"]);
+        assert!(having(101).is_empty());
+        assert_eq!(topology.nodes[0].zone.as_deref(), Some("east"));
+        assert_eq!(
+            topology.owned().into_iter().collect::<Vec<_>>(),
+            [("a:1", 100), ("asked:2", 1)]
+        );
+        assert_eq!(epoch_of(&bulk("x:1\r\ncluster_current_epoch:17\r\n")), 17);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told() {
+        let entry = |from, to, node| {
+            Reply::Array(vec![Reply::Array(vec![
+                Reply::Integer(from),
+                Reply::Integer(to),
+                node,
+            ])])
+        };
+        let port = |port| node(bulk("a"), port, Reply::Null);
+        for wrong in [
+            Reply::Null,
+            entry(5, 4, port(1)),
+            entry(0, 16_384, port(1)),
+            entry(-1, 4, port(1)),
+            entry(0, 4, port(70_000)),
+            entry(0, 4, Reply::Integer(3)),
+        ] {
+            assert!(Topology::of_reply(&wrong, "a:1").is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_moved_slot_alone_has_another_owner() {
+        let mut topology = Topology::one("a:1");
+        topology.moved(7, "b:2");
+        topology.moved(7, "b:2");
+        assert_eq!(topology.having(7).collect::<Vec<_>>(), ["b:2", "a:1"]);
+        assert_eq!(topology.having(8).collect::<Vec<_>>(), ["a:1"]);
+    }
+
+    #[test]
+    fn rows_go_by_their_leading_column_and_records_of_stores_by_all_of_the_key() {
+        let mut topology = Topology::one("a:1");
+        assert_eq!(
+            topology.slot(b"post|bob|1"),
+            slot_of(b"post|bob|1"),
+            "Redis's rule"
+        );
+        topology.stores = stores_of(&Reply::Array(vec![bulk("pymk")]));
+        assert_eq!(topology.slot(b"post|bob|1"), slot_of(b"bob"));
+        assert_eq!(topology.slot(b"post:bob:1"), slot_of(b"bob"));
+        assert_eq!(topology.slot(b"pymk:bob:1"), slot_of(b"pymk:bob:1"));
+        assert_eq!(topology.slot(b"pymk:{bob}:1"), slot_of(b"bob"));
+        assert_eq!(topology.slot(b"plain"), slot_of(b"plain"));
+    }
+}

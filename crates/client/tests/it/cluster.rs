@@ -1,0 +1,508 @@
+//! The client of a cluster against nodes that are slow, hang, refuse, or are no longer where the client thinks.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use larder_client::{ClusterClient, ClusterOptions, Error, Reply};
+use larder_types::{Random, SLOTS, slot_of};
+
+use super::fakes::{Act, Fakes, array, bulk, say};
+use super::free_address;
+
+/// Bit by bit, as Redis Cluster's specification has it.
+fn slot_by_the_book(key: &[u8]) -> u16 {
+    let open = key.iter().position(|&byte| byte == b'{');
+    let tag = open.and_then(|open| {
+        let length = key[open + 1..].iter().position(|&byte| byte == b'}')?;
+        (length > 0).then(|| &key[open + 1..open + 1 + length])
+    });
+    let mut crc = 0_u16;
+    for &byte in tag.unwrap_or(key) {
+        crc ^= u16::from(byte) << 8;
+        for _ in 0..8 {
+            crc = (crc << 1) ^ if crc & 0x8000 != 0 { 0x1021 } else { 0 };
+        }
+    }
+    crc % SLOTS
+}
+
+#[test]
+fn every_key_goes_to_its_owner_at_once() {
+    let fakes = Fakes::start(3, &[], |_, _| None);
+    let (client, mut random) = (fakes.client(), Random::new(3));
+    for number in 0..300 {
+        let name: String = (0..random.below(12))
+            .filter_map(|_| random.choose(&['a', 'é', '{', '}', '7', ' ']))
+            .collect();
+        let key = format!("s:{name}{number}");
+        let slot = slot_by_the_book(key.as_bytes());
+        assert_eq!(client.slot_of(&key).unwrap(), slot, "{key}");
+        client.command(&[b"GET", key.as_bytes()]).unwrap();
+        let owner = fakes.state().having[usize::from(slot)][0];
+        assert_eq!(fakes.asked(owner, &format!("GET {key}")), 1, "{key}");
+        let row = format!("t|{name}|{number}");
+        let column = name.split(['|', ':']).next().unwrap();
+        assert_eq!(
+            client.slot_of(&row).unwrap(),
+            slot_by_the_book(column.as_bytes()),
+            "{row}"
+        );
+    }
+    let counts = client.counts();
+    assert_eq!(
+        (counts.requests, counts.redirections, counts.topologies),
+        (300, 0, 1)
+    );
+    let nodes = client.nodes().unwrap();
+    assert_eq!(
+        nodes.iter().map(|node| node.slots).sum::<u32>(),
+        u32::from(SLOTS)
+    );
+    assert!(nodes.iter().all(|node| !node.is_left_out));
+}
+
+#[test]
+fn a_server_without_a_cluster_has_every_slot() {
+    let fakes = Fakes::start(1, &[], |_, parts| {
+        (parts[0] == "CLUSTER")
+            .then(|| Act::Say("-ERR This instance has cluster support disabled\r\n".to_owned()))
+    });
+    let client = fakes.client();
+    assert_eq!(client.get("s:1").unwrap(), None);
+    assert_eq!(
+        client.command(&[b"PING"]).unwrap(),
+        Reply::Simple("PONG".into())
+    );
+    assert_eq!(client.nodes().unwrap()[0].slots, u32::from(SLOTS));
+}
+
+#[test]
+fn a_moved_slot_is_followed_and_remembered() {
+    let fakes = Fakes::start(3, &[], |_, _| None);
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    client.get(&key).unwrap();
+    fakes.state().having[usize::from(slot_of(key.as_bytes()))] = vec![2];
+    for _ in 0..3 {
+        assert_eq!(client.get(&key).unwrap(), None);
+    }
+    assert_eq!(client.counts().redirections, 1);
+    assert_eq!(fakes.asked(2, &format!("GET {key}")), 3);
+}
+
+#[test]
+fn ask_is_followed_once_and_with_asking() {
+    // One of another cluster, which does not have the slot yet: it takes the row only behind ASKING.
+    let target = Fakes::start(2, &[], |_, _| None);
+    let key = target.key_of(0, "s:");
+    let (address, slot) = (target.addresses[1].clone(), slot_of(key.as_bytes()));
+    let fakes = Fakes::start(2, &[], move |_, parts| {
+        let passed_on = parts[0] == "SET" && parts[2] == "1";
+        passed_on.then(|| Act::Say(format!("-ASK {slot} {address}\r\n")))
+    });
+    let client = fakes.client();
+    client.command(&[b"SET", key.as_bytes(), b"1"]).unwrap();
+    assert_eq!(target.asked(1, &format!("SET {key} 1")), 1);
+    assert_eq!(client.counts().redirections, 1);
+    client.command(&[b"SET", key.as_bytes(), b"2"]).unwrap();
+    assert_eq!(
+        fakes.asked(0, &format!("SET {key} 2")),
+        1,
+        "the slot has not moved"
+    );
+}
+
+#[test]
+fn nobody_serving_the_slot_is_waited_out_and_the_write_is_done_once() {
+    let refusals = AtomicUsize::new(0);
+    let fakes = Fakes::start(2, &[], move |_, parts| match &parts[0][..] {
+        "INCR" => match refusals.fetch_add(1, Ordering::SeqCst) {
+            0 | 2 => say("-CLUSTERDOWN Hash slot not served\r\n"),
+            1 => say("-TRYAGAIN Multiple keys request during rehashing of slot\r\n"),
+            _ => None,
+        },
+        _ => None,
+    });
+    let client = fakes.client();
+    let key = fakes.key_of(1, "s:");
+    assert_eq!(
+        client.command(&[b"INCR", key.as_bytes()]).unwrap(),
+        Reply::Integer(1)
+    );
+    assert_eq!(
+        fakes.asked(0, &format!("INCR {key}")) + fakes.asked(1, &format!("INCR {key}")),
+        4
+    );
+}
+
+#[test]
+fn a_cluster_that_stays_down_is_told_by_its_own_word() {
+    let fakes = Fakes::start(2, &[], |_, parts| match &parts[0][..] {
+        "GET" | "SET" => say("-CLUSTERDOWN The cluster is down\r\n"),
+        _ => None,
+    });
+    let client = fakes.client_with(ClusterOptions {
+        timeout: Duration::from_millis(200),
+        ..Fakes::options()
+    });
+    for command in [&[&b"GET"[..], b"s:1"][..], &[b"SET", b"s:1", b"x"]] {
+        let error = client.command(command).unwrap_err();
+        let Error::Refused { code, retry, .. } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!((code.as_str(), *retry), ("CLUSTERDOWN", true));
+    }
+}
+
+#[test]
+fn a_read_of_a_node_that_is_gone_is_answered_by_the_next_replica_and_the_node_is_left_out() {
+    let fakes = Fakes::start(3, &[0], |_, _| None);
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    for _ in 0..20 {
+        assert_eq!(client.get(&key).unwrap(), None);
+    }
+    assert_eq!(fakes.asked(1, &format!("GET {key}")), 20);
+    let nodes = client.nodes().unwrap();
+    let gone = nodes
+        .iter()
+        .find(|node| node.address == fakes.addresses[0])
+        .unwrap();
+    assert!(gone.is_left_out);
+    assert!(client.counts().retries < 20, "it is not asked each time");
+}
+
+#[test]
+fn a_write_whose_owner_cannot_be_reached_goes_to_another_node_once() {
+    // Any node of a larder passes it on; these say that they have done it.
+    let fakes = Fakes::start(3, &[0], |_, parts| match &parts[0][..] {
+        "INCR" => say(":1\r\n"),
+        _ => None,
+    });
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    assert_eq!(
+        client.command(&[b"INCR", key.as_bytes()]).unwrap(),
+        Reply::Integer(1)
+    );
+    let asked = [1, 2].map(|node| fakes.asked(node, &format!("INCR {key}")));
+    assert_eq!(asked.iter().sum::<usize>(), 1);
+}
+
+#[test]
+fn a_write_without_a_reply_is_unknown_and_not_repeated() {
+    for act in [|| Act::Close, || Act::Hang] {
+        let fakes = Fakes::start(3, &[], move |_, parts| (parts[0] == "INCR").then(act));
+        let client = fakes.client_with(ClusterOptions {
+            timeout: Duration::from_millis(300),
+            ..Fakes::options()
+        });
+        let key = fakes.key_of(1, "s:");
+        let error = client.command(&[b"INCR", key.as_bytes()]).unwrap_err();
+        assert!(
+            matches!(&error, Error::Unknown { address, .. } if *address == fakes.addresses[1]),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("whether it was done is unknown"),
+            "{error}"
+        );
+        let asked: usize = (0..3)
+            .map(|node| fakes.asked(node, &format!("INCR {key}")))
+            .sum();
+        assert_eq!(asked, 1);
+    }
+}
+
+#[test]
+fn nobody_there_at_all_is_an_error_that_names_them() {
+    let client = ClusterClient::new([free_address()]);
+    assert!(matches!(client.get("s:1"), Err(Error::NoServer { .. })));
+    let fakes = Fakes::start(2, &[], |_, parts| (parts[0] == "GET").then_some(Act::Close));
+    let client = fakes.client_with(ClusterOptions {
+        timeout: Duration::from_millis(200),
+        ..Fakes::options()
+    });
+    let error = client.get("s:1").unwrap_err().to_string();
+    let slot = slot_of(b"s:1");
+    assert!(
+        error.starts_with(&format!("no node of the cluster answers for slot {slot}: ")),
+        "{error}"
+    );
+    assert!(
+        error.contains("closed the connection before it answered"),
+        "{error}"
+    );
+}
+
+/// Answers a hundred reads, and then none.
+fn falls_silent(of: usize) -> impl Fn(usize, &[String]) -> Option<Act> + Send + Sync {
+    let answered = AtomicUsize::new(0);
+    move |node, parts| {
+        let is_silent =
+            node == of && parts[0] == "GET" && answered.fetch_add(1, Ordering::SeqCst) >= 100;
+        is_silent.then_some(Act::Hang)
+    }
+}
+
+#[test]
+fn a_slow_read_is_asked_of_a_second_node_within_the_budget() {
+    let fakes = Fakes::start(2, &[], falls_silent(0));
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    for _ in 0..150 {
+        assert_eq!(client.get(&key).unwrap(), None);
+    }
+    let counts = client.counts();
+    assert!(counts.hedges_won >= 1, "{counts:?}");
+    // 5 of 100 reads; those to a node that is tried again are not counted.
+    assert!(counts.hedges <= 15, "{counts:?}");
+    let silent = fakes.asked(0, &format!("GET {key}")) - 100;
+    assert!(
+        (1..40).contains(&silent),
+        "it is left out after some: {silent}"
+    );
+}
+
+#[test]
+fn no_write_and_nothing_without_a_budget_is_asked_twice() {
+    let fakes = Fakes::start(2, &[], falls_silent(0));
+    let client = fakes.client_with(ClusterOptions {
+        hedge_percent: 0,
+        attempt_timeout: Duration::from_millis(100),
+        ..Fakes::options()
+    });
+    let key = fakes.key_of(0, "s:");
+    for _ in 0..110 {
+        assert_eq!(client.get(&key).unwrap(), None);
+    }
+    assert_eq!(client.counts().hedges, 0);
+    assert!(
+        client.counts().retries >= 1,
+        "it is asked of the next after the time-out"
+    );
+    for _ in 0..200 {
+        client.command(&[b"INCR", key.as_bytes()]).unwrap();
+    }
+    assert_eq!(client.counts().hedges, 0);
+}
+
+#[test]
+fn a_node_that_comes_back_is_asked_again() {
+    let closes = Arc::new(AtomicUsize::new(0));
+    let left = closes.clone();
+    let fakes = Fakes::start(2, &[], move |node, parts| {
+        let is_ill = node == 0 && parts[0] == "GET" && left.load(Ordering::SeqCst) > 0;
+        is_ill.then(|| {
+            left.fetch_sub(1, Ordering::SeqCst);
+            Act::Close
+        })
+    });
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    client.get(&key).unwrap();
+    // With the connection that was open, and with a new one.
+    closes.store(3, Ordering::SeqCst);
+    client.get(&key).unwrap();
+    assert!(client.nodes().unwrap().iter().any(|node| node.is_left_out));
+    let command = format!("GET {key}");
+    let healthy_again = || closes.load(Ordering::SeqCst) == 0 && fakes.asked(0, &command) >= 6;
+    while !healthy_again() {
+        client.get(&key).unwrap();
+    }
+    assert!(client.nodes().unwrap().iter().all(|node| !node.is_left_out));
+}
+
+#[test]
+fn records_of_stores_are_read_in_the_callers_zone_and_rows_at_their_owner() {
+    let fakes = Fakes::start(3, &[], |_, _| None);
+    let zones = fakes.addresses.iter().zip(["west", "east", "east"]);
+    let client = fakes.client_with(ClusterOptions {
+        zone: Some("east".to_owned()),
+        zones: zones
+            .map(|(node, zone)| (node.clone(), zone.to_owned()))
+            .collect(),
+        ..Fakes::options()
+    });
+    let key = fakes.key_of(0, "s:");
+    client.get(&key).unwrap();
+    assert_eq!(fakes.asked(1, &format!("GET {key}")), 1, "its copy is near");
+    let key = fakes.key_of(2, "s:");
+    client.get(&key).unwrap();
+    assert_eq!(fakes.asked(2, &format!("GET {key}")), 1, "its copy is far");
+    let user = fakes.key_of(0, "");
+    let row = format!("t|{user}|1");
+    client.get(&row).unwrap();
+    assert_eq!(fakes.asked(0, &format!("GET {row}")), 1);
+}
+
+#[test]
+fn several_keys_are_asked_of_all_their_nodes_at_the_same_time() {
+    // Each node answers only when all three were asked.
+    let all = Barrier::new(3);
+    let fakes = Fakes::start(3, &[], move |_, parts| {
+        if parts[0] == "MGET" {
+            all.wait();
+        }
+        None
+    });
+    let client = fakes.client();
+    let keys: Vec<String> = (0..60).map(|number| format!("t|{number}|x")).collect();
+    for key in keys.iter().step_by(2) {
+        client
+            .command(&[b"SET", key.as_bytes(), key.as_bytes()])
+            .unwrap();
+    }
+    let values = client.mget(&keys).unwrap();
+    for (at, (key, value)) in keys.iter().zip(values).enumerate() {
+        let expected = (at % 2 == 0).then(|| key.clone().into_bytes());
+        assert_eq!(value, expected, "{key}");
+    }
+    assert_eq!(client.counts().requests, 33, "a request for each node");
+}
+
+#[test]
+fn several_keys_that_are_elsewhere_by_now_are_asked_again() {
+    let fakes = Fakes::start(3, &[], |_, _| None);
+    let client = fakes.client();
+    let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
+    client.mget(&keys).unwrap();
+    for key in &keys {
+        let mut state = fakes.state();
+        state.rows.insert(key.clone(), key.clone());
+        let slot = usize::from(slot_of(key.as_bytes()));
+        state.having[slot] = vec![(state.having[slot][0] + 1) % 3];
+    }
+    let values = client.mget(&keys).unwrap();
+    for (key, value) in keys.iter().zip(values) {
+        assert_eq!(value.as_deref(), Some(key.as_bytes()));
+    }
+}
+
+#[test]
+fn part_of_an_answer_is_an_error_or_told_key_by_key() {
+    let fakes = Fakes::start(3, &[], |node, parts| match &parts[0][..] {
+        "MGET" | "GET" if node == 2 => say("-ERR store s: block 7 is damaged\r\n"),
+        _ => None,
+    });
+    let client = fakes.client();
+    let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
+    let error = client.mget(&keys).unwrap_err();
+    assert_eq!(error.to_string(), "ERR store s: block 7 is damaged");
+    for (key, value) in keys.iter().zip(client.mget_each(&keys).unwrap()) {
+        let owner = fakes.state().having[usize::from(slot_of(key.as_bytes()))][0];
+        assert_eq!(value.is_err(), owner == 2, "{key}");
+    }
+}
+
+#[test]
+fn records_of_one_store_are_never_of_two_versions() {
+    // Every node answers from the version that it has; node 1 swaps later than the others.
+    let asked = AtomicUsize::new(0);
+    let fakes = Fakes::start(3, &[], move |node, parts| {
+        let turn = asked.fetch_add(usize::from(node == 1), Ordering::SeqCst);
+        let version = if node == 1 && turn < 10 { 4 } else { 5 };
+        match &parts[0][..] {
+            "STORE.VERSION" => say(&format!(":{version}\r\n")),
+            "MGET" => say(&array(
+                parts[1..].iter().map(|_| bulk(&version.to_string())),
+            )),
+            _ => None,
+        }
+    });
+    let client = fakes.client();
+    let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
+    let values = client.mget(&keys).unwrap();
+    assert!(
+        values.iter().all(|value| value.as_deref() == Some(b"5")),
+        "{values:?}"
+    );
+    assert!(client.counts().requests > 3, "it was asked again");
+}
+
+#[test]
+fn versions_that_never_agree_are_an_error() {
+    let fakes = Fakes::start(2, &[], |node, parts| match &parts[0][..] {
+        "STORE.VERSION" => say(&format!(":{node}\r\n")),
+        _ => None,
+    });
+    let keys: Vec<String> = (0..30).map(|number| format!("s:{number}")).collect();
+    let error = fakes.client().mget(&keys).unwrap_err();
+    assert!(
+        matches!(&error, Error::SeveralVersions { store } if store == "s"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_a_node_told_before_it_was_cut_off_is_not_believed() {
+    let fakes = Fakes::start(2, &[], |_, _| None);
+    let client = fakes.client();
+    let key = fakes.key_of(0, "s:");
+    let slot = usize::from(slot_of(key.as_bytes()));
+    fakes.state().epoch = 7;
+    client.refresh().unwrap();
+    {
+        // All nodes tell what was so long ago.
+        let mut state = fakes.state();
+        state.epoch = 6;
+        state.having[slot] = vec![1];
+    }
+    client.refresh().unwrap();
+    assert_eq!(client.counts().topologies, 2);
+    fakes.state().having[slot] = vec![0];
+    client.get(&key).unwrap();
+    assert_eq!(fakes.asked(0, &format!("GET {key}")), 1);
+}
+
+#[test]
+fn a_connection_of_the_callers_own_is_needed_for_transactions() {
+    let client = ClusterClient::new(["127.0.0.1:1"]);
+    let fakes = Fakes::start(1, &[], |_, _| None);
+    let error = fakes.client().command(&[b"multi"]).unwrap_err();
+    assert!(
+        matches!(&error, Error::BoundToConnection { command } if command == "MULTI"),
+        "{error}"
+    );
+    assert!(client.get("s:1").is_err());
+}
+
+#[test]
+fn slots_that_move_all_the_time_lose_nothing_and_repeat_nothing() {
+    let fakes = Fakes::start(4, &[], |_, _| None);
+    let clients = [fakes.client(), fakes.client()];
+    let mut random = Random::new(11);
+    let mut sums = [0_i64; 20];
+    for _ in 0..600 {
+        let number = random.index(sums.len());
+        let key = format!("t|{number}|n");
+        let client = &clients[random.index(2)];
+        if random.below(3) == 0 {
+            let mut state = fakes.state();
+            let slot = usize::from(state.slot(&key));
+            state.having[slot] = vec![random.index(4), random.index(4)];
+            state.epoch += 1;
+        }
+        match random.below(3) {
+            0 => {
+                let expected = (sums[number] > 0).then(|| sums[number].to_string().into_bytes());
+                assert_eq!(client.get(&key).unwrap(), expected);
+            }
+            1 => {
+                let keys: Vec<String> = (0..sums.len()).map(|n| format!("t|{n}|n")).collect();
+                let values = client.mget(&keys).unwrap();
+                let expected = sums.map(|sum| (sum > 0).then(|| sum.to_string().into_bytes()));
+                assert_eq!(values, expected);
+            }
+            _ => {
+                sums[number] += 1;
+                assert_eq!(
+                    client.command(&[b"INCR", key.as_bytes()]).unwrap(),
+                    Reply::Integer(sums[number])
+                );
+            }
+        }
+    }
+    assert!(clients[0].counts().redirections > 10);
+}
