@@ -1,98 +1,134 @@
-//! What this node knows of its cluster: its present view, and how it is reached.
+//! What this node knows of its cluster: its present view, how it is reached, and how it asks and tells others.
 //!
-//! With `cluster.mode = "one"` the cluster is this node. Its map is kept in `cluster.json` in the data folder, so that the node's id
-//! stays the same.
+//! With `cluster.mode = "one"` the cluster is this node (`cluster/one.rs`); with `"etcd"` it is one of many (`cluster/node`).
 
-use std::fs::File;
-use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use larder_cluster::coordination::{Change, Coordination, Embedded, Keys, Mark, Outcome, Revision};
-use larder_cluster::map::{
-    self, ChangeId, DiskId, Incarnation, Map, Member, NodeId, NodeName, Refused, Registration,
-    Roles, Settings, SlotRange,
-};
-use larder_protocol::config::{ClusterMode, ServerConfig};
+use larder_cluster::controller::{Ask, Report};
+use larder_cluster::coordination::Embedded;
+use larder_cluster::map::{Map, Member, NodeName, Registration, Roles};
+use larder_protocol::config::{ClusterMode, NodeRoles, ServerConfig};
 
-use crate::cluster::View;
+use crate::cluster::node::{self, NodeThread, Standing};
+use crate::cluster::{View, one};
 use crate::error::Error;
 
-/// Where the map is in the coordination service.
-const MAP: &str = "map";
-const MARK: &str = "marks/map";
-
+/// A node's place in its cluster, as all threads see it.
 pub struct Membership {
-    view: ArcSwap<View>,
+    view: Arc<ArcSwap<View>>,
     /// `cluster.announce`: a host, and a port if that is another one too.
     announce: Option<(String, Option<u16>)>,
-    /// Holds the lock on the file.
-    _service: Embedded,
+    home: Home,
+}
+
+/// What keeps the map.
+enum Home {
+    /// A file. This holds the lock on it.
+    File {
+        _service: Embedded,
+    },
+    Etcd(Box<node::Handle>),
+}
+
+/// Where this node listens.
+pub struct Listens {
+    pub resp: SocketAddr,
+    pub http: Option<SocketAddr>,
+    /// With `cluster.mode = "etcd"`.
+    pub peer: Option<TcpListener>,
 }
 
 impl Membership {
-    /// Joins the cluster of `cluster.mode`, if there is one.
+    /// Prepares for the cluster of `cluster.mode`, if there is one. Of a cluster in etcd nothing is known before [`Membership::begin`].
     ///
     /// # Errors
     /// [`Error::BadRequest`] if a setting is wrong, [`Error::Corrupted`] or [`Error::Io`] if the map cannot be read or written.
     pub async fn open(
         config: &ServerConfig,
         cores: usize,
-        resp: SocketAddr,
-        http: Option<SocketAddr>,
+        listens: Listens,
     ) -> Result<Option<Membership>, Error> {
-        if config.cluster.mode == ClusterMode::Off {
+        let section = &config.cluster;
+        if section.mode == ClusterMode::Off {
             return Ok(None);
         }
         let wrong = |key: &str, why: String| Error::BadRequest(format!("cluster.{key}: {why}"));
-        let name: NodeName = (config.cluster.node.parse()).map_err(|why| wrong("node", why))?;
-        let announce = announced(&config.cluster.announce).map_err(|why| wrong("announce", why))?;
-        if config.cluster.mode == ClusterMode::Etcd {
-            return Err(wrong("mode", "etcd is not there yet; use one".to_owned()));
-        }
-        let service = Embedded::open(&config.server.data).map_err(unreadable)?;
-        let stored = service_read(&service).await?;
-        let before = stored.as_ref().map(|(map, _)| map);
-        let known = before.and_then(|map| map.member_named(&name));
-        if let (None, Some(map)) = (known, before) {
-            let others: Vec<&str> = map.members().iter().map(|it| it.name().as_str()).collect();
-            let why = format!(
-                "{name} is not the node whose data this is ({}): give it its name, or start with another data folder",
-                others.join(", ")
-            );
-            return Err(wrong("node", why));
-        }
+        let name: NodeName = (section.node.parse()).map_err(|why| wrong("node", why))?;
+        let announce = announced(&section.announce).map_err(|why| wrong("announce", why))?;
+        let peer = announced(&section.peer_announce).map_err(|why| wrong("peer_announce", why))?;
+        let at = |key: &str, listens: Option<SocketAddr>, announced: &Option<_>| {
+            let Some(addr) = listens else {
+                return Ok(String::new());
+            };
+            let is_everywhere = addr.ip().is_unspecified() && section.mode == ClusterMode::Etcd;
+            match announced {
+                None if is_everywhere => Err(wrong(
+                    key,
+                    format!(
+                        "this node listens on {addr}, which is no address that others could be told: set the host by which they reach it"
+                    ),
+                )),
+                _ => Ok(address_text(addr, announced.as_ref())),
+            }
+        };
+        let peer_addr = listens.peer.as_ref().and_then(|it| it.local_addr().ok());
+        // What is announced for clients has the port of the Redis protocol.
+        let host_alone = announce.clone().map(|(host, _)| (host, None));
         let registration = Registration {
             name,
-            incarnation: Incarnation(known.map_or(1, |it| it.registration.incarnation.0 + 1)),
-            disk: known.map_or_else(new_disk, |it| Ok(it.registration.disk))?,
-            resp: resp.to_string(),
-            http: http.map_or_else(String::new, |http| http.to_string()),
-            peer: String::new(),
+            incarnation: Default::default(),
+            disk: Default::default(),
+            resp: at("announce", Some(listens.resp), &announce)?,
+            http: at("announce", listens.http, &host_alone)?,
+            peer: at("peer_announce", peer_addr, &peer)?,
             hostname: None,
             cores: u16::try_from(cores).unwrap_or(u16::MAX),
-            zone: String::new(),
-            weight: 1,
-            roles: Roles::Both,
+            zone: section.zone.clone(),
+            weight: section.weight,
+            roles: match section.roles {
+                NodeRoles::Base => Roles::Base,
+                NodeRoles::Compute => Roles::Compute,
+                NodeRoles::Both => Roles::Both,
+            },
         };
-        let map = match before {
-            None => founded(&config.cluster.name, registration),
-            Some(map) => returned(map, known.map_or(NodeId(0), |it| it.id), registration),
+        let (view, home) = match section.mode {
+            ClusterMode::Etcd => {
+                let view = View::first(
+                    Map::new(&section.name, node::settings(config)),
+                    registration.cores,
+                );
+                let view = Arc::new(ArcSwap::from_pointee(view));
+                let handle = node::Handle::new(config, registration, view.clone(), listens.peer)?;
+                (view, Home::Etcd(Box::new(handle)))
+            }
+            _ => {
+                let (service, view) =
+                    one::open(&config.server.data, &section.name, registration).await?;
+                let view = Arc::new(ArcSwap::from_pointee(view));
+                (view, Home::File { _service: service })
+            }
         };
-        let map = map.map_err(|why| Error::Corrupted(format!("cluster.json: {why}")))?;
-        let revision = stored
-            .as_ref()
-            .map_or(Revision(0), |(_, revision)| *revision);
-        write(&service, &map, revision).await?;
-        let node = map.members().first().map_or(NodeId(0), |member| member.id);
-        let own_cores = u16::try_from(cores).unwrap_or(u16::MAX);
-        let view = View::first(map.clone(), own_cores).after(map, node);
         Ok(Some(Membership {
-            view: ArcSwap::from_pointee(view),
+            view,
             announce,
-            _service: service,
+            home,
         }))
+    }
+
+    /// Begins this node's life in a cluster that is kept in etcd; each new view is given to `tell`, on a thread of its own.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if there is no thread to be had.
+    pub fn begin(
+        &self,
+        tell: impl Fn(Arc<View>) + Send + 'static,
+    ) -> Result<Option<NodeThread>, Error> {
+        match &self.home {
+            Home::File { .. } => Ok(None),
+            Home::Etcd(handle) => handle.begin(Box::new(tell)).map(Some),
+        }
     }
 
     /// What this node goes by now.
@@ -100,18 +136,97 @@ impl Membership {
         self.view.load_full()
     }
 
-    /// Where clients find a member of a view: this node is where a client has reached it, unless another address is announced.
-    pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
-        let is_own = member.id == view.me;
-        let told: SocketAddr = match member.registration.resp.parse() {
-            Ok(told) if !is_own => told,
-            _ => reached,
-        };
-        match &self.announce {
-            Some((host, port)) if is_own => (host.clone(), port.unwrap_or(told.port())),
-            _ => (told.ip().to_canonical().to_string(), told.port()),
+    /// How this node stands with etcd; `None` where it needs none.
+    pub fn standing(&self) -> Option<Arc<Standing>> {
+        match &self.home {
+            Home::File { .. } => None,
+            Home::Etcd(handle) => Some(handle.standing()),
         }
     }
+
+    /// Whether they are: one load.
+    #[inline]
+    pub fn is_refusing(&self) -> bool {
+        match &self.home {
+            Home::File { .. } => false,
+            Home::Etcd(handle) => handle.is_refusing(),
+        }
+    }
+
+    /// Why commands on tables are refused, if all of them are: this node is no part of the cluster, or the cluster has not begun.
+    pub fn refusal(&self) -> Option<String> {
+        let standing = self.standing()?;
+        standing.refusal(&self.view.load())
+    }
+
+    /// Where other nodes connect.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        match &self.home {
+            Home::File { .. } => None,
+            Home::Etcd(handle) => handle.peer_addr(),
+        }
+    }
+
+    /// Where other nodes connect, for whoever accepts: once.
+    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
+    pub fn take_peer_listener(&self) -> Option<TcpListener> {
+        match &self.home {
+            Home::File { .. } => None,
+            Home::Etcd(handle) => handle.take_peer_listener(),
+        }
+    }
+
+    /// Asks the controller for something, and waits for its answer: a push is answered when it has ended. Who stops waiting takes nothing back.
+    ///
+    /// # Errors
+    /// Why it is refused, or that it is unknown what became of it; in words for the person.
+    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
+    pub async fn ask(&self, ask: Ask) -> Result<String, String> {
+        match &self.home {
+            Home::File { .. } => Err("this cluster is one node, and has nobody to ask: cluster.mode = \"etcd\" makes it one of many".to_owned()),
+            Home::Etcd(handle) => handle.ask(ask).await,
+        }
+    }
+
+    /// Changes what this node reports. It is told soon after, all of it; call this as often as there is news.
+    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
+    pub fn report(&self, change: impl FnOnce(&mut Report)) {
+        if let Home::Etcd(handle) = &self.home {
+            handle.report(change);
+        }
+    }
+
+    /// Where clients find a member of a view: host and port. This node is where a client has reached it, unless another address is announced.
+    pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
+        let is_own = member.id == view.me;
+        if let (Home::Etcd(_), Some(told)) = (&self.home, split(&member.registration.resp)) {
+            // All members tell the same of each, so that clients know it again.
+            return told;
+        }
+        match &self.announce {
+            Some((host, port)) if is_own => (host.clone(), port.unwrap_or(reached.port())),
+            _ => (reached.ip().to_canonical().to_string(), reached.port()),
+        }
+    }
+}
+
+/// `host:port`, as announced or else as it is.
+fn address_text(addr: SocketAddr, announced: Option<&(String, Option<u16>)>) -> String {
+    let Some((host, port)) = announced else {
+        return addr.to_string();
+    };
+    let port = port.unwrap_or(addr.port());
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
+/// Host and port of an address that a member has registered.
+pub fn split(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port.parse().ok()?))
 }
 
 /// What clients know a member by: 40 hexadecimal digits, the same as long as its data folder is.
@@ -141,96 +256,6 @@ fn announced(text: &str) -> Result<Option<(String, Option<u16>)>, String> {
         true => Err(wrong()),
         false => Ok(Some((host.to_owned(), port))),
     }
-}
-
-/// The first map: this node is all there is, and owns every slot.
-fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
-    let node = NodeId(1);
-    let changes = [
-        map::Change::MemberAdded {
-            registration,
-            at_ms: 0,
-        },
-        map::Change::MembersAdmitted {
-            nodes: vec![node],
-            at_ms: 0,
-        },
-        map::Change::PlacementTaken {
-            goals: vec![(SlotRange::ALL, vec![node])],
-            outputs: Vec::new(),
-            from: 0,
-        },
-    ];
-    let settings = Settings {
-        replicas: 1,
-        ..Settings::default()
-    };
-    changed(Map::new(cluster, settings), &changes)
-}
-
-/// The map after this node has started again, in a new life.
-fn returned(map: &Map, node: NodeId, registration: Registration) -> Result<Map, Refused> {
-    let changes = [
-        map::Change::MembersLost {
-            nodes: vec![node],
-            owners: Vec::new(),
-            at_ms: 0,
-        },
-        map::Change::MemberReturned {
-            node,
-            registration,
-            at_ms: 0,
-        },
-    ];
-    changed(map.clone(), &changes)
-}
-
-fn changed(map: Map, changes: &[map::Change]) -> Result<Map, Refused> {
-    changes.iter().try_fold(map, |map, change| {
-        map.apply(change, &ChangeId(format!("start-{}", map.epoch())))
-    })
-}
-
-async fn service_read(service: &Embedded) -> Result<Option<(Map, Revision)>, Error> {
-    let service: &dyn Coordination = service;
-    let read = service.read(&Keys::one(MAP)).await.map_err(unreadable)?;
-    let Some(entry) = read.entries.into_iter().next() else {
-        return Ok(None);
-    };
-    let text = String::from_utf8_lossy(&entry.value);
-    let map = Map::from_text(&text);
-    let map = map.map_err(|why| Error::Corrupted(format!("cluster.json: {why}")))?;
-    Ok(Some((map, entry.modified)))
-}
-
-async fn write(service: &Embedded, map: &Map, before: Revision) -> Result<(), Error> {
-    let service: &dyn Coordination = service;
-    let mark = Mark {
-        key: MARK.to_owned(),
-        id: format!("{}", map.epoch()),
-    };
-    let change = Change {
-        mark,
-        compares: Vec::new(),
-        puts: Vec::new(),
-        deletes: Vec::new(),
-    };
-    let change = change.unless_changed(MAP, before).put(MAP, map.to_text());
-    match service.change(&change).await.map_err(unreadable)? {
-        Outcome::Done(_) => Ok(()),
-        Outcome::Conflict(_) => Err(Error::Io("cluster.json was changed meanwhile".to_owned())),
-    }
-}
-
-fn unreadable(error: larder_cluster::coordination::Error) -> Error {
-    Error::Io(error.to_string())
-}
-
-fn new_disk() -> Result<DiskId, Error> {
-    let mut bytes = [0; 8];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(|error| Error::Io(format!("/dev/urandom: {error}")))?;
-    Ok(DiskId(u64::from_le_bytes(bytes)))
 }
 
 #[cfg(test)]

@@ -8,23 +8,24 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Instant;
 
-use larder_protocol::config::ServerConfig;
+use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::catalog::Catalog;
+use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
 use crate::fetch::Pulls;
 use crate::guesses::Guesses;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
-use crate::membership::Membership;
+use crate::membership::{Listens, Membership};
 use crate::password::Password;
 use crate::settings::RunningSettings;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
-use crate::tables::TablesHandle;
 use crate::tables::postgres::Postgres;
+use crate::tables::{CoreMessage, TablesHandle};
 use crate::{http, resp};
 
 /// What every thread of a server sees.
@@ -53,6 +54,7 @@ pub struct Server {
     resp_addr: SocketAddr,
     http: HttpThread,
     maintenance: Maintenance,
+    node: Option<NodeThread>,
     _lock: FolderLock,
 }
 
@@ -70,11 +72,20 @@ impl Server {
         let http_listener = bind(&config.server.http, "http")?;
         protect(&config, "resp", Some(resp_addr))?;
         protect(&config, "http", http_listener.local_addr().ok())?;
-        let (cores, http_addr) = (
-            crate::stats::thread_count(&config),
-            http_listener.local_addr(),
-        );
-        let membership = Membership::open(&config, cores, resp_addr, http_addr.ok()).await?;
+        let peer = (config.cluster.mode == ClusterMode::Etcd).then(|| {
+            listen(
+                &config.cluster.peer,
+                "cluster.peer",
+                "--set cluster.peer=ADDR:PORT",
+            )
+        });
+        let listens = Listens {
+            resp: resp_addr,
+            http: http_listener.local_addr().ok(),
+            peer: peer.transpose()?,
+        };
+        let cores = crate::stats::thread_count(&config);
+        let membership = Membership::open(&config, cores, listens).await?;
         let shared = Arc::new(Shared {
             membership,
             ..Shared::new(config)?
@@ -82,6 +93,7 @@ impl Server {
         let maintenance = Maintenance::spawn(shared.clone())?;
         let resp = resp::spawn(shared.clone(), resp_listeners)?;
         let http = http::spawn(shared.clone(), http_listener)?;
+        let node = shared.begin_in_cluster()?;
         tracing::info!(resp = %resp_addr, http = %http.addr(), "serving");
         Ok(Server {
             shared,
@@ -89,12 +101,18 @@ impl Server {
             resp_addr,
             http,
             maintenance,
+            node,
             _lock: lock,
         })
     }
 
     pub fn resp_addr(&self) -> SocketAddr {
         self.resp_addr
+    }
+
+    /// Where other nodes connect, with `cluster.mode = "etcd"`.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.shared.membership.as_ref()?.peer_addr()
     }
 
     pub fn http_addr(&self) -> SocketAddr {
@@ -112,6 +130,7 @@ impl Server {
             resp,
             http,
             maintenance,
+            node,
             ..
         } = self;
         // Both at once, so that a slow client of one does not keep the other's port open.
@@ -124,6 +143,9 @@ impl Server {
         }
         shared.pulls.shut_down();
         maintenance.stop();
+        if let Some(node) = node {
+            node.stop();
+        }
         tracing::info!("stopped");
     }
 }
@@ -149,6 +171,19 @@ impl Shared {
             Some(_) => "cluster",
             None => "standalone",
         }
+    }
+
+    /// From here on this node lives in its cluster, if that is kept in etcd: all cores are told of each view.
+    fn begin_in_cluster(&self) -> Result<Option<NodeThread>, Error> {
+        let Some(membership) = &self.membership else {
+            return Ok(None);
+        };
+        let tables = self.tables.clone();
+        membership.begin(move |view| {
+            for core in 0..tables.cores() {
+                tables.send(core, CoreMessage::View(view.clone()));
+            }
+        })
     }
 
     /// What threads will share, before there are any that serve.
@@ -196,9 +231,13 @@ impl Shared {
 }
 
 fn bind(addr: &str, section: &str) -> Result<TcpListener, Error> {
+    listen(addr, &format!("server.{section}"), &format!("--{section}"))
+}
+
+fn listen(addr: &str, key: &str, flag: &str) -> Result<TcpListener, Error> {
     let refused = |error: std::io::Error| {
         Error::Io(format!(
-            "cannot listen on {addr} (server.{section}): {error}; stop what uses that port, or choose another with --{section}"
+            "cannot listen on {addr} ({key}): {error}; stop what uses that port, or choose another with {flag}"
         ))
     };
     let listener = TcpListener::bind(addr).map_err(refused)?;

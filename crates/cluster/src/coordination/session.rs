@@ -16,6 +16,11 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Held(Arc<AtomicU64>);
 
 impl Held {
+    /// That of who needs no lease.
+    pub fn for_ever() -> Held {
+        Held(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
     /// The time is [`boot_ms`], read after whatever rests on the answer was decided.
     #[inline]
     pub fn is_held_surely(&self, now_ms: u64) -> bool {

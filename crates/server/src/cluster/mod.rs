@@ -9,6 +9,9 @@
 //! Each core has its own [`Peers`], over which it asks, and its own [`Arrivals`], in which it finds what others ask. Both are used on
 //! that core alone. There is one connection from each core to each node; a listener's connection serves whatever core it names.
 //!
+//! `node` is this node's own life in a cluster that is kept in etcd, `one` a cluster of one node, `view` what both give the rest of the server
+//! to go by.
+//!
 //! Read `link` first, then `drive`. No part of the server uses this yet.
 
 mod back_off;
@@ -16,6 +19,8 @@ mod drive;
 mod incoming;
 mod link;
 mod listen;
+pub mod node;
+pub mod one;
 mod peers;
 mod tls;
 mod view;
@@ -32,7 +37,7 @@ pub use link::{Answer, Answering, Failure, Link};
 pub use listen::accept;
 pub use peers::Peers;
 pub use tls::{Tls, TlsFiles};
-pub use view::{Places, View, core_of};
+pub use view::{Life, Places, View, core_of};
 
 /// A node, as the map has it.
 #[derive(Debug, Clone)]

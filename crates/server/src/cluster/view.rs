@@ -11,8 +11,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use larder_cluster::map::{Lookup, Map, Member, NodeId, State};
+use larder_cluster::coordination::Held;
+use larder_cluster::map::{DiskId, Incarnation, Lookup, Map, Member, NodeId, State};
 use larder_cluster::replication::Place;
+use larder_cluster::replication::recovery::Unproven;
 use larder_join::{NOBODY, SlotOwners};
 use larder_types::SLOTS;
 
@@ -28,6 +30,20 @@ pub struct View {
     pub owners: Arc<SlotOwners>,
     /// The place that computes the outputs of each slot, where that is not its owner.
     pub computing: Option<Arc<SlotOwners>>,
+    /// This node's present life, once it has one.
+    pub life: Option<Life>,
+}
+
+/// A life of this node: from when it registered until its lease ends. A lease counts only with views of its own life, so who acts for slots
+/// asks the life of the view that says that they are its own.
+#[derive(Debug, Clone)]
+pub struct Life {
+    pub incarnation: Incarnation,
+    pub disk: DiskId,
+    /// Whether the lease is surely held.
+    pub held: Held,
+    /// Why the rows that the data folder had when this life began do not count, if they do not. The map knows that: it has another disk.
+    pub unproven: Option<Unproven>,
 }
 
 /// The numbers of places.
@@ -111,23 +127,27 @@ pub fn core_of(slot: u16, cores: u16) -> u16 {
 impl View {
     /// Before there is a map that knows this node: it owns nothing.
     pub fn first(map: Map, own_cores: u16) -> View {
-        View::build(map, NodeId(0), Places::new(own_cores))
+        View::build(map, NodeId(0), None, Places::new(own_cores))
     }
 
-    /// The view that follows on this one.
-    pub fn after(&self, map: Map, me: NodeId) -> View {
-        View::build(map, me, self.places.clone())
+    /// The view that follows on this one. What the map says of an earlier life of this node counts no more: it owns nothing then.
+    pub fn after(&self, map: Map, me: NodeId, life: Option<Life>) -> View {
+        View::build(map, me, life, self.places.clone())
     }
 
-    fn build(map: Map, me: NodeId, mut places: Places) -> View {
+    fn build(map: Map, me: NodeId, life: Option<Life>, mut places: Places) -> View {
         places.me = me;
+        let is_past = |node: NodeId| {
+            let known = map.member(node).map(|it| it.registration.incarnation);
+            node == me && known != life.as_ref().map(|life| life.incarnation)
+        };
         for member in map.members() {
             places.add(member.id, member.registration.cores);
         }
         let lookup = Lookup::new(&map);
         let numbers = |node_of: &dyn Fn(u16) -> Option<NodeId>| {
             let number = |slot: u16| {
-                let node = node_of(slot).filter(|node| map.is_up(*node))?;
+                let node = node_of(slot).filter(|node| map.is_up(*node) && !is_past(*node))?;
                 let (first, cores) = places.run(node)?;
                 Some(first + core_of(slot, cores))
             };
@@ -142,6 +162,7 @@ impl View {
             places,
             owners,
             computing,
+            life,
             map,
         }
     }
@@ -151,17 +172,26 @@ impl View {
         self.map.member(self.me)
     }
 
-    /// Whether the map has this node as up.
+    /// Whether the map has this node as up, in its present life.
     pub fn is_up(&self) -> bool {
-        self.own().is_some_and(|own| own.state == State::Up)
+        let life = self.life.as_ref().map(|life| life.incarnation);
+        self.own()
+            .is_some_and(|own| own.state == State::Up && Some(own.registration.incarnation) == life)
+    }
+
+    /// Whether this node may surely act for what this view says is its own: its lease lasts. The time is
+    /// [`larder_cluster::coordination::boot_ms`], read after whatever rests on the answer was decided.
+    #[inline]
+    pub fn is_held_surely(&self, now_ms: u64) -> bool {
+        self.life
+            .as_ref()
+            .is_some_and(|life| life.held.is_held_surely(now_ms))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use larder_cluster::map::{
-        Change, ChangeId, Incarnation, Registration, Roles, Settings, SlotRange,
-    };
+    use larder_cluster::map::{Change, ChangeId, Registration, Roles, Settings, SlotRange};
 
     use super::*;
 
@@ -178,6 +208,15 @@ mod tests {
             zone: String::new(),
             weight: 1,
             roles: Roles::Both,
+        }
+    }
+
+    fn life(incarnation: u64) -> Life {
+        Life {
+            incarnation: Incarnation(incarnation),
+            disk: Default::default(),
+            held: Held::for_ever(),
+            unproven: None,
         }
     }
 
@@ -207,7 +246,7 @@ mod tests {
         let map = added(&map, "b", 2);
         let first = View::first(map.clone(), 2);
         assert_eq!(first.places.number(place(1, 0)), Some(2));
-        let known = first.after(map.clone(), NodeId(2));
+        let known = first.after(map.clone(), NodeId(2), None);
         assert_eq!(known.places.number(place(2, 1)), Some(1));
         assert_eq!(known.places.get(1), Some(place(2, 1)));
         assert_eq!(known.places.number(place(1, 0)), Some(2));
@@ -215,7 +254,7 @@ mod tests {
         registration.incarnation = Incarnation(1);
         let node = NodeId(1);
         let map = changed(&map, Change::MemberUpdated { node, registration });
-        let later = known.after(map, NodeId(2));
+        let later = known.after(map, NodeId(2), None);
         let number = later.places.number(place(1, 3)).unwrap();
         assert!(number >= known.places.count());
         assert_eq!(later.places.get(number), Some(place(1, 3)));
@@ -251,7 +290,7 @@ mod tests {
             from: 1,
         };
         let map = changed(&map, taken);
-        let view = View::first(map.clone(), 2).after(map.clone(), NodeId(1));
+        let view = View::first(map.clone(), 2).after(map.clone(), NodeId(1), Some(life(1)));
         let other = view.places.number(place(2, 0)).unwrap();
         assert_eq!(
             [0, 8191, 8192, SLOTS - 1].map(|slot| view.owners.of(slot)),
@@ -262,11 +301,18 @@ mod tests {
             owners: Vec::new(),
             at_ms: 0,
         };
-        let view = view.after(changed(&map, lost), NodeId(1));
+        let view = view.after(changed(&map, lost), NodeId(1), Some(life(1)));
         assert_eq!(
             [0, 8192].map(|slot| view.owners.of(slot)),
             [NOBODY, 1],
             "nobody alive has the first"
         );
+        let view = view.after(map, NodeId(1), Some(life(2)));
+        assert_eq!(
+            [0, 8192].map(|slot| view.owners.of(slot)),
+            [other, NOBODY],
+            "what the map says is of an earlier life"
+        );
+        assert!(!view.is_up());
     }
 }

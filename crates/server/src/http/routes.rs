@@ -120,8 +120,19 @@ async fn ready(
 ) -> Response {
     let mut reasons = shared.stores.not_ready();
     reasons.extend(shared.tables.refusal().map(|(_, why)| why));
+    let mut notes = String::new();
+    if let Some(membership) = &shared.membership
+        && let Some(standing) = membership.standing()
+    {
+        let view = membership.view();
+        reasons.extend(standing.missing(&view));
+        notes.extend(standing.trouble(&view).map(|note| note + "\n"));
+    }
     if reasons.is_empty() {
-        return "ready\n".into_response();
+        return match guard::knows_password(&shared, peer, &headers) {
+            true => format!("ready\n{notes}").into_response(),
+            false => "ready\n".into_response(),
+        };
     }
     let reasons = match guard::knows_password(&shared, peer, &headers) {
         true => reasons.join("\n") + "\n",

@@ -24,6 +24,7 @@ use super::state::State;
 use super::stray_http;
 use super::subject::About;
 use crate::catalog::Snapshot;
+use crate::membership::Membership;
 
 /// One connection executes commands for so long before others have their turn.
 pub(super) const TURN_MAX: Duration = Duration::from_millis(5);
@@ -189,6 +190,13 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
     /// Has a command executed: here, or on other cores.
     fn execute(&mut self, state: &mut State, command: Command<'_>) -> Next {
         let about = About::of(self.snapshot, command);
+        if about.has_rows()
+            && let Some(membership) = &self.core.shared.membership
+            && membership.is_refusing()
+            && self.is_refused(state, command, membership)
+        {
+            return ConnectionTurn::next(state);
+        }
         if self.core.tables.shard().is_some() {
             match place(state, self.snapshot, command, about) {
                 Placed::Here => {}
@@ -214,6 +222,29 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         state.bound_whole_answer(mark, command);
         finish(state, command.spec, &mut self.clock, command.args());
         ConnectionTurn::next(state)
+    }
+
+    /// This node is no part of its cluster, or the cluster has not begun.
+    #[cold]
+    fn is_refused(
+        &mut self,
+        state: &mut State,
+        command: Command<'_>,
+        membership: &Membership,
+    ) -> bool {
+        // What is queued is refused when it is to be executed.
+        let is_queued = state.transaction.is_some() && command.id() != Id::Exec;
+        let Some(why) = membership.refusal() else {
+            return false;
+        };
+        if !state.authenticated || is_queued {
+            return false;
+        }
+        reset_counts(state);
+        state.transaction = None;
+        state.error(Code::ClusterDown, &why);
+        finish(state, command.spec, &mut self.clock, command.args());
+        true
     }
 
     /// Answers a request that is no command. `is_line`: it came as words on a line.

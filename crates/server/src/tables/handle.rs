@@ -42,7 +42,6 @@ pub enum CoreMessage {
     /// From PostgreSQL.
     Postgres(PostgresUpdate),
     /// What this node goes by from now on.
-    #[expect(dead_code, reason = "sent by what follows the map in etcd")]
     View(Arc<View>),
 }
 

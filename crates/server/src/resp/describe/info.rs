@@ -32,10 +32,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("errorstats", info_errorstats),
     ("commandstats", info_commandstats),
     ("latencystats", info_latencystats),
-    ("cluster", |state, _| {
-        let is_cluster = state.core.shared.membership.is_some();
-        format!("cluster_enabled:{}\r\n", u8::from(is_cluster))
-    }),
+    ("cluster", info_cluster),
     ("keyspace", info_keyspace),
 ];
 
@@ -69,6 +66,33 @@ fn lines(pairs: &[(&str, &dyn std::fmt::Display)]) -> String {
     pairs.iter().fold(String::new(), |text, (name, value)| {
         text + &format!("{name}:{value}\r\n")
     })
+}
+
+fn info_cluster(state: &State, _: &Snapshot) -> String {
+    let Some(membership) = &state.core.shared.membership else {
+        return lines(&[("cluster_enabled", &0)]);
+    };
+    let view = membership.view();
+    let own = view.own();
+    let mut text = lines(&[
+        ("cluster_enabled", &1),
+        ("cluster_name", &view.map.cluster()),
+        ("cluster_epoch", &view.map.epoch()),
+        ("cluster_node", &own.map_or("", |it| it.name().as_str())),
+        ("cluster_state", &own.map_or("absent", |it| it.shown())),
+    ]);
+    if let Some(standing) = membership.standing() {
+        let leader = standing.known.leader.as_ref();
+        let one_line = |text: Option<String>| text.unwrap_or_default().replace(['\r', '\n'], " ");
+        text += &lines(&[
+            ("cluster_controller", &leader.map_or("", |it| &it.name)),
+            ("cluster_lease_left_ms", &standing.lease_left_ms(&view)),
+            ("cluster_missing", &one_line(standing.missing(&view))),
+            ("cluster_etcd_trouble", &one_line(standing.trouble(&view))),
+            ("cluster_blocked", &standing.known.blocked.len()),
+        ]);
+    }
+    text
 }
 
 fn info_server(state: &State, _: &Snapshot) -> String {

@@ -1,0 +1,276 @@
+//! The controller, on the node whose candidacy is the oldest: decides, writes, and looks again.
+//!
+//! Each change compares the map's revision and this candidacy, so that of two that believe to lead one loses. What a controller has decided by
+//! its copy of the keys holds when it is written: the copy is what they were at one revision, and who has registered since in a new life owns
+//! nothing before the map says so. Against watches that lost something, the loss of members is compared with their registrations too.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use larder_cluster::controller::{Ask, Decision, World, decide};
+use larder_cluster::coordination::{
+    Change, Coordination, Error, LeaseId, OPERATIONS_MAX, Outcome, Revision, Writer,
+};
+use larder_cluster::map::{self, AskId, ChangeId, Map};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::known::{ANSWERS, ASKS, Asked, BLOCKED, Known, KnownMap, MAP, NODES};
+use super::write::settle;
+use crate::log_limit::LogLimit;
+
+/// How long a change that another came before waits for news of that.
+const PAUSE: Duration = Duration::from_millis(500);
+/// The longest time between two looks.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// This node's key among the candidates.
+pub struct Candidacy {
+    pub key: String,
+    pub lease: LeaseId,
+    pub created: Revision,
+}
+
+struct Controller {
+    service: Arc<dyn Coordination>,
+    writer: Writer,
+    candidacy: Candidacy,
+    changes: u64,
+    /// What this controller wrote last, and may not have heard of yet.
+    ahead: Option<KnownMap>,
+    answered: Option<AskId>,
+    refused: LogLimit,
+}
+
+/// Leads whenever this candidacy is the oldest, for one life; ends when that has ended.
+pub async fn run(
+    service: Arc<dyn Coordination>,
+    mut news: watch::Receiver<Known>,
+    writer: Writer,
+    candidacy: Candidacy,
+) {
+    let mut controller = Controller {
+        service,
+        writer,
+        candidacy,
+        changes: 0,
+        ahead: None,
+        answered: None,
+        refused: LogLimit::default(),
+    };
+    let mut leads = false;
+    loop {
+        let known = news.borrow_and_update().clone();
+        if controller.leads(&known) != leads {
+            leads = !leads;
+            match leads {
+                true => tracing::info!("this node is the cluster's controller"),
+                false => tracing::info!("this node is not the cluster's controller any more"),
+            }
+        }
+        let wait = match leads {
+            true => match controller.turn(known).await {
+                Ok(wait) => wait,
+                Err(Error::LeaseEnded(_)) => return,
+                Err(error) => {
+                    if let Some(times) = controller.refused.note() {
+                        tracing::error!(%error, times, "the controller cannot write to etcd");
+                    }
+                    PAUSE
+                }
+            },
+            false => LOOK_AGAIN,
+        };
+        if wait.is_zero() {
+            // Others of this task go on in between.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        tokio::select! {
+            changed = news.changed() => if changed.is_err() {
+                return;
+            },
+            () = sleep(wait) => {}
+        }
+    }
+}
+
+impl Controller {
+    fn leads(&self, known: &Known) -> bool {
+        known.leader.as_ref().is_some_and(|leader| {
+            leader.key == self.candidacy.key && leader.created == self.candidacy.created
+        })
+    }
+
+    /// One decision. Gives how long to wait for news before the next look.
+    async fn turn(&mut self, mut known: Known) -> Result<Duration, Error> {
+        if let Some(ahead) = &self.ahead {
+            let is_heard = known
+                .map
+                .as_ref()
+                .is_some_and(|it| it.revision >= ahead.revision);
+            match is_heard {
+                true => self.ahead = None,
+                false => known.map = Some(ahead.clone()),
+            }
+        }
+        let Some(KnownMap { map, revision }) = known.map.clone() else {
+            return Ok(LOOK_AGAIN);
+        };
+        let now_ms = unix_ms();
+        let open = known
+            .asks
+            .iter()
+            .filter(|asked| Some(&asked.id) != self.answered.as_ref());
+        let asks: Vec<(AskId, Ask)> = open
+            .map(|asked| (asked.id.clone(), asked.ask.clone()))
+            .collect();
+        let world = World {
+            map: &map,
+            now_ms,
+            registered: &known.registered,
+            reports: &known.reports,
+            asks: &asks,
+        };
+        match decide(&world) {
+            Decision::Change { change, why } => {
+                self.change(&known, &map, revision, &change, &why).await
+            }
+            Decision::Answer { ask, answer } => {
+                let asked = known.asks.iter().find(|asked| asked.id == ask);
+                match asked {
+                    Some(asked) => self.answer(asked, answer).await,
+                    None => Ok(PAUSE),
+                }
+            }
+            Decision::Nothing {
+                look_again_at_ms,
+                blocked,
+            } => {
+                self.block(&known, blocked).await?;
+                let wait_ms = look_again_at_ms.map(|at| at.saturating_sub(now_ms).max(10));
+                Ok(wait_ms
+                    .map_or(LOOK_AGAIN, Duration::from_millis)
+                    .min(LOOK_AGAIN))
+            }
+        }
+    }
+
+    async fn change(
+        &mut self,
+        known: &Known,
+        map: &Map,
+        revision: Revision,
+        change: &map::Change,
+        why: &str,
+    ) -> Result<Duration, Error> {
+        self.changes += 1;
+        let id = ChangeId(format!("{}-{}", self.candidacy.lease, self.changes));
+        let next = match map.apply(change, &id) {
+            Ok(next) => next,
+            Err(refused) => {
+                if let Some(times) = self.refused.note() {
+                    tracing::error!(%refused, why, times, "the controller wants what the map does not allow");
+                }
+                return Ok(PAUSE);
+            }
+        };
+        let mut write = self
+            .fenced()
+            .unless_changed(MAP, revision)
+            .put(MAP, next.to_text());
+        if let map::Change::MembersLost { nodes, .. } = change
+            && nodes.len() + 8 < OPERATIONS_MAX
+        {
+            for name in nodes
+                .iter()
+                .filter_map(|node| Some(map.member(*node)?.name()))
+            {
+                let created = known
+                    .registration(name)
+                    .map_or(Revision(0), |(_, token)| token.created);
+                write = write.while_since(format!("{NODES}{name}"), created);
+            }
+        }
+        match settle(&*self.service, &write).await? {
+            Outcome::Done(revision) => {
+                tracing::info!(epoch = %next.epoch(), why, change = kind(change), "the cluster's map is changed");
+                self.ahead = Some(KnownMap {
+                    map: Arc::new(next),
+                    revision,
+                });
+                Ok(Duration::ZERO)
+            }
+            Outcome::Conflict(_) => Ok(PAUSE),
+        }
+    }
+
+    async fn answer(
+        &mut self,
+        asked: &Asked,
+        answer: Result<String, String>,
+    ) -> Result<Duration, Error> {
+        let Asked { id, token, .. } = asked;
+        let key = format!("{ASKS}{id}");
+        let text = serde_json::to_vec(&answer).expect("texts become JSON");
+        let drop = self
+            .fenced()
+            .unless_changed(&key, token.modified)
+            .delete(&key);
+        let answered = drop
+            .clone()
+            .put_bound(format!("{ANSWERS}{id}"), text, token.lease);
+        let outcome = match settle(&*self.service, &answered).await {
+            // Of who asked nobody is left.
+            Err(Error::LeaseEnded(_)) => Outcome::Conflict(Vec::new()),
+            other => other?,
+        };
+        match (&outcome, &answer) {
+            (Outcome::Done(_), Ok(words)) => {
+                tracing::info!(wish = %id, ask = ?asked.ask, words, "a wish is granted")
+            }
+            (Outcome::Done(_), Err(why)) => {
+                tracing::info!(wish = %id, ask = ?asked.ask, why, "a wish is refused")
+            }
+            (Outcome::Conflict(_), _) => return Ok(PAUSE),
+        }
+        self.answered = Some(id.clone());
+        Ok(Duration::ZERO)
+    }
+
+    /// Tells what only a person can mend.
+    async fn block(&mut self, known: &Known, blocked: Vec<String>) -> Result<(), Error> {
+        if *known.blocked == blocked {
+            return Ok(());
+        }
+        for why in blocked.iter().filter(|why| !known.blocked.contains(why)) {
+            tracing::warn!("{why}");
+        }
+        let write = self.fenced().unless_changed(BLOCKED, known.blocked_at());
+        let text = serde_json::to_vec(&blocked).expect("texts become JSON");
+        let write = match blocked.is_empty() {
+            true => write.delete(BLOCKED),
+            false => write.put_bound(BLOCKED, text, Some(self.candidacy.lease)),
+        };
+        settle(&*self.service, &write).await?;
+        Ok(())
+    }
+
+    /// A change that only the leader may make.
+    fn fenced(&mut self) -> Change {
+        let Candidacy { key, created, .. } = &self.candidacy;
+        self.writer.change().while_since(key, *created)
+    }
+}
+
+/// The change's name, without the lists in it.
+fn kind(change: &map::Change) -> String {
+    let text = format!("{change:?}");
+    let end = text.find(|it: char| !it.is_ascii_alphanumeric());
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}

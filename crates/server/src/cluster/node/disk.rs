@@ -1,0 +1,282 @@
+//! Who this data folder is, in `node.json`: what a node that returns is known by.
+//!
+//! | field | what |
+//! |---|---|
+//! | `cluster`, `name` | whose data these are; a node with another name does not start on them |
+//! | `disk` | drawn when the folder was made, and anew when its rows no longer count |
+//! | `incarnation` | of the last life that began. It is on disk before anybody is told of it |
+//! | `boot` | the start of the machine in which it began |
+//! | `home` | the folder itself, as the file system numbers it: a copy is another |
+//! | `is_stopped` | it ended in good order: the journal has all that it acknowledged |
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use larder_batch::version::files;
+use larder_cluster::map::{DiskId, Incarnation, Registration};
+use larder_cluster::replication::recovery::{Identity, Unproven, prove};
+use larder_protocol::config::Fsync;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+const FILE: &str = "node.json";
+const FORMAT: u32 = 1;
+
+pub struct Disk {
+    path: PathBuf,
+    cluster: String,
+    name: String,
+    stored: Option<Stored>,
+    /// What the journal acknowledged before this process began is in it.
+    is_log_whole: bool,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    format: u32,
+    cluster: String,
+    name: String,
+    disk: DiskId,
+    incarnation: Incarnation,
+    boot: String,
+    home: String,
+    is_stopped: bool,
+}
+
+/// A life that may begin: it is on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Begun {
+    pub identity: Identity,
+    /// Why the rows of the folder do not count, if they do not; the folder has a new id then.
+    pub unproven: Option<Unproven>,
+}
+
+impl Disk {
+    /// # Errors
+    /// [`Error::BadRequest`] if it is another node's folder, [`Error::Corrupted`] or [`Error::Io`] if the file cannot be read.
+    pub fn open(data: &Path, cluster: &str, name: &str, fsync: Fsync) -> Result<Disk, Error> {
+        let path = data.join(FILE);
+        let stored = match std::fs::read(&path) {
+            Ok(bytes) => Some(decode(&path, &bytes)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::io("read", &path)(error)),
+        };
+        if let Some(it) = &stored
+            && (it.cluster != cluster || it.name != name)
+        {
+            return Err(Error::BadRequest(format!(
+                "{} is the folder of node {} of cluster {}, and this is to be node {name} of cluster {cluster}: start it with its own \
+                 name, or with a data folder of its own",
+                data.display(),
+                it.name,
+                it.cluster
+            )));
+        }
+        let is_log_whole = stored.as_ref().is_none_or(|it| {
+            it.is_stopped || fsync == Fsync::Always || it.boot == boot().unwrap_or_default()
+        });
+        Ok(Disk {
+            path,
+            cluster: cluster.to_owned(),
+            name: name.to_owned(),
+            stored,
+            is_log_whole,
+        })
+    }
+
+    pub fn identity(&self) -> Option<Identity> {
+        self.stored.as_ref().map(|it| Identity {
+            disk: it.disk,
+            incarnation: it.incarnation,
+        })
+    }
+
+    /// Whether `other` is an earlier life of this very folder. Its process has ended then, since a folder is one process's at a time.
+    pub fn was(&self, other: &Registration) -> bool {
+        self.stored.as_ref().is_some_and(|it| {
+            let (boot, home) = (boot().unwrap_or_default(), self.home().unwrap_or_default());
+            it.disk == other.disk
+                && it.incarnation == other.incarnation
+                && !home.is_empty()
+                && (&it.boot, &it.home) == (&boot, &home)
+        })
+    }
+
+    fn home(&self) -> Result<String, Error> {
+        use std::os::unix::fs::MetadataExt;
+        let folder = self.path.parent().expect("a file is in a folder");
+        let it = std::fs::metadata(folder).map_err(Error::io("read", folder))?;
+        Ok(format!("{}:{}", it.dev(), it.ino()))
+    }
+
+    /// Begins a life: with the folder's id if what is on it is what the map means, else with a new one.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::DiskFull`]: it has not begun.
+    pub fn begin_life(&mut self, map: Option<Identity>) -> Result<Begun, Error> {
+        let own = self.identity();
+        let unproven = prove(own, map, self.is_log_whole).err();
+        let disk = match (own, unproven) {
+            (Some(own), None) => own.disk,
+            _ => new_disk()?,
+        };
+        let last = own.iter().chain(&map).map(|it| it.incarnation.0).max();
+        let incarnation = Incarnation(last.unwrap_or(0) + 1);
+        self.store(Stored {
+            format: FORMAT,
+            cluster: self.cluster.clone(),
+            name: self.name.clone(),
+            disk,
+            incarnation,
+            boot: boot()?,
+            home: self.home()?,
+            is_stopped: false,
+        })?;
+        // From here on the journal is this process's own.
+        self.is_log_whole = true;
+        let identity = Identity { disk, incarnation };
+        Ok(Begun { identity, unproven })
+    }
+
+    /// The process ends in good order, and its journal is closed.
+    ///
+    /// # Errors
+    /// As [`Disk::begin_life`]. The next start then looks at the machine's.
+    pub fn stopped(&mut self) -> Result<(), Error> {
+        match self.stored.clone() {
+            Some(stored) => self.store(Stored {
+                is_stopped: true,
+                ..stored
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn store(&mut self, stored: Stored) -> Result<(), Error> {
+        let bytes = serde_json::to_vec_pretty(&stored).expect("plain structs become JSON");
+        files::write_durably(&self.path, &bytes)?;
+        self.stored = Some(stored);
+        Ok(())
+    }
+}
+
+fn decode(path: &Path, bytes: &[u8]) -> Result<Stored, Error> {
+    let wrong = |why: String| {
+        Error::Corrupted(format!(
+            "{}: {why}; bring the file back from a copy, or start with an empty data folder: what the cluster has is copied to it",
+            path.display()
+        ))
+    };
+    let stored: Stored = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    match stored.format {
+        FORMAT => Ok(stored),
+        other => Err(wrong(format!(
+            "it has format {other}, and this program knows format {FORMAT}"
+        ))),
+    }
+}
+
+/// What tells one start of the machine from another.
+fn boot() -> Result<String, Error> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+    Ok(text.trim().to_owned())
+}
+
+fn new_disk() -> Result<DiskId, Error> {
+    let path = Path::new("/dev/urandom");
+    let mut bytes = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(Error::io("read", path))?;
+    Ok(DiskId(u64::from_le_bytes(bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &Path, name: &str) -> Result<Disk, Error> {
+        Disk::open(folder, "main", name, Fsync::EverySecond)
+    }
+
+    fn identity(disk: u64, incarnation: u64) -> Identity {
+        Identity {
+            disk: DiskId(disk),
+            incarnation: Incarnation(incarnation),
+        }
+    }
+
+    #[test]
+    fn each_life_is_counted_on_and_the_folder_keeps_its_id() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = open(folder.path(), "a").unwrap();
+        let first = disk.begin_life(None).unwrap();
+        assert_eq!(first.unproven, Some(Unproven::Empty));
+        assert_eq!(first.identity.incarnation, Incarnation(1));
+        let second = disk.begin_life(Some(first.identity)).unwrap();
+        assert_eq!(second.unproven, None);
+        let mut disk = open(folder.path(), "a").unwrap();
+        let third = disk.begin_life(Some(first.identity)).unwrap();
+        assert_eq!(third.unproven, None, "killed: the system has the journal");
+        assert_eq!(third.identity.disk, first.identity.disk);
+        assert_eq!(third.identity.incarnation, Incarnation(3));
+    }
+
+    #[test]
+    fn a_folder_that_the_map_does_not_mean_is_another_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = open(folder.path(), "a").unwrap();
+        let first = disk.begin_life(Some(identity(7, 5))).unwrap();
+        assert_eq!(first.unproven, Some(Unproven::Empty));
+        assert_eq!(first.identity.incarnation, Incarnation(6));
+        // A copy of the folder, from before the last two lives.
+        let map = Identity {
+            incarnation: Incarnation(8),
+            ..first.identity
+        };
+        let returned = disk.begin_life(Some(map)).unwrap();
+        assert_eq!(returned.unproven, Some(Unproven::Old));
+        assert_ne!(returned.identity.disk, first.identity.disk);
+        assert_eq!(returned.identity.incarnation, Incarnation(9));
+    }
+
+    #[test]
+    fn a_machine_that_lost_power_may_have_lost_the_end_of_the_journal() {
+        let folder = tempfile::tempdir().unwrap();
+        let begun = open(folder.path(), "a").unwrap().begin_life(None).unwrap();
+        let path = folder.path().join(FILE);
+        let on_another_boot = |path: &Path| {
+            let mut stored = decode(path, &std::fs::read(path).unwrap()).unwrap();
+            stored.boot = "another".to_owned();
+            std::fs::write(path, serde_json::to_vec(&stored).unwrap()).unwrap();
+        };
+        on_another_boot(&path);
+        let mut synced = Disk::open(folder.path(), "main", "a", Fsync::Always).unwrap();
+        let map = Some(begun.identity);
+        assert_eq!(synced.begin_life(map).unwrap().unproven, None);
+        on_another_boot(&path);
+        let mut disk = open(folder.path(), "a").unwrap();
+        disk.stopped().unwrap();
+        let mut disk = open(folder.path(), "a").unwrap();
+        assert_eq!(disk.begin_life(map).unwrap().unproven, None);
+        on_another_boot(&path);
+        let mut disk = open(folder.path(), "a").unwrap();
+        let lost = disk.begin_life(map).unwrap();
+        assert_eq!(lost.unproven, Some(Unproven::LostTail));
+        assert_ne!(lost.identity.disk, begun.identity.disk);
+    }
+
+    #[test]
+    fn another_nodes_folder_is_refused_and_a_damaged_file_too() {
+        let folder = tempfile::tempdir().unwrap();
+        open(folder.path(), "a").unwrap().begin_life(None).unwrap();
+        let why = open(folder.path(), "b").err().unwrap().to_string();
+        assert!(why.contains("node a of cluster main"), "{why}");
+        std::fs::write(folder.path().join(FILE), "{").unwrap();
+        let why = open(folder.path(), "a").err().unwrap().to_string();
+        assert!(why.contains("node.json"), "{why}");
+    }
+}

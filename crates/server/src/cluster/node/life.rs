@@ -1,0 +1,346 @@
+//! One life after another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_cluster::coordination::{
+    Coordination, Error as ServiceError, Outcome, Revision, Session, Writer, candidacy,
+};
+use larder_cluster::map::{Map, Registration, Settings};
+use larder_cluster::replication::recovery::Identity;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::asks::{self, Wanted};
+use super::control::{self, Candidacy};
+use super::disk::{Begun, Disk};
+use super::ears::{Ears, Said};
+use super::known::{MAP, NODES};
+use super::reports::Reports;
+use super::write::settle;
+use super::{STOP, Start, Tell};
+use crate::cluster::Life;
+
+/// Between two tries of what somebody must mend.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub struct Node {
+    service: Arc<dyn Coordination>,
+    ears: Ears,
+    /// As what this node registers; the incarnation and the disk are of the present life.
+    registration: Registration,
+    settings: Settings,
+    cluster: String,
+    disk: Disk,
+    asks: mpsc::UnboundedReceiver<Wanted>,
+    reports: Arc<Reports>,
+    /// No life of this process has begun.
+    is_first: bool,
+}
+
+enum End {
+    /// Its lease has ended, or somebody else has taken the name meanwhile.
+    Over,
+    Stopped,
+}
+
+/// A life that has registered.
+struct Registered {
+    session: Session,
+    created: Revision,
+}
+
+impl Node {
+    pub fn new(start: Start, said: Said, reports: Arc<Reports>, tell: Tell) -> Node {
+        let name = start.registration.name.clone();
+        Node {
+            ears: Ears::new(start.service.clone(), name, start.view, said, tell),
+            service: start.service,
+            registration: start.registration,
+            settings: start.settings,
+            cluster: start.cluster,
+            disk: start.disk,
+            asks: start.asks,
+            reports,
+            is_first: true,
+        }
+    }
+
+    /// Lives until it is stopped. Gives back the folder's identity, which others may note something in.
+    pub async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Disk {
+        loop {
+            let registered = tokio::select! {
+                // An error means that the server is gone.
+                _ = stopped.wait_for(|stop| *stop) => break,
+                registered = self.prepare() => registered,
+            };
+            let mut stopping = stopped.clone();
+            let stop = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            if let End::Stopped = self.live(registered, stop).await {
+                break;
+            }
+            tracing::warn!(
+                "this node's lease has ended: others have taken over what they could; it returns in a new life"
+            );
+        }
+        self.ears.set_life(None);
+        self.disk
+    }
+
+    /// Everything up to the registration, however long that takes.
+    async fn prepare(&mut self) -> Registered {
+        loop {
+            self.find_map().await;
+            self.wait_for_name().await;
+            let Some(begun) = self.begin_life().await else {
+                continue;
+            };
+            if let Some(registered) = self.register(begun).await {
+                self.is_first = false;
+                return registered;
+            }
+        }
+    }
+
+    /// Until there is a map; it is founded if there is none.
+    async fn find_map(&mut self) {
+        loop {
+            self.ears.until_known(|_| true).await;
+            let known = &self.ears.known;
+            if known.map.is_some() {
+                return;
+            }
+            if known.map_trouble.is_some() {
+                self.ears.until_known(|known| known.map.is_some()).await;
+                return;
+            }
+            let map = Map::new(&self.cluster, self.settings.clone());
+            if let Some(wrong) = map.settings().out_of_bounds() {
+                self.refuse(format!("the cluster cannot be founded: {wrong}"));
+                self.ears.until_known(|known| known.map.is_some()).await;
+                return;
+            }
+            let mut writer = Writer::new(self.mark("found"), random());
+            let change = writer
+                .change()
+                .unless_changed(MAP, Revision(0))
+                .put(MAP, map.to_text());
+            let service = self.service.clone();
+            match self
+                .ears
+                .until(async { settle(&*service, &change).await })
+                .await
+            {
+                Ok(Outcome::Done(_)) => {
+                    tracing::info!(cluster = self.cluster, "a new cluster is founded")
+                }
+                Ok(Outcome::Conflict(_)) => {}
+                Err(error) => {
+                    self.refuse(format!(
+                        "the cluster's map cannot be written to etcd: {error}"
+                    ));
+                    self.ears.until(sleep(PAUSE)).await;
+                    continue;
+                }
+            }
+            self.ears
+                .until_known(|known| known.map.is_some() || known.map_trouble.is_some())
+                .await;
+        }
+    }
+
+    /// Until nobody else is registered as this node. An earlier life of this very folder is ended: its process is gone.
+    async fn wait_for_name(&mut self) {
+        let name = self.registration.name.clone();
+        let mut is_told = false;
+        while let Some((other, token)) = self.ears.known.registration(&name) {
+            if self.is_first && self.disk.was(other) {
+                if let Some(lease) = token.lease {
+                    let service = self.service.clone();
+                    let ended = self.ears.until(async { service.revoke(lease).await }).await;
+                    if let Err(error) = ended {
+                        tracing::info!(%error, "the lease of this node's earlier life ends by itself");
+                    }
+                }
+            } else {
+                let why = format!(
+                    "another process is node {name} of cluster {} (clients reach it at {}): give each node a name of its own \
+                     (cluster.node), or stop that one; if it has died, its lease ends in some seconds, and this one takes its place",
+                    self.cluster, other.resp
+                );
+                if !is_told {
+                    tracing::error!("{why}");
+                    is_told = true;
+                }
+                self.refuse(why);
+            }
+            let is_gone = |known: &super::Known| {
+                known
+                    .registration(&name)
+                    .is_none_or(|(_, now)| now != token)
+            };
+            let waited = self.ears.until_known(is_gone);
+            // A lease that could not be ended is tried again.
+            let _ = timeout(Duration::from_secs(10), waited).await;
+        }
+        self.ears.say(|standing| standing.refused = None);
+    }
+
+    /// The new life is on disk before anybody hears of it.
+    async fn begin_life(&mut self) -> Option<Begun> {
+        let map = self.ears.known.map.as_ref()?;
+        let member = map.map.member_named(&self.registration.name);
+        let known = member.map(|it| Identity {
+            disk: it.registration.disk,
+            incarnation: it.registration.incarnation,
+        });
+        match self.disk.begin_life(known) {
+            Ok(begun) => {
+                if let (Some(why), Some(_)) = (begun.unproven, known) {
+                    tracing::warn!(
+                        ?why,
+                        "what the data folder has of tables does not count any more; the node is filled anew"
+                    );
+                }
+                Some(begun)
+            }
+            Err(error) => {
+                tracing::error!(%error, "a new life cannot be noted in the data folder");
+                self.refuse(format!("this node cannot join: {error}"));
+                self.ears.until(sleep(PAUSE)).await;
+                None
+            }
+        }
+    }
+
+    /// `None`: something came between; begin anew.
+    async fn register(&mut self, begun: Begun) -> Option<Registered> {
+        let settings = self.ears.known.map.as_ref()?.map.settings().clone();
+        let ttl_seconds = settings
+            .lease_ms
+            .div_ceil(1000)
+            .try_into()
+            .unwrap_or(u32::MAX);
+        let service = self.service.clone();
+        let began = self.ears.until(Session::begin(service, ttl_seconds)).await;
+        let session = match began {
+            Ok(session) => session,
+            Err(error) => {
+                tracing::warn!(%error, "etcd grants no lease");
+                self.ears.until(sleep(PAUSE)).await;
+                return None;
+            }
+        };
+        self.registration.incarnation = begun.identity.incarnation;
+        self.registration.disk = begun.identity.disk;
+        let (lease, name) = (session.id(), self.registration.name.clone());
+        let key = format!("{NODES}{name}");
+        let text = serde_json::to_vec(&self.registration).expect("plain structs become JSON");
+        let mut writer = Writer::new(self.mark("node"), lease.0);
+        let change =
+            writer
+                .change()
+                .unless_changed(&key, Revision(0))
+                .put_bound(&key, text, Some(lease));
+        let change = candidacy(change, lease, name.as_str());
+        // From before it is known to others: their next map may have it.
+        self.ears.set_life(Some(Life {
+            incarnation: begun.identity.incarnation,
+            disk: begun.identity.disk,
+            held: session.held(),
+            unproven: begun.unproven,
+        }));
+        let service = self.service.clone();
+        let made = self
+            .ears
+            .until(async { settle(&*service, &change).await })
+            .await;
+        match made {
+            Ok(Outcome::Done(created)) => {
+                tracing::info!(%name, incarnation = %begun.identity.incarnation, %lease, "registered in the cluster");
+                self.ears.say(|standing| {
+                    standing.refused = None;
+                    standing.is_registered = true;
+                });
+                Some(Registered { session, created })
+            }
+            Ok(Outcome::Conflict(_)) | Err(ServiceError::LeaseEnded(_)) => {
+                self.ears.set_life(None);
+                // The lease ends by itself where this is not answered.
+                let _ = self.ears.until(session.end()).await;
+                self.ears.until(sleep(PAUSE / 10)).await;
+                None
+            }
+            Err(error) => {
+                self.ears.set_life(None);
+                self.refuse(format!("etcd refuses this node's registration: {error}"));
+                self.ears.until(sleep(PAUSE)).await;
+                None
+            }
+        }
+    }
+
+    async fn live(&mut self, registered: Registered, stop: impl Future<Output = ()>) -> End {
+        let Registered {
+            mut session,
+            created,
+        } = registered;
+        let (lease, news) = (session.id(), self.ears.news());
+        let service = self.service.clone();
+        let writer = |of: &str| Writer::new(self.mark(of), lease.0);
+        let candidacy = Candidacy {
+            key: format!("controller/{lease}"),
+            lease,
+            created,
+        };
+        let name = self.registration.name.clone();
+        let registration = (format!("{NODES}{name}"), created);
+        let control = control::run(service.clone(), news.clone(), writer("control"), candidacy);
+        let incarnation = self.registration.incarnation;
+        let reports = self.reports.clone();
+        let report = reports.run(
+            &*service,
+            writer("report"),
+            &name,
+            lease,
+            incarnation,
+            registration,
+        );
+        let ask = asks::run(&*service, writer("asks"), lease, news, &mut self.asks);
+        let end = {
+            let all = async {
+                tokio::select! {
+                    biased;
+                    () = stop => End::Stopped,
+                    () = session.run() => End::Over,
+                    () = control => End::Over,
+                    () = report => End::Over,
+                    () = ask => End::Over,
+                }
+            };
+            self.ears.until(all).await
+        };
+        self.ears.say(|standing| standing.is_registered = false);
+        self.ears.set_life(None);
+        // The lease ends by itself where this is not answered.
+        let _ = timeout(STOP, session.end()).await;
+        end
+    }
+
+    fn refuse(&self, why: String) {
+        self.ears.say(|standing| standing.refused = Some(why));
+    }
+
+    /// The name of a writer of this node: one for each task that writes.
+    fn mark(&self, of: &str) -> String {
+        format!("{}/{of}", self.registration.name)
+    }
+}
+
+/// A number that no other process has drawn.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
+}

@@ -1,0 +1,267 @@
+//! This node's own life in a cluster that is kept in etcd (`cluster.mode = "etcd"`): one thread, `larder-cluster`.
+//!
+//! ```text
+//!   start ─► read the keys ─► found the map, if there is none ─► the folder's identity ─► lease ─► register ─┐
+//!                  ▲                   (life)                        (disk)                                 │
+//!                  │                                                                                        ▼
+//!                  └──────────────── the lease has ended ◄───────── renew, follow, lead, report, ask ◄──────┘
+//!                                                                       (ears)   (control) (reports) (asks)
+//! ```
+//!
+//! 1. The server listens from its start. Until the map gives out slots, commands on tables are refused with the reason, which
+//!    `/readyz` and INFO give too ([`Standing`]).
+//! 2. A view carries the life in which it was published, with that life's lease. So a lease never counts with a map of another life.
+//! 3. What is written is written by compare-and-swap; what is written for this life also compares that its registration, or its
+//!    candidacy, is still there.
+//! 4. When etcd is away nothing changes but what is said, and, when the lease may have ended, that writes are refused.
+
+mod asks;
+mod control;
+mod disk;
+mod ears;
+mod known;
+mod life;
+mod reports;
+mod standing;
+mod write;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use larder_cluster::controller::{Ask, Report};
+use larder_cluster::coordination::{Coordination, Etcd, EtcdConfig, TlsFiles};
+use larder_cluster::map::{self, Registration, Settings};
+use larder_protocol::config::{Acknowledge, ServerConfig};
+use tokio::sync::{mpsc, watch};
+
+use super::View;
+use crate::error::Error;
+use asks::Wanted;
+use disk::Disk;
+use reports::Reports;
+
+pub use known::{Known, KnownMap};
+pub use standing::Standing;
+
+/// How long the end of a life may take when the server stops: then its lease ends by itself.
+const STOP: Duration = Duration::from_secs(1);
+
+/// This node's cluster, for all threads.
+pub struct Handle {
+    standing: Arc<ArcSwap<Standing>>,
+    /// Whether [`Standing::refusal`] is something.
+    is_refusing: Arc<AtomicBool>,
+    reports: Arc<Reports>,
+    asks: mpsc::UnboundedSender<Wanted>,
+    peer: Mutex<Option<TcpListener>>,
+    peer_addr: Option<SocketAddr>,
+    /// What the thread begins with.
+    start: Mutex<Option<Start>>,
+}
+
+struct Start {
+    service: Arc<dyn Coordination>,
+    registration: Registration,
+    settings: Settings,
+    cluster: String,
+    disk: Disk,
+    view: Arc<ArcSwap<View>>,
+    asks: mpsc::UnboundedReceiver<Wanted>,
+}
+
+/// Told of each new view.
+pub type Tell = Box<dyn Fn(Arc<View>) + Send>;
+
+impl Handle {
+    /// Speaks to nobody yet.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`] if the configuration cannot be used, and as [`Disk::open`].
+    pub fn new(
+        config: &ServerConfig,
+        registration: Registration,
+        view: Arc<ArcSwap<View>>,
+        peer: Option<TcpListener>,
+    ) -> Result<Handle, Error> {
+        let section = &config.cluster;
+        protect(config, peer.as_ref())?;
+        let name = registration.name.to_string();
+        let disk = Disk::open(
+            &config.server.data,
+            &section.name,
+            &name,
+            config.tables.fsync,
+        )?;
+        let service = Etcd::new(etcd_config(config, &name));
+        let service =
+            service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
+        let (sender, asks) = mpsc::unbounded_channel();
+        Ok(Handle {
+            standing: Arc::new(ArcSwap::from_pointee(Standing::new(
+                registration.name.clone(),
+                section.etcd.join(", "),
+            ))),
+            is_refusing: Arc::new(AtomicBool::new(true)),
+            reports: Arc::default(),
+            asks: sender,
+            peer_addr: peer.as_ref().and_then(|peer| peer.local_addr().ok()),
+            peer: Mutex::new(peer),
+            start: Mutex::new(Some(Start {
+                service: Arc::new(service),
+                registration,
+                settings: settings(config),
+                cluster: section.name.clone(),
+                disk,
+                view,
+                asks,
+            })),
+        })
+    }
+
+    /// Begins this node's first life, once.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system gives no thread.
+    pub fn begin(&self, tell: Tell) -> Result<NodeThread, Error> {
+        let start = self
+            .start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let start = start.ok_or_else(|| Error::Io("the node has begun already".to_owned()))?;
+        let failed = |error: std::io::Error| {
+            Error::Io(format!("cannot start the thread of the cluster: {error}"))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let (stop, stopped) = watch::channel(false);
+        let (standing, reports) = (self.standing.clone(), self.reports.clone());
+        let is_refusing = self.is_refusing.clone();
+        let thread = std::thread::Builder::new()
+            .name("larder-cluster".to_owned())
+            .spawn(move || {
+                let said = ears::Said {
+                    standing,
+                    is_refusing,
+                };
+                let node = life::Node::new(start, said, reports, tell);
+                runtime.block_on(node.run(stopped))
+            })
+            .map_err(failed)?;
+        Ok(NodeThread { stop, thread })
+    }
+
+    #[inline]
+    pub fn is_refusing(&self) -> bool {
+        self.is_refusing.load(Ordering::Relaxed)
+    }
+
+    pub fn standing(&self) -> Arc<Standing> {
+        self.standing.load_full()
+    }
+
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer_addr
+    }
+
+    pub fn take_peer_listener(&self) -> Option<TcpListener> {
+        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        peer.take()
+    }
+
+    /// # Errors
+    /// See `Membership::ask`.
+    pub async fn ask(&self, ask: Ask) -> Result<String, String> {
+        asks::ask(&self.asks, ask).await
+    }
+
+    pub fn report(&self, change: impl FnOnce(&mut Report)) {
+        self.reports.change(change);
+    }
+}
+
+/// The running thread.
+pub struct NodeThread {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<Disk>,
+}
+
+impl NodeThread {
+    /// Gives up the lease, so that others take over at once. Call it when nothing is written any more, and the journal is closed.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        let Ok(mut disk) = self.thread.join() else {
+            tracing::error!("the thread of the cluster had panicked");
+            return;
+        };
+        if let Err(error) = disk.stopped() {
+            tracing::warn!(%error, "that the node stopped in good order is not noted");
+        }
+    }
+}
+
+/// What a new cluster begins with.
+pub fn settings(config: &ServerConfig) -> Settings {
+    let (cluster, tables) = (&config.cluster, &config.tables);
+    Settings {
+        replicas: tables.replicas.try_into().unwrap_or(u8::MAX),
+        acknowledge: match tables.acknowledge {
+            Acknowledge::Owner => map::Acknowledge::Owner,
+            Acknowledge::Replicas => map::Acknowledge::Replicas,
+        },
+        lease_ms: cluster.lease_seconds * 1000,
+        replace_after_ms: cluster.replace_after_seconds * 1000,
+        start_nodes: cluster.start_nodes,
+        // The configuration counts the live one.
+        versions_kept: config
+            .stores
+            .retain_versions
+            .saturating_sub(1)
+            .try_into()
+            .unwrap_or(u8::MAX),
+        ..Settings::default()
+    }
+}
+
+fn etcd_config(config: &ServerConfig, name: &str) -> EtcdConfig {
+    let section = &config.cluster;
+    let file = |path: &str| (!path.is_empty()).then(|| PathBuf::from(path));
+    let members = section.etcd.len().max(1);
+    EtcdConfig {
+        endpoints: section.etcd.clone(),
+        prefix: format!("/larder/{}/", section.name),
+        user: (!section.etcd_user.is_empty())
+            .then(|| (section.etcd_user.clone(), section.etcd_password.clone())),
+        tls: TlsFiles {
+            authority: file(&section.etcd_ca),
+            certificate: file(&section.etcd_cert),
+            key: file(&section.etcd_key),
+        },
+        // So that not all nodes are at the same member.
+        first: (larder_types::key_hash(name.as_bytes()) % members as u64) as usize,
+        tried_for: None,
+    }
+}
+
+/// Refuses to let everybody who reaches the port for nodes be a node, unless that is said to be meant.
+fn protect(config: &ServerConfig, peer: Option<&TcpListener>) -> Result<(), Error> {
+    let section = &config.cluster;
+    let addr = peer.and_then(|peer| peer.local_addr().ok());
+    let is_local = addr.is_none_or(|addr| addr.ip().to_canonical().is_loopback());
+    if is_local || section.plain || !section.tls_cert.is_empty() {
+        return Ok(());
+    }
+    Err(Error::BadRequest(format!(
+        "cluster.peer ({}) can be reached by other machines, and no certificate is configured, so everybody there could read and change \
+         everything: set cluster.tls_ca, cluster.tls_cert and cluster.tls_key (larder cluster certs makes them), or listen on \
+         127.0.0.1; where the network itself keeps strangers out, --set cluster.plain=true says that it is meant",
+        section.peer
+    )))
+}

@@ -1,0 +1,144 @@
+//! How this node stands with its cluster, in words for people: `/readyz`, INFO, and why commands are refused.
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::map::{NodeName, State};
+
+use super::Known;
+use crate::cluster::View;
+
+/// At about one moment.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    pub name: NodeName,
+    /// `cluster.etcd`.
+    pub endpoints: String,
+    /// Why etcd does not answer; `None` if it did the last time.
+    pub trouble: Option<String>,
+    /// What is known was compared with etcd at this time of `boot_ms`; `None`: never.
+    pub confirmed_at_ms: Option<u64>,
+    /// Why this node takes no part, if somebody has to mend something.
+    pub refused: Option<String>,
+    pub is_registered: bool,
+    pub known: Known,
+}
+
+impl Standing {
+    pub fn new(name: NodeName, endpoints: String) -> Standing {
+        Standing {
+            name,
+            endpoints,
+            trouble: None,
+            confirmed_at_ms: None,
+            refused: None,
+            is_registered: false,
+            known: Known::default(),
+        }
+    }
+
+    /// What is missing until this node can do its part; `None` if nothing is.
+    pub fn missing(&self, view: &View) -> Option<String> {
+        let name = &self.name;
+        if self.confirmed_at_ms.is_none() {
+            let why = self.trouble.as_deref().unwrap_or("it has not answered yet");
+            return Some(format!(
+                "etcd at {} has not been reached: {why}",
+                self.endpoints
+            ));
+        }
+        if let Some(why) = &self.known.map_trouble {
+            return Some(format!("the cluster's map in etcd cannot be used: {why}"));
+        }
+        if let Some(why) = &self.refused {
+            return Some(why.clone());
+        }
+        let Some(own) = view.own() else {
+            return Some(match self.is_registered {
+                true => format!(
+                    "node {name} has registered, and the map does not have it yet ({})",
+                    self.controller()
+                ),
+                false => format!("node {name} has not registered yet"),
+            });
+        };
+        if !view.is_up() && own.state != State::Joining {
+            let blocked = self.known.blocked.iter();
+            let mut own = blocked.filter(|why| why.starts_with(name.as_str()));
+            return Some(own.next().cloned().unwrap_or_else(|| {
+                let controller = self.controller();
+                format!("the map does not have node {name} back yet ({controller})")
+            }));
+        }
+        self.unassigned(view)
+    }
+
+    /// Why commands on tables are refused, if all of them are.
+    pub fn refusal(&self, view: &View) -> Option<String> {
+        if view.is_up() && !view.lookup.served().is_empty() {
+            return None;
+        }
+        self.missing(view)
+    }
+
+    /// What is to be said though this node does its part.
+    pub fn trouble(&self, view: &View) -> Option<String> {
+        let why = self.trouble.as_ref()?;
+        let left = self.lease_left_ms(view);
+        let writes = match left {
+            0 => "writes of tables are refused until it does".to_owned(),
+            left => format!(
+                "writes of tables are taken for {:.1} s more",
+                left as f64 / 1000.0
+            ),
+        };
+        Some(format!(
+            "etcd at {} does not answer ({why}): reads go on by the last map, {writes}",
+            self.endpoints
+        ))
+    }
+
+    /// For how long this node surely holds its lease.
+    pub fn lease_left_ms(&self, view: &View) -> u64 {
+        let until = view.life.as_ref().map_or(0, |life| life.held.until_ms());
+        until.saturating_sub(boot_ms())
+    }
+
+    /// The controller's name, in a half-sentence.
+    fn controller(&self) -> String {
+        match &self.known.leader {
+            Some(leader) => format!("{} is the controller", leader.name),
+            None => "there is no controller".to_owned(),
+        }
+    }
+
+    fn unassigned(&self, view: &View) -> Option<String> {
+        let own = view.own()?;
+        let has_slots = view
+            .map
+            .slots()
+            .runs()
+            .iter()
+            .any(|run| run.placed.owner.is_some());
+        let settings = view.map.settings();
+        if own.state == State::Joining && !settings.admit_new_nodes {
+            return Some(format!(
+                "node {name} has registered, and is given no slots before somebody asks for it: larder cluster join {name}",
+                name = self.name
+            ));
+        }
+        if has_slots {
+            return (own.state == State::Joining)
+                .then(|| format!("node {} is being let in ({})", self.name, self.controller()));
+        }
+        let there = view.map.members().iter();
+        let there = there
+            .filter(|it| it.state != State::Down && it.registration.roles.is_base())
+            .count();
+        Some(match there < settings.start_nodes as usize {
+            true => format!(
+                "{there} of {} nodes are there; slots are given out when all are (cluster.start_nodes)",
+                settings.start_nodes
+            ),
+            false => format!("slots are about to be given out ({})", self.controller()),
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! A cluster of one node, `cluster.mode = "one"`: its map is kept in `cluster.json` in the data folder, so that the node's id stays the same.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use larder_cluster::coordination::{
+    Change, Coordination, Embedded, Held, Keys, Mark, Outcome, Revision,
+};
+use larder_cluster::map::{
+    self, ChangeId, DiskId, Incarnation, Map, NodeId, Refused, Registration, Settings, SlotRange,
+};
+
+use super::{Life, View};
+use crate::error::Error;
+
+/// Where the map is in the coordination service.
+const MAP: &str = "map";
+const MARK: &str = "marks/map";
+
+/// Begins this node's next life: the service, which holds the lock on the file, and the view for as long as the process lives. Of
+/// `registration` the incarnation and the disk are set here.
+///
+/// # Errors
+/// [`Error::BadRequest`] if it is another node's folder, [`Error::Corrupted`] or [`Error::Io`] if the map cannot be read or written.
+pub async fn open(
+    data: &Path,
+    cluster: &str,
+    mut registration: Registration,
+) -> Result<(Embedded, View), Error> {
+    let service = Embedded::open(data).map_err(unreadable)?;
+    let stored = service_read(&service).await?;
+    let before = stored.as_ref().map(|(map, _)| map);
+    let name = registration.name.clone();
+    let known = before.and_then(|map| map.member_named(&name));
+    if let (None, Some(map)) = (known, before) {
+        let others: Vec<&str> = map.members().iter().map(|it| it.name().as_str()).collect();
+        return Err(Error::BadRequest(format!(
+            "cluster.node: {name} is not the node whose data this is ({}): give it its name, or start with another data folder",
+            others.join(", ")
+        )));
+    }
+    registration.incarnation = Incarnation(known.map_or(1, |it| it.registration.incarnation.0 + 1));
+    registration.disk = known.map_or_else(new_disk, |it| Ok(it.registration.disk))?;
+    let life = Life {
+        incarnation: registration.incarnation,
+        disk: registration.disk,
+        held: Held::for_ever(),
+        unproven: None,
+    };
+    let own_cores = registration.cores;
+    let map = match before {
+        None => founded(cluster, registration),
+        Some(map) => returned(map, known.map_or(NodeId(0), |it| it.id), registration),
+    };
+    let map = map.map_err(|why| Error::Corrupted(format!("cluster.json: {why}")))?;
+    let revision = stored
+        .as_ref()
+        .map_or(Revision(0), |(_, revision)| *revision);
+    write(&service, &map, revision).await?;
+    let node = map.members().first().map_or(NodeId(0), |member| member.id);
+    let view = View::first(map.clone(), own_cores).after(map, node, Some(life));
+    Ok((service, view))
+}
+
+/// The first map: this node is all there is, and owns every slot.
+fn founded(cluster: &str, registration: Registration) -> Result<Map, Refused> {
+    let node = NodeId(1);
+    let changes = [
+        map::Change::MemberAdded {
+            registration,
+            at_ms: 0,
+        },
+        map::Change::MembersAdmitted {
+            nodes: vec![node],
+            at_ms: 0,
+        },
+        map::Change::PlacementTaken {
+            goals: vec![(SlotRange::ALL, vec![node])],
+            outputs: Vec::new(),
+            from: 0,
+        },
+    ];
+    let settings = Settings {
+        replicas: 1,
+        ..Settings::default()
+    };
+    changed(Map::new(cluster, settings), &changes)
+}
+
+/// The map after this node has started again, in a new life.
+fn returned(map: &Map, node: NodeId, registration: Registration) -> Result<Map, Refused> {
+    let changes = [
+        map::Change::MembersLost {
+            nodes: vec![node],
+            owners: Vec::new(),
+            at_ms: 0,
+        },
+        map::Change::MemberReturned {
+            node,
+            registration,
+            at_ms: 0,
+        },
+    ];
+    changed(map.clone(), &changes)
+}
+
+fn changed(map: Map, changes: &[map::Change]) -> Result<Map, Refused> {
+    changes.iter().try_fold(map, |map, change| {
+        map.apply(change, &ChangeId(format!("start-{}", map.epoch())))
+    })
+}
+
+async fn service_read(service: &Embedded) -> Result<Option<(Map, Revision)>, Error> {
+    let service: &dyn Coordination = service;
+    let read = service.read(&Keys::one(MAP)).await.map_err(unreadable)?;
+    let Some(entry) = read.entries.into_iter().next() else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&entry.value);
+    let map = Map::from_text(&text);
+    let map = map.map_err(|why| Error::Corrupted(format!("cluster.json: {why}")))?;
+    Ok(Some((map, entry.modified)))
+}
+
+async fn write(service: &Embedded, map: &Map, before: Revision) -> Result<(), Error> {
+    let service: &dyn Coordination = service;
+    let mark = Mark {
+        key: MARK.to_owned(),
+        id: format!("{}", map.epoch()),
+    };
+    let change = Change {
+        mark,
+        compares: Vec::new(),
+        puts: Vec::new(),
+        deletes: Vec::new(),
+    };
+    let change = change.unless_changed(MAP, before).put(MAP, map.to_text());
+    match service.change(&change).await.map_err(unreadable)? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Conflict(_) => Err(Error::Io("cluster.json was changed meanwhile".to_owned())),
+    }
+}
+
+fn unreadable(error: larder_cluster::coordination::Error) -> Error {
+    Error::Io(error.to_string())
+}
+
+fn new_disk() -> Result<DiskId, Error> {
+    let mut bytes = [0; 8];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| Error::Io(format!("/dev/urandom: {error}")))?;
+    Ok(DiskId(u64::from_le_bytes(bytes)))
+}
