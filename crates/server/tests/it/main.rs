@@ -3,6 +3,7 @@
 mod allowed;
 mod bounds;
 mod clients;
+mod cluster;
 mod cluster_clients;
 mod cores;
 mod cut;

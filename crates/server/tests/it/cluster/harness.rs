@@ -1,0 +1,515 @@
+//! A cluster of processes: an etcd, and nodes that can be killed, stopped where they stand, and started again.
+//!
+//! Each node is this program itself, started once more to be only [`a_node_of_a_cluster`]. All listen on loopback, on ports that they keep when they
+//! are started again; data and logs are in folders that go with the value. Waiting is always for a condition: [`wait_for`] fails when it
+//! takes longer than anything can, and then tells what the nodes have logged.
+//!
+//! ```ignore
+//! let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else { return };   // etcd is not installed
+//! cluster.kill(0);
+//! cluster.wait_until_served();
+//! cluster.client(1).check("GET k", "$1|v|");
+//! ```
+
+#![allow(dead_code, reason = "other files use more of it as they come")]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use larder_protocol::config::ServerConfig;
+use larder_server::Server;
+use larder_testing::etcd::Etcd;
+use larder_testing::proxy::Proxy;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::resp::Client;
+
+const SETTINGS: &str = "TEST_NODE_SETTINGS";
+const READY: &str = "the node is ready: ";
+
+/// Longer than anything takes that ends.
+const HANG: Duration = Duration::from_secs(60);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Not a test by itself: nothing, unless a test started it.
+#[test]
+fn a_node_of_a_cluster() {
+    let Ok(settings) = std::env::var(SETTINGS) else {
+        return;
+    };
+    let _ = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+    let settings: Vec<(String, String)> = serde_json::from_str(&settings).expect("settings");
+    let mut config = ServerConfig::default();
+    for (key, value) in &settings {
+        config
+            .set(key, value, key)
+            .expect("a setting that there is");
+    }
+    config.check().expect("settings that go together");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let server = runtime.block_on(Server::start(config)).expect("it starts");
+    let (resp, http) = (server.resp_addr(), server.http_addr());
+    let peer = server.peer_addr().expect("it is in a cluster");
+    println!(
+        "\n{READY}{}",
+        json!({ "resp": resp, "http": http, "peer": peer })
+    );
+    // Until the test ends, if it has not killed this before.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    runtime.block_on(server.stop());
+}
+
+/// A cluster that is to be.
+pub struct Options {
+    nodes: usize,
+    etcd_members: usize,
+    is_proxied: bool,
+    settings: Vec<(String, String)>,
+    of_node: Vec<(usize, String, String)>,
+}
+
+impl Options {
+    pub fn new(nodes: usize) -> Options {
+        Options {
+            nodes,
+            etcd_members: 1,
+            is_proxied: false,
+            settings: Vec::new(),
+            of_node: Vec::new(),
+        }
+    }
+
+    /// A setting of all nodes.
+    pub fn set(mut self, key: &str, value: impl ToString) -> Options {
+        self.settings.push((key.to_owned(), value.to_string()));
+        self
+    }
+
+    /// A setting of one node.
+    pub fn set_on(mut self, node: usize, key: &str, value: impl ToString) -> Options {
+        self.of_node.push((node, key.to_owned(), value.to_string()));
+        self
+    }
+
+    pub fn etcd_members(mut self, members: usize) -> Options {
+        self.etcd_members = members;
+        self
+    }
+
+    /// Each node reaches etcd over a proxy of its own: [`Cluster::etcd_proxy`].
+    pub fn proxied(mut self) -> Options {
+        self.is_proxied = true;
+        self
+    }
+
+    /// Starts etcd and no node yet; `None` if etcd is not installed, which is said.
+    pub fn prepare(self) -> Option<Cluster> {
+        let etcd = Etcd::start(self.etcd_members)?;
+        let mut cluster = Cluster {
+            etcd,
+            nodes: Vec::new(),
+            settings: self.settings,
+        };
+        for at in 0..self.nodes {
+            let of_node = self.of_node.iter().filter(|(node, ..)| *node == at);
+            let own = of_node.map(|(_, key, value)| (key.clone(), value.clone()));
+            cluster.add(&format!("n{}", at + 1), own.collect(), self.is_proxied);
+        }
+        Some(cluster)
+    }
+
+    /// Starts all nodes and waits until every slot is served.
+    pub fn start(self) -> Option<Cluster> {
+        let mut cluster = self.prepare()?;
+        cluster.start_all();
+        cluster.wait_until_served();
+        Some(cluster)
+    }
+}
+
+pub struct Cluster {
+    pub etcd: Etcd,
+    nodes: Vec<Node>,
+    settings: Vec<(String, String)>,
+}
+
+struct Node {
+    name: String,
+    folder: TempDir,
+    settings: Vec<(String, String)>,
+    etcd_proxies: Vec<Proxy>,
+    child: Option<Child>,
+    said: Option<BufReader<ChildStdout>>,
+    addresses: Option<Addresses>,
+    /// How often it was started.
+    starts: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Addresses {
+    resp: SocketAddr,
+    http: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Cluster {
+    /// So many nodes, named `n1`, `n2` and so on, with one etcd; waits until every slot is served.
+    pub fn start(nodes: usize, settings: &[(&str, &str)]) -> Option<Cluster> {
+        let options = Options::new(nodes);
+        let set = |options: Options, (key, value): &(&str, &str)| options.set(key, value);
+        settings.iter().fold(options, set).start()
+    }
+
+    /// Adds a node, which does not run yet; gives its number.
+    pub fn add(&mut self, name: &str, own: Vec<(String, String)>, is_proxied: bool) -> usize {
+        let members = self.etcd.endpoints();
+        let proxies = members.iter().enumerate();
+        let proxies: Vec<Proxy> = match is_proxied {
+            true => proxies
+                .map(|(at, _)| Proxy::to(self.etcd.address(at)))
+                .collect(),
+            false => Vec::new(),
+        };
+        let endpoints = match is_proxied {
+            true => proxies
+                .iter()
+                .map(|it| format!("http://{}", it.address()))
+                .collect(),
+            false => members,
+        };
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = |text: &str| text.to_owned();
+        let mut settings = vec![
+            (
+                text("server.data"),
+                folder.path().join("data").display().to_string(),
+            ),
+            (text("server.resp"), text("127.0.0.1:0")),
+            (text("server.http"), text("127.0.0.1:0")),
+            (text("server.threads"), text("1")),
+            (text("server.stop_timeout_seconds"), text("1")),
+            (text("cluster.mode"), text("etcd")),
+            (text("cluster.node"), text(name)),
+            (text("cluster.peer"), text("127.0.0.1:0")),
+            (text("cluster.etcd"), endpoints.join(",")),
+            (text("cluster.lease_seconds"), text("2")),
+            (
+                text("cluster.start_nodes"),
+                (self.nodes.len().max(1)).to_string(),
+            ),
+        ];
+        settings.extend(self.settings.iter().cloned());
+        settings.extend(own);
+        self.nodes.push(Node {
+            name: text(name),
+            folder,
+            settings,
+            etcd_proxies: proxies,
+            child: None,
+            said: None,
+            addresses: None,
+            starts: 0,
+        });
+        self.nodes.len() - 1
+    }
+
+    /// Starts all nodes that do not run. A new cluster gives its slots out when all of them are there.
+    pub fn start_all(&mut self) {
+        let count = self.nodes.len().to_string();
+        let absent: Vec<usize> = (0..self.nodes.len()).filter(|at| !self.runs(*at)).collect();
+        for &at in &absent {
+            let settings = &mut self.nodes[at].settings;
+            // What was asked for comes later, and wins.
+            let first = settings
+                .iter_mut()
+                .find(|(key, _)| key == "cluster.start_nodes");
+            first.expect("it is set").1.clone_from(&count);
+            self.spawn(at);
+        }
+        absent.into_iter().for_each(|at| self.hear(at));
+    }
+
+    /// Starts a node, again or for the first time, and waits until it listens.
+    pub fn restart(&mut self, node: usize) {
+        self.spawn(node);
+        self.hear(node);
+    }
+
+    fn spawn(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        assert!(node.child.is_none(), "{} runs", node.name);
+        let log = File::create(node.folder.path().join(format!("log-{}", node.starts)));
+        node.starts += 1;
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--nocapture", "--exact"])
+            .arg("cluster::harness::a_node_of_a_cluster")
+            .env(SETTINGS, json!(node.settings).to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log.expect("a file"))
+            .spawn();
+        node.child = Some(child.expect("this program runs"));
+    }
+
+    fn hear(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        let child = node.child.as_mut().expect("it was started");
+        // It stays open: the test harness over there says more after a minute.
+        let said = node
+            .said
+            .insert(BufReader::new(child.stdout.take().expect("piped")));
+        let mut lines = said.lines().map_while(Result::ok);
+        let told = lines.find_map(|line| line.strip_prefix(READY).map(str::to_owned));
+        let Some(told) = told else {
+            panic!("{} does not start: {}", node.name, node.log());
+        };
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let address = |of: &str| {
+            told[of]
+                .as_str()
+                .and_then(|it| it.parse().ok())
+                .expect("an address")
+        };
+        let addresses = Addresses {
+            resp: address("resp"),
+            http: address("http"),
+            peer: address("peer"),
+        };
+        node.addresses = Some(addresses);
+        for (key, addr) in [
+            ("server.resp", addresses.resp),
+            ("server.http", addresses.http),
+            ("cluster.peer", addresses.peer),
+        ] {
+            node.settings.push((key.to_owned(), addr.to_string()));
+        }
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self, node: usize) {
+        if let Some(mut child) = self.nodes[node].child.take() {
+            child.kill().expect("our own child");
+            child.wait().expect("our own child");
+        }
+    }
+
+    /// Asks it to stop in good order, and waits until it has.
+    pub fn end(&mut self, node: usize) {
+        if let Some(mut child) = self.nodes[node].child.take() {
+            drop(child.stdin.take());
+            child.wait().expect("our own child");
+        }
+    }
+
+    /// Stops it where it stands (SIGSTOP): its connections stay open, and it says nothing.
+    pub fn stop(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// Lets a stopped node go on.
+    pub fn cont(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        let child = self.nodes[node].child.as_ref().expect("it runs");
+        kill_process(Pid::from_child(child), signal).expect("our own child");
+    }
+
+    pub fn runs(&self, node: usize) -> bool {
+        self.nodes[node].child.is_some()
+    }
+
+    /// How many nodes there are, running or not.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The numbers of those that run.
+    pub fn running(&self) -> Vec<usize> {
+        (0..self.len()).filter(|at| self.runs(*at)).collect()
+    }
+
+    pub fn name(&self, node: usize) -> &str {
+        &self.nodes[node].name
+    }
+
+    pub fn named(&self, name: &str) -> usize {
+        let found = self.nodes.iter().position(|node| node.name == name);
+        found.unwrap_or_else(|| panic!("no node {name}"))
+    }
+
+    pub fn resp(&self, node: usize) -> SocketAddr {
+        self.addresses(node).resp
+    }
+
+    pub fn http(&self, node: usize) -> SocketAddr {
+        self.addresses(node).http
+    }
+
+    /// Where other nodes connect.
+    pub fn peer(&self, node: usize) -> SocketAddr {
+        self.addresses(node).peer
+    }
+
+    fn addresses(&self, node: usize) -> Addresses {
+        self.nodes[node].addresses.expect("it was started")
+    }
+
+    pub fn data(&self, node: usize) -> PathBuf {
+        self.nodes[node].folder.path().join("data")
+    }
+
+    /// The proxy between a node and a member of etcd, with [`Options::proxied`].
+    pub fn etcd_proxy(&self, node: usize, member: usize) -> &Proxy {
+        &self.nodes[node].etcd_proxies[member]
+    }
+
+    /// For its next start.
+    pub fn set(&mut self, node: usize, key: &str, value: impl ToString) {
+        let settings = &mut self.nodes[node].settings;
+        settings.push((key.to_owned(), value.to_string()));
+    }
+
+    /// A connection of the Redis protocol.
+    pub fn client(&self, node: usize) -> Client {
+        if let Err(error) = std::net::TcpStream::connect(self.resp(node)) {
+            panic!("{}: {error}\n{}", self.name(node), self.logs());
+        }
+        Client::to(self.resp(node))
+    }
+
+    /// What a node answers to one command over a connection of its own; its line breaks are shown as `|`.
+    pub fn ask(&self, node: usize, line: &str) -> String {
+        self.client(node).ask(line)
+    }
+
+    /// A line of INFO's part about the cluster.
+    pub fn info(&self, node: usize, field: &str) -> String {
+        let text = self.ask(node, "INFO cluster");
+        let mut lines = text.split(['|', '\r', '\n']);
+        let found = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        found
+            .unwrap_or_else(|| panic!("no {field} in {text}"))
+            .to_owned()
+    }
+
+    /// Status and body.
+    pub fn get(&self, node: usize, path: &str) -> (u16, String) {
+        let url = format!("http://{}{path}", self.http(node));
+        self.answered(agent().get(url).call())
+    }
+
+    pub fn post(&self, node: usize, path: &str, body: &Value) -> (u16, String) {
+        let url = format!("http://{}{path}", self.http(node));
+        self.answered(agent().post(url).send_json(body))
+    }
+
+    fn answered(
+        &self,
+        result: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+    ) -> (u16, String) {
+        let mut response = result.unwrap_or_else(|error| panic!("{error}\n{}", self.logs()));
+        let status = response.status().as_u16();
+        (status, response.body_mut().read_to_string().expect("text"))
+    }
+
+    /// Waits until every running node has the same map, with every slot served.
+    pub fn wait_until_served(&self) {
+        self.wait_for("every slot is served", || {
+            let running = self.running();
+            let served = running.iter().all(|&node| {
+                self.ask(node, "CLUSTER INFO")
+                    .contains("cluster_slots_ok:16384")
+                    && self.get(node, "/readyz").0 == 200
+            });
+            let mut epochs: Vec<String> = running
+                .iter()
+                .map(|&node| self.info(node, "cluster_epoch"))
+                .collect();
+            epochs.dedup();
+            served && epochs.len() == 1
+        });
+    }
+
+    /// Waits until a node that runs says that another is so: `up`, `down`, `joining`, `draining`, or `absent`.
+    pub fn wait_for_state(&self, node: usize, state: &str) {
+        let name = self.name(node).to_owned();
+        self.wait_for(&format!("{name} is {state}"), || {
+            self.running()
+                .iter()
+                .filter(|it| **it != node || state == "up")
+                .all(|&it| self.state(it, &name) == state)
+        });
+    }
+
+    /// What a node's map says of another one's state.
+    pub fn state(&self, seen_by: usize, name: &str) -> String {
+        let (_, status) = self.get(seen_by, "/v1/cluster");
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        let members = status["members"].as_array().cloned().unwrap_or_default();
+        let member = members.iter().find(|it| it["name"] == name);
+        member
+            .map_or("absent", |it| it["state"].as_str().unwrap_or(""))
+            .to_owned()
+    }
+
+    /// Waits until something is so; fails, with what the nodes have logged, when it takes longer than anything does.
+    #[track_caller]
+    pub fn wait_for(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !holds() {
+            if began.elapsed() > HANG {
+                panic!("it does not come about that {what}\n{}", self.logs());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// What all nodes have logged.
+    pub fn logs(&self) -> String {
+        let log = |node: &Node| format!("--- {}\n{}", node.name, node.log());
+        self.nodes.iter().map(log).collect()
+    }
+
+    /// What a node has logged since it was started last.
+    pub fn log(&self, node: usize) -> String {
+        self.nodes[node].log()
+    }
+}
+
+impl Node {
+    fn log(&self) -> String {
+        let path = |start: usize| self.folder.path().join(format!("log-{start}"));
+        let read = |path: &Path| std::fs::read(path).unwrap_or_default();
+        let last = self.starts.saturating_sub(1);
+        String::from_utf8_lossy(&read(&path(last))).into_owned()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        (0..self.nodes.len()).for_each(|node| self.kill(node));
+    }
+}
+
+fn agent() -> ureq::Agent {
+    ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .timeout_global(Some(HANG))
+        .build()
+        .new_agent()
+}

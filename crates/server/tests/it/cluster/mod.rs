@@ -1,0 +1,6 @@
+//! Clusters of real processes on loopback, with a real etcd: how nodes live and die, and what clients see of it.
+//!
+//! `harness` starts, kills, stops and starts again; the other files are the claims.
+
+pub mod harness;
+mod life;
