@@ -1,7 +1,9 @@
 //! The server that a command talks to.
 
+use std::path::PathBuf;
+
 use clap::Args;
-use larder_client::AdminClient;
+use larder_client::{AdminClient, TlsFiles};
 
 use crate::failure::Failure;
 
@@ -24,11 +26,36 @@ pub struct ServerArgs {
         hide_env_values = true
     )]
     pub password: Option<String>,
+    /// With an https:// address: the file with the certificate of the authority that has signed the
+    /// server's [default: the authorities that the system trusts]
+    #[arg(long, value_name = "FILE", env = "LARDER_CA")]
+    pub ca: Option<PathBuf>,
+    /// The certificate to show to a server that asks for one (server.tls_client_ca)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LARDER_TLS_CERT",
+        requires = "tls_key"
+    )]
+    pub tls_cert: Option<PathBuf>,
+    /// Its key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LARDER_TLS_KEY",
+        requires = "tls_cert"
+    )]
+    pub tls_key: Option<PathBuf>,
 }
 
 impl ServerArgs {
     pub fn admin(&self) -> Result<AdminClient, Failure> {
-        let admin = AdminClient::new(&self.server)?;
+        let files = TlsFiles {
+            authority: self.ca.clone(),
+            certificate: self.tls_cert.clone(),
+            key: self.tls_key.clone(),
+        };
+        let admin = AdminClient::with_tls(&self.server, &files)?;
         Ok(match &self.password {
             Some(password) => admin.with_password(password),
             None => admin,

@@ -92,7 +92,9 @@ impl From<larder_client::Error> for Failure {
                 exit_code: 5,
                 message: error.to_string(),
             },
-            larder_client::Error::BadAddress { .. } => Failure::usage(error.to_string()),
+            larder_client::Error::BadAddress { .. } | larder_client::Error::BadFile { .. } => {
+                Failure::usage(error.to_string())
+            }
             _ => Failure::with_code(error.code().unwrap_or_default(), error.to_string()),
         }
     }

@@ -88,6 +88,8 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     runtime.block_on(async {
         let mut signals = interrupt::Signals::new().map_err(Failure::io("listen for signals"))?;
         let data = config.server.data.clone();
+        let is_tls = !config.server.tls_cert.is_empty();
+        let scheme = if is_tls { "https" } else { "http" };
         let server = Server::start(config)
             .await
             .map_err(|error| Failure::new(error.to_string()))?;
@@ -95,13 +97,14 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
         if args.json {
             let ready = serde_json::json!({
                 "resp": resp.to_string(),
-                "http": format!("http://{http}"),
+                "http": format!("{scheme}://{http}"),
                 "data": data,
                 "pid": std::process::id(),
             });
             output::print_line(&ready.to_string())?;
         } else {
-            output::print_line(&greeting(&resp.to_string(), &http.to_string(), &data))?;
+            let http = format!("{scheme}://{http}");
+            output::print_line(&greeting(&resp.to_string(), &http, is_tls, &data))?;
         }
         signals.next().await;
         tracing::info!("stopping");
@@ -110,20 +113,25 @@ pub fn run(args: ServeArgs) -> Result<(), Failure> {
     })
 }
 
-fn greeting(resp: &str, http: &str, data: &std::path::Path) -> String {
+fn greeting(resp: &str, http: &str, is_tls: bool, data: &std::path::Path) -> String {
     let (host, port) = resp.rsplit_once(':').unwrap_or((resp, ""));
     let server_flag = match http {
-        "127.0.0.1:7070" => String::new(),
-        other => format!(" --server http://{other}"),
+        "http://127.0.0.1:7070" => String::new(),
+        other if is_tls => format!(" --server {other} --ca FILE"),
+        other => format!(" --server {other}"),
+    };
+    let tls_flags = match is_tls {
+        true => " --tls --cacert FILE",
+        false => "",
     };
     format!(
         "larder is ready\n  \
          Redis protocol  {resp}\n  \
-         HTTP, console   http://{http}/\n  \
+         HTTP, console   {http}/\n  \
          data folder     {}\n\n\
          Try, from another terminal:\n  \
          larder push FILE --store NAME --key COLUMN{server_flag}\n  \
-         redis-cli -h {host} -p {port} GET NAME:KEY\n\n\
+         redis-cli -h {host} -p {port}{tls_flags} GET NAME:KEY\n\n\
          Ctrl-c stops it.",
         data.display()
     )

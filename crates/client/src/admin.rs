@@ -20,6 +20,7 @@ use ureq::http::{Method, Request, Response};
 use ureq::{Agent, Body};
 
 use crate::error::Error;
+use crate::tls::{Tls, TlsFiles, advice, advice_on};
 
 /// Bodies that are read whole: lists of stores, samples.
 const BODY_BYTES_MAX: u64 = 64 << 20;
@@ -44,28 +45,38 @@ pub struct Fetched {
 }
 
 impl AdminClient {
-    /// A client of `http://host:port`; a bare `host:port` is taken for that.
+    /// A client of `http://host:port` or `https://host:port`; a bare `host:port` is taken for the former. Certificates are checked by
+    /// the authorities that the system trusts.
     ///
     /// # Errors
-    /// [`Error::BadAddress`] when the URL is not one, or is https, which larder does not serve.
+    /// [`Error::BadAddress`] when the URL is not one.
     pub fn new(url: &str) -> Result<AdminClient, Error> {
+        AdminClient::with_tls(url, &TlsFiles::default())
+    }
+
+    /// The same, with files for TLS. They are read only for `https://`.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] when the URL is not one, [`Error::BadFile`] when a file cannot be used.
+    pub fn with_tls(url: &str, files: &TlsFiles) -> Result<AdminClient, Error> {
         let bad = |detail: &str| Error::BadAddress {
             address: url.to_owned(),
             detail: detail.to_owned(),
         };
-        let authority = match url.trim().split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(bad("larder serves plain HTTP; write http://host:port"));
-            }
-            Some(_) => return Err(bad("write http://host:port")),
-            None => url.trim(),
+        let (scheme, authority) = match url.trim().split_once("://") {
+            Some((scheme @ ("http" | "https"), rest)) => (scheme, rest),
+            Some(_) => return Err(bad("write http://host:port or https://host:port")),
+            None => ("http", url.trim()),
         };
-        let base = format!("http://{}", authority.trim_end_matches('/'));
+        let base = format!("{scheme}://{}", authority.trim_end_matches('/'));
         let uri: Option<ureq::http::Uri> = base.parse().ok();
         if uri.is_none_or(|uri| uri.host().is_none_or(str::is_empty)) {
             return Err(bad("write http://host:port, such as http://127.0.0.1:7070"));
         }
+        let tls = match scheme {
+            "https" => Some(Tls::open(files)?.for_http()),
+            _ => None,
+        };
         let timeout = Duration::from_secs(30);
         let agent = |whole: Option<Duration>| -> Agent {
             let config = Agent::config_builder()
@@ -73,7 +84,10 @@ impl AdminClient {
                 .proxy(None)
                 .timeout_connect(Some(Duration::from_secs(5)))
                 .timeout_global(whole);
-            config.build().into()
+            match &tls {
+                Some(tls) => config.tls_config(tls.clone()).build().into(),
+                None => config.build().into(),
+            }
         };
         Ok(AdminClient {
             base,
@@ -91,7 +105,7 @@ impl AdminClient {
         self
     }
 
-    /// `http://host:port`, without a trailing slash.
+    /// `http://host:port` or `https://host:port`, without a trailing slash.
     pub fn url(&self) -> &str {
         &self.base
     }
@@ -422,6 +436,14 @@ impl AdminClient {
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 Error::NoServer { address }
             }
+            ureq::Error::Rustls(error) => Error::Tls {
+                address,
+                detail: advice_on(&error),
+            },
+            ureq::Error::Io(error) if advice(&error).is_some() => Error::Tls {
+                address,
+                detail: advice(&error).unwrap_or_default(),
+            },
             ureq::Error::HostNotFound => Error::BadAddress {
                 address,
                 detail: "no host has that name".into(),
@@ -492,7 +514,7 @@ mod tests {
                 "{written}"
             );
         }
-        for bad in ["", "http://", "https://h:1", "ftp://h"] {
+        for bad in ["", "http://", "https://", "ftp://h"] {
             assert!(
                 matches!(AdminClient::new(bad), Err(Error::BadAddress { .. })),
                 "{bad}"

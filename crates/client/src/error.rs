@@ -1,6 +1,7 @@
 //! What a client can fail with, told apart by what the caller can do about it.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// Why an operation did not give its answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,10 @@ pub enum Error {
     TimedOut { address: String, seconds: f64 },
     /// The connection broke, or the answer could not be read. A write may have been done.
     Broken { address: String, detail: String },
+    /// No secret connection came about: what to do is in `detail`. Nothing was asked yet.
+    Tls { address: String, detail: String },
+    /// A file with a certificate or a key cannot be used.
+    BadFile { path: PathBuf, detail: String },
     /// The server answers, but not in the protocol expected: another program is behind the address.
     Protocol { address: String, detail: String },
     /// A write was sent, and no reply came: whether it was done is not known, and it was not sent again.
@@ -63,6 +68,12 @@ impl fmt::Display for Error {
             ),
             Error::Broken { address, detail } => {
                 write!(f, "the connection to {address} broke: {detail}")
+            }
+            Error::Tls { address, detail } => {
+                write!(f, "no TLS connection to the server at {address}: {detail}")
+            }
+            Error::BadFile { path, detail } => {
+                write!(f, "{} cannot be used for TLS: {detail}", path.display())
             }
             Error::Protocol { address, detail } => write!(
                 f,

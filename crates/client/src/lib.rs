@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Read `resp_client` for how connections are pooled and when a command is sent again, and `admin` for
-//! the operations; `cluster` for how a client finds its way among nodes. The bytes are `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
+//! the operations; `cluster` for how a client finds its way among nodes; `tls` for the first two with certificates. The bytes are
+//! `larder_protocol::resp::client`, the bodies `larder_protocol::http`.
 //!
 //! Any Redis client reads a larder server; this one exists so that the command line, the demo and
 //! the tests need no other.
@@ -16,9 +17,11 @@ mod admin;
 mod cluster;
 mod error;
 mod resp_client;
+mod tls;
 
 pub use admin::{AdminClient, Fetched};
 pub use cluster::{ClusterClient, ClusterCounts, ClusterNode, ClusterOptions, KeyResult};
 pub use error::Error;
 pub use larder_protocol::resp::client::{ErrorReply, Reply};
 pub use resp_client::{RespClient, RespOptions};
+pub use tls::{Tls, TlsFiles};

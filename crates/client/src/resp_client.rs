@@ -13,8 +13,11 @@ use std::time::Duration;
 
 use larder_protocol::resp::client::{ErrorReply, Replies, Reply, request};
 
+use rustls::{ClientConnection, StreamOwned};
+
 use crate::cluster::is_read_only;
 use crate::error::Error;
+use crate::tls::{self, Tls};
 
 /// How a [`RespClient`] behaves.
 #[derive(Debug, Clone)]
@@ -25,6 +28,8 @@ pub struct RespOptions {
     pub idle_connections_max: usize,
     /// Given on every connection before anything else.
     pub password: Option<String>,
+    /// With it the server must speak TLS, without it plainly.
+    pub tls: Option<Tls>,
 }
 
 impl Default for RespOptions {
@@ -33,6 +38,7 @@ impl Default for RespOptions {
             timeout: Duration::from_secs(5),
             idle_connections_max: 16,
             password: None,
+            tls: None,
         }
     }
 }
@@ -172,8 +178,11 @@ impl RespClient {
                     self.failed(&error)
                 }
             })?;
-        let mut connection =
-            Connection::new(stream, self.options.timeout).map_err(|error| self.failed(&error))?;
+        let stream = self.secured(stream)?;
+        let mut connection = Connection {
+            stream,
+            replies: Replies::default(),
+        };
         if let Some(password) = &self.options.password {
             let mut bytes = Vec::new();
             request(&mut bytes, &["AUTH", password]);
@@ -184,6 +193,27 @@ impl RespClient {
             }
         }
         Ok(connection)
+    }
+
+    /// What bytes go over: the socket, or TLS on it.
+    fn secured(&self, stream: TcpStream) -> Result<Stream, Error> {
+        let prepared = prepare(&stream, self.options.timeout);
+        prepared.map_err(|error| self.failed(&error))?;
+        let Some(tls) = &self.options.tls else {
+            return Ok(Stream::Plain(stream));
+        };
+        let connection = tls.connection(&self.address);
+        let connection = connection.map_err(|detail| Error::BadAddress {
+            address: self.address.clone(),
+            detail,
+        })?;
+        let mut stream = StreamOwned::new(connection, stream);
+        // The handshake; what fails in it has not sent a request.
+        while stream.conn.is_handshaking() {
+            let shaken = stream.conn.complete_io(&mut stream.sock);
+            shaken.map_err(|error| self.failed(&error))?;
+        }
+        Ok(Stream::Secure(Box::new(stream)))
     }
 
     fn expect_bulk(&self, reply: Reply) -> Result<Option<Vec<u8>>, Error> {
@@ -214,6 +244,9 @@ impl RespClient {
 
     fn failed(&self, error: &io::Error) -> Error {
         let address = self.address.clone();
+        if let Some(detail) = tls::advice(error) {
+            return Error::Tls { address, detail };
+        }
         match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Error::TimedOut {
                 address,
@@ -245,23 +278,50 @@ pub(crate) fn refused(error: ErrorReply) -> Error {
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     replies: Replies,
 }
 
-impl Connection {
-    fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
-        Ok(Connection {
-            stream,
-            replies: Replies::default(),
-        })
+enum Stream {
+    Plain(TcpStream),
+    Secure(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.read(bytes),
+            Stream::Secure(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(stream) => stream.write(bytes),
+            Stream::Secure(stream) => stream.write(bytes),
+        }
     }
 
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.flush(),
+            Stream::Secure(stream) => stream.flush(),
+        }
+    }
+}
+
+fn prepare(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))
+}
+
+impl Connection {
     fn exchange(&mut self, requests: &[u8], replies: usize) -> io::Result<Vec<Reply>> {
         self.stream.write_all(requests)?;
+        self.stream.flush()?;
         (0..replies).map(|_| self.reply()).collect()
     }
 

@@ -14,6 +14,7 @@
 //! `fetch/pull.rs`, `stores/mod.rs`. To follow a start read `server.rs`, then `stores/recover.rs`.
 
 pub mod catalog;
+mod client_tls;
 mod clients;
 pub mod cluster;
 mod descriptors;

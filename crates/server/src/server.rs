@@ -12,6 +12,7 @@ use larder_protocol::config::{ClusterMode, ServerConfig};
 use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::catalog::Catalog;
+use crate::client_tls::ClientTls;
 use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub catalog: Arc<Catalog>,
     pub stats: Stats,
     pub started_at: Instant,
+    /// Nothing where clients speak plainly.
+    pub(crate) client_tls: Option<Arc<ClientTls>>,
     pub(crate) descriptors: Descriptors,
     pub(crate) guesses: Guesses,
     pub(crate) stores: Stores,
@@ -150,16 +153,17 @@ impl Server {
     }
 }
 
-/// Refuses to serve everybody who reaches an address, unless a password is asked for or that is said to be meant.
+/// Refuses to serve everybody who reaches an address, unless a password or a certificate is asked for or that is said to be meant.
 fn protect(config: &ServerConfig, section: &str, addr: Option<SocketAddr>) -> Result<(), Error> {
     let is_local = addr.is_some_and(|addr| addr.ip().to_canonical().is_loopback());
-    if is_local || !config.server.protected_mode || !config.server.password.is_empty() {
+    let is_asked = !config.server.password.is_empty() || !config.server.tls_client_ca.is_empty();
+    if is_local || !config.server.protected_mode || is_asked {
         return Ok(());
     }
     let addr = addr.map_or_else(String::new, |addr| format!(" ({addr})"));
     Err(Error::BadRequest(format!(
         "server.{section}{addr} can be reached by other machines, and no password is asked for, so everybody there could read and \
-         change everything: set server.password (LARDER_SERVER_PASSWORD), or listen on 127.0.0.1; where the network itself keeps \
+         change everything: set server.password (LARDER_SERVER_PASSWORD) or server.tls_client_ca, or listen on 127.0.0.1; where the network itself keeps \
          strangers out, --set server.protected_mode=false says that it is meant"
     )))
 }
@@ -197,6 +201,7 @@ impl Shared {
         Ok(Shared {
             stats: Stats::new(&config),
             catalog,
+            client_tls: ClientTls::open(&config)?,
             started_at: Instant::now(),
             descriptors: Descriptors::prepare(&config),
             guesses: Guesses::default(),

@@ -24,3 +24,4 @@ mod s3;
 mod stop;
 mod support;
 mod tables;
+mod tls;

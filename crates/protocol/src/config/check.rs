@@ -51,6 +51,16 @@ impl ServerConfig {
         }
         for (key, file, other) in [
             (
+                "server.tls_cert",
+                &self.server.tls_cert,
+                &self.server.tls_key,
+            ),
+            (
+                "server.tls_key",
+                &self.server.tls_key,
+                &self.server.tls_cert,
+            ),
+            (
                 "cluster.tls_cert",
                 &self.cluster.tls_cert,
                 &self.cluster.tls_key,
@@ -78,6 +88,12 @@ impl ServerConfig {
                 "set together with its counterpart: a certificate needs its key",
             )?;
         }
+        rule(
+            self.server.tls_client_ca.is_empty() || !self.server.tls_cert.is_empty(),
+            "server.tls_client_ca",
+            &format!("{:?}", self.server.tls_client_ca),
+            "empty where server.tls_cert is: without TLS no client shows a certificate",
+        )?;
         let is_word = |text: &str| {
             !text.is_empty()
                 && text.len() <= 63

@@ -168,7 +168,13 @@ sections! {
         disk_threads: u32 = 16, "threads", between(1, 1024);
         /// The password that every client must give: Redis clients with AUTH or HELLO, HTTP clients as `Authorization: Basic` (of any user) or `Bearer`, `larder` commands as `--password` or `LARDER_PASSWORD`. Only `/healthz` and `/readyz` are answered without. Empty asks for none.
         password: String = String::new(), "";
-        /// Refuse to start where `resp` or `http` is an address that other machines may reach and there is no password. `false` says that it is meant: everybody who reaches the port may then read and change everything.
+        /// The file with this server's certificate, as PEM, and those between it and its authority. With it both ports speak TLS, and nothing else. Files that are replaced are used for new connections, without a restart. Empty: clients speak plainly.
+        tls_cert: String = String::new(), "";
+        /// The file with its key, as PEM.
+        tls_key: String = String::new(), "";
+        /// The file with the certificates of authorities, as PEM: a client must show a certificate that one of them has signed. Empty: none.
+        tls_client_ca: String = String::new(), "";
+        /// Refuse to start where `resp` or `http` is an address that other machines may reach and there is neither a password nor `tls_client_ca`. `false` says that it is meant: everybody who reaches the port may then read and change everything.
         protected_mode: bool = true, "";
         /// Connections of the Redis protocol at one time; further ones are told so and closed. Where the limit of open files (`ulimit -n`) is too low for them, and for what the server itself needs, it is lowered: the log says so at the start, and INFO and CONFIG GET show what it is.
         max_connections: u32 = 20_000, "connections", at_least(1);

@@ -30,12 +30,18 @@ pub enum Step {
 pub struct ProtocolError {
     what: String,
     too_long: Option<usize>,
+    is_tls: bool,
 }
 
 impl ProtocolError {
     /// If an argument, or a request, has more bytes than it may: how many at the least.
     pub fn too_long(&self) -> Option<usize> {
         self.too_long
+    }
+
+    /// What came is the beginning of a TLS connection.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 }
 
@@ -47,10 +53,14 @@ impl fmt::Display for ProtocolError {
 
 impl std::error::Error for ProtocolError {}
 
+/// A handshake record of any version of TLS. No request that a client means begins so.
+const TLS_BEGINS: [u8; 2] = [0x16, 3];
+
 fn wrong(what: &str) -> ProtocolError {
     ProtocolError {
         what: what.to_owned(),
         too_long: None,
+        is_tls: false,
     }
 }
 
@@ -297,6 +307,14 @@ impl Decoder {
     }
 
     fn decode_inline(&mut self, input: &[u8]) -> Result<Step, ProtocolError> {
+        if input.starts_with(&TLS_BEGINS) {
+            return Err(ProtocolError {
+                is_tls: true,
+                ..wrong(
+                    "this is TLS, and this port speaks plainly; connect without TLS, or set server.tls_cert",
+                )
+            });
+        }
         let searched = self.at;
         let Some(end) = memchr::memchr(b'\n', &input[searched..]).map(|found| searched + found)
         else {

@@ -177,6 +177,8 @@ pub struct Clients {
     epoch: Instant,
     /// HTTP on this port.
     pub stray_http: LogLimit,
+    /// TLS on this port, which has none.
+    pub stray_tls: LogLimit,
     pub limits: Limits,
     pub figures: Arc<ClientFigures>,
     too_large: LogLimit,
@@ -226,6 +228,7 @@ impl Clients {
             next_id: AtomicU64::new(1),
             epoch: Instant::now(),
             stray_http: LogLimit::default(),
+            stray_tls: LogLimit::default(),
             unaccepted: LogLimit::default(),
         }
     }

@@ -22,6 +22,7 @@ mod listen;
 pub mod node;
 pub mod one;
 mod peers;
+pub(crate) mod pem;
 mod tls;
 mod view;
 

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
 
 use super::Known;
+use super::pem::{certificates, unreadable};
 
 /// PEM files of a node.
 #[derive(Debug, Clone)]
@@ -258,17 +259,4 @@ pub(super) fn explain(error: &io::Error) -> String {
         }
     };
     format!("TLS: {advice} ({error})")
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    match read {
-        Ok(none) if none.is_empty() => Err(format!("{} holds no certificate", path.display())),
-        Ok(all) => Ok(all),
-        Err(error) => Err(unreadable(path, &error)),
-    }
-}
-
-fn unreadable(path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!("{} cannot be used: {error}", path.display())
 }

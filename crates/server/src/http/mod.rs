@@ -36,11 +36,14 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use larder_protocol::errors::Code;
+use larder_protocol::http::{ErrorBody, ErrorInfo};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::AbortHandle;
 
 use crate::Shared;
+use crate::client_tls::{self, ClientTls};
 use crate::descriptors::{Descriptors, Purpose};
 use crate::error::Error;
 
@@ -107,11 +110,21 @@ async fn serve(
         descriptors,
         free: Arc::new(Semaphore::new(max)),
         timeout: shared.http_work.timeout,
+        tls: shared.client_tls.clone(),
         app: TowerToHyperService::new(routes::router(shared.clone(), addr)),
         health: TowerToHyperService::new(routes::health_router(shared, addr)),
         asking: RefCell::default(),
         stopping: GracefulShutdown::new(),
     };
+    if let Some(tls) = connections.tls.clone() {
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(client_tls::LOOK_EVERY);
+            loop {
+                tick.tick().await;
+                tls.refresh();
+            }
+        });
+    }
     tokio::select! {
         () = connections.accept(&listener) => {}
         // An error means that the handle is gone: stop as well.
@@ -129,6 +142,7 @@ struct Connections {
     /// One permit for each connection that may still be opened.
     free: Arc<Semaphore>,
     timeout: Duration,
+    tls: Option<Arc<ClientTls>>,
     app: TowerToHyperService<Router>,
     health: TowerToHyperService<Router>,
     /// Connections beyond the most allowed, oldest first.
@@ -209,21 +223,46 @@ impl Connections {
         http.timer(TokioTimer::new())
             .header_read_timeout(timeout)
             .keep_alive(permit.is_some());
-        let io = TokioIo::new(WriteTimeout::new(stream, timeout));
         let app = app.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(from);
             app.call(request)
         });
-        let connection = http.serve_connection(io, service);
-        let connection = self.stopping.watch(connection);
+        let (watcher, tls) = (self.stopping.watcher(), self.tls.clone());
         let task = tokio::spawn(async move {
+            let with_timeout = |stream| WriteTimeout::new(stream, timeout);
             // An error means that the client broke off or did not do its part, and there is nobody to tell.
-            let _ = connection.await;
+            match tls {
+                None => {
+                    let io = TokioIo::new(with_timeout(stream));
+                    let _ = watcher.watch(http.serve_connection(io, service)).await;
+                }
+                Some(tls) => {
+                    let plain_answer = plain_answer();
+                    let secured = tls.accept(stream, from.0, &plain_answer, with_timeout);
+                    if let Some(stream) = secured.await {
+                        let io = TokioIo::new(stream);
+                        let _ = watcher.watch(http.serve_connection(io, service)).await;
+                    }
+                }
+            }
             drop(permit);
         });
         task.abort_handle()
     }
+}
+
+/// What a client without TLS is told where there is only TLS.
+fn plain_answer() -> Vec<u8> {
+    let why =
+        "this port speaks TLS only (server.tls_cert is set): write https:// in place of http://";
+    let error = ErrorInfo::new(Code::BadRequest, why);
+    let body = serde_json::to_string(&ErrorBody { error }).expect("texts become JSON");
+    format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
 }
 
 impl HttpThread {

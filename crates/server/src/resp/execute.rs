@@ -22,6 +22,7 @@ use super::place::{Placed, place};
 use super::session::{Session, Stream, Waits};
 use super::state::State;
 use super::stray_http;
+use super::stray_tls;
 use super::subject::About;
 use crate::catalog::Snapshot;
 use crate::membership::Membership;
@@ -276,6 +277,9 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
     fn refuse_bytes(&mut self, state: &mut State, error: &ProtocolError) {
         self.answer_gets(state);
         self.core.stats.protocol_errors.add(1);
+        if error.is_tls() {
+            stray_tls::tell(state);
+        }
         match error.too_long() {
             Some(bytes) if state.authenticated && self.core.is_too_long_to_keep(bytes) => {
                 let clients = &self.core.clients;

@@ -18,8 +18,9 @@ use tokio::sync::watch;
 
 use super::core::Core;
 use super::remote;
+use super::secured;
 use super::session;
-use crate::clients::{Clients, Limits};
+use crate::clients::{Client, Clients, Limits};
 use crate::descriptors::Purpose;
 use crate::stats::thread_count;
 use crate::tables::{self, CoreMessage, Opening};
@@ -275,29 +276,46 @@ async fn accept(core: &Rc<Core>, listener: &tokio::net::TcpListener) {
 }
 
 fn admit(core: &Rc<Core>, stream: TcpStream, addr: SocketAddr) {
+    core.stats.connections_accepted.add(1);
+    // Without it small replies wait for the client's acknowledgement; nothing breaks.
+    let _ = stream.set_nodelay(true);
+    if let Some(tls) = &core.shared.client_tls
+        && core.shared.descriptors.allow(Purpose::Resp, &stream)
+    {
+        let (core, tls) = (core.clone(), tls.clone());
+        tokio::task::spawn_local(async move { secured::run(core, &tls, stream, addr).await });
+        return;
+    }
+    match open(core, &stream, addr) {
+        Some(client) => {
+            tokio::task::spawn_local(session::run(core.clone(), stream, client));
+        }
+        None => {
+            // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
+            let _ = stream.try_write(TOO_MANY);
+        }
+    }
+}
+
+/// Enters a connection among the clients, unless there are too many.
+pub(super) fn open(core: &Core, stream: &TcpStream, addr: SocketAddr) -> Option<Arc<Client>> {
     use std::os::fd::AsRawFd;
 
-    core.stats.connections_accepted.add(1);
     let descriptors = &core.shared.descriptors;
     let max = descriptors.resp_connections() as usize;
     let local_addr = stream.local_addr().unwrap_or(addr);
     let opened = descriptors
-        .allow(Purpose::Resp, &stream)
+        .allow(Purpose::Resp, stream)
         .then(|| {
             let fd = stream.as_raw_fd();
             core.clients.open(max, core.index, fd, addr, local_addr)
         })
         .flatten();
-    let Some(client) = opened else {
+    if opened.is_none() {
         core.stats.connections_rejected.add(1);
         core.stats.connections_closed.add(1);
-        // The socket's buffer is empty, so this does not wait; if it fails the client has gone.
-        let _ = stream.try_write(TOO_MANY);
-        return;
-    };
-    // Without it small replies wait for the client's acknowledgement; nothing breaks.
-    let _ = stream.set_nodelay(true);
-    tokio::task::spawn_local(session::run(core.clone(), stream, client));
+    }
+    opened
 }
 
 /// Once a second, on the first core for all: closes connections that are idle, do not take their replies or keep too much.

@@ -16,7 +16,7 @@
 //!
 //! | room | files |
 //! |---|---|
-//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http` |
+//! | a connection | `session`, `execute`, `subject` (what a command is about), `state`, `output`, `count` (statistics and slow log), `stray_http`, `stray_tls`, `secured` (with TLS) |
 //! | commands of the connection and the server | `dispatch`, `connection`, `describe` |
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
@@ -52,11 +52,13 @@ mod reads;
 mod remote;
 mod replies;
 mod scan;
+mod secured;
 mod session;
 #[cfg(test)]
 mod simulation;
 mod state;
 mod stray_http;
+mod stray_tls;
 mod subject;
 pub(crate) mod tables;
 

@@ -18,10 +18,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use larder_protocol::errors::Code;
 use larder_protocol::resp::Decoder;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use super::core::Core;
 use super::drive::{Replies, drive};
@@ -34,10 +37,16 @@ use crate::tables::Note;
 /// What came and is not executed yet may have so much room to grow, beside what it has.
 const REST_SPARE_BYTES: usize = 128 << 10;
 
-/// A connection's bytes, both ways: a socket, or in a simulation memory.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {}
+/// How long the other side has to take the end of a connection.
+const END_MAX: Duration = Duration::from_secs(5);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+/// A connection's bytes, both ways: a socket, or in a simulation memory.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the other side is told of the end, behind the last reply; else closing it says enough.
+    const SAYS_END: bool = false;
+}
+
+impl Stream for TcpStream {}
 
 pub(super) struct Session<S> {
     _count: Counted,
@@ -92,7 +101,7 @@ enum Event {
 }
 
 /// Serves a connection until it ends.
-pub(super) async fn run(core: Rc<Core>, stream: impl Stream, client: Arc<Client>) {
+pub(super) async fn run<S: Stream>(core: Rc<Core>, stream: S, client: Arc<Client>) {
     let registration = Registration {
         clients: core.clients.clone(),
         client,
@@ -101,7 +110,9 @@ pub(super) async fn run(core: Rc<Core>, stream: impl Stream, client: Arc<Client>
     let authenticated = core.shared.password().is_none();
     let mut session = Session::new(core, stream, registration, authenticated);
     // An error means that the client has gone, and there is nobody to tell.
-    let _ = session.serve().await;
+    if session.serve().await.is_ok() && S::SAYS_END {
+        let _ = timeout(END_MAX, session.stream.shutdown()).await;
+    }
 }
 
 impl<S: Stream> Session<S> {

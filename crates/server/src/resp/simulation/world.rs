@@ -59,6 +59,8 @@ impl Wake for Awake {
     }
 }
 
+impl session::Stream for DuplexStream {}
+
 /// A core, until it leaves.
 struct Running {
     core: Rc<Core>,

@@ -1,0 +1,237 @@
+//! TLS for clients, on both listeners: `server.tls_cert`, `server.tls_key` and `server.tls_client_ca`.
+//!
+//! 1. What does not fit is found at the start. What changes later is taken by new connections, once it fits: files are looked at
+//!    once a second, and as long as they do not fit, those before them are used.
+//! 2. A client that does not speak TLS is told so in its own protocol, before anything of what it sends is executed.
+//! 3. Without these settings nothing here runs.
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::WebPkiClientVerifier;
+use rustls::{AlertDescription, RootCertStore};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use larder_protocol::config::{ServerConfig, ServerSection};
+
+use crate::cluster::pem;
+use crate::error::Error;
+use crate::log_limit::LogLimit;
+
+/// How long a client has to say who it is.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// What every TLS connection begins with.
+const HANDSHAKE_RECORD: u8 = 0x16;
+/// How often the files are looked at.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How connections of clients are made secret.
+pub struct ClientTls {
+    files: Files,
+    /// What new connections are given.
+    acceptor: ArcSwap<rustls::ServerConfig>,
+    looked: Mutex<Looked>,
+    plain: LogLimit,
+    failed: LogLimit,
+}
+
+struct Files {
+    certificate: PathBuf,
+    key: PathBuf,
+    /// Who signs clients' certificates, where they must have one.
+    clients: Option<PathBuf>,
+}
+
+/// What was seen of the files last: for each its inode, length and time.
+#[derive(Default, PartialEq, Eq)]
+struct Looked(Vec<Option<(u64, u64, i64, i64)>>);
+
+impl ClientTls {
+    /// `None` where clients speak plainly.
+    ///
+    /// # Errors
+    /// [`Error::BadRequest`]: which file cannot be used, and why.
+    pub fn open(config: &ServerConfig) -> Result<Option<Arc<ClientTls>>, Error> {
+        let ServerSection {
+            tls_cert: certificate,
+            tls_key: key,
+            tls_client_ca: clients,
+            ..
+        } = &config.server;
+        if certificate.is_empty() {
+            return Ok(None);
+        }
+        let files = Files {
+            certificate: certificate.into(),
+            key: key.into(),
+            clients: (!clients.is_empty()).then(|| clients.into()),
+        };
+        // Looked at before they are read: what changes in between is read again.
+        let looked = files.look();
+        let acceptor = files.read().map_err(|why| {
+            Error::BadRequest(format!("TLS for clients (server.tls_cert): {why}"))
+        })?;
+        Ok(Some(Arc::new(ClientTls {
+            files,
+            acceptor: ArcSwap::from_pointee(acceptor),
+            looked: Mutex::new(looked),
+            plain: LogLimit::default(),
+            failed: LogLimit::default(),
+        })))
+    }
+
+    /// Takes files that were replaced.
+    pub fn refresh(&self) {
+        let now = self.files.look();
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *looked == now {
+            return;
+        }
+        *looked = now;
+        match self.files.read() {
+            Ok(acceptor) => {
+                self.acceptor.store(Arc::new(acceptor));
+                tracing::info!(
+                    "new connections of clients are given the certificate that is there now (server.tls_cert)"
+                );
+            }
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "the files of TLS for clients have changed and cannot be used; those before them still are"
+                );
+            }
+        }
+    }
+
+    /// Makes a client's connection secret; `wrap` is what lies between TLS and the socket. `None` if nothing comes of it: a client
+    /// that does not speak TLS was told `plain_answer`.
+    pub async fn accept<S>(
+        &self,
+        socket: TcpStream,
+        addr: IpAddr,
+        plain_answer: &[u8],
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> Option<TlsStream<S>>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    {
+        let handshake = async {
+            let mut first = [0];
+            if socket.peek(&mut first).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if first[0] != HANDSHAKE_RECORD {
+                self.refuse_plain(socket, addr, plain_answer).await;
+                return Ok(None);
+            }
+            let acceptor = TlsAcceptor::from(self.acceptor.load_full());
+            acceptor.accept(wrap(socket)).await.map(Some)
+        };
+        let error = match timeout(HANDSHAKE, handshake).await {
+            Ok(Ok(stream)) => return stream,
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        // Who only looks whether the port is open says nothing at all.
+        if error.kind() != io::ErrorKind::UnexpectedEof
+            && let Some(times) = self.failed.note()
+        {
+            tracing::warn!(times, last_from = %addr, why = explain(&error), "a client's TLS came to nothing");
+        }
+        None
+    }
+
+    async fn refuse_plain(&self, mut socket: TcpStream, addr: IpAddr, answer: &[u8]) {
+        if let Some(times) = self.plain.note() {
+            tracing::warn!(times, last_from = %addr, "a client without TLS was refused, since server.tls_cert is set");
+        }
+        // It reads why before it finds the connection closed: bytes that nobody took would break it at once.
+        if socket.write_all(answer).await.is_ok() && socket.shutdown().await.is_ok() {
+            let _ = tokio::io::copy(&mut socket, &mut tokio::io::sink()).await;
+        }
+    }
+}
+
+impl Files {
+    fn look(&self) -> Looked {
+        let look = |path: &Path| {
+            let found = fs::metadata(path).ok()?;
+            Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+        };
+        let all = [
+            Some(&self.certificate),
+            Some(&self.key),
+            self.clients.as_ref(),
+        ];
+        Looked(all.into_iter().flatten().map(|path| look(path)).collect())
+    }
+
+    fn read(&self) -> Result<rustls::ServerConfig, String> {
+        let provider = || Arc::new(ring::default_provider());
+        let certificate = pem::certificates(&self.certificate)?;
+        let key = PrivateKeyDer::from_pem_file(&self.key)
+            .map_err(|error| pem::unreadable(&self.key, &error))?;
+        let config = rustls::ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        let config = match &self.clients {
+            None => config.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in pem::certificates(path)? {
+                    roots
+                        .add(authority)
+                        .map_err(|error| pem::unreadable(path, &error))?;
+                }
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
+                let verifier = verifier
+                    .build()
+                    .map_err(|error| pem::unreadable(path, &error))?;
+                config.with_client_cert_verifier(verifier)
+            }
+        };
+        let config = config.with_single_cert(certificate, key);
+        config.map_err(|error| {
+            let [certificate, key] = [&self.certificate, &self.key].map(|path| path.display());
+            format!("{certificate} and {key} cannot be used together: {error}")
+        })
+    }
+}
+
+/// What failed, and what to do.
+fn explain(error: &io::Error) -> String {
+    let inner = error
+        .get_ref()
+        .and_then(|it| it.downcast_ref::<rustls::Error>());
+    let advice = match inner {
+        Some(rustls::Error::NoCertificatesPresented) => {
+            "it showed no certificate, and server.tls_client_ca asks for one"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "its certificate was not signed by an authority of server.tls_client_ca, or is not valid at this time"
+        }
+        Some(rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA | AlertDescription::BadCertificate,
+        )) => {
+            "it does not trust the authority that signed server.tls_cert; it must be given that authority's certificate"
+        }
+        Some(rustls::Error::AlertReceived(_)) => "it refuses this server's certificate or its TLS",
+        _ => return error.to_string(),
+    };
+    format!("{advice} ({error})")
+}

@@ -1,0 +1,85 @@
+//! A connection with TLS, as a session sees it.
+//!
+//! TLS takes what it is given to write into a buffer of its own, though the socket may take no more. A session sends nothing for the
+//! sake of that, so what is left there goes out before the session waits for the client's next request.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use super::core::Core;
+use super::listen::open;
+use super::session::{self, Stream};
+use crate::client_tls::ClientTls;
+
+const PLAIN: &[u8] = b"-ERR this port speaks TLS only (server.tls_cert is set): connect with TLS, as redis-cli --tls --cacert FILE or rediss:// do\r\n";
+
+/// Makes a connection secret, and serves it until it ends.
+pub(super) async fn run(core: Rc<Core>, tls: &ClientTls, socket: TcpStream, addr: SocketAddr) {
+    let accepted = tls.accept(socket, addr.ip(), PLAIN, |socket| socket).await;
+    let Some(stream) = accepted else {
+        core.stats.connections_closed.add(1);
+        return;
+    };
+    // What is too many learns it by the end of its connection.
+    if let Some(client) = open(&core, stream.get_ref().0, addr) {
+        session::run(core, Secured(stream), client).await;
+    }
+}
+
+struct Secured(TlsStream<TcpStream>);
+
+impl Stream for Secured {
+    const SAYS_END: bool = true;
+}
+
+impl AsyncRead for Secured {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.0.get_ref().1.wants_write()
+            && let Poll::Ready(Err(error)) = Pin::new(&mut self.0).poll_flush(cx)
+        {
+            return Poll::Ready(Err(error));
+        }
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Secured {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
