@@ -3,6 +3,8 @@
 //! Times are whole seconds since 1970 in UTC; sizes are bytes. A field that may be unknown is
 //! written as `null`. Requests refuse unknown fields; answers may gain fields in any release.
 
+mod cluster;
+
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -10,6 +12,12 @@ use larder_types::{StoreName, WhichVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::errors::Code;
+
+pub use cluster::{
+    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan, ClusterPull,
+    ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
+    ClusterSlots, ClusterStatus, ClusterStore,
+};
 
 /// `GET /v1/stores`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -180,7 +180,6 @@ impl Membership {
     ///
     /// # Errors
     /// Why it is refused, or that it is unknown what became of it; in words for the person.
-    #[allow(dead_code, reason = "for who accepts, pushes and replicates")]
     pub async fn ask(&self, ask: Ask) -> Result<String, String> {
         match &self.home {
             Home::File { .. } => Err("this cluster is one node, and has nobody to ask: cluster.mode = \"etcd\" makes it one of many".to_owned()),

@@ -13,6 +13,7 @@
 
 mod answer;
 mod body;
+mod cluster;
 mod guard;
 mod joins;
 mod reads;

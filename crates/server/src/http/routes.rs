@@ -21,7 +21,7 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{body, guard, joins, reads, stats};
+use super::{body, cluster, guard, joins, reads, stats};
 use crate::Shared;
 use crate::error::Error;
 use crate::metrics;
@@ -63,6 +63,9 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route("/v1/joins", get(joins::list).post(joins::post))
         .route("/v1/joins/{join}", get(joins::one).delete(joins::remove))
         .route("/v1/joins/{join}/explain", get(joins::explain))
+        .route("/v1/cluster", get(cluster::status))
+        .route("/v1/cluster/plan", get(cluster::plan))
+        .route("/v1/cluster/asks", post(cluster::ask))
         .route("/v1/pulls", get(pulls))
         .route("/v1/pulls/{id}", get(one_pull).delete(cancel))
         .route("/v1/stores", get(stores))

@@ -213,5 +213,14 @@ fn info(cluster: &Seen<'_>) -> String {
         "cluster_stats_messages_sent:0".to_owned(),
         "cluster_stats_messages_received:0".to_owned(),
     ];
-    lines.map(|line| line + "\r\n").concat()
+    let mut text = lines.map(|line| line + "\r\n").concat();
+    if let Some(standing) = cluster.membership.standing() {
+        let etcd = match standing.trouble {
+            Some(_) => "silent",
+            None => "ok",
+        };
+        let left = standing.lease_left_ms(&cluster.view);
+        text += &format!("cluster_etcd:{etcd}\r\ncluster_lease_left_ms:{left}\r\n");
+    }
+    text
 }

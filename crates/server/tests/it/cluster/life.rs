@@ -112,6 +112,11 @@ fn reads_go_on_while_etcd_is_stopped_and_the_cluster_after_it() {
             .ask(0, "CLUSTER INFO")
             .contains("cluster_slots_ok:16384")
     );
+    assert!(
+        cluster
+            .ask(0, "CLUSTER INFO")
+            .contains("cluster_etcd:silent")
+    );
     assert!(cluster.log(0).contains("etcd does not answer"));
     cluster.etcd.go_on(0);
     cluster.wait_until_served();

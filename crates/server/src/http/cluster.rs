@@ -1,0 +1,432 @@
+//! `/v1/cluster`: how the cluster stands, what a change of its nodes would move, and what a person asks of its controller.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use larder_cluster::controller::{Ask, Progress, Report};
+use larder_cluster::map::{
+    Acknowledge, Leaving, Map, Member, NodeId, NodeName, Placed, Push, Roles, Settings, SlotRange,
+    State as MemberState,
+};
+use larder_cluster::placement::{Balance, Goal, Node, Plan, Weights};
+use larder_protocol::errors::Code;
+use larder_protocol::http::{
+    ClusterAnswer, ClusterAsk, ClusterFlow, ClusterMember, ClusterMoves, ClusterPlan, ClusterPull,
+    ClusterPush, ClusterPushEnd, ClusterSettings, ClusterSettingsWanted, ClusterShare,
+    ClusterSlots, ClusterStatus, ClusterStore,
+};
+use larder_types::{SLOTS, StoreName};
+
+use super::answer::{Answer, Failure, decode};
+use crate::Shared;
+use crate::cluster::View;
+use crate::error::Error;
+use crate::membership::{Membership, shown_id};
+
+type Server = State<Arc<Shared>>;
+
+/// How long the controller's answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn membership(shared: &Shared) -> Result<&Membership, Failure> {
+    let alone = "this server stands alone: it is in no cluster (cluster.mode = \"off\")";
+    let membership = shared.membership.as_ref();
+    membership.ok_or_else(|| Failure(Error::BadRequest(alone.to_owned())))
+}
+
+pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
+    let membership = membership(&shared)?;
+    let (view, standing) = (membership.view(), membership.standing());
+    let map = &view.map;
+    let none = BTreeMap::new();
+    let reports = standing.as_ref().map_or(&none, |it| &*it.known.reports);
+    let leader = standing.as_ref().and_then(|it| it.known.leader.as_ref());
+    let served = view.lookup.served().iter();
+    let bytes = slot_bytes(&shared, &view);
+    let alone = || view.own().map(|own| own.name().to_string());
+    Ok(Json(ClusterStatus {
+        name: map.cluster().to_owned(),
+        mode: shared.config.cluster.mode.word().to_owned(),
+        epoch: map.epoch().0,
+        node: shared.config.cluster.node.clone(),
+        controller: match &standing {
+            Some(_) => leader.map(|leader| leader.name.clone()),
+            None => alone(),
+        },
+        settings: settings(map.settings()),
+        members: members(&view),
+        slots_served: served.map(|it| it.slots.count()).sum(),
+        slots: slots(map),
+        moves: moves(map, &under_way(map, &bytes)),
+        pushes: pushes(map, reports),
+        stores: stores(map),
+        blocked: standing
+            .as_ref()
+            .map_or_else(Vec::new, |it| it.known.blocked.to_vec()),
+        missing: standing.as_ref().and_then(|it| it.missing(&view)),
+        trouble: standing.as_ref().and_then(|it| it.trouble(&view)),
+    }))
+}
+
+pub async fn ask(State(shared): Server, body: Bytes) -> Answer<ClusterAnswer> {
+    let membership = membership(&shared)?;
+    let named = |node: String| node.parse::<NodeName>().map_err(Error::BadRequest);
+    let ask = match decode::<ClusterAsk>(&body)? {
+        ClusterAsk::Join { node } => Ask::Join { node: named(node)? },
+        ClusterAsk::Drain { node } => Ask::Drain { node: named(node)? },
+        ClusterAsk::Keep { node } => Ask::Keep { node: named(node)? },
+        ClusterAsk::Remove { node, lose_rows } => Ask::Remove {
+            node: named(node)?,
+            lose_rows,
+        },
+        ClusterAsk::Set { settings } => {
+            let view = membership.view();
+            let settings = changed(view.map.settings(), settings).map_err(Error::BadRequest)?;
+            Ask::Set { settings }
+        }
+    };
+    let answered = tokio::time::timeout(PATIENCE, membership.ask(ask)).await;
+    let late = |_| {
+        let why = match membership
+            .standing()
+            .and_then(|it| it.missing(&membership.view()))
+        {
+            Some(missing) => missing,
+            None => "look at the cluster's status".to_owned(),
+        };
+        let message = format!(
+            "the controller has not answered for {} s, and may do it yet: {why}",
+            PATIENCE.as_secs()
+        );
+        Failure(Error::Tables(Code::ClusterDown, message))
+    };
+    let answer = answered.map_err(late)?.map_err(Error::Conflict)?;
+    Ok(Json(ClusterAnswer { answer }))
+}
+
+/// What a plan is asked for; lists are separated by commas.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// `NAME[:ZONE[:WEIGHT]]`.
+    #[serde(default)]
+    add: String,
+    #[serde(default)]
+    remove: String,
+    replicas: Option<u8>,
+}
+
+pub async fn plan(
+    State(shared): Server,
+    query: Result<Query<Changes>, QueryRejection>,
+) -> Answer<ClusterPlan> {
+    let Query(changes) = query.map_err(|why| Error::BadRequest(why.body_text()))?;
+    let view = membership(&shared)?.view();
+    let bytes = slot_bytes(&shared, &view);
+    // It may take a second where there are a thousand nodes.
+    let planned = tokio::task::spawn_blocking(move || planned(&view.map, &changes, &bytes)).await;
+    let planned =
+        planned.map_err(|error| Error::Io(format!("planning failed: {error}; see the log")))?;
+    Ok(Json(planned.map_err(Error::BadRequest)?))
+}
+
+fn planned(map: &Map, changes: &Changes, bytes: &[u64]) -> Result<ClusterPlan, String> {
+    let names = |list: &str| -> Vec<String> {
+        let names = list.split(',').map(str::trim).filter(|it| !it.is_empty());
+        names.map(str::to_owned).collect()
+    };
+    let base = map.members().iter().filter(|member| member.may_hold());
+    let mut nodes: Vec<Node> = base.map(Node::of).collect();
+    for name in names(&changes.remove) {
+        let parsed = name.parse::<NodeName>()?;
+        map.member_named(&parsed)
+            .ok_or_else(|| format!("remove: there is no node {name}"))?;
+        nodes.retain(|node| node.name != parsed);
+    }
+    let mut names_of: BTreeMap<NodeId, String> = BTreeMap::new();
+    for (added, one) in (0..).zip(names(&changes.add)) {
+        let mut parts = one.split(':');
+        let name = parts.next().unwrap_or_default().parse::<NodeName>()?;
+        if nodes.iter().any(|node| node.name == name) {
+            return Err(format!("add: {name} is a node already"));
+        }
+        let zone = parts.next().unwrap_or_default().to_owned();
+        let weight = parts.next().map_or(Ok(1), str::parse);
+        let weight = weight
+            .ok()
+            .filter(|weight| *weight > 0 && parts.next().is_none());
+        let weight = weight.ok_or_else(|| format!("add: {one:?} is not NAME[:ZONE[:WEIGHT]]"))?;
+        // Numbers that no member has.
+        let id = NodeId(u32::MAX - added);
+        names_of.insert(id, name.to_string());
+        nodes.push(Node {
+            id,
+            name,
+            zone,
+            weight,
+        });
+    }
+    let settings = map.settings();
+    let replicas = changes.replicas.unwrap_or(settings.replicas);
+    if !(1..=16).contains(&replicas) {
+        return Err(format!("replicas is {replicas}; it must be from 1 to 16"));
+    }
+    let weights = Weights { rows: &[], bytes };
+    let plan = Plan::of(
+        map,
+        &nodes,
+        replicas,
+        settings.spare_percent,
+        settings.fill_slots_at_once,
+        weights,
+    );
+    let placed = plan
+        .goals
+        .iter()
+        .map(|(slots, goal)| (*slots, goal.as_slice()));
+    let balance = Balance::of(placed, &nodes, replicas);
+    let name_of = |id: NodeId| {
+        names_of
+            .get(&id)
+            .cloned()
+            .unwrap_or_else(|| map.name_of(id))
+    };
+    Ok(ClusterPlan {
+        replicas,
+        rounds: plan.totals.waves,
+        moves: moves_named(&plan, &name_of),
+        nodes: balance
+            .nodes
+            .iter()
+            .map(|it| ClusterShare {
+                node: it.name.to_string(),
+                zone: it.zone.clone(),
+                slots_owned: it.owned,
+                slots_held: it.held,
+            })
+            .collect(),
+    })
+}
+
+/// About how many bytes each slot has: of stores what their manifests say, of tables the average of what this node has.
+fn slot_bytes(shared: &Shared, view: &View) -> Vec<u64> {
+    let mut bytes = vec![0; usize::from(SLOTS)];
+    for live in shared.catalog.load().iter() {
+        for segment in &live.version.manifest().segments {
+            let (from, to) = segment.slots;
+            let slots = SlotRange::new(from, to);
+            for slot in slots.slots() {
+                bytes[usize::from(slot)] += segment.size_bytes / u64::from(slots.count());
+            }
+        }
+    }
+    let owned = view
+        .lookup
+        .held(view.me)
+        .map_or(&[][..], |held| &held.owned);
+    let owned: u32 = owned.iter().map(|slots| slots.count()).sum();
+    let rows = shared.tables.figures().memory_bytes / u64::from(owned.max(1));
+    bytes.iter_mut().for_each(|bytes| *bytes += rows);
+    bytes
+}
+
+/// The plan from where slots are to where they are to be.
+fn under_way(map: &Map, bytes: &[u64]) -> Plan {
+    let runs = map.slots().runs().iter();
+    let owned = runs.filter(|run| run.placed.owner.is_some());
+    let goals: Vec<Goal> = owned.map(|run| (run.slots, run.placed.goal())).collect();
+    let weights = Weights { rows: &[], bytes };
+    Plan::to(map, goals, map.settings().fill_slots_at_once, weights)
+}
+
+fn moves(map: &Map, plan: &Plan) -> ClusterMoves {
+    moves_named(plan, &|id| map.name_of(id))
+}
+
+fn moves_named(plan: &Plan, name_of: &dyn Fn(NodeId) -> String) -> ClusterMoves {
+    let flow = |(id, flow): (&NodeId, &larder_cluster::placement::Flow)| ClusterFlow {
+        node: name_of(*id),
+        slots_in: flow.slots_in,
+        slots_out: flow.slots_out,
+        bytes_in: flow.bytes_in,
+        bytes_out: flow.bytes_out,
+    };
+    ClusterMoves {
+        copied_slots: plan.totals.filled_slots,
+        copied_bytes: plan.totals.filled_bytes,
+        owner_slots: plan.totals.owned_slots,
+        nodes: plan.nodes.iter().map(flow).collect(),
+    }
+}
+
+fn members(view: &View) -> Vec<ClusterMember> {
+    let map = &view.map;
+    let base: Vec<Node> = (map.members().iter())
+        .filter(|member| member.may_hold())
+        .map(Node::of)
+        .collect();
+    let balance = Balance::of(std::iter::empty(), &base, 1);
+    let shares: BTreeMap<NodeId, f64> = (balance.nodes.iter())
+        .map(|it| (it.id, it.owned_share))
+        .collect();
+    let member = |member: &Member| {
+        let held = view.lookup.held(member.id).cloned().unwrap_or_default();
+        let count = |slots: &[SlotRange]| slots.iter().map(|it| it.count()).sum();
+        let it = &member.registration;
+        ClusterMember {
+            name: it.name.to_string(),
+            id: shown_id(member),
+            zone: it.zone.clone(),
+            weight: it.weight,
+            roles: match it.roles {
+                Roles::Base => "base",
+                Roles::Compute => "compute",
+                Roles::Both => "both",
+            }
+            .to_owned(),
+            state: member.shown().to_owned(),
+            is_removed: member.leaving == Some(Leaving::Remove),
+            since: member.since_ms / 1000,
+            resp: it.resp.clone(),
+            http: it.http.clone(),
+            peer: it.peer.clone(),
+            cores: it.cores,
+            slots_owned: count(&held.owned),
+            slots_in_sync: count(&held.in_sync),
+            slots_filling: count(&held.filling),
+            slots_share: shares.get(&member.id).copied().unwrap_or(0.0),
+        }
+    };
+    map.members().iter().map(member).collect()
+}
+
+fn slots(map: &Map) -> Vec<ClusterSlots> {
+    let names = |nodes: &[NodeId]| nodes.iter().map(|node| map.name_of(*node)).collect();
+    let goal = |placed: &Placed| match placed.is_settled() {
+        true => Vec::new(),
+        false => names(&placed.goal()),
+    };
+    let runs = map.slots().runs().iter();
+    runs.map(|run| ClusterSlots {
+        from: run.slots.from,
+        to: run.slots.to,
+        owner: run.placed.owner.map(|owner| map.name_of(owner)),
+        in_sync: names(&run.placed.in_sync),
+        filling: (run.placed.filling.iter())
+            .map(|it| map.name_of(it.node))
+            .collect(),
+        goal: goal(&run.placed),
+    })
+    .collect()
+}
+
+/// Of each push, every node that holds slots: a push waits for them.
+fn pushes(map: &Map, reports: &BTreeMap<NodeName, Report>) -> Vec<ClusterPush> {
+    let holds = |member: &&Member| {
+        let mut runs = map.slots().runs().iter();
+        member.state != MemberState::Down && runs.any(|run| run.placed.names(member.id))
+    };
+    let holders: Vec<&Member> = map.members().iter().filter(holds).collect();
+    let pull = |member: &Member, store: &StoreName, push: &Push| {
+        let report = reports.get(member.name());
+        let report = report.filter(|it| it.incarnation == member.registration.incarnation);
+        let mut pull = ClusterPull {
+            node: member.name().to_string(),
+            state: "waiting".to_owned(),
+            ..ClusterPull::default()
+        };
+        match report.and_then(|it| it.progress(store, push.version.version)) {
+            None => {}
+            Some(Progress::Pulling { bytes, of_bytes }) => {
+                pull.state = "pulling".to_owned();
+                (pull.bytes, pull.of_bytes) = (*bytes, *of_bytes);
+            }
+            Some(Progress::Ready { .. }) => pull.state = "ready".to_owned(),
+            Some(Progress::Failed { why }) => {
+                pull.state = "failed".to_owned();
+                pull.why = Some(why.clone());
+            }
+        }
+        pull
+    };
+    let pushes = map.stores().iter().filter_map(|(name, store)| {
+        let push = store.push.as_ref()?;
+        Some(ClusterPush {
+            store: name.to_string(),
+            version: push.version.version.0,
+            source: push.version.source.clone(),
+            allow_missing_replicas: push.allow_missing_replicas,
+            nodes: holders.iter().map(|it| pull(it, name, push)).collect(),
+        })
+    });
+    pushes.collect()
+}
+
+fn stores(map: &Map) -> Vec<ClusterStore> {
+    let stores = map.stores().iter().map(|(name, store)| ClusterStore {
+        name: name.to_string(),
+        live: store.live.as_ref().map(|it| it.version.0),
+        kept: store.kept.iter().map(|it| it.version.0).collect(),
+        lacking: store.lacking.iter().map(|it| map.name_of(*it)).collect(),
+        ended: (store.ended.iter())
+            .map(|it| ClusterPushEnd {
+                version: it.version.0,
+                failed: it.failed.clone(),
+            })
+            .collect(),
+    });
+    stores.collect()
+}
+
+fn settings(it: &Settings) -> ClusterSettings {
+    ClusterSettings {
+        replicas: it.replicas,
+        acknowledge: match it.acknowledge {
+            Acknowledge::Owner => "owner",
+            Acknowledge::Replicas => "replicas",
+        }
+        .to_owned(),
+        lease_ms: it.lease_ms,
+        replace_after_ms: it.replace_after_ms,
+        start_nodes: it.start_nodes,
+        admit_new_nodes: it.admit_new_nodes,
+        spare_percent: it.spare_percent,
+        fill_slots_at_once: it.fill_slots_at_once,
+        versions_kept: it.versions_kept,
+        push_silence_ms: it.push_silence_ms,
+    }
+}
+
+fn changed(now: &Settings, wanted: ClusterSettingsWanted) -> Result<Settings, String> {
+    let acknowledge = match wanted.acknowledge.as_deref() {
+        None => now.acknowledge,
+        Some("owner") => Acknowledge::Owner,
+        Some("replicas") => Acknowledge::Replicas,
+        Some(other) => {
+            return Err(format!(
+                "acknowledge is {other:?}; it must be owner or replicas"
+            ));
+        }
+    };
+    let settings = Settings {
+        replicas: wanted.replicas.unwrap_or(now.replicas),
+        acknowledge,
+        lease_ms: wanted.lease_ms.unwrap_or(now.lease_ms),
+        replace_after_ms: wanted.replace_after_ms.unwrap_or(now.replace_after_ms),
+        start_nodes: wanted.start_nodes.unwrap_or(now.start_nodes),
+        admit_new_nodes: wanted.admit_new_nodes.unwrap_or(now.admit_new_nodes),
+        spare_percent: wanted.spare_percent.unwrap_or(now.spare_percent),
+        fill_slots_at_once: wanted.fill_slots_at_once.unwrap_or(now.fill_slots_at_once),
+        versions_kept: wanted.versions_kept.unwrap_or(now.versions_kept),
+        push_silence_ms: wanted.push_silence_ms.unwrap_or(now.push_silence_ms),
+    };
+    match settings.out_of_bounds() {
+        Some(wrong) => Err(wrong),
+        None => Ok(settings),
+    }
+}
