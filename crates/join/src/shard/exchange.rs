@@ -19,8 +19,8 @@
 //! 5. Who owns what may change while the shards run, and not all learn of it at the same moment. So it has an *epoch*, which questions
 //!    and answers carry: what is of a later epoch waits until this shard is in it, what is of an earlier one counts as not said.
 
-use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Bound, ControlFlow};
 
 use crate::base::key_range::KeyRange;
 use crate::base::owner::Shard;
@@ -93,6 +93,34 @@ pub struct Exchange {
     sequence: u64,
     turn: usize,
     chunk_rows: u64,
+    /// Where it is to be known which rows have changes that are not acknowledged.
+    told: Option<Told>,
+}
+
+/// Changes that were told and that not all acknowledge yet: the last of each row, and all in their order.
+#[derive(Default)]
+struct Told {
+    last: BTreeMap<Bytes, u64>,
+    order: VecDeque<(u64, Bytes)>,
+}
+
+impl Told {
+    fn note(&mut self, key: &[u8], sequence: u64) {
+        self.last.insert(key.into(), sequence);
+        self.order.push_back((sequence, key.into()));
+    }
+
+    /// All before this one are acknowledged.
+    fn forget_before(&mut self, sequence: u64) {
+        while let Some((told, _)) = self.order.front()
+            && *told < sequence
+        {
+            let (told, key) = self.order.pop_front().expect("just seen");
+            if self.last.get(&key) == Some(&told) {
+                self.last.remove(&key);
+            }
+        }
+    }
 }
 
 /// The conversations with another shard: one in which it is the owner, and one in which it is the reader. Neither relies on the
@@ -149,12 +177,50 @@ impl Exchange {
             sequence: 0,
             turn: 0,
             chunk_rows: CHUNK_ROWS,
+            told: None,
         }
     }
 
     /// How many rows one `Supply` has at most.
     pub fn set_chunk_rows(&mut self, rows: u64) {
         self.chunk_rows = rows.max(1);
+    }
+
+    /// From now on [`Exchange::last_told`] can be asked.
+    pub fn remember_told(&mut self) {
+        self.told.get_or_insert_default();
+    }
+
+    /// The last change of a row that was told and may not be acknowledged by all.
+    pub fn last_told(&self, key: &[u8]) -> Option<u64> {
+        self.told.as_ref()?.last.get(key).copied()
+    }
+
+    /// As [`Exchange::last_told`], of all rows of a range.
+    pub fn last_told_in(&self, lo: &[u8], hi: &[u8]) -> Option<u64> {
+        let last = &self.told.as_ref()?.last;
+        if last.is_empty() || lo >= hi {
+            return None;
+        }
+        let range = (Bound::Included(lo), Bound::Excluded(hi));
+        last.range::<[u8], _>(range).map(|(_, told)| *told).max()
+    }
+
+    /// Forgets of what was told that which all have acknowledged.
+    fn forget_told(&mut self) {
+        let Some(told) = self.told.as_mut().filter(|told| !told.order.is_empty()) else {
+            return;
+        };
+        let first = (self.peers.iter()).filter_map(|peer| peer.reader.first_unacknowledged());
+        told.forget_before(first.min().unwrap_or(u64::MAX));
+    }
+
+    /// The first change that a reader has yet to acknowledge.
+    pub fn first_unacknowledged(&self, reader: u16) -> Option<u64> {
+        self.peers
+            .get(usize::from(reader))?
+            .reader
+            .first_unacknowledged()
     }
 
     /// From `epoch` on others own what `shard` says (see [`Engine::change_owners`]). Reads that wait for rows are to be tried again.
@@ -226,6 +292,9 @@ impl Exchange {
                 continue;
             }
             self.sequence += 1;
+            if let Some(told) = &mut self.told {
+                told.note(key, self.sequence);
+            }
             for peer in self.peers.iter_mut().filter(|peer| is_subscribed(peer)) {
                 let row = (Bytes::from(&**key), value.map(|v| Bytes::from(&**v)));
                 peer.reader.tell(row, self.sequence, whole);
@@ -311,6 +380,7 @@ impl Exchange {
                 budget = budget.saturating_sub(spent);
             }
         }
+        self.forget_told();
         self.acknowledge(engine);
         self.unsubscribe(engine);
         let epoch = self.epoch;
@@ -452,6 +522,10 @@ fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
 }
 
 impl ReaderSide {
+    fn first_unacknowledged(&self) -> Option<u64> {
+        self.outstanding.front().map(|(first, _)| *first)
+    }
+
     fn may_be_answered(&self) -> bool {
         !self.answers.is_empty() && self.on_way < CHUNKS_ON_WAY
     }

@@ -29,6 +29,11 @@ pub struct JoinInfo {
     pub memory_bytes: usize,
 }
 
+fn taken(name: &str) -> DefinitionError {
+    let message = format!("a join named {name:?} is there already: drop it first");
+    DefinitionError::new(1, message)
+}
+
 impl Engine {
     /// Creates a join. Its output is empty until it is read. Ranges that other joins filled from the same table are
     /// filled again with it when next read.
@@ -44,10 +49,7 @@ impl Engine {
         self.begin(now);
         let definition = Definition::parse(definition)?;
         if self.joins.named(name).is_some() {
-            return Err(DefinitionError::new(
-                1,
-                format!("a join named {name:?} is there already: drop it first"),
-            ));
+            return Err(taken(name));
         }
         self.lineage().admit(&definition)?;
         let table = self.table_for(&definition.shape.output, &definition);
@@ -75,6 +77,18 @@ impl Engine {
         }
         self.order_upstream();
         Ok(id)
+    }
+
+    /// Whether [`Engine::create`] would create a join.
+    ///
+    /// # Errors
+    /// Those of [`Engine::create`].
+    pub fn admits(&mut self, name: &str, definition: &str) -> Result<(), DefinitionError> {
+        let definition = Definition::parse(definition)?;
+        if self.joins.named(name).is_some() {
+            return Err(taken(name));
+        }
+        self.lineage().admit(&definition)
     }
 
     /// Drops a join and all it has made: nobody sees any of it any more. Where steps are bounded (see
