@@ -84,12 +84,15 @@ impl Scrape {
                 )?;
         }
         type Count = fn(&SeriesSnapshot) -> u64;
-        let counts: [(&str, &str, Count); 3] = [
+        let counts: [(&str, &str, Count); 4] = [
             ("request_errors", "Commands answered with an error", |s| {
                 s.errors
             }),
             ("keys", "Keys asked for", |s| s.keys),
             ("key_misses", "Keys asked for and absent", |s| s.misses),
+            ("forwarded", "Commands forwarded to other nodes", |s| {
+                s.forwarded
+            }),
         ];
         for (name, help, count) in counts {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;

@@ -105,6 +105,7 @@ pub struct Series {
     errors: Counter,
     keys: Counter,
     misses: Counter,
+    forwarded: Counter,
 }
 
 impl Default for Series {
@@ -115,6 +116,7 @@ impl Default for Series {
             errors: Counter::default(),
             keys: Counter::default(),
             misses: Counter::default(),
+            forwarded: Counter::default(),
         }
     }
 }
@@ -134,6 +136,12 @@ impl Series {
         if absent > 0 {
             self.misses.add(absent);
         }
+    }
+
+    /// It was forwarded to another node, or to several.
+    #[inline]
+    pub fn record_forwarded(&self) {
+        self.forwarded.add(1);
     }
 
     pub fn record_error(&self) {
@@ -308,6 +316,8 @@ pub struct SeriesSnapshot {
     /// Keys asked for, and how many of them were absent.
     pub keys: u64,
     pub misses: u64,
+    /// Calls that were forwarded to other nodes.
+    pub forwarded: u64,
     pub total_ns: u64,
     buckets: [u64; BUCKETS],
 }
@@ -320,6 +330,7 @@ impl Default for SeriesSnapshot {
             errors: 0,
             keys: 0,
             misses: 0,
+            forwarded: 0,
             total_ns: 0,
             buckets: [0; BUCKETS],
         }
@@ -331,6 +342,7 @@ impl SeriesSnapshot {
         self.errors += series.errors.get();
         self.keys += series.keys.get();
         self.misses += series.misses.get();
+        self.forwarded += series.forwarded.get();
         self.total_ns += series.total_ns.get();
         for (sum, bucket) in self.buckets.iter_mut().zip(&series.buckets) {
             *sum += bucket.get();
@@ -341,6 +353,7 @@ impl SeriesSnapshot {
         self.errors += other.errors;
         self.keys += other.keys;
         self.misses += other.misses;
+        self.forwarded += other.forwarded;
         self.total_ns += other.total_ns;
         for (sum, bucket) in self.buckets.iter_mut().zip(&other.buckets) {
             *sum += bucket;

@@ -10,7 +10,7 @@ mod registration;
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
@@ -27,6 +27,9 @@ use crate::unsent::unsent_bytes;
 
 pub use memory::{Charge, Limits, SMALL_BYTES, as_reply};
 pub use registration::Registration;
+
+/// The descriptor of a client that has none here.
+const NO_SOCKET: RawFd = -1;
 
 /// What others may know of a connection.
 pub struct Client {
@@ -250,19 +253,36 @@ impl Clients {
         addr: SocketAddr,
         local_addr: SocketAddr,
     ) -> Option<Arc<Client>> {
-        let now_ms = self.now_ms();
         let mut open = self.lock();
         if open.len() >= max {
             return None;
         }
-        let client = Arc::new(Client {
+        let client = self.client(core, fd, addr, local_addr);
+        open.insert(client.id, client.clone());
+        Some(client)
+    }
+
+    /// A client of another node, which is not among those that are open here.
+    pub fn of_other_node(&self, core: usize, addr: Option<SocketAddr>) -> Arc<Client> {
+        let addr = addr.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into());
+        self.client(core, NO_SOCKET, addr, addr)
+    }
+
+    fn client(
+        &self,
+        core: usize,
+        fd: RawFd,
+        addr: SocketAddr,
+        local_addr: SocketAddr,
+    ) -> Arc<Client> {
+        Arc::new(Client {
             id: self.next_id.fetch_add(1, Relaxed),
             addr,
             local_addr,
             core: AtomicUsize::new(core),
             fd,
-            opened_ms: now_ms,
-            active_ms: AtomicU64::new(now_ms),
+            opened_ms: self.now_ms(),
+            active_ms: AtomicU64::new(self.now_ms()),
             last_command: AtomicU8::new(0),
             resp3: AtomicBool::new(false),
             subscriptions: [AtomicU32::new(0), AtomicU32::new(0)],
@@ -276,9 +296,7 @@ impl Clients {
             unsent_bytes: AtomicUsize::new(0),
             is_doomed: AtomicBool::new(false),
             names: Mutex::new(None),
-        });
-        open.insert(client.id, client.clone());
-        Some(client)
+        })
     }
 
     /// To be called before the socket is closed.

@@ -8,11 +8,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
 use larder_cluster::peer::{
     Connection, Ended, Exchange, Last, NotSent, Peer, Piece, Replicate, Requests, StreamId,
 };
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// Mailboxes that are kept for later answers.
 const SPARE_MAX: usize = 64;
@@ -24,6 +27,14 @@ pub enum Failure {
     NotDone(Rc<str>),
     /// They may have been.
     Unknown(Rc<str>),
+}
+
+impl Failure {
+    pub fn why(self) -> Rc<str> {
+        match self {
+            Failure::NotDone(why) | Failure::Unknown(why) => why,
+        }
+    }
 }
 
 impl std::fmt::Display for Failure {
@@ -40,6 +51,10 @@ impl std::error::Error for Failure {}
 /// One connection. It is there before its socket is: what is asked meanwhile waits.
 pub struct Link {
     connection: RefCell<Connection>,
+    /// No other has this number in this process.
+    pub id: u64,
+    /// The other side has opened it.
+    is_accepted: bool,
     /// Kept when it has ended.
     peer: Cell<Option<Peer>>,
     why: RefCell<Option<Rc<str>>>,
@@ -70,14 +85,20 @@ struct Mail {
 }
 
 impl Link {
-    pub(super) fn new(connection: Connection) -> Rc<Link> {
+    pub(super) fn new(connection: Connection, is_accepted: bool) -> Rc<Link> {
         Rc::new(Link {
+            id: NEXT_ID.fetch_add(1, Relaxed),
+            is_accepted,
             connection: RefCell::new(connection),
             peer: Cell::new(None),
             why: RefCell::new(None),
             driver: RefCell::new(None),
             waiters: RefCell::default(),
         })
+    }
+
+    pub fn is_accepted(&self) -> bool {
+        self.is_accepted
     }
 
     /// Who is at the other end, or was; none before both have greeted.
@@ -127,6 +148,14 @@ impl Link {
             mailbox,
             is_done: false,
         })
+    }
+
+    /// Whether something may be asked now.
+    ///
+    /// # Errors
+    /// There is no room, or the connection has ended.
+    pub fn can_ask(&self) -> Result<(), NotSent> {
+        self.connection.borrow().can_ask()
     }
 
     fn poll_room(&self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {

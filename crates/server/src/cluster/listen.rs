@@ -44,7 +44,7 @@ async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: R
     // Without it small frames wait for acknowledgements; nothing breaks.
     let _ = socket.set_nodelay(true);
     let connection = Connection::accept(core.options(), core.now_ms());
-    let link = Link::new(connection);
+    let link = Link::new(connection, true);
     let stranger = Stranger(strangers);
     let whom = format!("the node at {addr}");
     let greeted = Cell::new(Some(stranger));

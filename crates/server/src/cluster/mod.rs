@@ -12,7 +12,7 @@
 //! `node` is this node's own life in a cluster that is kept in etcd, `one` a cluster of one node, `view` what both give the rest of the server
 //! to go by.
 //!
-//! Read `link` first, then `drive`. No part of the server uses this yet.
+//! Read `link` first, then `drive`.
 
 mod back_off;
 mod drive;
@@ -59,6 +59,10 @@ impl Known {
 
 /// The map, for connections: whatever it is at the time.
 pub trait Members {
+    /// This node, in its present life, where that is not the same from beginning to end.
+    fn me(&self) -> Option<(NodeId, Incarnation)> {
+        None
+    }
     fn known(&self, node: NodeId) -> Option<Known>;
     fn epoch(&self) -> Epoch;
 }
@@ -98,6 +102,9 @@ impl Core {
     fn options(&self) -> Options {
         let mut options = self.options.clone();
         options.me.epoch = self.members.epoch();
+        if let Some(me) = self.members.me() {
+            (options.me.node, options.me.incarnation) = me;
+        }
         options
     }
 

@@ -63,7 +63,7 @@ impl Peers {
             return Err(Failure::NotDone(why.into()));
         };
         let connection = Connection::connect(self.core.options(), to, known.incarnation, now_ms);
-        let link = Link::new(connection);
+        let link = Link::new(connection, false);
         node.link = Some(link.clone());
         drop(nodes);
         tokio::task::spawn_local(self.clone().run(to, known, link.clone()));

@@ -14,7 +14,7 @@ use larder_protocol::http::{JoinExplained, JoinList, JoinRequest, JoinStatus};
 use super::answer::{Answer, Failure, decode};
 use crate::Shared;
 use crate::error::Error;
-use crate::resp::tables::define_everywhere;
+use crate::resp::tables::{define_everywhere, define_in_cluster};
 use crate::tables::{Gate, Refusal, refusal};
 
 type Server = State<Arc<Shared>>;
@@ -76,9 +76,17 @@ pub async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn define(shared: &Shared, name: String, definition: Option<String>) -> Result<(), Failure> {
+async fn define(
+    shared: &Arc<Shared>,
+    name: String,
+    definition: Option<String>,
+) -> Result<(), Failure> {
+    let own = shared.clone();
     let defined = shared.tables.run_on(0, move |tables| async move {
         let mut gate = Gate::default();
+        if tables.is_in_cluster() {
+            return define_in_cluster(&own, &tables, &name, definition.as_deref()).await;
+        }
         define_everywhere(tables.clone(), &mut gate, &name, definition).await?;
         opened(&tables, &mut gate).await
     });

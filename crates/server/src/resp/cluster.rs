@@ -20,7 +20,12 @@ pub(super) fn answer(state: &mut State, command: Command<'_>) {
         return state.error(Code::BadRequest, message);
     };
     if command.id() != Id::Cluster {
-        // Every slot is here, and none is on its way.
+        // Slots change hands without a gap, in which only the new owner would be asked: ASKING needs nothing.
+        match command.id() {
+            Id::ReadOnly => state.reads_replicas = true,
+            Id::ReadWrite => state.reads_replicas = false,
+            _ => {}
+        }
         return state.encoder().ok();
     }
     let cluster = &Seen {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use larder_protocol::commands::{COMMANDS, Id, Spec, spec};
 use larder_protocol::resp::Limits;
 
+use super::nodes::Nodes;
 use super::tables::RowCounts;
 use crate::Shared;
 use crate::clients::Clients;
@@ -27,6 +28,8 @@ const REQUEST_REST_BYTES: usize = 64 << 20;
 
 pub(super) struct Core {
     pub index: usize,
+    /// Where this node is one of many.
+    pub nodes: Option<Rc<Nodes>>,
     pub shared: Arc<Shared>,
     pub clients: Arc<Clients>,
     pub stats: Arc<CoreStats>,
@@ -75,6 +78,7 @@ impl Core {
         shared: Arc<Shared>,
         clients: Arc<Clients>,
         tables: Rc<Tables>,
+        nodes: Option<Rc<Nodes>>,
     ) -> Core {
         let server = &shared.config.server;
         let kept = clients.limits;
@@ -89,6 +93,7 @@ impl Core {
         };
         Core {
             index,
+            nodes,
             clients,
             stats: shared.stats.core(index),
             limits,

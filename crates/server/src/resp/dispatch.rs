@@ -143,6 +143,7 @@ fn answer_at_once(state: &mut State, snapshot: &Snapshot, command: Command<'_>) 
                 .sum();
             state.core.tables.publish_figures();
             let rows = state.core.shared.tables.figures().rows;
+            let records = if state.is_of_node { 0 } else { records };
             state.encoder().count(records + rows);
         }
         Id::Info => describe::info(state, snapshot, request),

@@ -205,7 +205,7 @@ async fn answer_by_several<R: Replies>(
     command: Rc<OwnedCommand>,
 ) -> io::Result<()> {
     let state = replies.state();
-    if command.spec.adds_up_figures() {
+    if command.spec.adds_up_figures() && !several.is_over_nodes() {
         let shared = state.core.shared.clone();
         shared.tables.refresh_figures().await;
         let snapshot = shared.catalog.load();
@@ -232,6 +232,12 @@ async fn answer_by_several<R: Replies>(
     };
     let shared = state.core.shared.clone();
     let begun = match asked {
+        Ok(asked) if several.is_over_nodes() => {
+            let (core, client) = (state.core.clone(), state.client.clone());
+            Merge::over_nodes(&core, command.command(), &asked, &client)
+                .await
+                .map(|merge| (merge, asked.keys_only))
+        }
         Ok(asked) => Merge::begin(&shared.tables, &asked, None, &state.client)
             .await
             .map(|merge| (merge, asked.keys_only)),

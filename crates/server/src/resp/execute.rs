@@ -18,7 +18,7 @@ use super::count::finish;
 use super::dispatch::{dispatch, refuse_invalid};
 use super::get_run::GetRun;
 use super::pending::Pending;
-use super::place::{Placed, place};
+use super::place::{Placed, is_record_here, place};
 use super::session::{Session, Stream, Waits};
 use super::state::State;
 use super::stray_http;
@@ -164,6 +164,7 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         key: Option<&'i [u8]>,
     ) -> bool {
         if command.id() == Id::Get
+            && (self.core.nodes.is_none() || key.is_some_and(|key| is_record_here(state, key)))
             && state.authenticated
             && state.transaction.is_none()
             && state.subscribed.is_none()
@@ -204,6 +205,10 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
                 Placed::Forwarded => return Next::Forwarded,
                 Placed::Pending(pending) => return Next::Pending(pending),
                 Placed::Waits(why) => return Next::Waits(why),
+                Placed::Refused => {
+                    finish(state, command.spec, &mut self.clock, command.args());
+                    return Next::Answered;
+                }
             }
         }
         reset_counts(state);

@@ -23,9 +23,10 @@ use tokio::sync::mpsc;
 
 use super::drive::Replies;
 use super::incoming::{Incoming, PIECES_MAX};
+use super::nodes::Wanted;
 use super::session::{Session, Stream};
 use super::state::State;
-use crate::tables::{Execution, Requests, Tables};
+use crate::tables::{Execution, Requests, Scope, Tables};
 
 /// What decides whether a request may be executed at the same time as those before it, which other cores execute.
 #[derive(Debug, Clone, Copy)]
@@ -40,31 +41,36 @@ pub(super) struct Dependencies {
 /// What a batch has for other cores.
 pub(super) struct Forwarded {
     proto: Proto,
-    by_core: Vec<Batch>,
-    wrote: Vec<bool>,
-    /// Cores that read what joins compute.
-    reads_outputs: Vec<bool>,
+    parts: Vec<Part>,
     is_long: bool,
     /// The journal's number of what several cores write at the same time, if they do.
     shared_batch: Option<u64>,
     holes: Vec<Hole>,
 }
 
+/// What one core has to do.
+struct Part {
+    /// The number of its place.
+    core: usize,
+    batch: Batch,
+    writes: bool,
+    /// It reads what joins compute.
+    reads_outputs: bool,
+}
+
 /// Where in the output's tail a reply of a core belongs.
 pub(super) struct Hole {
     at: usize,
-    core: usize,
+    part: usize,
     name: &'static str,
     writes: bool,
 }
 
 impl Forwarded {
-    pub fn new(cores: usize, proto: Proto) -> Forwarded {
+    pub fn new(proto: Proto) -> Forwarded {
         Forwarded {
             proto,
-            by_core: vec![Batch::default(); cores],
-            wrote: vec![false; cores],
-            reads_outputs: vec![false; cores],
+            parts: Vec::new(),
             is_long: false,
             shared_batch: None,
             holes: Vec::new(),
@@ -73,20 +79,17 @@ impl Forwarded {
 
     /// Whether a request to `core` must wait for those forwarded before it.
     pub fn must_be_answered_first(&self, core: usize, needs: Dependencies, proto: Proto) -> bool {
-        let others = |cores: &[bool]| {
-            let mut others = cores.iter().enumerate();
-            others.any(|(other, is)| *is && other != core)
-        };
+        let others = || self.parts.iter().filter(|part| part.core != core);
         proto != self.proto
-            || (needs.reads_outputs && others(&self.wrote))
-            || (needs.writes && others(&self.reads_outputs))
+            || (needs.reads_outputs && others().any(|part| part.writes))
+            || (needs.writes && others().any(|part| part.reads_outputs))
             || (needs.writes && self.is_long)
             || (needs.is_long && self.writes())
     }
 
     /// Whether there are writes among it.
     pub fn writes(&self) -> bool {
-        self.wrote.contains(&true)
+        self.parts.iter().any(|part| part.writes)
     }
 
     /// What a write that is executed here, behind those that were forwarded, is part of.
@@ -99,13 +102,24 @@ impl Forwarded {
     }
 
     pub fn add(&mut self, core: usize, at: usize, needs: Dependencies, command: Command<'_>) {
-        self.by_core[core].push(command);
-        self.wrote[core] |= needs.writes;
-        self.reads_outputs[core] |= needs.reads_outputs;
+        let known = self.parts.iter().position(|part| part.core == core);
+        let number = known.unwrap_or_else(|| {
+            self.parts.push(Part {
+                core,
+                batch: Batch::default(),
+                writes: false,
+                reads_outputs: false,
+            });
+            self.parts.len() - 1
+        });
+        let part = &mut self.parts[number];
+        part.batch.push(command);
+        part.writes |= needs.writes;
+        part.reads_outputs |= needs.reads_outputs;
         self.is_long |= needs.is_long;
         self.holes.push(Hole {
             at,
-            core,
+            part: number,
             name: command.spec.name,
             writes: needs.writes,
         });
@@ -115,7 +129,10 @@ impl Forwarded {
     /// have replied.
     pub fn send(mut self, state: &State) -> Sent {
         let tables = &state.core.tables;
-        match self.wrote.iter().filter(|wrote| **wrote).count() {
+        let cores = state.core.shared.tables.cores();
+        let writes = |part: &&Part| part.writes && part.core < cores;
+        match self.parts.iter().filter(writes).count() {
+            // Other nodes have journals of their own.
             0 => {}
             // What was written here before is logged before.
             1 if self.shared_batch.is_none() => tables.commit(),
@@ -127,22 +144,27 @@ impl Forwarded {
         let writes = self.writes();
         // What this core's writes mean to others comes before what reads them.
         tables.send_exchange();
-        let send = |(core, batch): (usize, Batch)| {
-            (!batch.is_empty()).then(|| {
-                let (pieces, receiver) = mpsc::channel(PIECES_MAX);
-                let requests = Requests {
-                    batch,
-                    proto: self.proto,
-                    client: state.client.clone(),
-                    ticket: None,
-                    execution: Execution::OneByOne,
-                    shared_batch: self.shared_batch,
-                    pieces,
-                };
-                Incoming::of(&state.core, core, requests, receiver)
-            })
+        let send = |part: Part| {
+            if state.core.nodes.is_some() {
+                let mut wanted = Wanted::of(part.batch, self.proto, &state.client);
+                wanted.shared_batch = self.shared_batch;
+                return Incoming::routed(&state.core, Some(part.core as u16), wanted);
+            }
+            let (pieces, receiver) = mpsc::channel(PIECES_MAX);
+            let requests = Requests {
+                batch: part.batch,
+                proto: self.proto,
+                client: state.client.clone(),
+                ticket: None,
+                execution: Execution::OneByOne,
+                shared_batch: self.shared_batch,
+                scope: Scope::Settled,
+                versions: Vec::new(),
+                pieces,
+            };
+            Incoming::of(&state.core, part.core, requests, receiver)
         };
-        let incoming = self.by_core.into_iter().enumerate().map(send).collect();
+        let incoming = self.parts.into_iter().map(send).collect();
         Sent {
             incoming,
             holes: self.holes,
@@ -154,7 +176,7 @@ impl Forwarded {
 
 /// What was forwarded, on its way.
 pub(super) struct Sent {
-    pub incoming: Vec<Option<Incoming>>,
+    pub incoming: Vec<Incoming>,
     pub holes: Vec<Hole>,
     pub writes: bool,
     pub shared_batch: Option<u64>,
@@ -186,7 +208,7 @@ impl<S: Stream> Session<S> {
             at = hole.at;
             let begin = tail.len();
             let gone = || io::Error::other("a core does not answer");
-            let incoming = incoming[hole.core].as_mut().ok_or_else(gone)?;
+            let incoming = &mut incoming[hole.part];
             // The bytes of an answer that is not kept.
             let mut too_long = 0;
             loop {

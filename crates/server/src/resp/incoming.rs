@@ -1,8 +1,9 @@
-//! Replies of another core as they come in, to requests that this one sent it for a connection.
+//! Replies of another core, of this node or another, as they come in, to requests that this one sent it for a connection.
 //!
 //! A long reply comes in pieces, each sent when the core of the connection has taken those before.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use larder_join::LogEntry;
@@ -11,15 +12,16 @@ use larder_protocol::resp::Proto;
 use tokio::sync::mpsc;
 
 use super::core::Core;
+use super::nodes::{Routed, Wanted};
 use crate::clients::{Client, Limits};
-use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests};
+use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
 
 /// Pieces of replies that wait to be taken.
 pub(super) const PIECES_MAX: usize = 4;
 
 /// The replies of one core, in the order of the requests.
 pub(super) struct Incoming {
-    receiver: mpsc::Receiver<ReplyPiece>,
+    source: Source,
     bytes: Vec<u8>,
     at: usize,
     ends: VecDeque<usize>,
@@ -28,7 +30,42 @@ pub(super) struct Incoming {
     limits: Limits,
 }
 
+enum Source {
+    /// A core of this node, whatever its rows.
+    Core(mpsc::Receiver<ReplyPiece>),
+    /// In a cluster, whoever owns the keys.
+    Owner(Box<Routed>),
+}
+
 impl Incoming {
+    /// Asks whoever owns the keys, in a cluster. `place`: where they are known to be.
+    pub fn routed(core: &Rc<Core>, place: Option<u16>, wanted: Wanted) -> Incoming {
+        // What was written here before is logged before.
+        core.tables.commit();
+        let routed = Routed::ask(core, place, wanted);
+        Incoming::new(core, Source::Owner(Box::new(routed)))
+    }
+
+    fn new(core: &Core, source: Source) -> Incoming {
+        Incoming {
+            source,
+            bytes: Vec::new(),
+            at: 0,
+            ends: VecDeque::new(),
+            moments: Vec::new(),
+            changes: Vec::new(),
+            limits: core.clients.limits,
+        }
+    }
+
+    /// Why nothing of it was executed, if that is so.
+    pub fn not_done(&self) -> Option<&str> {
+        match &self.source {
+            Source::Core(_) => None,
+            Source::Owner(routed) => routed.not_done(),
+        }
+    }
+
     /// Asks a core.
     pub fn ask(
         core: &Core,
@@ -47,6 +84,11 @@ impl Incoming {
             ticket,
             execution,
             shared_batch: None,
+            scope: match (ticket, &core.nodes) {
+                (None, Some(_)) => Scope::Core,
+                _ => Scope::Settled,
+            },
+            versions: Vec::new(),
             pieces,
         };
         // What was written here before is logged before.
@@ -61,15 +103,7 @@ impl Incoming {
         receiver: mpsc::Receiver<ReplyPiece>,
     ) -> Self {
         core.shared.tables.send(to, CoreMessage::Requests(requests));
-        Incoming {
-            receiver,
-            bytes: Vec::new(),
-            at: 0,
-            ends: VecDeque::new(),
-            moments: Vec::new(),
-            changes: Vec::new(),
-            limits: core.clients.limits,
-        }
+        Incoming::new(core, Source::Core(receiver))
     }
 
     /// Appends the next piece of a reply; says whether the reply ended with it. `None`: the core is gone.
@@ -85,7 +119,10 @@ impl Incoming {
                 self.at = self.bytes.len();
                 return Some(false);
             }
-            let answer = self.receiver.recv().await?;
+            let answer = match &mut self.source {
+                Source::Core(receiver) => receiver.recv().await?,
+                Source::Owner(routed) => routed.next().await?,
+            };
             let ReplyPiece { bytes, ends, .. } = answer;
             self.moments.push(answer.moment);
             self.changes.extend(answer.changes);

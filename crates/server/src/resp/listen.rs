@@ -17,11 +17,15 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::core::Core;
+use super::nodes::{self, Nodes, take_arrivals};
 use super::remote;
 use super::secured;
 use super::session;
+use super::tables::follow_definitions;
 use crate::clients::{Client, Clients, Limits};
+use crate::cluster::{self, Tls};
 use crate::descriptors::Purpose;
+use crate::membership::Membership;
 use crate::stats::thread_count;
 use crate::tables::{self, CoreMessage, Opening};
 use crate::{Error, Shared};
@@ -102,18 +106,30 @@ pub fn spawn(shared: Arc<Shared>, listeners: RespListeners) -> Result<RespThread
         shared.stats.clients.clone(),
     ));
     let cores = listeners.listeners.len();
+    let tls = nodes::tls(&shared.config)?;
+    let peers = shared
+        .membership
+        .as_ref()
+        .and_then(Membership::take_peer_listener);
     let mut threads = Vec::new();
     let (opened, opens) = std::sync::mpsc::channel();
     let opening = Arc::new(Opening::new(cores));
     for (index, listener) in listeners.listeners.into_iter().enumerate() {
         let (shared, clients, stop) = (shared.clone(), clients.clone(), stop.clone());
         let (opened, opening) = (opened.clone(), opening.clone());
+        // Each core accepts what it comes by, and bridges what is for others.
+        let peers = peers
+            .as_ref()
+            .map(TcpListener::try_clone)
+            .transpose()
+            .map_err(failed)?;
+        let between_nodes = (tls.clone(), peers);
         let disk_threads = (shared.config.server.disk_threads as usize).div_ceil(cores);
         let thread = std::thread::Builder::new().name(format!("resp-{index}")).spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().max_blocking_threads(disk_threads).thread_name(format!("disk-{index}"));
             match runtime.build_local(LocalOptions::default()) {
-                Ok(runtime) => live(&runtime, (index, shared, clients), listener, stop, (&opening, opened)),
+                Ok(runtime) => live(&runtime, (index, shared, clients), (listener, between_nodes), stop, (&opening, opened)),
                 Err(error) => tracing::error!(%error, index, "cannot start the runtime of a serving thread"),
             }
         });
@@ -160,7 +176,7 @@ impl RespThreads {
 fn live(
     runtime: &LocalRuntime,
     (index, shared, clients): (usize, Arc<Shared>, Arc<Clients>),
-    listener: TcpListener,
+    (listener, (tls, peers)): (TcpListener, (Option<Tls>, Option<TcpListener>)),
     stop: watch::Receiver<bool>,
     (opening, opened): (&Opening, std::sync::mpsc::Sender<Result<(), Error>>),
 ) {
@@ -174,8 +190,9 @@ fn live(
     // The starter waits for it.
     let _ = opened.send(Ok(()));
     drop(opened);
-    let core = Core::new(index, shared, clients, tables.clone());
-    runtime.block_on(serve(core, listener, stop));
+    let nodes = Nodes::of(&shared, index, tls);
+    let core = Core::new(index, shared, clients, tables.clone(), nodes);
+    runtime.block_on(serve(core, listener, peers, stop));
     tables.commit();
 }
 
@@ -208,6 +225,28 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
     });
 }
 
+/// Starts what a core does for and with other nodes.
+fn start_node_tasks(core: &Rc<Core>, nodes: Rc<Nodes>, peers: Option<TcpListener>) {
+    let tables = &core.tables;
+    tables.set_peers(nodes.peers.clone());
+    tokio::task::spawn_local(tables.clone().watch_conversations());
+    if core.index == 0 {
+        tokio::task::spawn_local(follow_definitions(tables.clone()));
+    }
+    let listener = peers.map(|peers| {
+        peers.set_nonblocking(true)?;
+        tokio::net::TcpListener::from_std(peers)
+    });
+    match listener {
+        None => {}
+        Some(Ok(listener)) => {
+            tokio::task::spawn_local(cluster::accept(nodes.net.clone(), listener));
+        }
+        Some(Err(error)) => tracing::error!(%error, "cannot use the listener for other nodes"),
+    }
+    tokio::task::spawn_local(take_arrivals(core.clone(), nodes));
+}
+
 fn take(core: &Rc<Core>, message: CoreMessage) {
     let tables = &core.tables;
     match message {
@@ -222,12 +261,24 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
             is_abandoned,
         } => tables.release(ticket, is_abandoned),
         CoreMessage::Postgres(update) => tables.receive_postgres_update(update),
-        CoreMessage::View(view) => tables.take_view(&view),
+        CoreMessage::View(view) => tables.receive_view(view),
+        CoreMessage::FromReader(from) => tables.receive_from_reader(from),
+        CoreMessage::ToReader { link, exchange } => tables.send_over(link, exchange),
+        CoreMessage::ReaderGone {
+            via,
+            forgotten_after_ms,
+        } => tables.readers_gone(via, forgotten_after_ms),
+        CoreMessage::EndLink { link, why } => tables.end_accepted(link, why),
     }
 }
 
 /// A core's serving.
-async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool>) {
+async fn serve(
+    core: Core,
+    listener: TcpListener,
+    peers: Option<TcpListener>,
+    mut stop: watch::Receiver<bool>,
+) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot use the listener of a serving thread"),
@@ -235,6 +286,9 @@ async fn serve(core: Core, listener: TcpListener, mut stop: watch::Receiver<bool
     let core = Rc::new(core);
     if let Some(messages) = core.shared.tables.take_receiver(core.index) {
         start_table_tasks(&core, messages);
+    }
+    if let Some(nodes) = core.nodes.clone() {
+        start_node_tasks(&core, nodes, peers);
     }
     if core.index == 0 {
         tokio::task::spawn_local(close_overdue_clients(core.clone()));

@@ -21,6 +21,7 @@
 //! | reads of stores | `reads`, `get_run` (GETs together), `scan`, `mixed` (with rows of tables) |
 //! | tables and joins | `tables` |
 //! | several cores | `place` (who executes), `forwarded`, `incoming` (their replies), `replies` (read again), `remote` (executed there) |
+//! | other nodes of a cluster | `nodes` (what is asked of them, and what they ask) |
 //! | what all share | `core`, `listen`; what is known of the clients is in `crate::clients` |
 //!
 //! Invariants:
@@ -45,6 +46,7 @@ mod get_run;
 mod incoming;
 mod listen;
 mod mixed;
+mod nodes;
 mod output;
 mod pending;
 mod place;

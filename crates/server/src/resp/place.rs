@@ -1,14 +1,24 @@
 //! Where a request of a session is executed: here, on another core to which it is forwarded, or on several.
+//!
+//! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
+//! before what reads outputs is forwarded there.
 
+use larder_join::{NOBODY, row_slot};
 use larder_protocol::commands::{Command, Id};
+use larder_protocol::config::Routing;
+use larder_protocol::errors::Code;
+use larder_types::slot_of;
 
+use super::core::Core;
 use super::forwarded::{Dependencies, Forwarded};
 use super::pending::{Pending, Work};
 use super::session::Waits;
 use super::state::State;
-use super::subject::About;
-use super::tables::{self, SeveralCores, StoresJob, To};
+use super::subject::{About, is_of_table};
+use super::tables::{self, Route, SeveralCores, StoresJob, To, not_served};
 use crate::catalog::Snapshot;
+use crate::cluster::View;
+use crate::error::Refusal;
 
 /// What becomes of a request where there are several cores.
 pub(super) enum Placed {
@@ -18,6 +28,8 @@ pub(super) enum Placed {
     /// Several cores execute it.
     Pending(Box<Pending>),
     Waits(Waits),
+    /// Nobody can, and that was answered.
+    Refused,
 }
 
 pub(super) fn place(
@@ -27,9 +39,10 @@ pub(super) fn place(
     about: About,
 ) -> Placed {
     let is_exec = command.id() == Id::Exec;
+    let is_of_cluster = state.core.nodes.is_some() && about != About::Server;
     if !state.authenticated
         || state.is_in_subscriber_mode()
-        || !(command.spec.adds_up_figures() || about.has_rows())
+        || !(command.spec.adds_up_figures() || about.has_rows() || is_of_cluster)
         || (state.transaction.is_some() && !is_exec)
     {
         return Placed::Here;
@@ -44,12 +57,20 @@ pub(super) fn place(
     if is_exec && StoresJob::before_exec(state, snapshot).is_some() {
         return Placed::Here;
     }
-    let (to, reads_outputs) = match is_exec && state.transaction.is_some() {
-        true => (To::Several, true),
-        false => {
-            let route = tables::route(tables, &shard, snapshot, command);
-            (route.to, route.reads_outputs)
-        }
+    let Route { to, reads_outputs } = match (is_exec && state.transaction.is_some(), about) {
+        (true, _) => Route {
+            to: To::Several,
+            reads_outputs: true,
+        },
+        (false, About::Records) if is_of_cluster => Route {
+            to: records_place(&state.core, command, state.reads_replicas),
+            reads_outputs: false,
+        },
+        (false, About::Both) if is_of_cluster => Route {
+            to: To::Nodes,
+            reads_outputs: true,
+        },
+        _ => tables::route(tables, &shard, snapshot, command),
     };
     let needs = Dependencies {
         writes: command.writes(),
@@ -59,7 +80,7 @@ pub(super) fn place(
     if let Some(forwarded) = &state.forwarded {
         let must_wait = match to {
             To::Core(core) => forwarded.must_be_answered_first(core, needs, state.proto),
-            To::Several => true,
+            To::Several | To::Nodes | To::Nobody => true,
         };
         if must_wait {
             return Placed::Waits(Waits::ForwardedReplies);
@@ -68,10 +89,19 @@ pub(super) fn place(
     match to {
         To::Core(core) if core == tables.index => Placed::Here,
         To::Core(core) => {
-            let cores = usize::from(shard.count);
+            if core >= state.core.shared.tables.cores() {
+                if let Some(refusal) = redirected(state, snapshot, command, core) {
+                    state.refuse(refusal);
+                    return Placed::Refused;
+                }
+                if reads_outputs && !state.gate.is_open() {
+                    return Placed::Waits(Waits::OwnReplies);
+                }
+                state.core.plain_series(command.spec).record_forwarded();
+            }
             let forwarded = state
                 .forwarded
-                .get_or_insert_with(|| Box::new(Forwarded::new(cores, state.proto)));
+                .get_or_insert_with(|| Box::new(Forwarded::new(state.proto)));
             let at = state.output.tail.len();
             state.output.has_holes = true;
             forwarded.add(core, at, needs, command);
@@ -81,5 +111,129 @@ pub(super) fn place(
             let work = Work::SeveralCores(SeveralCores::of(state, command.id()));
             Placed::Pending(Box::new(Pending::new(command, work)))
         }
+        To::Nodes => {
+            if !state.gate.is_open() {
+                return Placed::Waits(Waits::OwnReplies);
+            }
+            state.core.plain_series(command.spec).record_forwarded();
+            let work = Work::SeveralCores(SeveralCores::of_nodes());
+            Placed::Pending(Box::new(Pending::new(command, work)))
+        }
+        To::Nobody => {
+            state.refuse(not_served(&state.core));
+            Placed::Refused
+        }
     }
+}
+
+/// Where a command is executed that is of no transaction and of no connection, in a cluster.
+pub(super) fn place_of(core: &Core, snapshot: &Snapshot, command: Command<'_>) -> To {
+    let here = To::Core(core.index);
+    let Some(shard) = core.tables.shard() else {
+        return here;
+    };
+    match About::of(snapshot, command) {
+        About::Rows => tables::route(&core.tables, &shard, snapshot, command).to,
+        About::Records => records_place(core, command, true),
+        About::Both => To::Nodes,
+        About::Server if command.id() == Id::DbSize => {
+            tables::route(&core.tables, &shard, snapshot, command).to
+        }
+        About::Server => here,
+    }
+}
+
+/// The place that answers for a record of a store: this one, if its node has the slot in sync.
+pub(super) fn record_place(core: &Core, view: &View, key: &[u8]) -> usize {
+    let slot = slot_of(key);
+    match has_records(view, slot) {
+        true => core.index,
+        false => usize::from(view.owners.of(slot)),
+    }
+}
+
+/// Whether this node may answer reads of stores from a slot.
+pub(super) fn has_records(view: &View, slot: u16) -> bool {
+    let placed = view.lookup.placed(slot);
+    placed.owner == Some(view.me) || placed.in_sync.contains(&view.me)
+}
+
+fn records_place(core: &Core, command: Command<'_>, reads_replicas: bool) -> To {
+    let here = To::Core(core.index);
+    let Some(view) = core.tables.view() else {
+        return here;
+    };
+    let mut keys = command.keys();
+    let Some(first) = keys.next() else {
+        return here;
+    };
+    let place = |key: &[u8]| match reads_replicas || !redirects(core) {
+        true => record_place(core, &view, key),
+        false => owner_place(core, &view, key),
+    };
+    let first = place(first);
+    if first == usize::from(NOBODY) {
+        return To::Nobody;
+    }
+    let node = |place: usize| view.places.get(place as u16).map(|place| place.node);
+    let home = node(first);
+    for key in keys {
+        let other = place(key);
+        if other == usize::from(NOBODY) {
+            return To::Nobody;
+        }
+        if node(other) != home {
+            return To::Nodes;
+        }
+    }
+    To::Core(first)
+}
+
+/// Whether this node may answer a connection for a record of a store.
+pub(super) fn is_record_here(state: &State, key: &[u8]) -> bool {
+    let Some(view) = state.core.tables.view() else {
+        return false;
+    };
+    match state.reads_replicas || !redirects(&state.core) {
+        true => has_records(&view, slot_of(key)),
+        false => owner_place(&state.core, &view, key) == state.core.index,
+    }
+}
+
+/// The place whose node owns a store's slot: this one, if it does.
+fn owner_place(core: &Core, view: &View, key: &[u8]) -> usize {
+    let slot = slot_of(key);
+    match view.lookup.placed(slot).owner == Some(view.me) {
+        true => core.index,
+        false => usize::from(view.owners.of(slot)),
+    }
+}
+
+fn redirects(core: &Core) -> bool {
+    core.shared.config.cluster.routing == Routing::Redirect
+}
+
+/// With `cluster.routing = "redirect"`: where a client finds the node of a place, if all keys have the slot that it takes them to have.
+/// Others are passed on, as nothing it could be told would be right.
+fn redirected(
+    state: &State,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    place: usize,
+) -> Option<Refusal> {
+    let core = &state.core;
+    if !redirects(core) {
+        return None;
+    }
+    let mut keys = command.keys();
+    let slot = slot_of(keys.clone().next()?);
+    let is_known =
+        |key: &[u8]| slot_of(key) == slot && (!is_of_table(snapshot, key) || row_slot(key) == slot);
+    if !keys.all(is_known) {
+        return None;
+    }
+    let (membership, view) = (core.shared.membership.as_ref()?, core.tables.view()?);
+    let member = view.map.member(view.places.get(place as u16)?.node)?;
+    let (host, port) = membership.address(&view, member, state.client.local_addr);
+    Some((Code::Moved, format!("{slot} {host}:{port}")))
 }

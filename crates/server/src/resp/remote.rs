@@ -1,4 +1,4 @@
-//! Requests of another core's connection, executed here.
+//! Requests of another core's connection, or of another node, executed here.
 //!
 //! An answer leaves when its gate is open, as a reply leaves its session. See `forwarded` for what may be executed at
 //! the same time.
@@ -8,23 +8,69 @@ use std::io;
 use std::rc::Rc;
 use std::time::Instant;
 
-use larder_protocol::commands::{Batch, Id, OwnedCommand};
+use std::time::Duration;
+
+use larder_cluster::peer::Last;
+use larder_join::Shard;
+use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
+use larder_protocol::errors::Code;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::core::Core;
 use super::count::finish;
 use super::dispatch::begin;
 use super::drive::{Ended, Replies, drive};
 use super::execute::TURN_MAX;
-use super::pending::Pending;
+use super::nodes::encoded;
+use super::pending::{Pending, Work};
+use super::place::place_of;
 use super::state::State;
 use super::subject::About;
-use super::tables;
+use super::tables::{self, SeveralCores, To};
+use crate::catalog::{Lookup, Snapshot};
 use crate::clients::Charge;
-use crate::tables::{Execution, Gate, ReplyPiece, Requests};
+use crate::cluster::Answering;
+use crate::tables::{Execution, Gate, ReplyPiece, Requests, Scope};
 
 /// A reply longer than this goes out in pieces.
 const PIECE_BYTES: usize = 256 << 10;
+const MOVED: &str = "the slot has moved to another node meanwhile; send it again";
+/// How long the map that the asker has is waited for.
+const MAP_MAX: Duration = Duration::from_secs(2);
+
+/// Who executes a command that came to this core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Here,
+    /// Several cores of this node.
+    Several,
+    /// Nobody here.
+    Elsewhere,
+}
+
+/// Whether it is of some keys, and not of a range or of all.
+fn has_keys(command: Command<'_>) -> bool {
+    command.keys().len() > 0
+}
+
+/// Whether a snapshot has these versions live.
+///
+/// # Errors
+/// Which it has not.
+fn snapshot_of(snapshot: &Snapshot, versions: &[(String, u64)]) -> Result<(), String> {
+    for (store, version) in versions {
+        match snapshot.lookup(store.as_bytes()) {
+            Lookup::Live(live) if live.version_id.0 == *version => {}
+            _ => {
+                return Err(format!(
+                    "version {version} of {store} is not live on this node"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
 
 /// Requests of another core's connection while they are executed here.
 pub(super) struct Remote {
@@ -38,21 +84,67 @@ pub(super) struct Remote {
     ticket: Option<u64>,
     execution: Execution,
     shared_batch: Option<u64>,
-    pieces: mpsc::Sender<ReplyPiece>,
+    scope: Scope,
+    versions: Vec<(String, u64)>,
+    /// All were made sure to be for this core, while owners are as here.
+    checked: Option<Rc<Shard>>,
+    pieces: Pieces,
     /// What the requests and the replies take.
     counted: Charge,
 }
 
+/// Where the replies go.
+pub(super) enum Pieces {
+    Core(mpsc::Sender<ReplyPiece>),
+    Node(Answering),
+}
+
+impl Pieces {
+    /// Sends the first piece: there is room.
+    fn send_first(&mut self, piece: ReplyPiece, last: Last) {
+        // An error means that nobody waits for it.
+        match self {
+            Pieces::Core(sender) => drop(sender.try_send(piece)),
+            Pieces::Node(answering) => drop(answering.try_send(encoded(piece, last))),
+        }
+    }
+
+    /// # Errors
+    /// Nobody takes it.
+    async fn send(&mut self, piece: ReplyPiece, last: Last) -> io::Result<()> {
+        let gone = || io::Error::other("the connection has gone");
+        match self {
+            Pieces::Core(sender) => sender.send(piece).await.map_err(|_| gone()),
+            Pieces::Node(answering) => {
+                let sent = answering.send(encoded(piece, last)).await;
+                sent.map_err(|_| gone())
+            }
+        }
+    }
+}
+
 /// Executes requests: at once if that can be, else in a task.
 pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
-    let mut remote = Remote::new(core, requests);
+    let pieces = Pieces::Core(requests.pieces.clone());
+    execute_for(core, requests, pieces);
+}
+
+/// As [`execute`], with the replies to another place than the requests name.
+pub(super) fn execute_for(core: &Rc<Core>, requests: Requests, pieces: Pieces) {
+    let mut remote = Remote::new(core, requests, pieces);
     // Changes that were sent before are to be seen.
-    if core.tables.process_messages() && !core.tables.is_paused() && remote.ticket.is_none() {
+    if core.tables.process_messages()
+        && !core.tables.is_paused()
+        && remote.ticket.is_none()
+        && remote.has_map()
+    {
+        if let Err(why) = remote.check() {
+            return remote.refuse(why);
+        }
         let pending = remote.step();
         if pending.is_none() && remote.is_done() && remote.state.gate.is_open() {
             let answer = remote.take();
-            // An error means that the connection has gone. There is room: it is the first answer.
-            let _ = remote.pieces.try_send(answer);
+            remote.pieces.send_first(answer, Last::Whole);
             return;
         }
         tokio::task::spawn_local(remote.run(pending));
@@ -62,7 +154,7 @@ pub(super) fn execute(core: &Rc<Core>, requests: Requests) {
 }
 
 impl Remote {
-    fn new(core: &Rc<Core>, requests: Requests) -> Remote {
+    fn new(core: &Rc<Core>, requests: Requests, pieces: Pieces) -> Remote {
         let Requests {
             batch,
             proto,
@@ -70,7 +162,9 @@ impl Remote {
             ticket,
             execution,
             shared_batch,
-            pieces,
+            scope,
+            versions,
+            pieces: _,
         } = requests;
         let mut counted = Charge::new(&client);
         counted.set(batch.memory_bytes());
@@ -79,6 +173,7 @@ impl Remote {
         state.output.tail = core.take_buffer();
         // What is answered is handed over as one piece.
         state.output.has_holes = true;
+        state.is_of_node = matches!(scope, Scope::Node { .. });
         Remote {
             state,
             batch,
@@ -88,9 +183,93 @@ impl Remote {
             ticket,
             execution,
             shared_batch,
+            scope,
+            versions,
+            checked: None,
             pieces,
             counted,
         }
+    }
+
+    /// Whether the map is here that who asks has.
+    fn has_map(&self) -> bool {
+        match self.scope {
+            Scope::Node { epoch } => self.state.core.tables.epoch_of_map() >= epoch,
+            _ => true,
+        }
+    }
+
+    /// Makes sure that the requests are for this core, or this node.
+    ///
+    /// # Errors
+    /// They are not; of what it owns that another core executes, that core knows better.
+    fn check(&mut self) -> Result<(), String> {
+        let Scope::Node { .. } = self.scope else {
+            return Ok(());
+        };
+        let core = &self.state.core;
+        if !self.versions.is_empty() {
+            let snapshot = core.shared.catalog.load();
+            snapshot_of(&snapshot, &self.versions)?;
+        }
+        let snapshot = core.shared.catalog.load();
+        let mut are_here = true;
+        for command in self.batch.iter() {
+            match self.fit(&snapshot, command) {
+                Fit::Here => {}
+                Fit::Several => are_here = false,
+                Fit::Elsewhere => {
+                    let why = "this node does not own what is asked for, or no more";
+                    return Err(why.to_owned());
+                }
+            }
+        }
+        self.checked = core.tables.shard().filter(|_| are_here);
+        Ok(())
+    }
+
+    /// Who in this node executes a command.
+    fn fit(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
+        let Scope::Node { epoch } = self.scope else {
+            return match self.scope {
+                Scope::Core => self.fit_part(snapshot, command),
+                _ => Fit::Here,
+            };
+        };
+        let core = &self.state.core;
+        let cores = core.shared.tables.cores();
+        match place_of(core, snapshot, command) {
+            To::Core(own) if own == core.index => Fit::Here,
+            To::Core(own) if own < cores && self.execution == Execution::Transaction => {
+                Fit::Several
+            }
+            To::Several => Fit::Several,
+            // Of what all nodes have, this one has its part if the other saw it so.
+            To::Nodes if !has_keys(command) && core.tables.owners_since() <= epoch => match cores {
+                1 => Fit::Here,
+                _ => Fit::Several,
+            },
+            _ => Fit::Elsewhere,
+        }
+    }
+
+    /// As [`Remote::fit`], of a request that was divided by core already.
+    fn fit_part(&self, snapshot: &Snapshot, command: Command<'_>) -> Fit {
+        let core = &self.state.core;
+        match place_of(core, snapshot, command) {
+            To::Core(own) if own != core.index => Fit::Elsewhere,
+            To::Several | To::Nodes if has_keys(command) => Fit::Elsewhere,
+            _ => Fit::Here,
+        }
+    }
+
+    /// Answers that nothing was done.
+    fn refuse(&mut self, why: String) {
+        let refused = ReplyPiece {
+            not_done: Some(why),
+            ..ReplyPiece::default()
+        };
+        self.pieces.send_first(refused, Last::NotDone);
     }
 
     /// Whether so much is answered that it should be sent before there is more.
@@ -108,6 +287,18 @@ impl Remote {
                 return None;
             }
             let batch = std::mem::take(&mut self.batch);
+            let is_of_several = |command| self.fit(&snapshot, command) == Fit::Several;
+            if self.state.is_of_node && batch.iter().any(is_of_several) {
+                let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
+                let several = SeveralCores::of_batch(&batch);
+                return Some(Pending::new(exec.command(), Work::SeveralCores(several)));
+            }
+            let is_elsewhere = |command| self.fit(&snapshot, command) == Fit::Elsewhere;
+            if self.scope != Scope::Settled && batch.iter().any(is_elsewhere) {
+                self.state.error(Code::TryAgain, MOVED);
+                self.ends.push(self.state.output.tail.len());
+                return None;
+            }
             let work = tables::execute_together(&mut self.state, &snapshot, batch);
             if work.is_none() {
                 self.ends.push(self.state.output.tail.len());
@@ -119,21 +310,31 @@ impl Remote {
         }
         let begun = Instant::now();
         let mut clock = begun;
-        while clock.duration_since(begun) < TURN_MAX
-            && let Some(command) = self.batch.get(self.at)
-        {
+        while clock.duration_since(begun) < TURN_MAX && self.at < self.batch.len() {
+            let fit = match self.scope {
+                Scope::Settled => Fit::Here,
+                _ => self.fit_now(&snapshot, self.at),
+            };
+            let command = self.batch.get(self.at)?;
             self.at += 1;
             let state = &mut self.state;
             (state.failed, state.keys) = (false, (0, 0));
             let execution = self.execution;
-            let work = core
-                .tables
-                .in_shared_batch(self.shared_batch, || match execution {
-                    Execution::OneByOne => {
-                        begin(state, &snapshot, command, About::of(&snapshot, command))
-                    }
-                    _ => tables::execute_whole(state, &snapshot, command),
-                });
+            let work = match fit {
+                Fit::Here => core
+                    .tables
+                    .in_shared_batch(self.shared_batch, || match execution {
+                        Execution::OneByOne => {
+                            begin(state, &snapshot, command, About::of(&snapshot, command))
+                        }
+                        _ => tables::execute_whole(state, &snapshot, command),
+                    }),
+                Fit::Several => Some(Work::SeveralCores(SeveralCores::default())),
+                Fit::Elsewhere => {
+                    state.error(Code::TryAgain, MOVED);
+                    None
+                }
+            };
             if let Some(work) = work {
                 return Some(Pending::new(command, work));
             }
@@ -148,6 +349,21 @@ impl Remote {
             }
         }
         None
+    }
+
+    /// As [`Remote::fit`]; what was checked is not checked again while owners are the same.
+    fn fit_now(&self, snapshot: &Snapshot, at: usize) -> Fit {
+        let Some(command) = self.batch.get(at) else {
+            return Fit::Elsewhere;
+        };
+        let is_known = |checked: &Rc<Shard>| {
+            let now = self.state.core.tables.shard();
+            now.is_some_and(|now| Rc::ptr_eq(&now, checked))
+        };
+        match self.checked.as_ref().is_some_and(is_known) {
+            true => Fit::Here,
+            false => self.fit(snapshot, command),
+        }
     }
 
     /// What the one request reads is here; its answer is not wanted yet.
@@ -173,6 +389,7 @@ impl Remote {
             ends,
             moment,
             changes,
+            not_done: None,
         }
     }
 
@@ -185,9 +402,21 @@ impl Remote {
     async fn serve(&mut self, mut pending: Option<Pending>) -> io::Result<()> {
         if pending.is_none() && self.at == 0 && self.ends.is_empty() {
             let tables = self.state.core.tables.clone();
+            if let Scope::Node { epoch } = self.scope {
+                // If it takes too long, that is told below.
+                let _ = timeout(MAP_MAX, tables.wait_for_epoch(epoch)).await;
+            }
             tables.wait_until_processed().await;
             tables.wait_while_paused(self.ticket).await;
             self.check_pause()?;
+            let checked = match self.has_map() {
+                true => self.check(),
+                false => Err("this node has not heard of the present map yet".to_owned()),
+            };
+            if let Err(why) = checked {
+                self.refuse(why);
+                return Ok(());
+            }
             pending = self.step();
         }
         loop {
@@ -202,7 +431,7 @@ impl Remote {
             self.counted
                 .set(self.batch.memory_bytes() + self.state.output.tail.len());
             if self.is_long() {
-                self.send().await?;
+                self.send(Last::No).await?;
             }
             self.state
                 .core
@@ -213,7 +442,7 @@ impl Remote {
             self.check_pause()?;
             pending = self.step();
         }
-        self.send().await
+        self.send(Last::Whole).await
     }
 
     /// # Errors
@@ -229,13 +458,12 @@ impl Remote {
     ///
     /// # Errors
     /// Nobody takes it, or what was written may be lost.
-    async fn send(&mut self) -> io::Result<()> {
+    async fn send(&mut self, last: Last) -> io::Result<()> {
         let tables = self.state.core.tables.clone();
         let mut gate: Gate = std::mem::take(&mut self.state.gate);
         poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await?;
         let answer = self.take();
-        let sent = self.pieces.send(answer).await;
-        sent.map_err(|_| io::Error::other("the connection has gone"))
+        self.pieces.send(answer, last).await
     }
 
     /// Executes a command that waits to its end.
@@ -260,7 +488,7 @@ impl Replies for Remote {
 
     async fn room(&mut self) -> io::Result<()> {
         match self.is_long() || !self.state.has_room() {
-            true => self.send().await,
+            true => self.send(Last::No).await,
             false => Ok(()),
         }
     }
@@ -268,7 +496,7 @@ impl Replies for Remote {
     async fn flush(&mut self) -> io::Result<()> {
         match self.ends.is_empty() {
             true => Ok(()),
-            false => self.send().await,
+            false => self.send(Last::No).await,
         }
     }
 

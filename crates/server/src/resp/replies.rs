@@ -37,6 +37,27 @@ pub(super) fn elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
     rest.is_empty().then_some(elements)
 }
 
+/// As [`elements`], of anything.
+pub(super) fn any_elements(reply: &[u8]) -> Option<Vec<&[u8]>> {
+    let (Token::Array(count), size) = Token::first(reply)? else {
+        return None;
+    };
+    let mut rest = &reply[size..];
+    let mut elements = Vec::with_capacity(count.min(rest.len()));
+    for _ in 0..count {
+        let (mut left, mut size) = (1, 0);
+        while left > 0 {
+            let (token, taken) = Token::first(&rest[size..])?;
+            left = left - 1 + token.children();
+            size += taken;
+        }
+        let (element, after) = rest.split_at(size);
+        elements.push(element);
+        rest = after;
+    }
+    rest.is_empty().then_some(elements)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -70,6 +70,8 @@ pub(super) enum Waits {
     No,
     /// For the replies to those before it, which other cores execute.
     ForwardedReplies,
+    /// Until those before it are answered, which wait for what they have written: it is read on another node.
+    OwnReplies,
     /// Until the core is no longer paused; see `crate::tables::Paused`.
     Paused,
     /// Until the core has done what other cores have asked of it.
@@ -231,6 +233,11 @@ impl<S: Stream> Session<S> {
                 self.drain().await?;
             }
             let waits = std::mem::replace(&mut self.waits, Waits::No);
+            if waits == Waits::OwnReplies {
+                self.flush().await?;
+                let State { gate, core, .. } = &mut self.state;
+                poll_fn(|cx| core.tables.poll_gate(gate, cx)).await?;
+            }
             if waits == Waits::Paused {
                 self.state.tables().wait_while_paused(None).await;
             }

@@ -30,6 +30,10 @@ pub(super) struct State {
     /// What WATCH was told.
     pub watching: Option<Box<Watching>>,
     pub subscribed: Option<Box<Subscribed>>,
+    /// It executes for another node, or as it would: of what all nodes have, this node's part.
+    pub is_of_node: bool,
+    /// READONLY: reads of stores are answered where a replica is, with cluster.routing = redirect.
+    pub reads_replicas: bool,
     /// Requests of this batch for other cores.
     pub forwarded: Option<Box<Forwarded>>,
     /// Set by the command being executed: whether it failed, the store it is counted under, the
@@ -52,6 +56,8 @@ impl State {
             transaction: None,
             watching: None,
             subscribed: None,
+            is_of_node: false,
+            reads_replicas: false,
             forwarded: None,
             failed: false,
             series: None,

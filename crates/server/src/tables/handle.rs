@@ -6,9 +6,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use larder_join::{JoinInfo, Shard, TableInfo};
+use arc_swap::ArcSwapOption;
+use larder_join::{JoinInfo, Shard, SlotOwners, TableInfo, row_slot};
 use tokio::sync::{mpsc, oneshot};
 
+use super::conversations::{FromReader, Via};
 use super::expiring::Expiring;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
@@ -43,6 +45,23 @@ pub enum CoreMessage {
     Postgres(PostgresUpdate),
     /// What this node goes by from now on.
     View(Arc<View>),
+    /// From the engine of another node, over a connection of another core.
+    FromReader(FromReader),
+    /// To such an engine, over a connection of this core with this number.
+    ToReader {
+        link: u64,
+        exchange: larder_cluster::peer::Exchange,
+    },
+    /// The connection of these readers has ended.
+    ReaderGone {
+        via: Via,
+        forgotten_after_ms: u64,
+    },
+    /// A connection of this core with this number is to be ended.
+    EndLink {
+        link: u64,
+        why: &'static str,
+    },
 }
 
 /// What there is, at about one moment.
@@ -122,6 +141,8 @@ pub struct TablesHandle {
     pub serving: AtomicUsize,
     pub(super) tickets: AtomicU64,
     pub(super) expiring: Expiring,
+    /// Places that own slots, in a cluster.
+    owners: ArcSwapOption<SlotOwners>,
 }
 
 impl TablesHandle {
@@ -140,6 +161,7 @@ impl TablesHandle {
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),
             expiring: Expiring::new(cores),
+            owners: ArcSwapOption::empty(),
         }
     }
 
@@ -258,10 +280,20 @@ impl TablesHandle {
         Ok(all)
     }
 
-    /// The core that has a key's row.
+    /// The core that has a key's row; in a cluster the number of the place.
     pub fn owner_of(&self, key: &[u8]) -> usize {
-        let count = self.cores() as u16;
-        usize::from(Shard::new(0, count).owner_of(key))
+        match &*self.owners.load() {
+            Some(owners) => usize::from(owners.of(row_slot(key))),
+            None => {
+                let count = self.cores() as u16;
+                usize::from(Shard::new(0, count).owner_of(key))
+            }
+        }
+    }
+
+    /// In a cluster, from now on.
+    pub(super) fn set_owners(&self, owners: Arc<SlotOwners>) {
+        self.owners.store(Some(owners));
     }
 
     pub fn figures(&self) -> Figures {

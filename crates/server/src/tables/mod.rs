@@ -7,7 +7,7 @@
 //! ```
 //!
 //! This file has reads and writes. `maintenance` does what they leave to do, `open` reads the journal, `snapshot` keeps it short, `gate` holds replies back, `refusal` says when no writes are taken. Where there are several cores,
-//! `shards` has what their engines say to one another, and `pause` makes them do something as one; where there is one,
+//! `shards` has what their engines say to one another (`conversations`: those of other nodes), and `pause` makes them do something as one; where there is one,
 //! neither costs anything. `postgres` has tables whose rows live in PostgreSQL. The commands are in `resp/tables`.
 //!
 //! Invariants:
@@ -18,6 +18,7 @@
 //! 4. A long answer that is still to be sent is of the moment when its command was executed: its
 //!    [`Reading`](larder_join::Reading) remembers what changes meanwhile.
 
+mod conversations;
 mod cursors;
 mod expiring;
 mod gate;
@@ -55,7 +56,7 @@ pub use handle::{CoreMessage, Figures, TablesHandle};
 pub use open::open_stepped;
 pub use open::{Opening, open};
 pub use pause::Paused;
-pub use requests::{Execution, ReplyPiece, Requests};
+pub use requests::{Execution, ReplyPiece, Requests, Scope};
 pub use subscriptions::{Mailbox, Note, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
 pub use watched::Mark;

@@ -8,8 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use larder_join::{Engine, Shard};
+use larder_join::{Engine, NOBODY, Shard, SlotOwners};
 use larder_journal::{Entry, Journal, Options, Recovery};
+use larder_protocol::config::ClusterMode;
+use larder_types::SLOTS;
 use tokio::sync::Notify;
 
 use super::shards::Sharing;
@@ -118,7 +120,17 @@ fn part(
         visited_at_once: Cell::new(0),
         memory_limit: config.memory,
         handle: shared.tables.clone(),
-        sharing: (cores > 1).then(|| Sharing::new(shard)),
+        sharing: match shared.config.cluster.mode {
+            ClusterMode::Etcd => Some(
+                Sharing::new(Shard::among(
+                    shard.index,
+                    shard.count.max(2),
+                    Arc::new(SlotOwners::new(vec![NOBODY; usize::from(SLOTS)])),
+                ))
+                .in_cluster(),
+            ),
+            _ => (cores > 1).then(|| Sharing::new(shard)),
+        },
         pause: RefCell::default(),
     };
     tables.publish_figures();

@@ -240,6 +240,7 @@ impl Tables {
             let _ = self.append(&rest, &mut Gate::default());
         }
         self.apply_held_updates();
+        self.take_held_view();
         // Rows whose time came in the pause could not go.
         self.wake_maintenance();
         if held.is_empty() {

@@ -24,6 +24,18 @@ pub enum Execution {
     Prefetch,
 }
 
+/// Who made sure that a core has what is asked of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Who sent it: owners do not change, or the cores are paused.
+    Settled,
+    /// Nobody: of its keys the core executes what it owns, of ranges its own part.
+    Core,
+    /// Nobody: the node executes what its cores own, of ranges its own part, and says [`ReplyPiece::not_done`] if it does not own all keys.
+    /// It has the map of this epoch, or a later one.
+    Node { epoch: u64 },
+}
+
 /// Commands for a core.
 pub struct Requests {
     pub batch: Batch,
@@ -33,10 +45,14 @@ pub struct Requests {
     pub execution: Execution,
     /// The shared batch of the journal that their writes belong to; see `crate::tables::Tables::in_shared_batch`.
     pub shared_batch: Option<u64>,
+    pub scope: Scope,
+    /// The versions of stores, by name, that what asks them has begun with.
+    pub versions: Vec<(String, u64)>,
     pub pieces: mpsc::Sender<ReplyPiece>,
 }
 
 /// Some of the replies, or a piece of a long one.
+#[derive(Default)]
 pub struct ReplyPiece {
     pub bytes: Vec<u8>,
     /// Where replies end in it.
@@ -45,4 +61,6 @@ pub struct ReplyPiece {
     pub moment: Option<(u64, u64)>,
     /// What a transaction's part changed.
     pub changes: Vec<LogEntry>,
+    /// Nothing was executed, and nothing will be: why.
+    pub not_done: Option<String>,
 }

@@ -1,15 +1,19 @@
 //! Where there are several cores: what their engines say to one another (see `larder_join`'s exchange), and who waits.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use larder_join::{Engine, Exchange, KeyRange, LogEntry, Shard};
+use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard};
+use larder_protocol::commands::Command;
+use larder_protocol::errors::Code;
 use tokio::sync::Notify;
 
+use super::conversations::{Conversations, Unsent};
 use super::expiring::OwnExpiry;
 use super::postgres::{Postgres, RangeLoad};
 use super::{CoreMessage, Gate, Refusal, Tables, Unanswered};
@@ -17,6 +21,8 @@ use crate::cluster::View;
 
 /// Rows that one turn touches for other cores.
 const TURN_ROWS: usize = 4096;
+/// A read waits no longer for rows of a node that cannot be reached.
+const UNREACHED_MAX: Duration = Duration::from_secs(3);
 /// How often the shares of the memory limit are looked at.
 const SHARE_EVERY: Duration = Duration::from_millis(100);
 
@@ -24,9 +30,21 @@ const SHARE_EVERY: Duration = Duration::from_millis(100);
 pub struct Sharing {
     /// Replaced when others own what they did not.
     shard: RefCell<Rc<Shard>>,
-    exchange: RefCell<Exchange>,
+    pub(super) exchange: RefCell<Exchange>,
     /// Reads that wait for rows of other cores.
-    waiting: RefCell<Vec<Waker>>,
+    pub(super) waiting: RefCell<Vec<Waker>>,
+    /// There are other nodes, or may be.
+    is_in_cluster: bool,
+    /// With engines of other nodes, in a cluster.
+    pub(super) conversations: RefCell<Option<Conversations>>,
+    pub(super) unsent: Unsent,
+    /// The last that was taken, in a cluster.
+    pub(super) view: RefCell<Option<Arc<View>>>,
+    /// Of the last view whose joins are here.
+    epoch_of_map: Cell<u64>,
+    owners_since: Cell<u64>,
+    /// A view that came in a pause, which is taken at its end.
+    pub(super) held_view: RefCell<Option<Arc<View>>>,
     /// A row was told when to go.
     expiring: Notify,
     pub(super) going: RefCell<OwnExpiry>,
@@ -38,6 +56,13 @@ impl Sharing {
             exchange: RefCell::new(Exchange::new(shard.clone())),
             shard: RefCell::new(Rc::new(shard)),
             waiting: RefCell::default(),
+            is_in_cluster: false,
+            conversations: RefCell::default(),
+            unsent: RefCell::default(),
+            view: RefCell::default(),
+            epoch_of_map: Cell::new(0),
+            owners_since: Cell::new(0),
+            held_view: RefCell::default(),
             expiring: Notify::new(),
             going: RefCell::default(),
         }
@@ -46,6 +71,13 @@ impl Sharing {
     /// Which part it is, and who has the others.
     pub fn shard(&self) -> Rc<Shard> {
         self.shard.borrow().clone()
+    }
+
+    /// Says that there are other nodes.
+    pub(super) fn in_cluster(mut self) -> Sharing {
+        self.is_in_cluster = true;
+        self.exchange.borrow_mut().remember_told();
+        self
     }
 
     /// Tells other cores of changes; `gate` then waits for those who have the rows.
@@ -102,18 +134,46 @@ impl Tables {
         !self.has_unprocessed()
     }
 
+    /// Takes a view, at once or when the pause ends that there is.
+    pub fn receive_view(&self, view: Arc<View>) {
+        match &self.sharing {
+            Some(sharing) if self.is_paused() => *sharing.held_view.borrow_mut() = Some(view),
+            _ => self.take_view(&view),
+        }
+    }
+
+    /// Takes the view that came in the pause that has ended.
+    pub(super) fn take_held_view(&self) {
+        let held = self
+            .sharing
+            .as_ref()
+            .and_then(|sharing| sharing.held_view.take());
+        if let Some(view) = held {
+            self.take_view(&view);
+        }
+    }
+
     /// From now on others own what `view` says: what was read of rows that changed their owner is forgotten, with what was computed
     /// from it.
-    pub fn take_view(&self, view: &View) {
+    pub fn take_view(&self, view: &Arc<View>) {
         let Some(sharing) = &self.sharing else { return };
-        let (index, count) = (self.index as u16, view.places.count());
+        // One is not another's shard, however few there are.
+        let (index, count) = (self.index as u16, view.places.count().max(2));
         let shard = Shard::among(index, count, view.owners.clone());
         let mut engine = self.engine.borrow_mut();
         let mut exchange = sharing.exchange.borrow_mut();
         exchange.change_owners(&mut engine, shard.clone(), view.map.epoch().0);
         *sharing.shard.borrow_mut() = Rc::new(shard);
+        let before = sharing.view.replace(Some(view.clone()));
+        let is_same =
+            |before: Arc<View>| before.owners == view.owners && before.computing == view.computing;
+        if !before.is_some_and(is_same) {
+            sharing.owners_since.set(view.map.epoch().0);
+        }
         drop(exchange);
         drop(engine);
+        self.handle.set_owners(view.owners.clone());
+        self.note_definitions();
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();
     }
@@ -173,7 +233,14 @@ impl Tables {
         let own = shard.index;
         for to in (0..shard.count).filter(|&to| to != own) {
             let messages = exchange.take_out(to);
-            if !messages.is_empty() {
+            if messages.is_empty() {
+                continue;
+            }
+            if usize::from(to) >= self.handle.cores() {
+                if let Some(place) = self.place(to) {
+                    self.send_to_node(to, place, messages);
+                }
+            } else {
                 let message = CoreMessage::Exchange {
                     from: own,
                     messages,
@@ -200,16 +267,162 @@ impl Tables {
     }
 
     /// Waits until the rows are here.
-    pub(super) async fn wait_for_rows(&self, awaited: &[(u16, KeyRange)]) {
-        let Some(sharing) = &self.sharing else { return };
+    ///
+    /// # Errors
+    /// Who owns them cannot be reached, or nobody owns them.
+    pub(super) async fn wait_for_rows(&self, awaited: &[(u16, KeyRange)]) -> Result<(), Refusal> {
+        let Some(sharing) = &self.sharing else {
+            return Ok(());
+        };
+        let shard = sharing.shard();
+        let is_of_nobody = awaited.iter().any(|(owner, _)| *owner == NOBODY);
+        let mut unreached_since = None;
         poll_fn(|cx| {
-            if !sharing.exchange.borrow().is_asked(awaited) {
+            let is_asked = sharing.exchange.borrow().is_asked(awaited);
+            let is_nobodys = is_of_nobody && Rc::ptr_eq(&shard, &sharing.shard.borrow());
+            if !(is_asked || is_nobodys) {
+                return Poll::Ready(Ok(()));
+            }
+            let mut owners = awaited.iter().map(|(owner, _)| *owner);
+            match owners.find(|owner| !self.is_reached(*owner)) {
+                None => unreached_since = None,
+                Some(owner) => {
+                    let since = *unreached_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() > UNREACHED_MAX {
+                        return Poll::Ready(Err(self.unreached(owner)));
+                    }
+                }
+            }
+            sharing.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Waits until all rows of other nodes that are here are surely kept fresh, or are forgotten.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub(super) async fn wait_until_subscribed(&self) -> Result<(), Refusal> {
+        let Some(sharing) = &self.sharing else {
+            return Ok(());
+        };
+        let begun = Instant::now();
+        poll_fn(|cx| {
+            if self.is_subscribed() {
+                return Poll::Ready(Ok(()));
+            }
+            if begun.elapsed() > UNREACHED_MAX {
+                let message =
+                    "a node whose rows this is computed from does not answer at the moment";
+                return Poll::Ready(Err((Code::ClusterDown, message.to_owned())));
+            }
+            sharing.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn unreached(&self, owner: u16) -> Refusal {
+        let message = match self.place(owner).map(|place| self.node_name(place.node)) {
+            None => {
+                "no node of the cluster has some of the rows that this is computed from".to_owned()
+            }
+            Some(name) => {
+                format!("{name}, which has rows that this is computed from, cannot be reached")
+            }
+        };
+        (Code::ClusterDown, message)
+    }
+
+    /// A node in words.
+    pub fn node_name(&self, node: larder_cluster::map::NodeId) -> String {
+        let view = self.view();
+        let member = view.as_ref().and_then(|view| view.map.member(node));
+        match member {
+            Some(member) => format!("node {} at {}", member.name(), member.registration.resp),
+            None => format!("node {node}"),
+        }
+    }
+
+    /// Whether this node is one of many, or may be.
+    #[inline]
+    pub fn is_in_cluster(&self) -> bool {
+        self.sharing
+            .as_ref()
+            .is_some_and(|sharing| sharing.is_in_cluster)
+    }
+
+    /// What this core goes by, in a cluster.
+    pub fn view(&self) -> Option<Arc<View>> {
+        self.sharing.as_ref()?.view.borrow().clone()
+    }
+
+    /// Of the map that this core goes by, with the joins that it has; 0 before there is one.
+    pub fn epoch_of_map(&self) -> u64 {
+        let sharing = self.sharing.as_ref();
+        sharing.map_or(0, |sharing| sharing.epoch_of_map.get())
+    }
+
+    /// The first epoch that is known in which owners are as they are.
+    pub fn owners_since(&self) -> u64 {
+        let sharing = self.sharing.as_ref();
+        sharing.map_or(0, |sharing| sharing.owners_since.get())
+    }
+
+    /// Waits until the map of this epoch, or a later one, is here.
+    pub async fn wait_for_epoch(&self, epoch: u64) {
+        while self.epoch_of_map() < epoch {
+            self.wait_for_news().await;
+        }
+    }
+
+    /// Waits until there is a newer view, or a while.
+    pub async fn wait_for_news(&self) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut has_waited = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut has_waited, true) {
                 return Poll::Ready(());
             }
             sharing.waiting.borrow_mut().push(cx.waker().clone());
             Poll::Pending
         })
         .await;
+    }
+
+    /// Whether the joins are here that the map has.
+    pub fn has_definitions(&self) -> bool {
+        let Some(view) = self.view() else { return true };
+        let (wanted, engine) = (view.map.joins(), self.engine.borrow());
+        let have = engine.list();
+        have.len() == wanted.len() && have.iter().all(|join| wanted.contains_key(&join.name))
+    }
+
+    /// After joins were declared or dropped.
+    pub fn note_definitions(&self) {
+        if let (Some(sharing), Some(view)) = (&self.sharing, self.view())
+            && self.has_definitions()
+        {
+            sharing.epoch_of_map.set(view.map.epoch().0);
+            sharing.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Has the reply of a read wait until all who were told of changes of what it read reflect them: no later read of outputs shows less.
+    pub fn wait_for_told(&self, command: Command<'_>, gate: &mut Gate) {
+        let Some(sharing) = &self.sharing else { return };
+        let exchange = sharing.exchange.borrow();
+        let told = match command.range() {
+            Some((lo, hi)) => exchange.last_told_in(lo, hi),
+            None => command
+                .keys()
+                .filter_map(|key| exchange.last_told(key))
+                .max(),
+        };
+        if let Some(told) = told.filter(|told| !exchange.is_acknowledged(*told)) {
+            gate.exports = gate.exports.max(Some(told));
+        }
     }
 
     /// Reads what joins compute, or PostgreSQL keeps, waiting for rows, and while it is computed, as often as it takes.
@@ -221,7 +434,7 @@ impl Tables {
     ) -> Result<T, Refusal> {
         let mut before: Option<RangeLoad> = None;
         if let Some(settled) = self.expired_elsewhere() {
-            self.wait_for(&settled, ticket).await;
+            self.wait_for(&settled, ticket).await?;
             self.wait_while_paused(ticket).await;
         }
         loop {
@@ -230,12 +443,16 @@ impl Tables {
                 Some(_) => self.read(&mut read),
             };
             let mut needs = match done {
+                Ok(_) if !self.is_subscribed() => {
+                    self.wait_until_subscribed().await?;
+                    continue;
+                }
                 Ok(done) => return Ok(done),
                 Err(Unanswered::Refused(refusal)) => return Err(refusal),
                 Err(Unanswered::Needs(needs)) => needs,
             };
             if let Some(awaited) = self.request_needed(&mut needs) {
-                self.wait_for(&awaited, ticket).await;
+                self.wait_for(&awaited, ticket).await?;
             } else if ticket.is_none()
                 && let Some(mut wanted) = RangeLoad::of(&mut needs)
             {

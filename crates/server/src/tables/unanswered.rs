@@ -58,6 +58,8 @@ pub enum Awaited {
     Expired { cores: Vec<usize>, by: u64 },
     /// What it reads is computed by [`Tables::run_maintenance`], some rows at a time. It waits for this count to change.
     Steps { ended: u64 },
+    /// It was read, but other nodes may have changed rows that it was computed from, and this node may not have heard of it.
+    Subscribed,
 }
 
 impl Tables {
@@ -72,9 +74,13 @@ impl Tables {
     }
 
     /// Waits until the read may be tried again.
-    pub async fn wait_for(&self, awaited: &Awaited, ticket: Option<u64>) {
+    ///
+    /// # Errors
+    /// It cannot be answered at the moment.
+    pub async fn wait_for(&self, awaited: &Awaited, ticket: Option<u64>) -> Result<(), Refusal> {
         match awaited {
-            Awaited::Rows(rows) => self.wait_for_rows(rows).await,
+            Awaited::Rows(rows) => self.wait_for_rows(rows).await?,
+            Awaited::Subscribed => self.wait_until_subscribed().await?,
             Awaited::Expired { cores, by } => self.wait_until_settled(cores, *by, ticket).await,
             Awaited::Steps { ended } => {
                 poll_fn(|cx| {
@@ -87,5 +93,6 @@ impl Tables {
                 .await;
             }
         }
+        Ok(())
     }
 }

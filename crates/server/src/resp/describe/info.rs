@@ -344,10 +344,11 @@ fn info_commandstats(state: &State, _: &Snapshot) -> String {
         let (calls, us) = (series.calls(), series.total_ns as f64 / 1000.0);
         let _ = write!(
             text,
-            "cmdstat_{}:calls={calls},usec={us:.0},usec_per_call={:.2},rejected_calls=0,failed_calls={}\r\n",
+            "cmdstat_{}:calls={calls},usec={us:.0},usec_per_call={:.2},rejected_calls=0,failed_calls={},forwarded={}\r\n",
             series.command.to_ascii_lowercase(),
             us / calls.max(1) as f64,
             series.errors,
+            series.forwarded,
         );
     }
     text

@@ -161,6 +161,7 @@ impl World {
                 shared.clone(),
                 clients.clone(),
                 Rc::new(tables),
+                None,
             ));
             let (tasks, (inbox, messages)) = (LocalSet::new(), unbounded_channel());
             let sent = shared.tables.take_receiver(index).expect("taken once");

@@ -17,8 +17,8 @@ use super::subscribe::{self, SubscribeJob};
 use super::watch::{self, WatchJob};
 use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
 use crate::catalog::Snapshot;
-use crate::tables::Unanswered;
 use crate::tables::postgres::take_write;
+use crate::tables::{Awaited, Unanswered};
 
 /// Executes a command about tables, on the core that has its rows.
 pub(in crate::resp) fn execute(
@@ -90,6 +90,14 @@ pub(super) fn try_settled(
         true => execute_now(state, snapshot, command, true),
         false => tables.with_deferred_reads(|| execute_now(state, snapshot, command, false)),
     };
+    if state.core.nodes.is_some() && !command.writes() {
+        tables.wait_for_told(command, &mut state.gate);
+        // What it was computed from may have changed on other nodes, which could not tell.
+        if done.is_ok() && !tables.is_subscribed() && reads_outputs(state, command) {
+            state.output.rewind(mark);
+            return Some(Retry::awaiting(Awaited::Subscribed, whole));
+        }
+    }
     match done {
         Ok(work) => work,
         Err(Unanswered::Refused(refusal)) => {

@@ -95,6 +95,18 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, Refusal> {
     })
 }
 
+/// # Errors
+/// It is too short or too long.
+pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
+    match name.is_empty() || name.len() > KEY_BYTES_MAX {
+        false => Ok(()),
+        true => {
+            let message = "a join's name has at least one byte and at most 65536".to_owned();
+            Err((Code::BadRequest, message))
+        }
+    }
+}
+
 /// Declares a join.
 ///
 /// # Errors
@@ -105,10 +117,7 @@ pub(super) fn create(
     name: &str,
     definition: &str,
 ) -> Result<(), Refusal> {
-    if name.is_empty() || name.len() > KEY_BYTES_MAX {
-        let message = "a join's name has at least one byte and at most 65536".to_owned();
-        return Err((Code::BadRequest, message));
-    }
+    check_name(name)?;
     let done = tables.write(gate, |engine, now| {
         engine
             .create(name, definition, now)

@@ -1,17 +1,26 @@
-//! A RANGE of rows that several cores have: each reads its own, and they are merged as the client takes them.
+//! A RANGE of rows that several cores have: each reads its own, and they are merged as the client takes them. So it is with nodes of a
+//! cluster, each of which answers a RANGE of its own.
 //!
-//! Each core's part is of the moment when it began.
+//! Each core's, or node's, part is of the moment when it began.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
 
 use larder_join::{Error, Limits, Reading};
+use larder_protocol::commands::Command;
+use larder_protocol::errors::{Code, ROWS};
+use larder_protocol::resp::Proto;
+use larder_protocol::resp::client::Token;
 use tokio::sync::mpsc;
 
-use super::coordinate::TRIES_MAX;
+use super::super::core::Core;
+use super::super::incoming::Incoming;
+use super::super::nodes::{Target, Wanted};
+use super::coordinate::{TRIES_MAX, places_of_nodes, wait_for_change};
 use super::range::Asked;
 use crate::clients::Client;
 use crate::tables::{
@@ -22,14 +31,95 @@ const CHUNK_ROWS: u64 = 512;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Chunks of a core that wait to be merged.
 const CHUNKS_MAX: usize = 2;
+/// How long nodes are asked anew while owners change.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 type Row = (Vec<u8>, Vec<u8>);
 
 /// What a core sends: first how many rows it has and when, then the rows.
 enum Piece {
-    Count { rows: u64, epoch: u64 },
+    Count {
+        rows: u64,
+        epoch: u64,
+    },
     Rows(VecDeque<Row>),
     Refused(Refusal),
+    /// A node has not begun, and why.
+    NotDone(String),
+}
+
+/// Hands over the rows of a node's reply to a RANGE, as they are taken.
+async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender<Piece>) {
+    let mut bytes = Vec::new();
+    let head = loop {
+        let Some(is_last) = incoming.next(&mut bytes).await else {
+            let why = incoming.not_done().map(str::to_owned);
+            let piece = why.map_or_else(|| Piece::Refused(gone()), Piece::NotDone);
+            return drop(pieces.send(piece).await);
+        };
+        match Token::first(&bytes) {
+            Some((Token::Array(count), size)) => break Ok((count, size)),
+            Some((Token::Error(text), _)) => break Err(refusal_of(text)),
+            _ if is_last => break Err(gone()),
+            _ => {}
+        }
+    };
+    let (elements, mut at) = match head {
+        Ok(head) => head,
+        // An error means that nobody waits any more; so below.
+        Err(refusal) => return drop(pieces.send(Piece::Refused(refusal)).await),
+    };
+    let mut left = if keys_only { elements } else { elements / 2 };
+    let (rows, epoch) = (left as u64, 0);
+    if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
+        return;
+    }
+    while left > 0 {
+        let mut rows = VecDeque::new();
+        while left > 0
+            && let Some((row, size)) = row_in(&bytes[at..], keys_only)
+        {
+            rows.push_back(row);
+            at += size;
+            left -= 1;
+        }
+        bytes.drain(..at);
+        at = 0;
+        if !rows.is_empty() && pieces.send(Piece::Rows(rows)).await.is_err() {
+            return;
+        }
+        if left > 0 {
+            match incoming.next(&mut bytes).await {
+                Some(_) => {}
+                None => return drop(pieces.send(Piece::Refused(gone())).await),
+            }
+        }
+    }
+}
+
+/// The row that bytes begin with, if all of it is there, and its size.
+fn row_in(bytes: &[u8], keys_only: bool) -> Option<(Row, usize)> {
+    let (Token::Bulk(key), size) = Token::first(bytes)? else {
+        return None;
+    };
+    if keys_only {
+        return Some(((key.to_vec(), Vec::new()), size));
+    }
+    let (Token::Bulk(value), more) = Token::first(&bytes[size..])? else {
+        return None;
+    };
+    Some(((key.to_vec(), value.to_vec()), size + more))
+}
+
+/// An error reply of another node, as it was there.
+fn refusal_of(text: &[u8]) -> Refusal {
+    let text = String::from_utf8_lossy(text);
+    let (word, message) = text.split_once(' ').unwrap_or(("", &text));
+    let row = ROWS.iter().find(|row| row.resp_prefix == word);
+    match row {
+        Some(row) => (row.code, message.to_owned()),
+        None => (Code::Io, text.into_owned()),
+    }
 }
 
 /// Holds a core's part, and says how many rows it has.
@@ -129,6 +219,54 @@ impl Merge {
         begun.ok_or_else(gone)
     }
 
+    /// Begins to read on all nodes.
+    pub async fn over_nodes(
+        core: &Rc<Core>,
+        command: Command<'_>,
+        asked: &Asked<'_>,
+        client: &Arc<Client>,
+    ) -> Result<Merge, Refusal> {
+        let begun = Instant::now();
+        loop {
+            let epoch = core.tables.epoch_of_map();
+            let mut sources = Vec::new();
+            for place in places_of_nodes(core)? {
+                let mut wanted = Wanted::of(command.into(), Proto::Resp2, client);
+                wanted.target = Target::Part(place);
+                let incoming = Incoming::routed(core, Some(place), wanted);
+                let (sender, pieces) = mpsc::channel(CHUNKS_MAX);
+                tokio::task::spawn_local(hand_over(incoming, asked.keys_only, sender));
+                sources.push(Source {
+                    pieces,
+                    rows: VecDeque::new(),
+                    left: 0,
+                });
+            }
+            let (mut left, mut not_done) = (0, None);
+            for source in &mut sources {
+                match source.pieces.recv().await {
+                    Some(Piece::Count { rows, .. }) => source.left = rows,
+                    Some(Piece::NotDone(why)) => not_done = Some(why),
+                    Some(Piece::Refused(refused)) => return Err(refused),
+                    _ => return Err(gone()),
+                }
+                left += source.left;
+            }
+            let Some(why) = not_done else {
+                return Ok(Merge {
+                    sources,
+                    reverse: asked.reverse,
+                    left: left.min(asked.left),
+                });
+            };
+            if begun.elapsed() > PATIENCE {
+                let message = format!("not all nodes answer: {why}");
+                return Err((Code::ClusterDown, message));
+            }
+            wait_for_change(core, epoch).await;
+        }
+    }
+
     /// Nothing if a transaction came in between.
     async fn try_to_begin(
         handle: &TablesHandle,
@@ -195,5 +333,5 @@ impl Merge {
 
 fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
-    (larder_protocol::errors::Code::Io, message)
+    (Code::Io, message)
 }

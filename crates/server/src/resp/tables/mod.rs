@@ -39,14 +39,15 @@ use larder_types::integer;
 use crate::tables::Refusal;
 
 pub(super) use coordinate::SeveralCores;
-pub(crate) use coordinate::define_everywhere;
+pub(crate) use coordinate::{define_everywhere, define_in_cluster, follow_definitions};
 pub(super) use execute::{execute, execute_whole};
 pub(super) use head::RowCounts;
 pub(super) use joins::DropJob;
 pub(super) use merge::Merge;
 pub(super) use range::{RangeJob, header, one_row};
 pub(super) use retry::Retry;
-pub(super) use route::{To, route};
+use route::of_other_node;
+pub(super) use route::{Route, To, not_served, of_several_nodes, route};
 pub(super) use scan::scans_tables;
 pub(super) use stores::StoresJob;
 pub(super) use subscribe::{SubscribeJob, Subscribed, deliver, ping, refuse_in_subscriber_mode};

@@ -150,10 +150,7 @@ impl Retry {
     pub async fn wait(&self, state: &mut State, ticket: Option<u64>) -> Result<(), Refusal> {
         let core = state.core.clone();
         let had = match &self.blocker {
-            Blocker::Engines(awaited) => {
-                core.tables.wait_for(awaited, ticket).await;
-                Ok(())
-            }
+            Blocker::Engines(awaited) => core.tables.wait_for(awaited, ticket).await,
             // Nothing comes from PostgreSQL in a pause.
             Blocker::Postgres(_) if ticket.is_some() => {
                 let message = "rows of PostgreSQL that the command reads went just before it began; send it again";

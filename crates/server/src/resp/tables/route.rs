@@ -1,17 +1,27 @@
-//! Which core executes a request on tables.
+//! Which core executes a request on tables: one of this node or of another, or several.
 
-use larder_join::{Owner, Shard};
-use larder_protocol::commands::{Command, Keys, Place};
+use std::sync::Arc;
 
+use larder_join::{NOBODY, Owner, Shard, row_slot};
+use larder_protocol::commands::{Command, Id, Keys, Place};
+use larder_protocol::errors::Code;
+
+use super::super::core::Core;
 use super::check::check_keys;
 use crate::catalog::Snapshot;
-use crate::tables::Tables;
+use crate::cluster::View;
+use crate::tables::{Refusal, Tables};
 
+/// Places have numbers: those of this node's cores come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum To {
     Core(usize),
-    /// Several cores, and that of the connection puts together what they answer.
+    /// Several cores of this node, and that of the connection puts together what they answer.
     Several,
+    /// Several nodes of the cluster.
+    Nodes,
+    /// In a cluster: no node has the slot, or one of them.
+    Nobody,
 }
 
 /// Where a request goes.
@@ -29,50 +39,158 @@ pub(in crate::resp) fn route(
     snapshot: &Snapshot,
     command: Command<'_>,
 ) -> Route {
+    let way = Way {
+        tables,
+        shard,
+        view: tables.view(),
+    };
     let route = |to, reads_outputs| Route { to, reads_outputs };
     let here = To::Core(tables.index);
-    match command.spec.place {
+    let Route { to, reads_outputs } = match command.spec.place {
         Place::Connection => route(here, false),
         Place::ConnectionInOrder => route(here, true),
-        Place::AllCores => route(To::Several, true),
+        Place::AllCores => route(way.of_all(command.id()), true),
         Place::Owner if check_keys(snapshot, command).is_err() => route(here, false),
         Place::Owner => match command.range() {
-            Some(range) => of_range(tables, shard, command, range),
-            None => of_keys(tables, shard, command),
+            Some(range) => way.of_range(command, range),
+            None => way.of_keys(command),
         },
-    }
-}
-
-fn of_range(
-    tables: &Tables,
-    shard: &Shard,
-    command: Command<'_>,
-    (lo, hi): (&[u8], &[u8]),
-) -> Route {
-    let route = |to, reads_outputs| Route { to, reads_outputs };
-    let home = |key: &[u8]| {
-        // What spans columns of an output is computed on one core, always the same.
-        let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
-        let name = &key[..name.map_or(key.len(), |end| end + 1)];
-        To::Core(usize::from(shard.owner_of(name)))
     };
-    let reads_outputs = command.spec.keys == Keys::JoinRange || tables.is_computed(lo);
-    match shard.owner_of_range(lo, hi) {
-        Owner::One(one) => route(To::Core(usize::from(one)), reads_outputs),
-        // Any core can have all rows of a mapped table.
-        Owner::All if reads_outputs || tables.is_mapped(lo) => route(home(lo), true),
-        Owner::All => route(To::Several, false),
-    }
-}
-
-fn of_keys(tables: &Tables, shard: &Shard, command: Command<'_>) -> Route {
-    let owner = |key: &[u8]| usize::from(shard.owner_of(key));
-    let mut keys = command.keys();
-    let reads_outputs = keys.clone().any(|key| tables.is_computed(key));
-    let first = keys.next().map_or(tables.index, owner);
-    let to = match keys.all(|key| owner(key) == first) {
-        true => To::Core(first),
-        false => To::Several,
+    let to = match to {
+        To::Several if tables.handle().cores() == 1 => here,
+        To::Core(nobody) if nobody == usize::from(NOBODY) => To::Nobody,
+        to => to,
     };
     Route { to, reads_outputs }
+}
+
+/// Who owns what.
+struct Way<'a> {
+    tables: &'a Tables,
+    shard: &'a Shard,
+    /// In a cluster.
+    view: Option<Arc<View>>,
+}
+
+impl Way<'_> {
+    /// The place that has the rows of a key, or computes them.
+    fn owner(&self, key: &[u8], is_computed: bool) -> usize {
+        let computing = self.view.as_ref().and_then(|view| view.computing.as_ref());
+        match computing.filter(|_| is_computed) {
+            Some(computing) => usize::from(computing.of(row_slot(key))),
+            None => usize::from(self.shard.owner_of(key)),
+        }
+    }
+
+    /// Of what all places have.
+    fn all(&self) -> To {
+        if !self.tables.is_in_cluster() {
+            return To::Several;
+        }
+        let cores = self.tables.handle().cores();
+        let mut to = To::Several;
+        for owner in self.shard.owners() {
+            match owner {
+                NOBODY => return To::Nobody,
+                owner if usize::from(owner) < cores => {}
+                _ => to = To::Nodes,
+            }
+        }
+        to
+    }
+
+    fn of_all(&self, command: Id) -> To {
+        match command {
+            // The map has them.
+            Id::JoinCreate | Id::JoinDrop if self.tables.is_in_cluster() => To::Nodes,
+            // Each node has its own.
+            Id::JoinInfo | Id::Info => To::Several,
+            _ => self.all(),
+        }
+    }
+
+    fn of_range(&self, command: Command<'_>, (lo, hi): (&[u8], &[u8])) -> Route {
+        let route = |to, reads_outputs| Route { to, reads_outputs };
+        let tables = self.tables;
+        let home = |key: &[u8]| {
+            // What spans columns of an output is computed on one core, always the same.
+            let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
+            let name = &key[..name.map_or(key.len(), |end| end + 1)];
+            To::Core(self.owner(name, true))
+        };
+        let reads_outputs = command.spec.keys == Keys::JoinRange || tables.is_computed(lo);
+        match self.shard.owner_of_range(lo, hi) {
+            Owner::One(_) if reads_outputs => route(To::Core(self.owner(lo, true)), true),
+            Owner::One(one) => route(To::Core(usize::from(one)), reads_outputs),
+            // Any core can have all rows of a mapped table.
+            Owner::All if reads_outputs || tables.is_mapped(lo) => route(home(lo), true),
+            Owner::All => route(self.all(), false),
+        }
+    }
+
+    fn of_keys(&self, command: Command<'_>) -> Route {
+        let is_computed = |key: &[u8]| self.tables.is_computed(key);
+        let mut keys = command.keys();
+        let reads_outputs = keys.clone().any(is_computed);
+        let owner = |key: &[u8]| self.owner(key, reads_outputs && is_computed(key));
+        let first = keys.next().map_or(self.tables.index, owner);
+        let to = match keys.clone().all(|key| owner(key) == first) {
+            true => To::Core(first),
+            false => self.of_several(first, keys.map(owner)),
+        };
+        Route { to, reads_outputs }
+    }
+
+    /// Of keys that several places have.
+    fn of_several(&self, first: usize, mut others: impl Iterator<Item = usize> + Clone) -> To {
+        let Some(view) = &self.view else {
+            return To::Several;
+        };
+        let node = |number: usize| view.places.get(number as u16).map(|place| place.node);
+        let home = node(first);
+        if first == usize::from(NOBODY) || others.clone().any(|it| it == usize::from(NOBODY)) {
+            return To::Nobody;
+        }
+        match others.all(|other| node(other) == home) {
+            false => To::Nodes,
+            true if first < self.tables.handle().cores() => To::Several,
+            // Its cores do it together.
+            true => To::Core(first),
+        }
+    }
+}
+
+/// How it is answered that no node has a slot.
+pub(in crate::resp) fn not_served(core: &Core) -> Refusal {
+    let why = match &core.shared.membership {
+        Some(membership) => membership.refusal(),
+        None => None,
+    };
+    let message = match why {
+        Some(why) => format!("Hash slot not served: {why}"),
+        None => "Hash slot not served: no node that is up has it".to_owned(),
+    };
+    (Code::ClusterDown, message)
+}
+
+/// How it is refused to be told by this node of rows that another has.
+pub(in crate::resp) fn of_other_node(tables: &Tables, place: usize, what: &str) -> Refusal {
+    let owner = tables
+        .place(place as u16)
+        .map(|place| tables.node_name(place.node));
+    let message = match owner {
+        Some(owner) => {
+            format!("these rows can be {what} at {owner}, which has them: connect there")
+        }
+        None => format!("these rows cannot be {what} at the moment: no node that is up has them"),
+    };
+    (Code::CrossSlot, message)
+}
+
+/// How a request is refused that would change several nodes as one.
+pub(in crate::resp) fn of_several_nodes(command: &str) -> Refusal {
+    let message = format!(
+        "{command} is done by one node, and these keys are of several: give them one hash tag, as in post|{{bob}}|17, or send a request for each"
+    );
+    (Code::CrossSlot, message)
 }

@@ -73,6 +73,21 @@ impl Walk {
         let cursor: u64 = cursor
             .and_then(|text| text.parse().ok())
             .ok_or_else(invalid)?;
+        let walk = Walk::options(request)?;
+        let from = match cursor {
+            0 => Vec::new(),
+            _ => cursors.get(cursor).ok_or_else(|| {
+                let message = format!(
+                    "cursor {cursor} is not remembered any more; begin again with cursor 0"
+                );
+                (Code::BadRequest, message)
+            })?,
+        };
+        Ok(Walk { from, ..walk })
+    }
+
+    /// What stands behind the cursor.
+    fn options(request: Request<'_>) -> Result<Walk, Refusal> {
         let (mut count, mut strings) = (COUNT_DEFAULT, true);
         let mut at = 2;
         while let Some(option) = request.get(at) {
@@ -88,24 +103,34 @@ impl Walk {
         if count <= 0 {
             return Err(syntax());
         }
-        let from = match cursor {
-            0 => Vec::new(),
-            _ => cursors.get(cursor).ok_or_else(|| {
-                let message = format!(
-                    "cursor {cursor} is not remembered any more; begin again with cursor 0"
-                );
-                (Code::BadRequest, message)
-            })?,
-        };
         let pattern = pattern_of(&request);
         Ok(Walk {
-            from,
+            from: Vec::new(),
             beginning: pattern.map(literal).unwrap_or_default(),
             count: count as usize,
             pattern: pattern.map(<[u8]>::to_vec),
             only: pattern.and_then(table_of).map(<[u8]>::to_vec),
             strings,
         })
+    }
+
+    /// This node's part of a walk over several nodes: the position stands in the cursor's place.
+    pub fn of_part(request: Request<'_>) -> Result<Walk, Refusal> {
+        let walk = Walk::options(request)?;
+        Ok(Walk {
+            from: request.arg(1).to_vec(),
+            ..walk
+        })
+    }
+
+    /// What another node is asked for its part.
+    pub fn part(&self) -> Vec<Vec<u8>> {
+        let mut args = vec![b"SCAN".to_vec(), self.from.clone(), b"COUNT".to_vec()];
+        args.push(self.count.to_string().into_bytes());
+        if let Some(pattern) = &self.pattern {
+            args.extend([b"MATCH".to_vec(), pattern.clone()]);
+        }
+        args
     }
 
     /// All keys that match a pattern.
@@ -229,6 +254,12 @@ pub(super) fn refuse_store(snapshot: &Snapshot, pattern: &[u8]) -> Result<(), Re
 
 pub(super) fn scan(state: &mut State, request: Request<'_>) -> Result<(), Unanswered> {
     let tables = state.tables();
+    if state.is_of_node {
+        let walk = Walk::of_part(request)?;
+        let keys = tables.read(|engine, now| walk.keys(engine, now))?;
+        answer_keys(&mut state.encoder(), &keys);
+        return Ok(());
+    }
     let walk = Walk::parse(request, &tables.handle().cursors())?;
     let mut keys = tables.read(|engine, now| walk.keys(engine, now))?;
     let cursor = walk.next(&mut keys, &mut tables.handle().cursors());

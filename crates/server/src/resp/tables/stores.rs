@@ -2,6 +2,7 @@
 //! that the rest does changes it. All of it is of one snapshot of the catalog.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use larder_protocol::commands::{Command, Id, OwnedCommand};
@@ -10,11 +11,12 @@ use super::super::dispatch;
 use super::super::drive::{Replies, look_up};
 use super::super::mixed::Split;
 use super::super::pending::Work;
+use super::super::place::place_of;
 use super::super::state::State;
 use super::super::subject::About;
-use super::SeveralCores;
+use super::{SeveralCores, To};
 use crate::catalog::Snapshot;
-use crate::clients::Charge;
+use crate::clients::{Charge, as_reply};
 
 pub(in crate::resp) struct StoresJob {
     snapshot: Arc<Snapshot>,
@@ -82,6 +84,15 @@ impl StoresJob {
     async fn read(&self, state: &State, command: Command<'_>) -> Option<Vec<u8>> {
         if About::of(&self.snapshot, command).has_rows() {
             return None;
+        }
+        if state.core.nodes.is_some()
+            && place_of(&state.core, &self.snapshot, command) != To::Core(state.core.index)
+        {
+            let mut several = SeveralCores::of_nodes();
+            return match several.answer(state, Rc::new(command.owned())).await {
+                Ok(done) => Some(done.reply),
+                Err(refusal) => Some(as_reply(refusal)),
+            };
         }
         let mut apart = State::new(state.core.clone(), state.client.clone(), true);
         apart.proto = state.proto;

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use larder_join::Owner;
+use larder_join::{Owner, row_slot};
 use larder_protocol::commands::Spec;
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Proto, Request};
@@ -21,12 +21,13 @@ use tokio::sync::mpsc;
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
+use super::of_other_node;
 use super::range::successor;
 use super::scan::literal;
 use crate::catalog::Snapshot;
 use crate::clients::Filter;
 use crate::error::show;
-use crate::tables::{Mailbox, Note, Refusal, Subscription, TablesHandle, stopping};
+use crate::tables::{Mailbox, Note, Refusal, Subscription, Tables, TablesHandle, stopping};
 
 const PREFIX: &[u8] = b"__keyspace@0__:";
 /// As some clients write it, for all of Redis's databases.
@@ -294,7 +295,15 @@ impl SubscribeJob {
             beginning: beginning.to_vec(),
             cores: Vec::new(),
         };
-        for core in cores_of(state, &subscription) {
+        let cores = cores_of(state, &subscription);
+        let elsewhere = cores
+            .iter()
+            .max()
+            .filter(|core| **core >= subscribed.handle.cores());
+        if let Some(place) = elsewhere {
+            return Err(of_other_node(&state.core.tables, *place, "subscribed to"));
+        }
+        for core in cores {
             let (own, shared) = (subscription.clone(), state.core.shared.clone());
             let begun = subscribed
                 .handle
@@ -311,6 +320,16 @@ impl SubscribeJob {
     }
 }
 
+/// The place that computes rows like this one, where that is not their owner.
+fn computing(tables: &Tables, key: &[u8]) -> Option<usize> {
+    let view = tables.view()?;
+    let computing = view
+        .computing
+        .as_ref()
+        .filter(|_| tables.is_computed(key))?;
+    Some(usize::from(computing.of(row_slot(key))))
+}
+
 /// The cores that have the rows: of a range that joins compute over several columns, one.
 fn cores_of(state: &State, subscription: &Subscription) -> Vec<usize> {
     let tables = &state.core.tables;
@@ -323,13 +342,13 @@ fn cores_of(state: &State, subscription: &Subscription) -> Vec<usize> {
         false => successor(key),
     };
     match shard.owner_of_range(key, &hi) {
-        Owner::One(one) => vec![usize::from(one)],
+        Owner::One(one) => vec![computing(tables, key).unwrap_or(usize::from(one))],
         Owner::All if tables.is_computed(key) || tables.is_mapped(key) => {
             let name = key.iter().position(|byte| matches!(byte, b'|' | b':'));
             let name = &key[..name.map_or(key.len(), |end| end + 1)];
-            vec![usize::from(shard.owner_of(name))]
+            vec![computing(tables, key).unwrap_or(usize::from(shard.owner_of(name)))]
         }
-        Owner::All => (0..usize::from(shard.count)).collect(),
+        Owner::All => shard.owners().map(usize::from).collect(),
     }
 }
 

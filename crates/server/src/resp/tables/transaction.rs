@@ -307,6 +307,20 @@ impl Transaction {
         &mut self.requests
     }
 
+    /// Commands that were queued elsewhere.
+    pub fn of(batch: &Batch) -> Transaction {
+        let queued = |command: Command<'_>| Queued {
+            command: command.owned(),
+            answer: None,
+            stores: None,
+        };
+        Transaction {
+            requests: batch.iter().map(queued).collect(),
+            bytes: batch.memory_bytes(),
+            ..Transaction::default()
+        }
+    }
+
     /// All commands, one after another.
     pub fn batch(&self) -> Batch {
         let requests = self.requests.iter();

@@ -14,6 +14,7 @@ use larder_protocol::resp::Request;
 use super::super::pending::Work;
 use super::super::state::State;
 use super::super::subject::is_of_table;
+use super::of_other_node;
 use super::rows::get;
 use crate::catalog::{Lookup, Snapshot};
 use crate::error::show;
@@ -171,6 +172,11 @@ impl WatchJob {
         let mut watching = state.watching.take().unwrap_or_default();
         watching.stores.append(&mut self.stores);
         let handle = state.core.shared.tables.clone();
+        let elsewhere = self.keys.iter().map(|key| handle.owner_of(key));
+        if let Some(place) = elsewhere.max().filter(|place| *place >= handle.cores()) {
+            state.watching = Some(watching);
+            return Err(of_other_node(&state.core.tables, place, "watched"));
+        }
         for core in 0..handle.cores() {
             let is_its = |key: &Vec<u8>| handle.owner_of(key) == core;
             let keys: Vec<Vec<u8>> = self.keys.iter().filter(|k| is_its(k)).cloned().collect();

@@ -1,10 +1,18 @@
 //! Joins are declared and dropped on every core: on all of them, or on none.
+//!
+//! In a cluster the map has the definitions: who declares one asks the controller, and every node does what the map says.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use larder_cluster::controller::Ask;
+use larder_protocol::errors::Code;
 
 use super::super::joins;
 use super::{Coordinator, gone};
-use crate::tables::{Gate, Paused, Refusal, Tables, stopping};
+use crate::Shared;
+use crate::tables::{Gate, Paused, Refusal, Tables, refusal, stopping};
 
 impl Coordinator {
     /// Declares a join on every core, or drops it.
@@ -101,4 +109,125 @@ pub(crate) async fn define_everywhere(
     let defined = define(&tables, Some(paused.ticket), name, definition).await;
     paused.finish(&tables, gate).await?;
     defined
+}
+
+/// How long the own node is waited for that a definition is in the map.
+const KNOWN_MAX: Duration = Duration::from_secs(10);
+/// A definition that could not be taken from the map is tried again.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Declares a join in the cluster, or drops it; returns when this node has done so.
+///
+/// # Errors
+/// It is wrong, there is one of that name or none, or the controller does not answer.
+pub(crate) async fn define_in_cluster(
+    shared: &Shared,
+    tables: &Rc<Tables>,
+    name: &str,
+    definition: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(membership) = &shared.membership else {
+        return Err(gone());
+    };
+    let ask = match definition {
+        Some(text) => {
+            joins::check_name(name)?;
+            let admitted = tables.read(|engine, _| engine.admits(name, text));
+            admitted.map_err(|error| (Code::BadRequest, error.to_string()))?;
+            Ask::DefineJoin {
+                name: name.to_owned(),
+                text: text.to_owned(),
+            }
+        }
+        None => {
+            tables
+                .read(|engine, _| engine.info(name))
+                .map_err(refusal)?;
+            let name = name.to_owned();
+            Ask::DropJoin { name }
+        }
+    };
+    membership
+        .ask(ask)
+        .await
+        .map_err(|why| (Code::ClusterDown, why))?;
+    let is_known = || {
+        let is_there = tables.read(|engine, _| engine.info(name).is_ok());
+        is_there == definition.is_some()
+    };
+    let begun = Instant::now();
+    while !is_known() || !tables.has_definitions() {
+        if begun.elapsed() > KNOWN_MAX {
+            let message =
+                "the cluster has it, and this node does not follow: JOIN.LIST tells when it does";
+            return Err((Code::ClusterDown, message.to_owned()));
+        }
+        tables.wait_for_news().await;
+    }
+    Ok(())
+}
+
+/// Has all cores declare and drop what the map says, for ever: one core does it for all.
+pub(crate) async fn follow_definitions(tables: Rc<Tables>) {
+    // What this node has declared, by the map's numbers.
+    let mut known: BTreeMap<String, u64> = BTreeMap::new();
+    loop {
+        let Some(view) = tables.view() else {
+            tables.wait_for_news().await;
+            continue;
+        };
+        let wanted = view.map.joins();
+        let have = tables.read(|engine, _| engine.list());
+        let is_wanted = |name: &str, text: &str| {
+            let definition = wanted.get(name);
+            definition.is_some_and(|it| {
+                known
+                    .get(name)
+                    .map_or(it.text.trim() == text.trim(), |number| it.number == *number)
+            })
+        };
+        let drops: Vec<String> = (have.iter())
+            .filter(|join| !is_wanted(&join.name, &join.definition))
+            .map(|join| join.name.clone())
+            .collect();
+        let mut creates: Vec<(u64, &String, &String)> = (wanted.iter())
+            .filter(|(name, _)| drops.contains(name) || have.iter().all(|join| join.name != **name))
+            .map(|(name, definition)| (definition.number, name, &definition.text))
+            .collect();
+        creates.sort_unstable();
+        let mut failed = None;
+        for name in drops {
+            known.remove(&name);
+            let mut gate = Gate::default();
+            let dropped = define_everywhere(tables.clone(), &mut gate, &name, None).await;
+            failed = dropped.err().or(failed);
+        }
+        for (number, name, text) in creates {
+            let text = Some(text.clone());
+            let mut gate = Gate::default();
+            match define_everywhere(tables.clone(), &mut gate, name, text).await {
+                Ok(()) => drop(known.insert(name.clone(), number)),
+                Err(refusal) => failed = Some(refusal),
+            }
+        }
+        match failed {
+            None => {
+                known.extend(wanted.iter().map(|(name, it)| (name.clone(), it.number)));
+                let note = |tables: Rc<Tables>| async move { tables.note_definitions() };
+                // An error means that the server is stopping.
+                let _ = tables.handle().run_on_all(None, note).await;
+                let epoch = view.map.epoch();
+                while tables.view().is_some_and(|view| view.map.epoch() == epoch) {
+                    tables.wait_for_news().await;
+                }
+            }
+            Some((_, why)) => {
+                tracing::warn!(
+                    why,
+                    "a join of the cluster's map cannot be declared or dropped here; it is tried again"
+                );
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
 }

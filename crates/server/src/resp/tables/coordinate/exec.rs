@@ -34,10 +34,16 @@ impl Coordinator {
         watching: Option<&Watching>,
     ) -> Result<Vec<u8>, Refusal> {
         transaction.refuse()?;
+        if let Some(place) = self.other_node(transaction, watching)? {
+            return self.on_other_node(transaction, place).await;
+        }
         if let Some(watching) = watching {
             return self.watched(transaction, watching).await;
         }
-        if let Some(core) = self.only_core(transaction) {
+        if let Some(core) = self
+            .only_core(transaction)
+            .filter(|core| *core < self.cores())
+        {
             let mut incoming = self.ask(core, transaction.batch(), Execution::Transaction);
             return incoming.reply().await.ok_or_else(gone);
         }
@@ -138,7 +144,7 @@ impl Coordinator {
                 continue;
             }
             let reply = match self.route(command).map(|route| route.to) {
-                Some(To::Core(core)) => {
+                Some(To::Core(core)) if core < self.cores() => {
                     let mut incoming = self.ask(core, command.into(), Execution::ToEnd);
                     incoming.reply().await.ok_or_else(gone)
                 }
@@ -178,7 +184,7 @@ impl Coordinator {
                 Route {
                     to: To::Core(core),
                     reads_outputs: false,
-                } => Some((core, command)),
+                } if core < self.cores() => Some((core, command)),
                 _ => None,
             }
         };
@@ -194,6 +200,7 @@ impl Coordinator {
         let mut all = self.encoded(|encoder| encoder.array(requests.len()));
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
+        self.check_shard()?;
         self.ticket = Some(paused.ticket);
         let mut incoming = self.ask_each(parts, Execution::TransactionPart);
         for (core, command) in requests {
@@ -236,10 +243,13 @@ impl Coordinator {
             }
             match self.route(command).map(|route| route.to) {
                 Some(To::Core(core)) => {
-                    asked.push(self.ask(core, command.into(), Execution::Prefetch))
+                    if core < self.cores() {
+                        asked.push(self.ask(core, command.into(), Execution::Prefetch));
+                    }
                 }
                 Some(To::Several) => of_several.push(command),
-                None => {}
+                // It will be refused.
+                Some(To::Nodes | To::Nobody) | None => {}
             }
         }
         let refused = first_error(asked).await?;
@@ -254,12 +264,12 @@ impl Coordinator {
         Ok(refused)
     }
 
-    fn is_of_tables(&self, command: Command<'_>) -> bool {
+    pub(super) fn is_of_tables(&self, command: Command<'_>) -> bool {
         About::of(&self.core.shared.catalog.load(), command).has_rows()
     }
 
     /// Answers a command of a transaction that is of no table.
-    async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+    pub(super) async fn elsewhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         if command.spec.adds_up_figures() {
             let publish = |tables: Rc<Tables>| async move { tables.publish_figures() };
             let published = self.core.shared.tables.run_on_all(self.ticket, publish);
@@ -275,7 +285,7 @@ impl Coordinator {
         Ok(std::mem::take(&mut apart.output.tail))
     }
 
-    fn route(&self, command: Command<'_>) -> Option<Route> {
+    pub(super) fn route(&self, command: Command<'_>) -> Option<Route> {
         let (tables, snapshot) = (&self.core.tables, self.core.shared.catalog.load());
         Some(route(tables, &*tables.shard()?, &snapshot, command))
     }

@@ -1,4 +1,5 @@
-//! Commands that concern several cores: each is divided by core, and the replies are combined.
+//! Commands that concern several cores: each is divided by core, and the replies are combined. What concerns several nodes of a cluster
+//! (`nodes`) is divided by node first.
 //!
 //! What changes several cores as one (EXEC: see `exec`, MSET, definitions) pauses them all; see `crate::tables::Paused`. It runs in a
 //! task of its own, so that it ends even if the connection does not wait for it.
@@ -6,10 +7,12 @@
 mod define;
 mod exec;
 mod keys;
+mod nodes;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
+use larder_join::Shard;
 use larder_protocol::commands::{Batch, Command, Id, Keys, OwnedCommand};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto, Request};
@@ -26,13 +29,16 @@ use super::{joins, scan};
 use crate::clients::{Client, as_reply};
 use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
 
-pub(crate) use define::define_everywhere;
+pub(crate) use define::{define_everywhere, define_in_cluster, follow_definitions};
+pub(in crate::resp) use nodes::{places_of_nodes, wait_for_change};
 
 /// What several cores are to execute, beside a command: for EXEC, what its connection has queued and watches.
 #[derive(Default)]
 pub(in crate::resp) struct SeveralCores {
     transaction: Option<Box<Transaction>>,
     watching: Option<Box<Watching>>,
+    /// They are of several nodes.
+    over_nodes: bool,
 }
 
 impl SeveralCores {
@@ -42,7 +48,29 @@ impl SeveralCores {
         SeveralCores {
             watching: state.watching.take_if(|_| is_exec),
             transaction: state.transaction.take(),
+            over_nodes: false,
         }
+    }
+
+    /// For a command that is executed wherever its keys are, on several nodes perhaps.
+    pub fn of_nodes() -> SeveralCores {
+        SeveralCores {
+            over_nodes: true,
+            ..SeveralCores::default()
+        }
+    }
+
+    /// For a transaction that another node sent.
+    pub fn of_batch(batch: &Batch) -> SeveralCores {
+        SeveralCores {
+            transaction: Some(Box::new(Transaction::of(batch))),
+            ..SeveralCores::default()
+        }
+    }
+
+    /// Whether other nodes take part.
+    pub fn is_over_nodes(&self) -> bool {
+        self.over_nodes
     }
 
     /// What it keeps of other commands.
@@ -69,7 +97,10 @@ impl SeveralCores {
             ticket: None,
             gate: Gate::default(),
             closing: false,
+            is_of_node: state.is_of_node,
+            shard: state.core.tables.shard(),
         };
+        let over_nodes = self.over_nodes;
         let (limits, spec) = (state.core.clients.limits, command.spec);
         let queued_writes = |transaction: &Transaction| {
             let mut queued = transaction.requests().iter();
@@ -83,6 +114,7 @@ impl SeveralCores {
         let task = tokio::task::spawn_local(async move {
             let reply = match transaction {
                 Some(transaction) => all.transaction(&transaction, watching.as_deref()).await,
+                None if over_nodes => all.anywhere(command.command()).await,
                 None => all.execute(command.command()).await,
             };
             reply.map(|reply| Done {
@@ -111,6 +143,8 @@ pub(in crate::resp) struct Done {
     pub closing: bool,
 }
 
+const MOVED: &str = "slots have moved to another node meanwhile; send it again";
+
 /// A reply, and whether no transaction came between its parts.
 type Read = (Vec<u8>, bool);
 
@@ -131,6 +165,10 @@ struct Coordinator {
     ticket: Option<u64>,
     gate: Gate,
     closing: bool,
+    /// It executes for another node: this node's part.
+    is_of_node: bool,
+    /// Who owns what, from beginning to end.
+    shard: Option<Rc<Shard>>,
 }
 
 fn gone() -> Refusal {
@@ -184,12 +222,36 @@ impl Coordinator {
     }
 
     fn owner(&self, key: &[u8]) -> usize {
-        let shard = self.core.tables.shard();
+        let shard = self.shard.as_ref();
         shard.map_or(0, |shard| usize::from(shard.owner_of(key)))
+    }
+
+    /// # Errors
+    /// Owners have changed since this began.
+    fn check_shard(&self) -> Result<(), Refusal> {
+        let is_same = match (&self.shard, self.core.tables.shard()) {
+            (Some(before), Some(now)) => Rc::ptr_eq(before, &now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        match is_same {
+            true => Ok(()),
+            false => Err((Code::TryAgain, MOVED.to_owned())),
+        }
+    }
+
+    /// # Errors
+    /// Another node has come to own some of the keys.
+    fn check_owners(&self, command: Command<'_>) -> Result<(), Refusal> {
+        let mut keys = command.keys();
+        match keys.all(|key| self.owner(key) < self.cores()) {
+            true => Ok(()),
+            false => Err((Code::TryAgain, MOVED.to_owned())),
+        }
     }
 
     async fn execute(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
         let request = command.request;
+        self.check_owners(command)?;
         if let Some(core) = self.mapped_core(command) {
             let mut incoming = self.ask(core, command.into(), self.execution());
             return incoming.reply().await.ok_or_else(gone);
@@ -359,6 +421,8 @@ impl Coordinator {
         let paused = Paused::all(&self.core.shared.tables).await;
         let paused = paused.map_err(stopping)?;
         self.ticket = Some(paused.ticket);
+        // No view is taken in a pause.
+        self.check_shard()?;
         Ok(Some(paused))
     }
 
@@ -403,6 +467,11 @@ impl Coordinator {
 
     async fn scan(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
         let handle = &self.core.shared.tables;
+        if self.is_of_node {
+            let walk = scan::Walk::of_part(request)?;
+            let keys = self.walked(&walk).await?;
+            return Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)));
+        }
         let walk = scan::Walk::parse(request, &handle.cursors())?;
         let mut keys = self.walked(&walk).await?;
         let cursor = walk.next(&mut keys, &mut handle.cursors());
@@ -416,6 +485,7 @@ impl Coordinator {
             Some(name) if self.is_of_one_core(name) => Some(self.owner(name)),
             _ => None,
         };
+
         let mut keys = Vec::new();
         for core in (0..self.cores()).filter(|&core| home.is_none_or(|home| home == core)) {
             let (walk, ticket) = (walk.clone(), self.ticket);

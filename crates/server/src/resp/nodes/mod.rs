@@ -1,0 +1,152 @@
+//! The other nodes of a cluster, as one core has them: connections to each, what comes over them, and requests that go wherever their
+//! keys are.
+//!
+//! ```text
+//!   Incoming ─► routed ──► peers ═══ a connection ═══► arrivals ─► remote, on this core or, by message, on the one that is named
+//!                 │ NotDone: waits for a newer view, and routes anew
+//!                 └ Unknown: reads are asked again, writes answered so
+//! ```
+
+mod arrivals;
+mod routed;
+
+use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::peer::{Options, Peer};
+use larder_protocol::config::{ClusterMode, ServerConfig};
+
+use super::core::Core;
+use super::incoming::PIECES_MAX;
+use crate::Shared;
+use crate::clients::Client;
+use crate::cluster::{self, Known, Members, Peers, Tls, TlsFiles};
+use crate::error::Error;
+
+pub(super) use arrivals::{encoded, take_arrivals};
+pub(super) use routed::{Routed, Target, Wanted};
+
+/// Requests of one core that another core answers at the same time.
+const STREAMS_MAX: u32 = 4_096;
+/// How long rows of another node are trusted, at most, when it cannot be heard.
+const SUBSCRIPTION_MS_MAX: u64 = 2_000;
+/// Clocks of nodes that differ in pace by a tenth.
+const MARGIN_MS: u64 = 250;
+const GREETING_MS: u64 = 3_000;
+/// Bytes that wait for one connection before those who ask wait.
+const QUEUED_BYTES_MAX: usize = 4 << 20;
+/// Clients of other nodes that are kept for their next requests.
+const CLIENTS_MAX: usize = 256;
+
+/// What a core has of other nodes.
+pub(super) struct Nodes {
+    pub net: Rc<cluster::Core>,
+    pub peers: Rc<Peers>,
+    clients: RefCell<Vec<Arc<Client>>>,
+}
+
+/// The map, for connections.
+struct OfView(Arc<Shared>);
+
+impl Members for OfView {
+    fn me(&self) -> Option<(NodeId, Incarnation)> {
+        let view = self.0.membership.as_ref()?.view();
+        let life = view.own().map(|own| own.registration.incarnation);
+        Some((view.me, life.unwrap_or_default()))
+    }
+
+    fn known(&self, node: NodeId) -> Option<Known> {
+        let view = self.0.membership.as_ref()?.view();
+        let member = view.map.member(node)?;
+        Some(Known {
+            name: member.name().to_string(),
+            incarnation: member.registration.incarnation,
+            address: member.registration.peer.clone(),
+        })
+    }
+
+    fn epoch(&self) -> Epoch {
+        let membership = self.0.membership.as_ref();
+        membership.map_or(Epoch(0), |membership| membership.view().map.epoch())
+    }
+}
+
+/// The certificates of `cluster.tls_*`; nothing if nodes speak in plain text.
+///
+/// # Errors
+/// [`Error::BadRequest`]: a file cannot be used.
+pub(super) fn tls(config: &ServerConfig) -> Result<Option<Tls>, Error> {
+    let cluster = &config.cluster;
+    if cluster.mode != ClusterMode::Etcd || cluster.tls_cert.is_empty() {
+        return Ok(None);
+    }
+    let files = TlsFiles {
+        authority: (&cluster.tls_ca).into(),
+        certificate: (&cluster.tls_cert).into(),
+        key: (&cluster.tls_key).into(),
+    };
+    let opened = Tls::open(&files);
+    opened
+        .map(Some)
+        .map_err(|why| Error::BadRequest(format!("cluster.tls_*: {why}")))
+}
+
+fn any_number() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+impl Nodes {
+    /// Nothing where there are no other nodes.
+    pub fn of(shared: &Arc<Shared>, core: usize, tls: Option<Tls>) -> Option<Rc<Nodes>> {
+        let cluster = &shared.config.cluster;
+        if cluster.mode != ClusterMode::Etcd || shared.membership.is_none() {
+            return None;
+        }
+        let lease_ms = (cluster.lease_seconds * 500).min(SUBSCRIPTION_MS_MAX);
+        let options = Options {
+            cluster: cluster.name.clone(),
+            me: Peer {
+                core: core as u16,
+                lease_ms,
+                streams_max: STREAMS_MAX,
+                pieces_max: PIECES_MAX as u32,
+                ..Peer::default()
+            },
+            ping_every_ms: lease_ms / 4,
+            margin_ms: MARGIN_MS,
+            silence_ms: lease_ms,
+            greeting_ms: GREETING_MS,
+            queued_bytes_max: QUEUED_BYTES_MAX,
+        };
+        let net = cluster::Core::new(options, OfView(shared.clone()), tls, any_number);
+        let peers = Peers::new(net.clone());
+        Some(Rc::new(Nodes {
+            net,
+            peers,
+            clients: RefCell::default(),
+        }))
+    }
+
+    /// Who asks from another node.
+    fn client(&self, core: &Core, addr: Option<std::net::SocketAddr>) -> Arc<Client> {
+        let mut clients = self.clients.borrow_mut();
+        // The last was given back most recently.
+        if let Some(at) = clients
+            .iter()
+            .rposition(|it| Arc::strong_count(it) == 1 && addr.is_none_or(|addr| it.addr == addr))
+        {
+            return clients[at].clone();
+        }
+        let client = core.clients.of_other_node(core.index, addr);
+        if clients.len() == CLIENTS_MAX {
+            clients.retain(|it| Arc::strong_count(it) > 1);
+        }
+        if clients.len() < CLIENTS_MAX {
+            clients.push(client.clone());
+        }
+        client
+    }
+}

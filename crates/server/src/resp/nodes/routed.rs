@@ -1,0 +1,427 @@
+//! Requests that go to the place that owns their keys, in this node or another, and go there again if it does not any more.
+//!
+//! ```text
+//!            ┌─────────── NotDone: a newer view, or some time ────────────┐
+//!            ▼                                                            │
+//!   batch ─ route ─► a run of requests of one place ─► asked ─► pieces ───┤
+//!            ▲                                                            │
+//!            └─ Unknown: a write is answered so, reads are asked again ◄──┘
+//! ```
+//!
+//! 1. The replies come in the order of the requests, each once.
+//! 2. A write that may have been executed is never sent again.
+//! 3. After [`PATIENCE`] without progress the requests that are left are refused: nothing of them was done.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use larder_cluster::peer;
+use larder_protocol::commands::Batch;
+use larder_protocol::errors::Code;
+use larder_protocol::resp::{Encoder, Proto};
+use tokio::sync::mpsc;
+
+use super::super::core::Core;
+use super::super::incoming::PIECES_MAX;
+use super::super::place::place_of;
+use super::super::tables::{To, not_served, of_several_nodes};
+use crate::clients::{Charge, Client};
+use crate::cluster::{Answer, Failure, Link};
+use crate::error::Refusal;
+use crate::tables::{CoreMessage, Execution, ReplyPiece, Requests, Scope};
+
+/// How long an owner is looked for.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// What cannot be reached is tried again after this, if no newer view comes before.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Where requests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::resp) enum Target {
+    /// Wherever their keys are.
+    Owner,
+    /// To this place, whatever it has: of what all nodes have, its part.
+    Part(u16),
+}
+
+/// What is asked.
+pub(in crate::resp) struct Wanted {
+    pub batch: Batch,
+    pub proto: Proto,
+    pub client: Arc<Client>,
+    pub execution: Execution,
+    pub target: Target,
+    /// Of stores, by name: what the whole of a request is answered from.
+    pub versions: Vec<(String, u64)>,
+    /// As in [`Requests`], for cores of this node.
+    pub shared_batch: Option<u64>,
+}
+
+impl Wanted {
+    /// Requests that are executed each by itself, wherever their keys are.
+    pub fn of(batch: Batch, proto: Proto, client: &Arc<Client>) -> Wanted {
+        Wanted {
+            batch,
+            proto,
+            client: client.clone(),
+            execution: Execution::OneByOne,
+            target: Target::Owner,
+            versions: Vec::new(),
+            shared_batch: None,
+        }
+    }
+}
+
+pub(in crate::resp) struct Routed {
+    core: Rc<Core>,
+    client: Arc<Client>,
+    batch: Batch,
+    proto: Proto,
+    execution: Execution,
+    target: Target,
+    versions: Vec<(String, u64)>,
+    shared_batch: Option<u64>,
+    /// The first request that is not answered.
+    next: usize,
+    /// Some of its reply was handed out.
+    is_begun: bool,
+    asked: Option<Asked>,
+    /// Where it was asked, and up to which request.
+    place: u16,
+    end: usize,
+    /// Of the view by which it was asked last.
+    epoch: u64,
+    /// When it is given up.
+    until: Option<Instant>,
+    /// Requests before this may have been executed, and why that is not known.
+    unknown: Option<(usize, Rc<str>)>,
+    why: Option<Rc<str>>,
+    /// What was asked to the end cannot be answered whole: of a part, that its place has not executed it.
+    not_done: Option<Rc<str>>,
+    _charge: Charge,
+}
+
+enum Asked {
+    Core(mpsc::Receiver<ReplyPiece>),
+    Node(Answer),
+    /// It waits for room.
+    Room(Rc<Link>, peer::Requests),
+}
+
+impl Routed {
+    /// Asks at once, if it can be. `place`: where the first requests are known to go.
+    pub fn ask(core: &Rc<Core>, place: Option<u16>, wanted: Wanted) -> Routed {
+        let Wanted {
+            batch,
+            proto,
+            client,
+            execution,
+            target,
+            versions,
+            shared_batch,
+        } = wanted;
+        let mut charge = Charge::new(&client);
+        charge.set(batch.memory_bytes());
+        let mut routed = Routed {
+            core: core.clone(),
+            client,
+            batch,
+            proto,
+            execution,
+            target,
+            versions,
+            shared_batch,
+            next: 0,
+            is_begun: false,
+            asked: None,
+            place: 0,
+            end: 0,
+            epoch: 0,
+            until: None,
+            unknown: None,
+            why: None,
+            not_done: None,
+            _charge: charge,
+        };
+        match place {
+            Some(place) => {
+                let all = routed.count();
+                routed.send(place, all);
+            }
+            // What goes wrong is told when replies are taken.
+            None => drop(routed.route()),
+        }
+        routed
+    }
+
+    /// How many replies there will be.
+    fn count(&self) -> usize {
+        match self.execution {
+            Execution::Transaction => 1,
+            _ => self.batch.len(),
+        }
+    }
+
+    /// Of [`Target::Part`]: why it was not executed.
+    pub fn not_done(&self) -> Option<&str> {
+        self.not_done.as_deref()
+    }
+
+    /// The next piece of the replies; none after the last, or if the rest of a reply that has begun is lost.
+    pub async fn next(&mut self) -> Option<ReplyPiece> {
+        while self.next < self.count() {
+            if self.asked.is_none() {
+                if let Some(refused) = self.refused_unknown() {
+                    return Some(refused);
+                }
+                if let Err(refusal) = self.route() {
+                    return Some(self.refuse_next(refusal));
+                }
+            }
+            match self.heard().await {
+                Ok(Some(piece)) => {
+                    self.until = None;
+                    self.next += piece.ends.len();
+                    let whole = piece.ends.last().copied().unwrap_or(0);
+                    self.is_begun =
+                        piece.bytes.len() > whole || (self.is_begun && piece.ends.is_empty());
+                    if self.next >= self.end {
+                        self.asked = None;
+                    }
+                    return Some(piece);
+                }
+                Ok(None) => {
+                    // Less was answered than was asked.
+                    self.asked = None;
+                    self.lost("an answer ended before its time".into())?;
+                }
+                Err(Failure::NotDone(why)) => {
+                    self.asked = None;
+                    if matches!(self.target, Target::Part(_)) {
+                        self.not_done = Some(why);
+                        return None;
+                    }
+                    self.why = Some(why);
+                    self.wait().await;
+                }
+                Err(Failure::Unknown(why)) => {
+                    self.asked = None;
+                    self.lost(why)?;
+                }
+            }
+        }
+        None
+    }
+
+    /// What was asked may have been done.
+    fn lost(&mut self, why: Rc<str>) -> Option<()> {
+        if self.is_begun {
+            return None;
+        }
+        self.unknown = Some((self.end, why.clone()));
+        self.why = Some(why);
+        Some(())
+    }
+
+    /// The answer to a write of which it is unknown whether it was done.
+    fn refused_unknown(&mut self) -> Option<ReplyPiece> {
+        let (end, why) = self.unknown.as_ref()?;
+        let is_write = match self.execution {
+            Execution::Transaction => self.batch.iter().any(|command| command.writes()),
+            _ => self.batch.get(self.next)?.writes(),
+        };
+        if self.next >= *end || !is_write {
+            return None;
+        }
+        let message = format!("{why}; it is unknown whether this was done");
+        Some(self.refuse_next((Code::Unknown, message)))
+    }
+
+    /// An error in place of the next reply.
+    fn refuse_next(&mut self, (code, message): Refusal) -> ReplyPiece {
+        self.core.stats.error_replies.add(code);
+        self.next += 1;
+        self.until = None;
+        let mut bytes = Vec::new();
+        let proto = self.proto;
+        let mut encoder = Encoder {
+            out: &mut bytes,
+            proto,
+        };
+        encoder.error(code, &message);
+        ReplyPiece {
+            ends: vec![bytes.len()],
+            bytes,
+            ..ReplyPiece::default()
+        }
+    }
+
+    /// The place of a request.
+    fn place_of(&self, at: usize) -> Result<u16, Refusal> {
+        let command = match self.batch.get(at) {
+            Some(command) => command,
+            None => return Ok(self.core.index as u16),
+        };
+        let snapshot = self.core.shared.catalog.load();
+        match place_of(&self.core, &snapshot, command) {
+            To::Core(place) => Ok(place as u16),
+            To::Several => Ok(self.core.index as u16),
+            To::Nobody => Err(not_served(&self.core)),
+            To::Nodes => {
+                let message = "the keys of this request have come to be on several nodes meanwhile; send it again";
+                Err((Code::TryAgain, message.to_owned()))
+            }
+        }
+    }
+
+    /// Sends the next requests, as many as go to one place.
+    fn route(&mut self) -> Result<(), Refusal> {
+        if let Target::Part(place) = self.target {
+            let all = self.count();
+            self.send(place, all);
+            return Ok(());
+        }
+        if self.until.is_some_and(|until| Instant::now() > until) {
+            let why = self
+                .why
+                .as_deref()
+                .unwrap_or("no node of the cluster answers");
+            return Err((Code::ClusterDown, format!("not done: {why}")));
+        }
+        if self.execution == Execution::Transaction {
+            let places = (0..self.batch.len()).map(|at| self.place_of(at));
+            let places = places.collect::<Result<Vec<u16>, Refusal>>()?;
+            let first = places.first().copied().unwrap_or(self.core.index as u16);
+            let nodes = |place: &u16| self.core.tables.place(*place).map(|place| place.node);
+            if places.iter().any(|place| nodes(place) != nodes(&first)) {
+                return Err(of_several_nodes("EXEC"));
+            }
+            self.send(first, 1);
+            return Ok(());
+        }
+        let first = self.place_of(self.next)?;
+        let until = self.unknown.as_ref().map_or(0, |(end, _)| *end);
+        let mut end = self.next + 1;
+        while end < self.batch.len() && self.place_of(end).is_ok_and(|place| place == first) {
+            // It may have been executed.
+            if end < until && self.batch.get(end).is_some_and(|command| command.writes()) {
+                break;
+            }
+            end += 1;
+        }
+        self.send(first, end);
+        Ok(())
+    }
+
+    /// Sends requests up to `end` to a place.
+    fn send(&mut self, place: u16, end: usize) {
+        let tables = &self.core.tables;
+        (self.place, self.end) = (place, end);
+        self.epoch = tables.epoch_of_map();
+        let is_all = self.next == 0 && end == self.count();
+        let part = || {
+            self.batch
+                .iter()
+                .skip(self.next)
+                .take(end - self.next)
+                .collect::<Batch>()
+        };
+        if usize::from(place) < self.core.shared.tables.cores() {
+            let (pieces, receiver) = mpsc::channel(PIECES_MAX);
+            let requests = Requests {
+                batch: if is_all { self.batch.clone() } else { part() },
+                proto: self.proto,
+                client: self.client.clone(),
+                ticket: None,
+                execution: self.execution,
+                shared_batch: self.shared_batch,
+                scope: Scope::Node { epoch: self.epoch },
+                versions: self.versions.clone(),
+                pieces,
+            };
+            let message = CoreMessage::Requests(requests);
+            self.core.shared.tables.send(usize::from(place), message);
+            self.asked = Some(Asked::Core(receiver));
+            return;
+        }
+        let (Some(nodes), Some(to)) = (&self.core.nodes, tables.place(place)) else {
+            self.why = Some("the place is not known any more".into());
+            return;
+        };
+        let mut bytes = Vec::new();
+        match is_all {
+            true => self.batch.encode(&mut bytes),
+            false => part().encode(&mut bytes),
+        }
+        let requests = peer::Requests {
+            core: to.core,
+            execution: match self.execution {
+                Execution::Transaction => peer::Execution::Transaction,
+                _ => peer::Execution::OneByOne,
+            },
+            proto: match self.proto {
+                Proto::Resp2 => 2,
+                Proto::Resp3 => 3,
+            },
+            client: Some(self.client.addr),
+            epoch: self.epoch,
+            versions: self.versions.clone(),
+            batch: Bytes::from(bytes),
+        };
+        match nodes.peers.link(to.node) {
+            Err(failure) => self.why = Some(failure.why()),
+            Ok(link) => {
+                self.asked = Some(match link.can_ask() {
+                    Ok(()) => match link.try_ask(requests) {
+                        Ok(answer) => Asked::Node(answer),
+                        Err(_) => return self.why = link.why(),
+                    },
+                    Err(_) => Asked::Room(link, requests),
+                });
+            }
+        }
+    }
+
+    /// The next piece of what was asked.
+    async fn heard(&mut self) -> Result<Option<ReplyPiece>, Failure> {
+        if let Some(Asked::Room(..)) = self.asked
+            && let Some(Asked::Room(link, requests)) = self.asked.take()
+        {
+            self.asked = Some(Asked::Node(link.ask(requests).await?));
+        }
+        match &mut self.asked {
+            Some(Asked::Core(receiver)) => match receiver.recv().await {
+                Some(ReplyPiece {
+                    not_done: Some(why),
+                    ..
+                }) => Err(Failure::NotDone(why.into())),
+                piece => Ok(piece),
+            },
+            Some(Asked::Node(answer)) => {
+                let piece = answer.next().await?;
+                Ok(piece.map(|piece| ReplyPiece {
+                    ends: piece.ends.iter().collect(),
+                    moment: piece.moment,
+                    bytes: piece.bytes.into(),
+                    ..ReplyPiece::default()
+                }))
+            }
+            _ => {
+                let why = self.why.clone();
+                Err(Failure::NotDone(
+                    why.unwrap_or_else(|| "it could not be sent".into()),
+                ))
+            }
+        }
+    }
+
+    /// Waits for a newer view, or a while.
+    async fn wait(&mut self) {
+        self.until.get_or_insert_with(|| Instant::now() + PATIENCE);
+        let newer = self.core.tables.wait_for_epoch(self.epoch + 1);
+        // An end of the time means that it is tried again as it was.
+        let _ = tokio::time::timeout(AGAIN, newer).await;
+    }
+}

@@ -1,0 +1,428 @@
+//! Commands that concern several nodes of a cluster. Each node does its part as it would for a client of its own; nothing is done by
+//! several nodes as one, and what would have to be is refused.
+//!
+//! | command | each node | together |
+//! |---|---|---|
+//! | MGET | its keys, at one moment of its own | in the order of the keys |
+//! | EXISTS, TOUCH, DEL, UNLINK | its keys | the sum |
+//! | RANGECOUNT, RANGEDEL, DBSIZE | its rows | the sum |
+//! | RANGE | its rows, as they are taken | merged (see `merge`) |
+//! | KEYS, SCAN | its keys | in order |
+//! | FLUSHALL, FLUSHDB | its rows | done, or the first error |
+//! | JOIN.CREATE, JOIN.DROP | | the map is changed, and every node does as it says |
+
+use std::time::{Duration, Instant};
+
+use larder_cluster::map::NodeId;
+use larder_protocol::commands::{Batch, Command, Id};
+use larder_protocol::errors::Code;
+use larder_protocol::resp::Request;
+
+use super::super::super::incoming::Incoming;
+use super::super::super::mixed::Split;
+use super::super::super::nodes::{Target, Wanted};
+use super::super::super::place::{place_of, record_place};
+use super::super::super::replies;
+use super::super::super::subject::{About, is_of_table};
+use super::super::transaction::Transaction;
+use super::super::watch::Watching;
+use super::super::{To, joins, not_served, of_several_nodes, scan};
+use super::{Coordinator, gone};
+use crate::tables::{Execution, Refusal};
+
+/// How long nodes are asked anew for their parts while owners change.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What one node is asked, by the place that it is asked at.
+struct Part<'a> {
+    node: NodeId,
+    place: u16,
+    args: Vec<&'a [u8]>,
+}
+
+impl Coordinator {
+    /// Executes a command that is of several nodes.
+    async fn over_nodes(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let snapshot = self.core.shared.catalog.load();
+        if About::of(&snapshot, command) == About::Both {
+            return self.of_stores_and_tables(command).await;
+        }
+        match command.id() {
+            Id::MGet => self.mget_of_nodes(command).await,
+            Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
+                let (parts, _) = self.parts_by_node(command)?;
+                let asked = parts
+                    .iter()
+                    .map(|part| self.ask_part(command, part))
+                    .collect();
+                self.sum_of(asked).await
+            }
+            Id::RangeCount | Id::RangeDel | Id::DbSize => self.sum_of_nodes(command).await,
+            Id::FlushDb | Id::FlushAll => {
+                let replies = self.ask_nodes(command.into()).await?;
+                let error = replies
+                    .into_iter()
+                    .find(|reply| reply.first() == Some(&b'-'));
+                Ok(error.unwrap_or_else(|| self.encoded(|encoder| encoder.ok())))
+            }
+            Id::Keys => self.keys_of_nodes(command).await,
+            Id::Scan => self.scan_nodes(command.request).await,
+            Id::JoinCreate => {
+                let (name, definition) = joins::definition(command.request)?;
+                super::define::define_in_cluster(
+                    &self.core.shared,
+                    &self.core.tables,
+                    &name,
+                    Some(&definition),
+                )
+                .await?;
+                Ok(self.encoded(|encoder| encoder.ok()))
+            }
+            Id::JoinDrop => {
+                let name = joins::text(command.arg(1))?;
+                super::define::define_in_cluster(&self.core.shared, &self.core.tables, name, None)
+                    .await?;
+                Ok(self.encoded(|encoder| encoder.ok()))
+            }
+            _ => Err(of_several_nodes(command.name())),
+        }
+    }
+
+    /// Each node's keys of a command, and which part has each key.
+    fn parts_by_node<'a>(
+        &self,
+        command: Command<'a>,
+    ) -> Result<(Vec<Part<'a>>, Vec<usize>), Refusal> {
+        let tables = &self.core.tables;
+        let snapshot = self.core.shared.catalog.load();
+        let view = tables.view().ok_or_else(gone)?;
+        let mut parts: Vec<Part<'a>> = Vec::new();
+        let mut part_of = Vec::with_capacity(command.len());
+        for key in command.keys() {
+            let place = match is_of_table(&snapshot, key) {
+                true => {
+                    let computing = view.computing.as_ref().filter(|_| tables.is_computed(key));
+                    let owners = computing.unwrap_or(&view.owners);
+                    usize::from(owners.of(larder_join::row_slot(key)))
+                }
+                false => record_place(&self.core, &view, key),
+            } as u16;
+            let node = view
+                .places
+                .get(place)
+                .ok_or_else(|| not_served(&self.core))?
+                .node;
+            let known = parts.iter().position(|part| part.node == node);
+            let number = known.unwrap_or_else(|| {
+                let args = vec![command.arg(0)];
+                parts.push(Part { node, place, args });
+                parts.len() - 1
+            });
+            parts[number].args.push(key);
+            part_of.push(number);
+        }
+        Ok((parts, part_of))
+    }
+
+    fn ask_part(&self, command: Command<'_>, part: &Part<'_>) -> Incoming {
+        let mut batch = Batch::default();
+        batch.push_args(command.spec, part.args.iter().copied());
+        let mut wanted = Wanted::of(batch, self.proto, &self.client);
+        wanted.versions = self.versions(command);
+        Incoming::routed(&self.core, Some(part.place), wanted)
+    }
+
+    /// The versions of stores that a command is answered from.
+    fn versions(&self, command: Command<'_>) -> Vec<(String, u64)> {
+        use crate::catalog::Lookup;
+
+        let snapshot = self.core.shared.catalog.load();
+        let mut versions: Vec<(String, u64)> = Vec::new();
+        for key in command.keys().filter(|key| !is_of_table(&snapshot, key)) {
+            let end = key.iter().position(|byte| *byte == b':').unwrap_or(0);
+            if let Lookup::Live(live) = snapshot.lookup(&key[..end]) {
+                let name = live.name.as_str();
+                if versions.iter().all(|(known, _)| known != name) {
+                    versions.push((name.to_owned(), live.version_id.0));
+                }
+            }
+        }
+        versions
+    }
+
+    async fn mget_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let (parts, part_of) = self.parts_by_node(command)?;
+        let mut asked: Vec<Incoming> = parts
+            .iter()
+            .map(|part| self.ask_part(command, part))
+            .collect();
+        let mut answers = Vec::with_capacity(parts.len());
+        for incoming in &mut asked {
+            let reply = incoming.reply().await.ok_or_else(gone)?;
+            if reply.first() == Some(&b'-') {
+                return Ok(reply);
+            }
+            answers.push(reply);
+        }
+        let elements = answers
+            .iter()
+            .map(|reply| replies::elements(reply).map(Vec::into_iter));
+        let mut values = elements.collect::<Option<Vec<_>>>().ok_or_else(gone)?;
+        let mut all = self.encoded(|encoder| encoder.array(command.len() - 1));
+        for part in part_of {
+            all.extend_from_slice(values[part].next().ok_or_else(gone)?);
+            self.bound(&all)?;
+        }
+        Ok(all)
+    }
+
+    /// The sum of what is answered, or the first error.
+    async fn sum_of(&self, asked: Vec<Incoming>) -> Result<Vec<u8>, Refusal> {
+        let mut replies = Vec::with_capacity(asked.len());
+        for mut incoming in asked {
+            replies.push(incoming.reply().await.ok_or_else(gone)?);
+        }
+        Ok(self.added(0, replies))
+    }
+
+    fn added(&self, mut sum: i64, all: Vec<Vec<u8>>) -> Vec<u8> {
+        for reply in all {
+            match replies::number(&reply) {
+                Some(number) => sum += number,
+                None => return reply,
+            }
+        }
+        self.encoded(|encoder| encoder.integer(sum))
+    }
+
+    async fn sum_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let replies = self.ask_nodes(command.into()).await?;
+        let mut records = 0;
+        if command.id() == Id::DbSize {
+            // Each node answers its rows; of stores every one knows all.
+            let snapshot = self.core.shared.catalog.load();
+            let counts = snapshot
+                .iter()
+                .map(|live| live.version.manifest().record_count);
+            records = counts.sum::<u64>() as i64;
+        }
+        Ok(self.added(records, replies))
+    }
+
+    /// A place of each node that owns anything.
+    pub(super) fn places_of_nodes(&self) -> Result<Vec<u16>, Refusal> {
+        places_of_nodes(&self.core)
+    }
+
+    /// Asks every node for its part, until all know the same owners.
+    async fn ask_nodes(&self, batch: Batch) -> Result<Vec<Vec<u8>>, Refusal> {
+        let begun = Instant::now();
+        loop {
+            let epoch = self.core.tables.epoch_of_map();
+            let ask = |place: u16| {
+                let mut wanted = Wanted::of(batch.clone(), self.proto, &self.client);
+                wanted.target = Target::Part(place);
+                Incoming::routed(&self.core, Some(place), wanted)
+            };
+            let asked: Vec<Incoming> = self.places_of_nodes()?.into_iter().map(ask).collect();
+            let (mut replies, mut not_done) = (Vec::new(), None);
+            for mut incoming in asked {
+                match incoming.reply().await {
+                    Some(reply) => replies.push(reply),
+                    None => {
+                        let why = incoming.not_done().map(str::to_owned);
+                        not_done = Some(why.ok_or_else(gone)?);
+                    }
+                }
+            }
+            let Some(why) = not_done else {
+                return Ok(replies);
+            };
+            if begun.elapsed() > PATIENCE {
+                return Err((Code::ClusterDown, format!("not all nodes answer: {why}")));
+            }
+            wait_for_change(&self.core, epoch).await;
+        }
+    }
+
+    async fn keys_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        scan::refuse_store(&self.core.shared.catalog.load(), command.arg(1))?;
+        let mut keys = Vec::new();
+        for reply in self.ask_nodes(command.into()).await? {
+            match keys_in(&reply) {
+                Some(more) => keys.extend(more),
+                None => return Ok(reply),
+            }
+        }
+        keys.sort_unstable();
+        Ok(self.encoded(|encoder| scan::answer_keys(encoder, &keys)))
+    }
+
+    async fn scan_nodes(&self, request: Request<'_>) -> Result<Vec<u8>, Refusal> {
+        let handle = &self.core.shared.tables;
+        let walk = scan::Walk::parse(request, &handle.cursors())?;
+        let part = walk.part();
+        let mut batch = Batch::default();
+        let spec = larder_protocol::commands::spec(Id::Scan);
+        batch.push_args(spec, part.iter().map(Vec::as_slice));
+        let mut keys = Vec::new();
+        for reply in self.ask_nodes(batch).await? {
+            match keys_in(&reply) {
+                Some(more) => keys.extend(more),
+                None => return Ok(reply),
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        let cursor = walk.next(&mut keys, &mut handle.cursors());
+        Ok(self.encoded(|encoder| walk.answer(encoder, cursor, &keys)))
+    }
+
+    /// A read of stores and of tables: each by itself, wherever their nodes are.
+    async fn of_stores_and_tables(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let split = Split::of(&self.core.shared.catalog.load(), command);
+        let rows = Box::pin(self.anywhere(split.rows.command())).await?;
+        let stores = Box::pin(self.anywhere(split.stores.command())).await?;
+        split.join(&rows, &stores).ok_or_else(gone)
+    }
+
+    /// Executes a command wherever its keys are.
+    pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
+        let snapshot = self.core.shared.catalog.load();
+        match place_of(&self.core, &snapshot, command) {
+            To::Core(place) => {
+                let wanted = Wanted::of(command.into(), self.proto, &self.client);
+                let mut incoming = Incoming::routed(&self.core, Some(place as u16), wanted);
+                incoming.reply().await.ok_or_else(gone)
+            }
+            To::Several => self.execute(command).await,
+            To::Nodes => self.over_nodes(command).await,
+            To::Nobody => Err(not_served(&self.core)),
+        }
+    }
+
+    /// The place of another node that has all rows of a transaction; none if they are of this one.
+    ///
+    /// # Errors
+    /// They are of several.
+    pub(super) fn other_node(
+        &self,
+        transaction: &Transaction,
+        watching: Option<&Watching>,
+    ) -> Result<Option<u16>, Refusal> {
+        let tables = &self.core.tables;
+        let Some(view) = tables.view() else {
+            return Ok(None);
+        };
+        let mut home: Option<(NodeId, u16)> = None;
+        for queued in transaction.requests() {
+            let command = queued.command.command();
+            if queued.answer.is_some()
+                || !self.is_of_tables(command)
+                || command.keys().len() == 0 && command.range().is_none()
+            {
+                continue;
+            }
+            let place = match self.route(command).map(|route| route.to) {
+                Some(To::Core(place)) => place as u16,
+                Some(To::Nobody) => return Err(not_served(&self.core)),
+                Some(To::Nodes) => return Err(of_several_nodes("EXEC")),
+                _ => self.core.index as u16,
+            };
+            let node = view.places.get(place).map_or(view.me, |place| place.node);
+            match home {
+                Some((first, _)) if first != node => return Err(of_several_nodes("EXEC")),
+                Some(_) => {}
+                None => home = Some((node, place)),
+            }
+        }
+        match home.filter(|(node, _)| *node != view.me) {
+            None => Ok(None),
+            Some(_) if watching.is_some() => Err(of_several_nodes("EXEC after WATCH")),
+            Some((_, place)) => Ok(Some(place)),
+        }
+    }
+
+    /// Has another node execute a transaction, whose rows are all there; what is of no row is answered here.
+    pub(super) async fn on_other_node(
+        &mut self,
+        transaction: &Transaction,
+        place: u16,
+    ) -> Result<Vec<u8>, Refusal> {
+        let requests = transaction.requests();
+        let mut batch = Batch::default();
+        let mut is_there = Vec::with_capacity(requests.len());
+        for queued in requests {
+            let command = queued.command.command();
+            let there = queued.answer.is_none() && self.is_of_tables(command);
+            is_there.push(there);
+            if there {
+                batch.push(command);
+            }
+        }
+        let mut wanted = Wanted::of(batch, self.proto, &self.client);
+        wanted.execution = Execution::Transaction;
+        let mut incoming = Incoming::routed(&self.core, Some(place), wanted);
+        let reply = incoming.reply().await.ok_or_else(gone)?;
+        if is_there.iter().all(|there| *there) && requests.iter().all(|it| it.stores.is_none())
+            || reply.first() == Some(&b'-')
+        {
+            return Ok(reply);
+        }
+        let mut there = replies::any_elements(&reply).ok_or_else(gone)?.into_iter();
+        let mut all = self.encoded(|encoder| encoder.array(requests.len()));
+        for (queued, is_there) in requests.iter().zip(is_there) {
+            match (&queued.answer, is_there) {
+                (Some(answer), _) => all.extend_from_slice(answer),
+                (None, true) => {
+                    let one = there.next().ok_or_else(gone)?.to_vec();
+                    all.extend(queued.with_stores(one));
+                }
+                (None, false) => all.extend(self.elsewhere(queued.command.command()).await?),
+            }
+            self.bound(&all)?;
+        }
+        Ok(all)
+    }
+}
+
+/// A place of each node that owns anything.
+///
+/// # Errors
+/// Some slots are nobody's.
+pub(in crate::resp) fn places_of_nodes(core: &super::Core) -> Result<Vec<u16>, Refusal> {
+    let tables = &core.tables;
+    let (Some(view), Some(shard)) = (tables.view(), tables.shard()) else {
+        return Ok(vec![core.index as u16]);
+    };
+    let mut nodes = Vec::new();
+    let mut places = Vec::new();
+    for number in shard.owners() {
+        let place = view.places.get(number).ok_or_else(|| not_served(core))?;
+        if !nodes.contains(&place.node) {
+            nodes.push(place.node);
+            // Own parts begin here.
+            places.push(if place.node == view.me {
+                core.index as u16
+            } else {
+                number
+            });
+        }
+    }
+    Ok(places)
+}
+
+/// Waits until there is a newer map, or a while.
+pub(in crate::resp) async fn wait_for_change(core: &super::Core, epoch: u64) {
+    let newer = core.tables.wait_for_epoch(epoch + 1);
+    // An end of the time means that it is tried again as it was.
+    let _ = tokio::time::timeout(Duration::from_millis(50), newer).await;
+}
+
+/// The keys that a reply lists; nothing if it is an error.
+fn keys_in(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let elements = replies::elements(reply)?.into_iter();
+    elements
+        .map(|one| replies::value(one).map(<[u8]>::to_vec))
+        .collect()
+}
