@@ -129,6 +129,14 @@ impl Follower {
     async fn read(&mut self) -> Result<Vec<Event>, Error> {
         let sent_at_ms = boot_ms();
         let snapshot = self.coordination.read(self.mirror.keys()).await?;
+        let (known, now) = (self.mirror.revision(), snapshot.revision);
+        if now < known {
+            // A read holds all that was answered before, so this is not what was followed until now.
+            return Err(Error::Refused(format!(
+                "it is at revision {now}, and was at {known} before: it was brought back from an old copy, or is another one; bring the newest copy \
+                 back, or start all nodes again to go by this one"
+            )));
+        }
         self.watch = None;
         self.must_read = false;
         self.reads += 1;
@@ -161,5 +169,62 @@ impl Follower {
     fn pause_longer(&mut self) {
         self.retry_at = Instant::now() + self.pause;
         self.pause = (self.pause * 2).min(PAUSE_LAST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream;
+
+    use super::super::{Recent, Request, Response, Revision, Snapshot};
+    use super::*;
+
+    /// A service at a revision that the test sets, with no keys, whose watches break at once.
+    struct At(AtomicU64);
+
+    impl Coordination for At {
+        fn call(&self, request: Request) -> BoxFuture<'_, Result<Response, Error>> {
+            let revision = Revision(self.0.load(Ordering::Relaxed));
+            let response = match request {
+                Request::Read { .. } => Response::Read(Snapshot {
+                    revision,
+                    ..Snapshot::default()
+                }),
+                _ => Response::Recent(Recent {
+                    revision,
+                    ..Recent::default()
+                }),
+            };
+            async move { Ok(response) }.boxed()
+        }
+
+        fn watch(&self, _: &Keys, _: Revision) -> BoxStream<'static, Watched> {
+            stream::empty().boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_service_that_was_brought_back_from_an_old_copy_is_not_taken_for_silence_or_news() {
+        let service = Arc::new(At(AtomicU64::new(10)));
+        let every = Duration::from_millis(5);
+        let mut follower = Follower::new(service.clone(), Keys::below(""), every);
+        follower.until(|_| true).await;
+        assert_eq!(follower.trouble(), None);
+        service.0.store(4, Ordering::Relaxed);
+        while follower.trouble().is_none() {
+            follower.next().await;
+        }
+        let why = follower.trouble().map(ToString::to_string);
+        let why = why.unwrap_or_default();
+        assert!(why.contains("revision 4, and was at 10"), "{why}");
+        service.0.store(11, Ordering::Relaxed);
+        while follower.trouble().is_some() {
+            follower.next().await;
+        }
+        assert_eq!(follower.mirror().revision(), Revision(11));
     }
 }
