@@ -144,6 +144,14 @@ impl Membership {
         }
     }
 
+    /// How many requests this node has sent to etcd: none of them for a command.
+    pub fn etcd_requests(&self) -> u64 {
+        match &self.home {
+            Home::File { .. } => 0,
+            Home::Etcd(handle) => handle.etcd_requests(),
+        }
+    }
+
     /// Whether they are: one load.
     #[inline]
     pub fn is_refusing(&self) -> bool {

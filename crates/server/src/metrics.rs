@@ -55,6 +55,7 @@ impl Collector for Scrape {
         self.stores(&mut encoder)?;
         self.pulls(&mut encoder)?;
         self.tables(&mut encoder)?;
+        self.cluster(&mut encoder)?;
         self.postgres(&mut encoder)
     }
 }
@@ -371,6 +372,81 @@ impl Scrape {
             }
         }
         Ok(())
+    }
+
+    fn cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(membership) = &self.0.membership else {
+            return Ok(());
+        };
+        let view = membership.view();
+        let served: u32 = (view.lookup.served().iter())
+            .map(|it| it.slots.count())
+            .sum();
+        let owned = view
+            .lookup
+            .held(view.me)
+            .map_or(&[][..], |held| &held.owned);
+        let owned: u32 = owned.iter().map(|slots| slots.count()).sum();
+        for (name, help, value) in [
+            (
+                "cluster_epoch",
+                "Changes that the cluster's map has seen, as far as this node knows",
+                view.map.epoch().0,
+            ),
+            (
+                "cluster_slots_served",
+                "Slots whose owner is up, of 16384",
+                u64::from(served),
+            ),
+            (
+                "cluster_slots_owned",
+                "Slots that this node owns",
+                u64::from(owned),
+            ),
+            (
+                "cluster_up",
+                "1 while the map has this node as up",
+                u64::from(view.is_up()),
+            ),
+        ] {
+            gauge(encoder, name, help, value)?;
+        }
+        let Some(standing) = membership.standing() else {
+            return Ok(());
+        };
+        let leads = standing
+            .known
+            .leader
+            .as_ref()
+            .is_some_and(|it| it.name == standing.name.as_str());
+        for (name, help, value) in [
+            (
+                "cluster_controller",
+                "1 while this node is the controller",
+                u64::from(leads),
+            ),
+            (
+                "cluster_lease_left_milliseconds",
+                "For how long this node surely holds its lease",
+                standing.lease_left_ms(&view),
+            ),
+            (
+                "cluster_etcd_silent",
+                "1 while etcd does not answer this node",
+                u64::from(standing.trouble.is_some()),
+            ),
+            (
+                "cluster_blocked",
+                "Things that only a person can mend",
+                standing.known.blocked.len() as u64,
+            ),
+        ] {
+            gauge(encoder, name, help, value)?;
+        }
+        let help = "Requests that this node has sent to etcd";
+        let metric =
+            encoder.encode_descriptor("cluster_etcd_requests", help, None, MetricType::Counter)?;
+        ConstCounter::new(membership.etcd_requests()).encode(metric)
     }
 
     fn postgres(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

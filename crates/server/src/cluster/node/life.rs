@@ -218,6 +218,9 @@ impl Node {
     /// `None`: something came between; begin anew.
     async fn register(&mut self, begun: Begun) -> Option<Registered> {
         let settings = self.ears.known.map.as_ref()?.map.settings().clone();
+        if self.is_first && settings != self.settings {
+            tracing::info!(of_the_cluster = ?settings, configured = ?self.settings, "the cluster goes by the settings of its map, not by this node's configuration");
+        }
         let ttl_seconds = settings
             .lease_ms
             .div_ceil(1000)

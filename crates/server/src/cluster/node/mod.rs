@@ -60,6 +60,7 @@ pub struct Handle {
     asks: mpsc::UnboundedSender<Wanted>,
     peer: Mutex<Option<TcpListener>>,
     peer_addr: Option<SocketAddr>,
+    etcd: Arc<Etcd>,
     /// What the thread begins with.
     start: Mutex<Option<Start>>,
 }
@@ -100,6 +101,7 @@ impl Handle {
         let service = Etcd::new(etcd_config(config, &name));
         let service =
             service.map_err(|error| Error::BadRequest(format!("cluster.etcd: {error}")))?;
+        let etcd = Arc::new(service);
         let (sender, asks) = mpsc::unbounded_channel();
         Ok(Handle {
             standing: Arc::new(ArcSwap::from_pointee(Standing::new(
@@ -111,8 +113,9 @@ impl Handle {
             asks: sender,
             peer_addr: peer.as_ref().and_then(|peer| peer.local_addr().ok()),
             peer: Mutex::new(peer),
+            etcd: etcd.clone(),
             start: Mutex::new(Some(Start {
-                service: Arc::new(service),
+                service: etcd.clone(),
                 registration,
                 settings: settings(config),
                 cluster: section.name.clone(),
@@ -156,6 +159,11 @@ impl Handle {
             })
             .map_err(failed)?;
         Ok(NodeThread { stop, thread })
+    }
+
+    /// How many requests this node has sent to etcd.
+    pub fn etcd_requests(&self) -> u64 {
+        self.etcd.requests()
     }
 
     #[inline]

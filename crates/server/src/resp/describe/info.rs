@@ -90,6 +90,7 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
             ("cluster_missing", &one_line(standing.missing(&view))),
             ("cluster_etcd_trouble", &one_line(standing.trouble(&view))),
             ("cluster_blocked", &standing.known.blocked.len()),
+            ("cluster_etcd_requests", &membership.etcd_requests()),
         ]);
     }
     text
