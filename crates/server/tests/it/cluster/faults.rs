@@ -1,0 +1,196 @@
+//! What breaks, and what becomes of it: nodes that stop for longer than their lease, that are cut off, or come back with nothing; and etcd's members.
+
+use serde_json::json;
+
+use super::harness::{Cluster, Options};
+
+fn controller(cluster: &Cluster, seen_by: usize) -> usize {
+    cluster.named(&cluster.info(seen_by, "cluster_controller"))
+}
+
+/// What `CLUSTER MYID` says.
+fn id(cluster: &Cluster, node: usize) -> String {
+    cluster.ask(node, "CLUSTER MYID")
+}
+
+fn wait_until_up(cluster: &Cluster, node: usize) {
+    cluster.wait_for(&format!("{} is up", cluster.name(node)), || {
+        cluster.info(node, "cluster_state") == "up" && cluster.get(node, "/readyz").0 == 200
+    });
+}
+
+#[test]
+fn a_node_that_stood_still_for_longer_than_its_lease_returns_in_a_new_life() {
+    let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+        return;
+    };
+    let other = (controller(&cluster, 0) + 1) % 3;
+    let seen_by = (other + 1) % 3;
+    let name = cluster.name(other).to_owned();
+    let before = id(&cluster, other);
+    cluster.stop(other);
+    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+    cluster.wait_for("its slots are served by others", || {
+        cluster
+            .ask(seen_by, "CLUSTER INFO")
+            .contains("cluster_slots_ok:16384")
+    });
+    cluster.cont(other);
+    cluster.wait_for("it is in a new life", || {
+        cluster.log(other).contains("incarnation=2")
+    });
+    wait_until_up(&cluster, other);
+    cluster.wait_for("all know it", || cluster.state(seen_by, &name) == "up");
+    let log = cluster.log(other);
+    assert!(
+        log.contains("this node's lease has ended") && log.contains("incarnation=2"),
+        "{log}"
+    );
+    assert_eq!(id(&cluster, other), before, "it is the same disk");
+}
+
+#[test]
+fn a_controller_that_stood_still_leads_no_more() {
+    let Some(cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+        return;
+    };
+    let first = controller(&cluster, 0);
+    let seen_by = (first + 1) % 3;
+    cluster.stop(first);
+    cluster.wait_for("another is the controller", || {
+        let leads = cluster.info(seen_by, "cluster_controller");
+        !leads.is_empty() && leads != cluster.name(first)
+    });
+    cluster.wait_for("it has dropped the first", || {
+        cluster.state(seen_by, cluster.name(first)) == "down"
+    });
+    cluster.cont(first);
+    // What it knows when it goes on is old.
+    cluster.wait_for("it is in a new life", || {
+        cluster.log(first).contains("incarnation=2")
+    });
+    wait_until_up(&cluster, first);
+    assert_ne!(controller(&cluster, first), first);
+    assert_eq!(controller(&cluster, first), controller(&cluster, seen_by));
+}
+
+#[test]
+fn a_node_that_is_cut_from_etcd_alone_knows_it_and_is_replaced() {
+    let Some(cluster) = Options::new(3).set("tables.replicas", 2).proxied().start() else {
+        return;
+    };
+    let other = (controller(&cluster, 0) + 1) % 3;
+    let seen_by = (other + 1) % 3;
+    let name = cluster.name(other).to_owned();
+    cluster.etcd_proxy(other, 0).cut();
+    cluster.wait_for("it is down for the others", || {
+        cluster.state(seen_by, &name) == "down"
+    });
+    assert_eq!(
+        cluster.info(other, "cluster_lease_left_ms"),
+        "0",
+        "it knew before the others did"
+    );
+    cluster.wait_for("it says why", || {
+        cluster
+            .info(other, "cluster_etcd_trouble")
+            .contains("does not answer")
+    });
+    cluster.etcd_proxy(other, 0).heal();
+    wait_until_up(&cluster, other);
+}
+
+#[test]
+fn all_members_of_etcd_are_killed_and_the_cluster_goes_on_when_they_are_back() {
+    let Some(mut cluster) = Options::new(3).etcd_members(3).start() else {
+        return;
+    };
+    let before: Vec<String> = (0..3).map(|node| id(&cluster, node)).collect();
+    (0..3).for_each(|member| cluster.etcd.kill(member));
+    for node in 0..3 {
+        cluster.wait_for("it may have lost its lease", || {
+            cluster.info(node, "cluster_lease_left_ms") == "0"
+        });
+        assert!(
+            cluster
+                .ask(node, "CLUSTER INFO")
+                .contains("cluster_slots_ok:16384")
+        );
+    }
+    cluster.etcd.start_all().expect("etcd starts");
+    cluster.wait_until_served();
+    for (node, before) in before.iter().enumerate() {
+        wait_until_up(&cluster, node);
+        assert_eq!(id(&cluster, node), *before);
+    }
+}
+
+#[test]
+fn etcds_leader_is_killed_again_and_again_and_nobody_loses_a_lease() {
+    let Some(mut cluster) = Options::new(2)
+        .etcd_members(3)
+        .set("cluster.lease_seconds", 10)
+        .start()
+    else {
+        return;
+    };
+    let epoch = cluster.info(0, "cluster_epoch");
+    for turn in 0..3 {
+        let leader = cluster.etcd.leader();
+        cluster.etcd.kill(leader);
+        let set = json!({"action": "set", "settings": {"replace_after_ms": 1_000_000 + turn}});
+        let (status, answer) = cluster.post(turn % 2, "/v1/cluster/asks", &set);
+        assert_eq!(status, 200, "{answer}");
+        cluster.etcd.start_all().expect("etcd starts");
+    }
+    cluster.wait_until_served();
+    let changes: u64 = cluster
+        .info(0, "cluster_epoch")
+        .parse::<u64>()
+        .expect("a number")
+        - epoch.parse::<u64>().expect("a number");
+    assert_eq!(
+        changes,
+        3,
+        "each wish is one change, and nothing else came:\n{}",
+        cluster.logs()
+    );
+}
+
+#[test]
+fn a_change_whose_reply_is_lost_is_made_once() {
+    let Some(cluster) = Options::new(2)
+        .proxied()
+        .set("cluster.lease_seconds", 10)
+        .start()
+    else {
+        return;
+    };
+    let epoch: u64 = cluster.info(0, "cluster_epoch").parse().expect("a number");
+    let wishes = 5;
+    for wish in 0..wishes {
+        (0..2).for_each(|node| cluster.etcd_proxy(node, 0).lose_replies(2));
+        let set = json!({"action": "set", "settings": {"replace_after_ms": 2_000_000 + wish}});
+        let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
+        assert_eq!(status, 200, "{answer}");
+    }
+    cluster.wait_until_served();
+    let after: u64 = cluster.info(0, "cluster_epoch").parse().expect("a number");
+    assert_eq!(after - epoch, wishes);
+    assert!(cluster.etcd_proxy(0, 0).replies_lost() > 0);
+}
+
+#[test]
+fn a_node_that_returns_with_an_empty_folder_is_another_disk_and_keeps_its_name() {
+    let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+        return;
+    };
+    let before = id(&cluster, 2);
+    cluster.kill(2);
+    std::fs::remove_dir_all(cluster.data(2)).expect("removed");
+    cluster.restart(2);
+    wait_until_up(&cluster, 2);
+    assert_ne!(id(&cluster, 2), before);
+    cluster.wait_until_served();
+    assert!(cluster.log(2).contains("does not count any more"));
+}
