@@ -150,7 +150,9 @@ impl Conversations {
             owners.begun.push(number);
             let _ = owners.link.exchange(frame(Bytes::new()));
         }
-        let _ = owners.link.exchange(frame(encoded(said)));
+        if !said.is_empty() {
+            let _ = owners.link.exchange(frame(encoded(said)));
+        }
         true
     }
 }
@@ -174,12 +176,8 @@ impl Tables {
         let own = self.index as u16;
         let (of_owner, of_reader): (Vec<_>, Vec<_>) =
             messages.into_iter().partition(EngineMessage::is_of_owner);
-        let Some(sharing) = &self.sharing else { return };
         if !of_reader.is_empty() {
-            let told = self.with_conversations(|all| all.tell_owner(own, number, to, &of_reader));
-            if told == Some(false) {
-                sharing.unsent.borrow_mut().push((number, of_reader));
-            }
+            self.say_to_owner(number, to, of_reader);
         }
         if of_owner.is_empty() {
             return;
@@ -199,6 +197,16 @@ impl Tables {
             bytes: encoded(&of_owner),
         };
         self.tell_reader(via, exchange);
+    }
+
+    /// What cannot be said now is said when there is a connection.
+    fn say_to_owner(&self, number: u16, to: Place, said: Vec<EngineMessage>) {
+        let Some(sharing) = &self.sharing else { return };
+        let own = self.index as u16;
+        let told = self.with_conversations(|all| all.tell_owner(own, number, to, &said));
+        if told == Some(false) {
+            sharing.unsent.borrow_mut().push((number, said));
+        }
     }
 
     fn tell_reader(&self, via: Via, exchange: peer::Exchange) {
@@ -366,6 +374,8 @@ impl Tables {
                 .borrow_mut()
                 .owner_lost(&mut engine, number);
             drop(engine);
+            // It need not wait for this reader: that is said as soon as there is a connection.
+            sharing.unsent.borrow_mut().push((number, Vec::new()));
             sharing.waiting.take().into_iter().for_each(Waker::wake);
             self.wake_maintenance();
         }
@@ -382,8 +392,11 @@ impl Tables {
             self.look_at_owners();
             self.look_at_readers();
             for (number, messages) in sharing.unsent.take() {
-                if let Some(place) = self.place(number) {
-                    self.send_to_node(number, place, messages);
+                // Whoever has the rows of a node that is down is asked anew.
+                let is_up =
+                    |place: &Place| self.view().is_some_and(|view| view.map.is_up(place.node));
+                if let Some(place) = self.place(number).filter(is_up) {
+                    self.say_to_owner(number, place, messages);
                 }
             }
             // Whoever waits for a lease, or for somebody who cannot be reached, looks again.

@@ -2,6 +2,7 @@
 //!
 //! `harness` starts, kills, stops and starts again; the other files are the claims.
 
+mod broken;
 mod faults;
 mod forward;
 pub mod harness;

@@ -60,6 +60,8 @@ pub struct Actor {
     notes: u64,
     /// One write in so many is sent and never listened for; none if 0.
     lose: u64,
+    /// What is changed together has one hash tag, and nothing is watched: nodes do nothing as one.
+    is_of_cluster: bool,
     pub records: Vec<Record>,
 }
 
@@ -109,7 +111,31 @@ impl Actor {
             random: u64::from(session) * 0x9e37_79b9 + 1,
             notes: 0,
             lose,
+            is_of_cluster: false,
             records: Vec::new(),
+        }
+    }
+
+    /// As [`Actor::connect`], to a node of a cluster.
+    pub fn of_cluster(addr: SocketAddr, clock: Instant, session: u32, lose: u64) -> Actor {
+        Actor {
+            is_of_cluster: true,
+            ..Actor::connect(addr, clock, session, lose)
+        }
+    }
+
+    /// The keys of two numbers that change together.
+    fn pair(&self, thing: u64) -> [String; 2] {
+        match self.is_of_cluster {
+            false => [format!("in|a{thing}|1"), format!("out|{thing}")],
+            true => [format!("in|{{{thing}}}a|1"), format!("out|{{{thing}}}")],
+        }
+    }
+
+    fn sum(&self, thing: u64) -> String {
+        match self.is_of_cluster {
+            false => format!("sum|a{thing}"),
+            true => format!("sum|{{{thing}}}a"),
         }
     }
 
@@ -140,7 +166,7 @@ impl Actor {
                 let line = verb(format!("vote|{thing}|{voter}"));
                 self.write(vec![words(&line)], vote(thing, voter, put))
             }
-            2 => {
+            2 if !self.is_of_cluster => {
                 // Two at once, on two cores or one.
                 let other = (thing + 1 + time % (FEW - 1)) % FEW;
                 let lines = [thing, other].map(|it| verb(format!("vote|{it}|{voter}")));
@@ -167,9 +193,10 @@ impl Actor {
             }
             5 => {
                 let by = 1 + self.below(3) as i32;
+                let [given, taken] = self.pair(thing);
                 let lines = [
-                    format!("INCRBY in|a{thing}|1 {by}"),
-                    format!("DECRBY out|{thing} {by}"),
+                    format!("INCRBY {given} {by}"),
+                    format!("DECRBY {taken} {by}"),
                 ];
                 let changes = vec![
                     (Kind::Given.of(thing), What::AddCount(by)),
@@ -181,7 +208,7 @@ impl Actor {
                 vec![(Kind::Voters.of(thing), What::ReadCount(count(reply)))]
             }),
             7 => {
-                let keys = [format!("in|a{thing}|1"), format!("out|{thing}")];
+                let keys = self.pair(thing);
                 let ask = match put {
                     true => vec![words(&format!("MGET {} {}", keys[0], keys[1]))],
                     false => transaction(&keys.map(|key| format!("GET {key}"))),
@@ -196,7 +223,7 @@ impl Actor {
                     ]
                 })
             }
-            8 => self.read(vec![words(&format!("GET sum|a{thing}"))], |reply| {
+            8 => self.read(vec![words(&format!("GET {}", self.sum(thing)))], |reply| {
                 vec![(Kind::Given.of(thing), What::ReadCount(count(reply)))]
             }),
             9 => {
@@ -226,7 +253,7 @@ impl Actor {
                 let prefix = format!("vote|{thing}");
                 self.list(Kind::Voters.of(thing), &prefix, number)
             }
-            12 => self.read_and_write(thing, 1 + time as i32 % 3),
+            12 if !self.is_of_cluster => self.read_and_write(thing, 1 + time as i32 % 3),
             _ => self.list(Kind::Timeline.of(voter), &format!("tline|{voter}"), posted),
         }
     }
@@ -277,11 +304,12 @@ impl Actor {
             self.list(Kind::Voters.of(id), &format!("vote|{id}"), number)?;
             self.list(Kind::By.of(id), &format!("by|{id}"), number)?;
             self.list(Kind::Timeline.of(id), &format!("tline|{id}"), posted)?;
+            let [given, taken] = self.pair(id);
             for (key, item) in [
                 (format!("votes|{id}"), Kind::Voters),
-                (format!("sum|a{id}"), Kind::Given),
-                (format!("in|a{id}|1"), Kind::Given),
-                (format!("out|{id}"), Kind::Taken),
+                (self.sum(id), Kind::Given),
+                (given, Kind::Given),
+                (taken, Kind::Taken),
             ] {
                 self.read(vec![words(&format!("GET {key}"))], |reply| {
                     vec![(item.of(id), What::ReadCount(count(reply)))]

@@ -39,26 +39,39 @@ impl Link {
     }
 
     /// The last reply of as many as there are requests.
+    ///
+    /// # Errors
+    /// The connection was lost; or a node of a cluster could not be reached, and the connection goes on (`ErrorKind::Other`).
     pub fn ask(&mut self, requests: &[Vec<String>]) -> io::Result<Reply> {
         self.send(requests)?;
-        let mut last = Reply::Null;
+        let (mut last, mut failed) = (Reply::Null, None);
         for _ in requests {
             let bytes = frame(&mut self.stream)?;
-            refuse_errors(&bytes);
+            failed = failed.or(refuse_errors(&bytes));
             last = Reply::first(&bytes).expect("a reply").expect("whole").0;
         }
-        Ok(last)
+        match failed {
+            None => Ok(last),
+            Some(why) => Err(io::Error::other(why)),
+        }
     }
 }
 
-/// No request of an actor is wrong.
-fn refuse_errors(mut reply: &[u8]) {
+/// No request of an actor is wrong; why a node that it needs cannot be reached.
+fn refuse_errors(mut reply: &[u8]) -> Option<String> {
     while let Some((token, size)) = Token::first(reply) {
         if let Token::Error(text) = token {
-            panic!("{}", String::from_utf8_lossy(text));
+            let text = String::from_utf8_lossy(text).into_owned();
+            let is_of_cluster = ["UNKNOWN ", "CLUSTERDOWN ", "TRYAGAIN "];
+            assert!(
+                is_of_cluster.iter().any(|it| text.starts_with(it)),
+                "{text}"
+            );
+            return Some(text);
         }
         reply = &reply[size..];
     }
+    None
 }
 
 /// What a proxy does to the requests of one command.

@@ -3,7 +3,7 @@
 //! Lists, counts and contents are judged at levels 0 to 2, numbers that transactions change together at level 4, too. Writes that
 //! nobody answered may have happened or not. The same judge is shown servers that lie, and must say so.
 
-mod actor;
+pub mod actor;
 mod link;
 
 use std::net::SocketAddr;
@@ -71,7 +71,7 @@ fn left(addr: SocketAddr, clock: Instant) -> Vec<Record> {
 }
 
 #[track_caller]
-fn check_explained(records: &[Record]) -> Report {
+pub fn check_explained(records: &[Record]) -> Report {
     let report = report(records);
     let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
     let total = &report.total;

@@ -1,0 +1,225 @@
+//! Connections between nodes break, in the middle of anything: no answer shows less than was acknowledged, and what joins compute is in the
+//! end what their sources say.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use larder_testing::proxy::Proxy;
+use larder_types::Random;
+
+use super::harness::{Cluster, Options};
+use crate::judged::actor::{Actor, prepare};
+use crate::judged::check_explained;
+use crate::resp::{Client, TIMELINE};
+
+/// A cluster whose nodes reach each of them over a proxy of its own.
+fn proxied(nodes: usize, threads: usize) -> Option<(Cluster, Vec<Proxy>)> {
+    let mut options = Options::new(nodes).set("server.threads", threads);
+    let mut proxies = Vec::new();
+    for node in 0..nodes {
+        // It is free again for the node, which takes it at once.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let proxy = Proxy::to(address.to_string());
+        options = options.set_on(node, "cluster.peer", address).set_on(
+            node,
+            "cluster.peer_announce",
+            proxy.address(),
+        );
+        proxies.push(proxy);
+    }
+    Some((options.start()?, proxies))
+}
+
+/// Keys and values of a range, as a node has it; asked again while it says that it cannot be answered.
+fn rows(cluster: &Cluster, node: usize, table: &str) -> BTreeMap<String, String> {
+    let mut rows = BTreeMap::new();
+    cluster.wait_for("a range is answered", || {
+        let mut client = cluster.client(node);
+        let reply = client.ask(&format!("RANGE {table}| {table}}}"));
+        if reply.starts_with('-') {
+            return false;
+        }
+        // Keys have the separator of what is shown.
+        let count: usize = reply[1..]
+            .split('|')
+            .next()
+            .and_then(|it| it.parse().ok())
+            .expect("an array");
+        rows = pairs(&reply, count);
+        true
+    });
+    rows
+}
+
+/// Of `*4|$5|t|a|1|$1|x|...`, whose strings may have the separator in them.
+fn pairs(shown: &str, count: usize) -> BTreeMap<String, String> {
+    let mut rest = shown.split_once('|').map_or("", |(_, rest)| rest);
+    let mut next = || {
+        let (size, after) = rest[1..].split_once('|').expect("a size");
+        let size: usize = size.parse().expect("a size");
+        let (text, after) = after.split_at(size);
+        rest = after.strip_prefix('|').unwrap_or(after);
+        text.to_owned()
+    };
+    (0..count / 2).map(|_| (next(), next())).collect()
+}
+
+/// The timelines that the sources make.
+fn recomputed(
+    sub: &BTreeMap<String, String>,
+    post: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut timelines = BTreeMap::new();
+    for follows in sub.keys() {
+        let words: Vec<&str> = follows.split('|').collect();
+        let [_, user, author] = words[..] else {
+            continue;
+        };
+        for (key, value) in post {
+            if let [_, by, time] = key.split('|').collect::<Vec<&str>>()[..]
+                && by == author
+            {
+                timelines.insert(format!("tline|{user}|{time}|{author}"), value.clone());
+            }
+        }
+    }
+    timelines
+}
+
+#[test]
+fn connections_that_break_at_any_time_lose_nothing_that_was_acknowledged() {
+    let Some((cluster, proxies)) = proxied(3, 1) else {
+        return;
+    };
+    let mut at: Vec<Client> = (0..3).map(|node| cluster.client(node)).collect();
+    at[0].create("timeline", TIMELINE);
+    let mut random = Random::new(77);
+    let (mut acknowledged, mut refused) = (0, 0);
+    for round in 0..700 {
+        if round % 7 == 0 {
+            proxies[random.index(3)].break_connections();
+        }
+        let (user, author) = (random.below(8), random.below(8));
+        let by = random.index(3);
+        if round % 5 == 0 {
+            at[by].ask(&format!("SET sub|u{user}|u{author} 1"));
+            continue;
+        }
+        let answer = at[by].ask(&format!("SET post|u{author}|{round:05} text{round}"));
+        let reader = random.index(3);
+        let follows = at[reader].ask(&format!("EXISTS sub|u{user}|u{author}"));
+        let shown = at[reader].ask(&format!("GET tline|u{user}|{round:05}|u{author}"));
+        for told in [&answer, &follows, &shown] {
+            let is_known = !told.starts_with('-')
+                || told.starts_with("-UNKNOWN")
+                || told.starts_with("-CLUSTERDOWN");
+            assert!(is_known, "round {round}: {told}\n{}", cluster.logs());
+        }
+        match (answer.as_str(), follows.as_str(), shown.as_str()) {
+            ("+OK", ":1", shown) if !shown.starts_with('-') => {
+                let text = format!("text{round}");
+                assert_eq!(
+                    shown,
+                    format!("${}|{text}", text.len()),
+                    "round {round}\n{}",
+                    cluster.logs()
+                );
+                acknowledged += 1;
+            }
+            ("+OK", ":0", shown) if !shown.starts_with('-') => {
+                assert_eq!(shown, "$-1", "round {round}")
+            }
+            _ => refused += 1,
+        }
+    }
+    assert!(
+        acknowledged > 100,
+        "{acknowledged} were seen, {refused} were not answered"
+    );
+    let (sub, post) = (rows(&cluster, 0, "sub"), rows(&cluster, 1, "post"));
+    let expected = recomputed(&sub, &post);
+    assert!(expected.len() > 500, "{}", expected.len());
+    for node in 0..3 {
+        let mut all = BTreeMap::new();
+        for user in 0..8 {
+            all.extend(rows_of(&cluster, node, user));
+        }
+        assert_eq!(all, expected, "at node {node}\n{}", cluster.logs());
+    }
+}
+
+fn rows_of(cluster: &Cluster, node: usize, user: u64) -> BTreeMap<String, String> {
+    let mut rows = BTreeMap::new();
+    cluster.wait_for("a timeline is answered", || {
+        let mut client = cluster.client(node);
+        let reply = client.ask(&format!("RANGE tline|u{user}| tline|u{user}}}"));
+        if reply.starts_with('-') {
+            return false;
+        }
+        let count = reply[1..].split('|').next().and_then(|it| it.parse().ok());
+        rows = pairs(&reply, count.expect("an array"));
+        true
+    });
+    rows
+}
+
+#[test]
+fn what_many_clients_read_of_many_nodes_is_what_was_written_though_connections_break() {
+    const CLIENTS: u32 = 6;
+    for threads in [1, 2] {
+        let Some((cluster, proxies)) = proxied(3, threads) else {
+            return;
+        };
+        prepare(cluster.resp(0));
+        for node in 0..3 {
+            cluster.wait_for("all joins are everywhere", || {
+                cluster.ask(node, "JOIN.LIST").starts_with("*10|")
+            });
+        }
+        let clock = Instant::now();
+        let done = AtomicU64::new(0);
+        let mut records = Vec::new();
+        thread::scope(|scope| {
+            let actors: Vec<_> = (0..CLIENTS)
+                .map(|session| {
+                    let (addr, done) = (cluster.resp(session as usize % 3), &done);
+                    scope.spawn(move || {
+                        let mut actor = Actor::of_cluster(addr, clock, session, 0);
+                        for _ in 0..1_500 {
+                            if let Err(error) = actor.act() {
+                                assert_eq!(error.kind(), ErrorKind::Other, "{error}");
+                            }
+                            done.fetch_add(1, Ordering::SeqCst);
+                        }
+                        actor.records
+                    })
+                })
+                .collect();
+            let mut random = Random::new(5);
+            for breaks in 1..30 {
+                while done.load(Ordering::SeqCst) < breaks * 300 {
+                    thread::yield_now();
+                }
+                match breaks % 10 {
+                    0 => proxies[random.index(3)].stall(),
+                    _ => proxies[random.index(3)].break_connections(),
+                }
+            }
+            for actor in actors {
+                records.extend(actor.join().expect("ended"));
+            }
+        });
+        proxies.iter().for_each(Proxy::heal);
+        let mut last = Actor::of_cluster(cluster.resp(1), clock, CLIENTS, 0);
+        last.look_at_all();
+        records.extend(last.records);
+        let report = check_explained(&records);
+        assert!(report.total.reads > 2_000, "{report:?}");
+    }
+}
