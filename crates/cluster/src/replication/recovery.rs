@@ -10,7 +10,8 @@
 //! * a log that may have lost what it had acknowledged: power was lost, and the log is not synced before it is acknowledged (`tables.fsync`
 //!   other than `always`). A process that was killed loses nothing of it, nor does a machine that was shut down in order.
 //!
-//! A disk that is not proven is given a new id before the node registers: so the map drops it from all that it had. An image of a disk from *within* its last
+//! A disk that is not proven is given a new id before the node registers: so the map drops it from all that it had. (The server keeps one that lost only
+//! its tail: `tables.fsync` says how much that may be, and where power failed everywhere there is nothing better.) An image of a disk from *within* its last
 //! life has the right numbers: of it nothing can be told by the node alone; an owner that begins with it finds that it lacks changes
 //! ([`super::Answer::Lacks`]), a replica that an owner with such a disk begins with finds itself ahead ([`super::Answer::Ahead`]).
 //!

@@ -52,6 +52,9 @@ pub struct Begun {
     pub identity: Identity,
     /// Why the rows of the folder do not count, if they do not; the folder has a new id then.
     pub unproven: Option<Unproven>,
+    /// The machine lost power, so that the end of the journal may be missing: as much of it as `tables.fsync` says. The rows count all the same. Where
+    /// another node has them it was dropped from those in sync when it died, and is filled anew; where nobody else has them these are the best there are.
+    pub may_lack_the_end: bool,
 }
 
 impl Disk {
@@ -119,6 +122,8 @@ impl Disk {
     pub fn begin_life(&mut self, map: Option<Identity>) -> Result<Begun, Error> {
         let own = self.identity();
         let unproven = prove(own, map, self.is_log_whole).err();
+        let may_lack_the_end = unproven == Some(Unproven::LostTail);
+        let unproven = unproven.filter(|_| !may_lack_the_end);
         let disk = match (own, unproven) {
             (Some(own), None) => own.disk,
             _ => new_disk()?,
@@ -138,7 +143,11 @@ impl Disk {
         // From here on the journal is this process's own.
         self.is_log_whole = true;
         let identity = Identity { disk, incarnation };
-        Ok(Begun { identity, unproven })
+        Ok(Begun {
+            identity,
+            unproven,
+            may_lack_the_end,
+        })
     }
 
     /// The process ends in good order, and its journal is closed.
@@ -256,17 +265,20 @@ mod tests {
         on_another_boot(&path);
         let mut synced = Disk::open(folder.path(), "main", "a", Fsync::Always).unwrap();
         let map = Some(begun.identity);
-        assert_eq!(synced.begin_life(map).unwrap().unproven, None);
+        assert!(!synced.begin_life(map).unwrap().may_lack_the_end);
         on_another_boot(&path);
         let mut disk = open(folder.path(), "a").unwrap();
         disk.stopped().unwrap();
         let mut disk = open(folder.path(), "a").unwrap();
-        assert_eq!(disk.begin_life(map).unwrap().unproven, None);
+        assert!(!disk.begin_life(map).unwrap().may_lack_the_end);
         on_another_boot(&path);
         let mut disk = open(folder.path(), "a").unwrap();
         let lost = disk.begin_life(map).unwrap();
-        assert_eq!(lost.unproven, Some(Unproven::LostTail));
-        assert_ne!(lost.identity.disk, begun.identity.disk);
+        assert!(lost.may_lack_the_end && lost.unproven.is_none());
+        assert_eq!(
+            lost.identity.disk, begun.identity.disk,
+            "nobody else may have the rows"
+        );
     }
 
     #[test]

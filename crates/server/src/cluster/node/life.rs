@@ -16,7 +16,7 @@ use super::control::{self, Candidacy};
 use super::disk::{Begun, Disk};
 use super::ears::{Ears, Said};
 use super::known::{MAP, NODES};
-use super::reports::Reports;
+use super::reports::{Reporter, Reports};
 use super::write::settle;
 use super::{STOP, Start, Tell};
 use crate::cluster::Life;
@@ -204,6 +204,11 @@ impl Node {
                         "what the data folder has of tables does not count any more; the node is filled anew"
                     );
                 }
+                if begun.may_lack_the_end {
+                    tracing::warn!(
+                        "this machine was started anew: the last writes before may not be on disk, as tables.fsync says; where other nodes have them, they are copied from there"
+                    );
+                }
                 Some(begun)
             }
             Err(error) => {
@@ -303,14 +308,15 @@ impl Node {
         let control = control::run(service.clone(), news.clone(), writer("control"), candidacy);
         let incarnation = self.registration.incarnation;
         let reports = self.reports.clone();
-        let report = reports.run(
-            &*service,
-            writer("report"),
-            &name,
+        let report = reports.run(Reporter {
+            service: &*service,
+            writer: writer("report"),
+            name: &name,
             lease,
             incarnation,
             registration,
-        );
+            news: news.clone(),
+        });
         let ask = asks::run(&*service, writer("asks"), lease, news, &mut self.asks);
         let end = {
             let all = async {

@@ -6,14 +6,27 @@ use std::time::Duration;
 use larder_cluster::controller::Report;
 use larder_cluster::coordination::{Coordination, LeaseId, Outcome, Revision, Writer};
 use larder_cluster::map::{Incarnation, NodeName};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use super::known::REPORTS;
+use super::known::{Known, REPORTS};
 use super::write::settle;
 
-/// Between two reports.
+/// Between two reports of a node, for each so many that there are.
 const PAUSE: Duration = Duration::from_millis(200);
+const NODES_A_PAUSE: usize = 16;
+
+/// A life that reports.
+pub struct Reporter<'a> {
+    pub service: &'a dyn Coordination,
+    pub writer: Writer,
+    pub name: &'a NodeName,
+    pub lease: LeaseId,
+    pub incarnation: Incarnation,
+    /// This node's key, and when it was made.
+    pub registration: (String, Revision),
+    pub news: watch::Receiver<Known>,
+}
 
 /// The report, as the parts of the server change it.
 #[derive(Default)]
@@ -33,15 +46,16 @@ impl Reports {
     }
 
     /// Writes what changes, for one life; ends when that has ended.
-    pub async fn run(
-        &self,
-        service: &dyn Coordination,
-        mut writer: Writer,
-        name: &NodeName,
-        lease: LeaseId,
-        incarnation: Incarnation,
-        (registration, registered): (String, Revision),
-    ) {
+    pub async fn run(&self, reporter: Reporter<'_>) {
+        let Reporter {
+            service,
+            mut writer,
+            name,
+            lease,
+            incarnation,
+            registration: (registration, registered),
+            news,
+        } = reporter;
         let key = format!("{REPORTS}{name}");
         let mut written = Revision(0);
         // What an earlier life reported is told anew.
@@ -84,7 +98,10 @@ impl Reports {
                     }
                 }
             }
-            sleep(PAUSE).await;
+            // All nodes hear all reports.
+            let map = news.borrow().map.as_ref().map(|known| known.map.clone());
+            let nodes = map.map_or(1, |map| map.members().len());
+            sleep(PAUSE * nodes.div_ceil(NODES_A_PAUSE) as u32).await;
         }
     }
 }
