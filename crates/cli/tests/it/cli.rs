@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -20,6 +20,7 @@ const COMMANDS: [&[&str]; 20] = [
     &["store", "swap"],
     &["store", "remove"],
     &["cluster", "certs"],
+    &["cluster", "local"],
     &["config", "check"],
     &["config", "show"],
     &["config", "reference"],

@@ -4,6 +4,7 @@ mod build;
 mod build_inputs;
 mod cli;
 mod cluster_certs;
+mod cluster_local;
 mod crash;
 mod demo;
 mod descriptors;

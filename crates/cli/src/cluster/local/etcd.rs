@@ -1,0 +1,118 @@
+//! The etcd of a local cluster: one member, in a folder of the cluster's own.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::process::Process;
+use crate::failure::Failure;
+use crate::interrupt;
+
+/// A start that takes longer has failed.
+const START_MAX: Duration = Duration::from_secs(60);
+/// Between choosing a free port and taking it, another process may take it.
+const STARTS_MAX: usize = 3;
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+const MISSING: &str = "a cluster keeps its map in etcd; install it:\n\n    \
+    sudo apt-get install etcd-server\n\nDebian's package starts a server of its own, which is left alone (sudo systemctl disable --now etcd ends it). \
+    Or say where the program is: --etcd PROGRAM";
+
+/// Where the program is: in `PATH`, or in the folder into which `scripts/setup test` unpacks it.
+pub fn program() -> Result<PathBuf, Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join("etcd"));
+    let own = std::env::current_exe().unwrap_or_default();
+    let unpacked = own
+        .ancestors()
+        .skip(1)
+        .map(|folder| folder.join(".etcd/usr/bin/etcd"));
+    let mut found = in_path.chain(unpacked);
+    let found = found.find(|program| program.is_file());
+    found.ok_or_else(|| Failure::not_found(format!("etcd is not installed: {MISSING}")))
+}
+
+pub fn missing(program: &Path) -> Failure {
+    Failure::not_found(format!("{} is not there; {MISSING}", program.display()))
+}
+
+/// Starts it and waits until it answers; with the URL for its clients.
+pub fn start(program: &Path, folder: &Path) -> Result<(Process, String), Failure> {
+    let data = folder.join("etcd");
+    fs::create_dir_all(folder).map_err(Failure::io(format!("make {}", folder.display())))?;
+    let mut last = None;
+    for _ in 0..STARTS_MAX {
+        let [client, peer] = free_ports()?.map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = Command::new(program);
+        command
+            .args(["--name", "local"])
+            .arg("--data-dir")
+            .arg(&data)
+            .args([
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
+            .args(["--initial-cluster", &format!("local={peer}")])
+            // It is alone, so there is nobody to wait for.
+            .args(["--heartbeat-interval", "30", "--election-timeout", "300"])
+            .stdout(Stdio::null());
+        let mut process = Process::start("etcd", command, folder.join("etcd.log"))?;
+        if is_up(&mut process, &client)? {
+            return Ok((process, client));
+        }
+        last = Some(process);
+    }
+    let words = last.map(|process| process.last_words()).unwrap_or_default();
+    Err(Failure::new(format!(
+        "etcd does not start; it said last, in {}:\n{words}",
+        folder.join("etcd.log").display()
+    )))
+}
+
+/// Whether it answers; it does not if it has ended.
+fn is_up(process: &mut Process, url: &str) -> Result<bool, Failure> {
+    let started = Instant::now();
+    while process.ended().is_none() && started.elapsed() < START_MAX {
+        interrupt::check()?;
+        if is_healthy(url.trim_start_matches("http://")) {
+            return Ok(true);
+        }
+        interrupt::wait(LOOK_EVERY);
+    }
+    Ok(false)
+}
+
+fn is_healthy(address: &str) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(stream, "GET /health HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains("\"true\""))
+}
+
+fn free_ports() -> Result<[u16; 2], Failure> {
+    let free = || -> std::io::Result<(TcpListener, u16)> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        Ok((listener, port))
+    };
+    // Both are held until both are chosen, so they differ.
+    let failed = || Failure::io("take a free port");
+    let (one, two) = (free().map_err(failed())?, free().map_err(failed())?);
+    Ok([one.1, two.1])
+}

@@ -1,0 +1,285 @@
+//! `larder cluster local`: a cluster on this machine, to try and to test.
+//!
+//! ```text
+//!   larder cluster local ─┬─ etcd                      process.rs: none of them outlives the command,
+//!                         ├─ larder serve (node-1)     however that ends
+//!                         └─ larder serve (node-2) ...
+//! ```
+//!
+//! All files are in one folder: `etcd/`, `node-1/` and so on, and a log of each process. With `--data` the folder is kept, and used
+//! again by the next start.
+
+mod etcd;
+mod node;
+mod process;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_client::{Reply, RespClient, RespOptions};
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output;
+
+use node::{Common, Node, Told};
+use process::{Process, told};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder cluster local --nodes 3 --replicas 2
+    larder cluster local --nodes 3 --replicas 2 --port 7301 --data ./cluster
+    larder cluster local --nodes 4 --json --set cluster.lease_seconds=2
+
+With --json one line tells of it, once all nodes serve:
+    {\"etcd\":\"http://127.0.0.1:39117\",\"nodes\":[{\"name\":\"node-1\",\"resp\":\"127.0.0.1:44011\",\"http\":\"http://127.0.0.1:36207\",\"pid\":4711,...},...]}";
+
+/// All nodes serve within this time, or the start has failed.
+const START_MAX: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long nodes have to end, beyond what they give their clients.
+const END_MAX: Duration = Duration::from_secs(15);
+/// HTTP listens so far above Redis's protocol.
+const HTTP_ABOVE: u16 = 1000;
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct LocalArgs {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    nodes: u32,
+    /// How many nodes have each row and each partition of a store
+    #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    replicas: u32,
+    /// How many zones the nodes are spread over
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    zones: u32,
+    /// The folder for all data and logs, kept and used again [default: a temporary one]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Redis clients connect to PORT of node-1, PORT+1 of node-2 and so on; HTTP is 1000 above [default: free ports]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..=60_000))]
+    port: Option<u16>,
+    /// A key of every node's configuration, such as cluster.lease_seconds=2; may be repeated
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Where etcd's program is [default: where PATH has it]
+    #[arg(long, value_name = "PROGRAM")]
+    etcd: Option<PathBuf>,
+    /// Print one line of JSON when all nodes serve, in place of what to type
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: LocalArgs) -> Result<(), Failure> {
+    interrupt::listen()?;
+    let mut local = Local::start(&args)?;
+    if args.json {
+        output::print_line(&local.json())?;
+    } else {
+        output::print_line(&local.what_to_type())?;
+    }
+    while !interrupt::is_interrupted() {
+        for line in local.news() {
+            eprintln!("larder: {line}");
+        }
+        interrupt::wait(LOOK_EVERY);
+    }
+    local.end();
+    Ok(())
+}
+
+/// A running cluster.
+pub struct Local {
+    common: Common,
+    nodes: Vec<Node>,
+    etcd: Process,
+    /// Of those that have ended, it was said.
+    gone: Vec<u32>,
+    _temporary: Option<TempDir>,
+}
+
+impl Local {
+    pub fn start(args: &LocalArgs) -> Result<Local, Failure> {
+        let program = match &args.etcd {
+            Some(program) if !program.is_file() => return Err(etcd::missing(program)),
+            Some(program) => program.clone(),
+            None => etcd::program()?,
+        };
+        let (folder, temporary) = match &args.data {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let folder = tempfile::Builder::new().prefix("larder-cluster-").tempdir();
+                let folder = folder.map_err(Failure::io("make a temporary folder"))?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let (etcd, url) = etcd::start(&program, &folder)?;
+        let common = Common {
+            etcd: url,
+            replicas: args.replicas,
+            nodes: args.nodes,
+            zones: args.zones,
+            folder,
+            settings: args.settings.clone(),
+        };
+        let mut local = Local {
+            common,
+            nodes: Vec::new(),
+            etcd,
+            gone: Vec::new(),
+            _temporary: temporary,
+        };
+        let mut starting = Vec::new();
+        for number in 1..=args.nodes {
+            starting.push(local.common.start(number, ports(args.port, number)?)?);
+        }
+        for node in starting {
+            local.nodes.push(node.wait()?);
+        }
+        local.wait_until_all_serve()?;
+        Ok(local)
+    }
+
+    /// Waits until every node knows who serves each slot.
+    fn wait_until_all_serve(&mut self) -> Result<(), Failure> {
+        let started = Instant::now();
+        for at in 0..self.nodes.len() {
+            while !serves(&self.nodes[at].told, self.common.nodes) {
+                interrupt::check()?;
+                if let Some(why) = self.news().first() {
+                    return Err(Failure::new(format!("the cluster does not start: {why}")));
+                }
+                if started.elapsed() > START_MAX {
+                    let told = &self.nodes[at].told;
+                    return Err(Failure::new(format!(
+                        "{} does not serve all slots after {} s; its log is {}",
+                        told.name,
+                        START_MAX.as_secs(),
+                        told.log.display()
+                    )));
+                }
+                interrupt::wait(LOOK_EVERY / 5);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which processes have ended since this was asked last.
+    pub fn news(&mut self) -> Vec<String> {
+        let nodes = self.nodes.iter_mut().map(|node| &mut node.process);
+        let mut news = Vec::new();
+        for process in nodes.chain([&mut self.etcd]) {
+            let pid = process.pid();
+            if let Some(status) = process.ended()
+                && !self.gone.contains(&pid)
+            {
+                self.gone.push(pid);
+                let (name, log) = (&process.name, process.log.display());
+                news.push(format!(
+                    "{name} (process {pid}): {}; its log is {log}",
+                    told(status)
+                ));
+            }
+        }
+        news
+    }
+
+    /// Ends the nodes, then etcd.
+    pub fn end(&mut self) {
+        for node in &mut self.nodes {
+            node.process.signal(Signal::TERM);
+        }
+        for node in &mut self.nodes {
+            node.process.end_within(END_MAX);
+        }
+        self.etcd.signal(Signal::TERM);
+        self.etcd.end_within(END_MAX);
+    }
+
+    fn told(&self) -> Vec<&Told> {
+        self.nodes.iter().map(|node| &node.told).collect()
+    }
+
+    fn json(&self) -> String {
+        let told = serde_json::json!({
+            "etcd": self.common.etcd,
+            "etcd_pid": self.etcd.pid(),
+            "nodes": self.told(),
+        });
+        told.to_string()
+    }
+
+    fn what_to_type(&self) -> String {
+        let told = self.told();
+        let mut text = format!(
+            "A cluster of {} nodes serves; etcd is {}, all files are in {}\n\n",
+            told.len(),
+            self.common.etcd,
+            self.common.folder.display()
+        );
+        for node in &told {
+            text += &format!(
+                "  {:8} Redis protocol {}  HTTP, console {}/  process {}\n",
+                node.name, node.resp, node.http, node.pid
+            );
+        }
+        let (first, last) = (told[0], told[told.len() - 1]);
+        let port = |node: &Told| {
+            node.resp
+                .rsplit_once(':')
+                .map_or("", |(_, port)| port)
+                .to_owned()
+        };
+        text += &format!(
+            "\nTry, from another terminal:\n\n  \
+             redis-cli -p {} SET 'post|bob|1' hello\n  \
+             redis-cli -p {} GET 'post|bob|1'                 any node answers\n  \
+             kill -9 {}                                    the others go on\n",
+            port(first),
+            port(last),
+            last.pid
+        );
+        text += "\nCtrl-c ends all of them.";
+        text
+    }
+}
+
+/// Where a node listens; 0 is a free port.
+fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
+    let Some(first) = first else {
+        return Ok([0, 0]);
+    };
+    let resp = u16::try_from(number - 1)
+        .ok()
+        .and_then(|more| first.checked_add(more));
+    let http = resp.and_then(|resp| resp.checked_add(HTTP_ABOVE));
+    match (resp, http) {
+        (Some(resp), Some(http)) => Ok([resp, http]),
+        _ => Err(Failure::usage(format!(
+            "--port {first}: there are no ports so high"
+        ))),
+    }
+}
+
+/// Whether a node knows all nodes, and who has each slot.
+fn serves(node: &Told, nodes: u32) -> bool {
+    let options = RespOptions {
+        timeout: Duration::from_secs(2),
+        ..RespOptions::default()
+    };
+    let client = RespClient::with_options(&node.resp, options);
+    let Ok(Reply::Bulk(info)) = client.command(&[b"CLUSTER", b"INFO"]) else {
+        return false;
+    };
+    let info = String::from_utf8_lossy(&info);
+    let says = |line: &str| info.lines().any(|it| it.trim_end() == line);
+    let known = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cluster_known_nodes:"));
+    let known = known.and_then(|known| known.trim_end().parse::<u32>().ok());
+    says("cluster_state:ok") && known.is_some_and(|known| known >= nodes)
+}

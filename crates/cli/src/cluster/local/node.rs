@@ -1,0 +1,160 @@
+//! A node of a local cluster: `larder serve` of this same program.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use larder_protocol::config;
+use serde::{Deserialize, Serialize};
+
+use super::process::Process;
+use crate::failure::Failure;
+use crate::interrupt;
+
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What all nodes have in common.
+pub struct Common {
+    pub etcd: String,
+    pub replicas: u32,
+    pub nodes: u32,
+    pub zones: u32,
+    pub folder: PathBuf,
+    pub settings: Vec<String>,
+}
+
+pub struct Node {
+    pub process: Process,
+    pub told: Told,
+}
+
+/// A node, as the line of JSON has it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Told {
+    pub name: String,
+    /// `host:port` for Redis clients.
+    pub resp: String,
+    /// The URL of the HTTP API and the console.
+    pub http: String,
+    pub pid: u32,
+    pub data: PathBuf,
+    pub log: PathBuf,
+}
+
+/// What `larder serve --json` says when it is ready.
+#[derive(Deserialize)]
+struct Ready {
+    resp: String,
+    http: String,
+}
+
+/// A node that was started and has not said yet that it is ready.
+pub struct Starting {
+    process: Process,
+    data: PathBuf,
+    line: Receiver<String>,
+}
+
+impl Common {
+    /// Starts the node of this number, from 1, on these ports for Redis clients and HTTP; 0 takes a free one.
+    pub fn start(&self, number: u32, ports: [u16; 2]) -> Result<Starting, Failure> {
+        let program = std::env::current_exe().map_err(Failure::io("find this program"))?;
+        let name = format!("node-{number}");
+        let data = self.folder.join(&name);
+        let mut command = Command::new(program);
+        command.args(self.arguments(number, ports, &data));
+        command.arg("--json").stdout(Stdio::piped());
+        // The nodes are configured here, and not by what the user has set for a server of their own.
+        for key in config::keys() {
+            command.env_remove(key.env);
+        }
+        command.env_remove("LARDER_CONFIG");
+        let mut process = Process::start(&name, command, self.folder.join(format!("{name}.log")))?;
+        let stdout = process.stdout();
+        let (tell, line) = channel();
+        // It reads on, so that the node never writes to a closed pipe.
+        std::thread::spawn(move || {
+            for line in stdout
+                .map(|stdout| BufReader::new(stdout).lines())
+                .into_iter()
+                .flatten()
+            {
+                let _ = line.map(|line| tell.send(line));
+            }
+        });
+        Ok(Starting {
+            process,
+            data,
+            line,
+        })
+    }
+
+    /// What `larder` is started with for the node.
+    pub fn arguments(&self, number: u32, [resp, http]: [u16; 2], data: &Path) -> Vec<String> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / self.nodes as usize).max(1);
+        let mut settings = vec![
+            "cluster.mode=etcd".to_owned(),
+            "cluster.name=local".to_owned(),
+            format!("cluster.etcd={}", self.etcd),
+            format!("cluster.node=node-{number}"),
+            format!("cluster.zone=zone-{}", (number - 1) % self.zones + 1),
+            "cluster.peer=127.0.0.1:0".to_owned(),
+            format!("cluster.start_nodes={}", self.nodes),
+            format!("tables.replicas={}", self.replicas),
+            format!("server.threads={threads}"),
+        ];
+        settings.extend(self.settings.iter().cloned());
+        let mut arguments = vec!["serve".to_owned()];
+        let given = [
+            ("--data", data.display().to_string()),
+            ("--resp", format!("127.0.0.1:{resp}")),
+            ("--http", format!("127.0.0.1:{http}")),
+        ];
+        for (flag, value) in given {
+            arguments.extend([flag.to_owned(), value]);
+        }
+        for setting in settings {
+            arguments.extend(["--set".to_owned(), setting]);
+        }
+        arguments
+    }
+}
+
+impl Starting {
+    pub fn wait(mut self) -> Result<Node, Failure> {
+        let line = loop {
+            interrupt::check()?;
+            match self.line.recv_timeout(LOOK_EVERY) {
+                Ok(line) => break line,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.process.end_within(Duration::from_secs(1));
+                    return Err(Failure::new(format!(
+                        "{} did not start; it said last, in {}:\n{}",
+                        self.process.name,
+                        self.process.log.display(),
+                        self.process.last_words()
+                    )));
+                }
+            }
+        };
+        let ready: Ready = serde_json::from_str(&line).map_err(|error| {
+            Failure::new(format!("{} said {line:?}: {error}", self.process.name))
+        })?;
+        let told = Told {
+            name: self.process.name.clone(),
+            resp: ready.resp,
+            http: ready.http,
+            pid: self.process.pid(),
+            data: self.data,
+            log: self.process.log.clone(),
+        };
+        Ok(Node {
+            process: self.process,
+            told,
+        })
+    }
+}

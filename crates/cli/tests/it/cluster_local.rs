@@ -1,0 +1,157 @@
+//! `larder cluster local`: a cluster of processes, none of which outlives the command.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use larder_client::{Reply, RespClient};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::support::{larder, run_failing};
+
+struct Local {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    told: Value,
+}
+
+impl Local {
+    /// `None` if etcd is not installed, which is said.
+    fn start(data: &Path, nodes: u32) -> Option<Local> {
+        let Some(etcd) = larder_testing::etcd::program() else {
+            larder_testing::missing("etcd");
+            return None;
+        };
+        let mut child = larder()
+            .args(["cluster", "local", "--json", "--nodes", &nodes.to_string()])
+            .args(["--set", "cluster.lease_seconds=2", "--etcd"])
+            .arg(etcd)
+            .arg("--data")
+            .arg(data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("larder runs");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        let Ok(told) = serde_json::from_str(&line) else {
+            let mut why = String::new();
+            let _ = stderr.read_to_string(&mut why);
+            panic!("{line}{why}");
+        };
+        Some(Local {
+            child,
+            stderr,
+            told,
+        })
+    }
+
+    fn nodes(&self) -> &Vec<Value> {
+        self.told["nodes"].as_array().expect("nodes")
+    }
+
+    fn pids(&self) -> Vec<u64> {
+        let nodes = self.nodes().iter().map(|node| &node["pid"]);
+        let all = nodes.chain([&self.told["etcd_pid"]]);
+        all.map(|pid| pid.as_u64().expect("a number")).collect()
+    }
+
+    fn client(&self, at: usize) -> RespClient {
+        RespClient::new(self.nodes()[at]["resp"].as_str().expect("an address"))
+    }
+
+    fn signal(&self, signal: &str, pid: u64) {
+        let sent = Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// Sends the command a signal, and waits until all that it has started is gone. Its exit code.
+    fn end(mut self, signal: &str) -> Option<i32> {
+        let pids = self.pids();
+        self.signal(signal, u64::from(self.child.id()));
+        let ended = self.child.wait().expect("our own child");
+        for pid in pids {
+            while runs(pid) {
+                std::thread::yield_now();
+            }
+        }
+        ended.code()
+    }
+}
+
+/// Whether there is such a process, and it has not ended.
+fn runs(pid: u64) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state
+        .rsplit_once(") ")
+        .map(|(_, rest)| rest.starts_with('Z'));
+    state == Some(false)
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
+    let data = folder();
+    let Some(local) = Local::start(data.path(), 3) else {
+        return;
+    };
+    assert_eq!(local.nodes().len(), 3);
+    assert!(
+        local.told["etcd"]
+            .as_str()
+            .is_some_and(|etcd| etcd.starts_with("http://127.0.0.1:"))
+    );
+    let ids = [0, 1, 2].map(|at| {
+        local
+            .client(at)
+            .command(&[b"CLUSTER", b"MYID"])
+            .expect("an id")
+    });
+    assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+    assert_eq!(local.end("-TERM"), Some(0));
+
+    let local = Local::start(data.path(), 3).expect("etcd is there");
+    let again = [0, 1, 2].map(|at| {
+        local
+            .client(at)
+            .command(&[b"CLUSTER", b"MYID"])
+            .expect("an id")
+    });
+    assert_eq!(again, ids);
+    assert_eq!(local.end("-INT"), Some(0));
+}
+
+#[test]
+fn a_node_that_dies_is_told_and_nothing_outlives_a_command_that_is_killed() {
+    let data = folder();
+    let Some(mut local) = Local::start(data.path(), 2) else {
+        return;
+    };
+    let pid = local.nodes()[1]["pid"].as_u64().expect("a number");
+    local.signal("-KILL", pid);
+    let mut line = String::new();
+    local.stderr.read_line(&mut line).expect("a line");
+    assert!(
+        line.contains(&format!("node-2 (process {pid}): it was killed")),
+        "{line}"
+    );
+    assert!(line.contains("node-2.log"), "{line}");
+    assert_eq!(local.end("-KILL"), None);
+}
+
+#[test]
+fn what_is_missing_is_told_with_what_to_do() {
+    let told = run_failing(3, ["cluster", "local", "--etcd", "no-such-program"]);
+    assert!(told.contains("sudo apt-get install etcd-server"), "{told}");
+    let told = run_failing(2, ["cluster", "local", "--nodes", "0"]);
+    assert!(told.contains("1..=64"), "{told}");
+}
