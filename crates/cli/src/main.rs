@@ -45,7 +45,7 @@ enum Command {
     /// Look at stores, check them, roll them back
     #[command(subcommand)]
     Store(store::StoreCommand),
-    /// A cluster of servers: run one on this machine, make certificates
+    /// A cluster of servers: run one on this machine, look at one, change its nodes, make certificates
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// Check, show or explain the configuration

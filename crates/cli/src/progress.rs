@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 pub enum Unit {
     Bytes,
     Records,
+    /// Of a cluster.
+    Slots,
 }
 
 /// One bar. `Sync`: threads may report together. Removed from the screen when dropped.
@@ -29,6 +31,7 @@ impl Progress {
             Unit::Bytes => {
                 "{msg:10} [{wide_bar}] {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"
             }
+            Unit::Slots => "{msg:10} [{wide_bar}] {human_pos}/{human_len} slots  {eta} left",
             Unit::Records => {
                 "{msg:10} [{wide_bar}] {human_pos}/{human_len} records  {per_sec}  {eta} left"
             }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use larder_protocol::http::{
-    DiffResult, ErrorBody, ErrorInfo, JSON_LINES, PullRequest, PullStatus, RollbackRequest, Sample,
-    Settings, SettingsInForce, StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine,
-    VerifyRequest, VerifyResult,
+    ClusterAnswer, ClusterAsk, ClusterPlan, ClusterStatus, DiffResult, ErrorBody, ErrorInfo,
+    JSON_LINES, PullRequest, PullStatus, RollbackRequest, Sample, Settings, SettingsInForce,
+    StoreList, StoreStatus, SwapRequest, SwapResult, VerifyLine, VerifyRequest, VerifyResult,
 };
 use larder_types::{StoreName, WhichVersion};
 use serde::Serialize;
@@ -328,6 +328,42 @@ impl AdminClient {
     /// Changes those that are given; returns all of them as they are now.
     pub fn change_settings(&self, changes: &Settings) -> Result<SettingsInForce, Error> {
         self.send(Method::PATCH, "/v1/settings", Some(changes))
+    }
+
+    /// The cluster that the server is a node of, as it knows it.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `BAD_REQUEST` when it stands alone.
+    pub fn cluster(&self) -> Result<ClusterStatus, Error> {
+        self.get("/v1/cluster")
+    }
+
+    /// What would move if nodes came (`NAME[:ZONE[:WEIGHT]]`) or went, or each slot had so many nodes. Nothing is changed.
+    ///
+    /// # Errors
+    /// As for [`AdminClient::cluster`], and [`Error::Refused`] where a node is not what it is taken for.
+    pub fn cluster_plan(
+        &self,
+        add: &[String],
+        remove: &[String],
+        replicas: Option<u8>,
+    ) -> Result<ClusterPlan, Error> {
+        let list = |nodes: &[String]| path_segment(nodes.join(",").as_bytes());
+        let replicas = replicas
+            .map(|it| format!("&replicas={it}"))
+            .unwrap_or_default();
+        let (add, remove) = (list(add), list(remove));
+        let path = format!("/v1/cluster/plan?add={add}&remove={remove}{replicas}");
+        self.decode(self.request(&self.patient, Method::GET, &path)?)
+    }
+
+    /// Asks the controller for something. What it answered, when it has agreed; doing it may take longer.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with `CONFLICT` when it does not agree, with `CLUSTER_DOWN` when it has not answered.
+    pub fn cluster_ask(&self, ask: &ClusterAsk) -> Result<String, Error> {
+        let answer = self.exchange(&self.patient, Method::POST, "/v1/cluster/asks", Some(ask))?;
+        self.decode::<ClusterAnswer>(answer).map(|it| it.answer)
     }
 
     /// Whether the server is up and has opened its stores.

@@ -1,9 +1,13 @@
 //! `larder cluster`: what is done for and with a cluster of servers.
 //!
-//! `local` runs one on this machine, `certs` makes certificates for the nodes of any.
+//! `local` runs one on this machine, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
+//! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove).
 
+mod asks;
 mod certs;
 mod local;
+mod moves;
+mod status;
 
 use clap::Subcommand;
 
@@ -15,11 +19,29 @@ pub enum ClusterCommand {
     Local(local::LocalArgs),
     /// Make certificates for TLS: an authority of the cluster's own, and what it signs for each node
     Certs(certs::CertsArgs),
+    /// Show the nodes, what each has, and what is moving or missing
+    Status(status::StatusArgs),
+    /// Say what would move if nodes came or went, and change nothing
+    Plan(moves::PlanArgs),
+    /// Give slots to a node that has registered
+    Join(asks::JoinArgs),
+    /// Move a node's slots elsewhere; it stays a member
+    Drain(asks::DrainArgs),
+    /// Take back a drain or a removal
+    Keep(asks::KeepArgs),
+    /// Move a node's slots elsewhere, and forget it
+    Remove(asks::RemoveArgs),
 }
 
 pub fn run(command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Local(args) => local::run(args),
         ClusterCommand::Certs(args) => certs::run(args),
+        ClusterCommand::Status(args) => status::run(args),
+        ClusterCommand::Plan(args) => moves::plan(args),
+        ClusterCommand::Join(args) => asks::join(args),
+        ClusterCommand::Drain(args) => asks::drain(args),
+        ClusterCommand::Keep(args) => asks::keep(args),
+        ClusterCommand::Remove(args) => asks::remove(args),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 27] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -21,6 +21,12 @@ const COMMANDS: [&[&str]; 21] = [
     &["store", "remove"],
     &["cluster", "certs"],
     &["cluster", "local"],
+    &["cluster", "status"],
+    &["cluster", "plan"],
+    &["cluster", "join"],
+    &["cluster", "drain"],
+    &["cluster", "keep"],
+    &["cluster", "remove"],
     &["config", "check"],
     &["config", "show"],
     &["config", "reference"],

@@ -4,21 +4,21 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
-use larder_client::{Reply, RespClient};
+use larder_client::RespClient;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{larder, run_failing};
+use crate::support::{larder, run_failing, run_ok};
 
-struct Local {
+pub struct Local {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    told: Value,
+    pub told: Value,
 }
 
 impl Local {
     /// `None` if etcd is not installed, which is said.
-    fn start(data: &Path, nodes: u32) -> Option<Local> {
+    pub fn start(data: &Path, nodes: u32) -> Option<Local> {
         let Some(etcd) = larder_testing::etcd::program() else {
             larder_testing::missing("etcd");
             return None;
@@ -50,7 +50,7 @@ impl Local {
         })
     }
 
-    fn nodes(&self) -> &Vec<Value> {
+    pub fn nodes(&self) -> &Vec<Value> {
         self.told["nodes"].as_array().expect("nodes")
     }
 
@@ -60,11 +60,11 @@ impl Local {
         all.map(|pid| pid.as_u64().expect("a number")).collect()
     }
 
-    fn client(&self, at: usize) -> RespClient {
+    pub fn client(&self, at: usize) -> RespClient {
         RespClient::new(self.nodes()[at]["resp"].as_str().expect("an address"))
     }
 
-    fn signal(&self, signal: &str, pid: u64) {
+    pub fn signal(&self, signal: &str, pid: u64) {
         let sent = Command::new("kill")
             .args([signal, &pid.to_string()])
             .status();
@@ -72,7 +72,7 @@ impl Local {
     }
 
     /// Sends the command a signal, and waits until all that it has started is gone. Its exit code.
-    fn end(mut self, signal: &str) -> Option<i32> {
+    pub fn end(mut self, signal: &str) -> Option<i32> {
         let pids = self.pids();
         self.signal(signal, u64::from(self.child.id()));
         let ended = self.child.wait().expect("our own child");
@@ -94,7 +94,7 @@ fn runs(pid: u64) -> bool {
     state == Some(false)
 }
 
-fn folder() -> TempDir {
+pub fn folder() -> TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
@@ -128,6 +128,52 @@ fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
     });
     assert_eq!(again, ids);
     assert_eq!(local.end("-INT"), Some(0));
+}
+
+#[test]
+fn a_cluster_s_nodes_are_shown_and_planned_for() {
+    let data = folder();
+    let Some(local) = Local::start(data.path(), 2) else {
+        return;
+    };
+    let http = local.nodes()[1]["http"].as_str().expect("an address");
+    let told = run_ok(["cluster", "status", "--server", http]);
+    assert!(told.contains("16,384 of 16,384 slots are served"), "{told}");
+    assert!(
+        told.contains("cluster local") && told.contains("as node-2 knows it"),
+        "{told}"
+    );
+    let json = run_ok(["cluster", "status", "--json", "--server", http]);
+    let status: Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        status["members"].as_array().map(Vec::len),
+        Some(2),
+        "{status}"
+    );
+
+    let told = run_ok([
+        "cluster",
+        "plan",
+        "--add",
+        "node-3:zone-9",
+        "--server",
+        http,
+    ]);
+    assert!(told.contains("node-3") && told.contains("zone-9"), "{told}");
+    let told = run_ok(["cluster", "drain", "node-1", "--plan", "--server", http]);
+    assert!(told.contains("slots"), "{told}");
+    let told = run_failing(3, ["cluster", "drain", "node-9", "--server", http]);
+    assert!(
+        told.contains("no node node-9 is a member of the cluster (node-1, node-2)"),
+        "{told}"
+    );
+    let told = run_failing(1, ["cluster", "plan", "--add", "node-1", "--server", http]);
+    assert!(told.contains("node-1 is a node already"), "{told}");
+    let said = run_ok(["cluster", "drain", "node-1", "--no-wait", "--server", http]);
+    assert!(said.starts_with("node-1: "), "{said}");
+    let said = run_ok(["cluster", "keep", "node-1", "--server", http]);
+    assert!(said.starts_with("node-1: "), "{said}");
+    local.end("-TERM");
 }
 
 #[test]

@@ -25,7 +25,8 @@ use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
 
-use node::{Common, Node, Told};
+pub use node::Told;
+use node::{Common, Node};
 use process::{Process, told};
 
 const EXAMPLES: &str = "\
@@ -48,12 +49,22 @@ const HTTP_ABOVE: u16 = 1000;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct LocalArgs {
+    #[command(flatten)]
+    shape: Shape,
+    /// Print one line of JSON when all nodes serve, in place of what to type
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a local cluster is like.
+#[derive(Args)]
+pub struct Shape {
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
-    nodes: u32,
+    pub nodes: u32,
     /// How many nodes have each row and each partition of a store
     #[arg(long, value_name = "R", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
-    replicas: u32,
+    pub replicas: u32,
     /// How many zones the nodes are spread over
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     zones: u32,
@@ -69,25 +80,17 @@ pub struct LocalArgs {
     /// Where etcd's program is [default: where PATH has it]
     #[arg(long, value_name = "PROGRAM")]
     etcd: Option<PathBuf>,
-    /// Print one line of JSON when all nodes serve, in place of what to type
-    #[arg(long)]
-    json: bool,
 }
 
 pub fn run(args: LocalArgs) -> Result<(), Failure> {
     interrupt::listen()?;
-    let mut local = Local::start(&args)?;
+    let mut local = Local::start(&args.shape)?;
     if args.json {
         output::print_line(&local.json())?;
     } else {
         output::print_line(&local.what_to_type())?;
     }
-    while !interrupt::is_interrupted() {
-        for line in local.news() {
-            eprintln!("larder: {line}");
-        }
-        interrupt::wait(LOOK_EVERY);
-    }
+    local.stand_by();
     local.end();
     Ok(())
 }
@@ -95,6 +98,7 @@ pub fn run(args: LocalArgs) -> Result<(), Failure> {
 /// A running cluster.
 pub struct Local {
     common: Common,
+    port: Option<u16>,
     nodes: Vec<Node>,
     etcd: Process,
     /// Of those that have ended, it was said.
@@ -103,7 +107,7 @@ pub struct Local {
 }
 
 impl Local {
-    pub fn start(args: &LocalArgs) -> Result<Local, Failure> {
+    pub fn start(args: &Shape) -> Result<Local, Failure> {
         let program = match &args.etcd {
             Some(program) if !program.is_file() => return Err(etcd::missing(program)),
             Some(program) => program.clone(),
@@ -128,6 +132,7 @@ impl Local {
         };
         let mut local = Local {
             common,
+            port: args.port,
             nodes: Vec::new(),
             etcd,
             gone: Vec::new(),
@@ -135,7 +140,7 @@ impl Local {
         };
         let mut starting = Vec::new();
         for number in 1..=args.nodes {
-            starting.push(local.common.start(number, ports(args.port, number)?)?);
+            starting.push(local.common.start(number, ports(local.port, number)?)?);
         }
         for node in starting {
             local.nodes.push(node.wait()?);
@@ -166,6 +171,16 @@ impl Local {
             }
         }
         Ok(())
+    }
+
+    /// Says what happens, until it is interrupted.
+    pub fn stand_by(&mut self) {
+        while !interrupt::is_interrupted() {
+            for line in self.news() {
+                eprintln!("larder: {line}");
+            }
+            interrupt::wait(LOOK_EVERY);
+        }
     }
 
     /// Which processes have ended since this was asked last.
@@ -200,7 +215,8 @@ impl Local {
         self.etcd.end_within(END_MAX);
     }
 
-    fn told(&self) -> Vec<&Told> {
+    /// All nodes that were started, in their order.
+    pub fn told(&self) -> Vec<&Told> {
         self.nodes.iter().map(|node| &node.told).collect()
     }
 
@@ -213,10 +229,16 @@ impl Local {
         told.to_string()
     }
 
-    fn what_to_type(&self) -> String {
-        let told = self.told();
+    pub fn what_to_type(&self) -> String {
+        let runs = |node: &&Node| !self.gone.contains(&node.process.pid());
+        let told: Vec<&Told> = self
+            .nodes
+            .iter()
+            .filter(runs)
+            .map(|node| &node.told)
+            .collect();
         let mut text = format!(
-            "A cluster of {} nodes serves; etcd is {}, all files are in {}\n\n",
+            "A cluster of {} nodes serves. Its etcd is {}, its files are in {}\n\n",
             told.len(),
             self.common.etcd,
             self.common.folder.display()
@@ -227,23 +249,37 @@ impl Local {
                 node.name, node.resp, node.http, node.pid
             );
         }
-        let (first, last) = (told[0], told[told.len() - 1]);
+        let [first, .., last] = &told[..] else {
+            return text + "\nCtrl-c ends it.";
+        };
         let port = |node: &Told| {
             node.resp
                 .rsplit_once(':')
                 .map_or("", |(_, port)| port)
                 .to_owned()
         };
+        let number = self.nodes.len() as u32 + 1;
+        let name = format!("node-{number}");
+        let more = self
+            .common
+            .arguments(number, [0, 0], &self.common.folder.join(name));
         text += &format!(
             "\nTry, from another terminal:\n\n  \
              redis-cli -p {} SET 'post|bob|1' hello\n  \
-             redis-cli -p {} GET 'post|bob|1'                 any node answers\n  \
-             kill -9 {}                                    the others go on\n",
+             redis-cli -p {} GET 'post|bob|1'                # any node answers\n  \
+             export LARDER_SERVER={}\n  \
+             larder cluster status\n  \
+             kill -9 {}                                   # {} dies, the others go on\n  \
+             larder cluster remove {}                     # its copies are made elsewhere, now and not in 5 minutes\n\n\
+             One more node:\n\n  larder {}\n\nCtrl-c ends all but that.",
             port(first),
             port(last),
-            last.pid
+            first.http,
+            last.pid,
+            last.name,
+            last.name,
+            more.join(" ")
         );
-        text += "\nCtrl-c ends all of them.";
         text
     }
 }

@@ -1,0 +1,300 @@
+//! `larder cluster join`, `drain`, `keep` and `remove`: what a person asks of the controller, and waiting until it is so.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_client::AdminClient;
+use larder_protocol::http::{ClusterAsk, ClusterMember, ClusterStatus};
+
+use super::moves;
+use crate::command_line::whole_number;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, count};
+use crate::progress::{Progress, Unit};
+
+const LOOK_EVERY: Duration = Duration::from_millis(300);
+/// What only a person can mend is told, and the wait given up, when nothing has moved for so long.
+const BLOCKED_FOR: Duration = Duration::from_secs(10);
+
+const JOIN: &str = "\
+Examples:
+    larder cluster join node-4
+    larder cluster join node-4 --plan
+
+A node that has registered is given slots by itself, unless the cluster's setting admit_new_nodes says otherwise: then this does it.
+It returns when the node has all that it is to have.";
+
+const DRAIN: &str = "\
+Examples:
+    larder cluster drain node-2
+    larder cluster drain node-2 --plan
+
+The node's slots move to others while all of them are served; it stays a member, and is given no new ones.
+`larder cluster keep` takes it back.";
+
+const KEEP: &str = "\
+Example:
+    larder cluster keep node-2";
+
+const REMOVE: &str = "\
+Examples:
+    larder cluster remove node-2
+    larder cluster remove node-2 --plan
+    larder cluster remove node-2 --lose-rows     it is gone for good, and so are rows that it alone had
+
+A node that is up is drained; end its process then, and the cluster forgets it. One that is down is forgotten when its
+copies have been made elsewhere.";
+
+#[derive(Args)]
+pub struct AskArgs {
+    /// The node's name
+    #[arg(value_name = "NODE")]
+    node: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Only say what would move
+    #[arg(long)]
+    plan: bool,
+    /// Return as soon as the controller has agreed
+    #[arg(long)]
+    no_wait: bool,
+    /// Wait no longer than so many seconds [default: for as long as it takes]
+    #[arg(long, value_name = "SECONDS", value_parser = whole_number::<u64>)]
+    timeout: Option<u64>,
+    /// Print JSON, and no progress
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = JOIN)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = DRAIN)]
+pub struct DrainArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+#[derive(Args)]
+#[command(after_help = REMOVE)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+    /// Give up what only this node has, which is down and does not come back
+    #[arg(long)]
+    lose_rows: bool,
+}
+
+#[derive(Args)]
+#[command(after_help = KEEP)]
+pub struct KeepArgs {
+    /// The node's name
+    #[arg(value_name = "NODE")]
+    node: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn join(JoinArgs { ask }: JoinArgs) -> Result<(), Failure> {
+    let wish = ClusterAsk::Join {
+        node: ask.node.clone(),
+    };
+    // A node that is a member has all when nothing moves to it any more.
+    run(&ask, &wish, |status, node| {
+        let member = member(status, node)?;
+        let goals = status
+            .slots
+            .iter()
+            .filter(|run| run.goal.iter().any(|it| it == node));
+        let has = |run: &&larder_protocol::http::ClusterSlots| {
+            !run.goal.is_empty()
+                && run.owner.as_deref() != Some(node)
+                && !run.in_sync.iter().any(|it| it == node)
+        };
+        let left = goals
+            .filter(has)
+            .map(|run| u64::from(run.to - run.from) + 1)
+            .sum();
+        match member.state == "joining" {
+            true => Ok(u64::MAX),
+            false => Ok(left),
+        }
+    })
+}
+
+pub fn drain(DrainArgs { ask }: DrainArgs) -> Result<(), Failure> {
+    let wish = ClusterAsk::Drain {
+        node: ask.node.clone(),
+    };
+    run(&ask, &wish, |status, node| member(status, node).map(held))
+}
+
+pub fn remove(RemoveArgs { ask, lose_rows }: RemoveArgs) -> Result<(), Failure> {
+    let wish = ClusterAsk::Remove {
+        node: ask.node.clone(),
+        lose_rows,
+    };
+    run(&ask, &wish, |status, node| match member(status, node) {
+        // It is forgotten.
+        Err(_) => Ok(0),
+        // What it alone has is counted until it is forgotten.
+        Ok(member) if member.state == "down" => Ok(held(member).max(1)),
+        Ok(member) => Ok(held(member)),
+    })
+}
+
+pub fn keep(args: KeepArgs) -> Result<(), Failure> {
+    let node = args.node.clone();
+    let answer = args
+        .server
+        .admin()?
+        .cluster_ask(&ClusterAsk::Keep { node })?;
+    match args.json {
+        true => output::print_json(&serde_json::json!({"node": args.node, "answer": answer})),
+        false => output::print_line(&format!("{}: {answer}", args.node)),
+    }
+}
+
+/// Asks for it, and waits until nothing is left, as `left` counts it in slots.
+fn run(
+    args: &AskArgs,
+    wish: &ClusterAsk,
+    left: impl Fn(&ClusterStatus, &str) -> Result<u64, Failure>,
+) -> Result<(), Failure> {
+    let admin = args.server.admin()?;
+    let node = args.node.as_str();
+    let preview = preview(&admin, wish, node)?;
+    if args.plan {
+        return match args.json {
+            true => output::print_json(&preview),
+            false => output::print_line(&moves::told(&preview)),
+        };
+    }
+    if !args.json {
+        output::print_line(&format!("{node}: {}", moves::told(&preview)))?;
+    }
+    interrupt::listen()?;
+    let answer = admin.cluster_ask(wish)?;
+    let told = |status: Option<&ClusterStatus>, left: u64| {
+        let is_member = status.is_some_and(|it| member(it, node).is_ok());
+        if args.json {
+            return output::print_json(&serde_json::json!({
+                "node": node, "answer": answer, "slots_left": left, "is_member": is_member,
+            }));
+        }
+        output::print_line(&format!(
+            "{node}: {}",
+            outcome(wish, &answer, status.is_some(), is_member)
+        ))
+    };
+    if args.no_wait {
+        return told(None, 0);
+    }
+    let progress = Progress::new(Unit::Slots, "moving", args.json);
+    let (started, mut most) = (Instant::now(), 0);
+    let mut moved = (Instant::now(), u64::MAX);
+    loop {
+        let status = admin.cluster()?;
+        let left = left(&status, node)?;
+        if left == 0 {
+            drop(progress);
+            return told(Some(&status), 0);
+        }
+        if left != moved.1 {
+            moved = (Instant::now(), left);
+        }
+        if left < u64::MAX {
+            most = left.max(most);
+            progress.set("moving", most - left, most);
+        }
+        let goes_on = format!(
+            "{} slots are left; it goes on: larder cluster status shows it",
+            count(left)
+        );
+        if interrupt::is_interrupted() {
+            return Err(Failure::interrupted(goes_on));
+        }
+        if args
+            .timeout
+            .is_some_and(|limit| started.elapsed() >= Duration::from_secs(limit))
+        {
+            return Err(Failure::new(format!(
+                "not ended after {} s: {goes_on}",
+                args.timeout.unwrap_or_default()
+            )));
+        }
+        if !status.blocked.is_empty() && moved.0.elapsed() > BLOCKED_FOR {
+            return Err(Failure::refused(format!(
+                "it does not go on: {}",
+                status.blocked.join("; ")
+            )));
+        }
+        interrupt::wait(LOOK_EVERY);
+    }
+}
+
+/// What the wish would move.
+fn preview(
+    admin: &AdminClient,
+    wish: &ClusterAsk,
+    node: &str,
+) -> Result<larder_protocol::http::ClusterMoves, Failure> {
+    let status = admin.cluster()?;
+    let known = member(&status, node);
+    let plan = match (wish, known) {
+        (ClusterAsk::Join { .. }, Ok(member)) if member.state == "joining" => {
+            let added = format!("{node}:{}:{}", member.zone, member.weight);
+            admin.cluster_plan(&[added], &[], None)?
+        }
+        (ClusterAsk::Join { .. }, Ok(_)) => return Ok(status.moves),
+        (ClusterAsk::Remove { .. }, Err(_)) => return Ok(Default::default()),
+        (_, Err(unknown)) => return Err(unknown),
+        (_, Ok(_)) => admin.cluster_plan(&[], &[node.to_owned()], None)?,
+    };
+    Ok(plan.moves)
+}
+
+fn member<'a>(status: &'a ClusterStatus, node: &str) -> Result<&'a ClusterMember, Failure> {
+    let found = status.members.iter().find(|it| it.name == node);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = status.members.iter().map(|it| it.name.as_str()).collect();
+        Failure::not_found(format!(
+            "no node {node} is a member of the cluster ({}); a node becomes one when it is started with this cluster's etcd and name",
+            known.join(", ")
+        ))
+    })
+}
+
+/// Slots that a node has in whatever way.
+fn held(member: &ClusterMember) -> u64 {
+    let all = [
+        member.slots_owned,
+        member.slots_in_sync,
+        member.slots_filling,
+    ];
+    all.into_iter().map(u64::from).sum()
+}
+
+/// What became of it, in words.
+fn outcome(wish: &ClusterAsk, answer: &str, has_waited: bool, is_member: bool) -> String {
+    match wish {
+        _ if !has_waited => answer.to_owned(),
+        ClusterAsk::Join { .. } => "it has all that it is to have".to_owned(),
+        ClusterAsk::Drain { .. } => "it has no slots any more, and stays a member".to_owned(),
+        ClusterAsk::Remove { .. } if is_member => {
+            "it has no slots any more; end its process, and the cluster forgets it".to_owned()
+        }
+        ClusterAsk::Remove { .. } => "the cluster has forgotten it".to_owned(),
+        _ => answer.to_owned(),
+    }
+}

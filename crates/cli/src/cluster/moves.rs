@@ -1,0 +1,132 @@
+//! What moves between nodes, and `larder cluster plan`, which says it before.
+
+use clap::Args;
+use larder_protocol::http::{ClusterMoves, ClusterPlan};
+
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, Column, Table, bytes, count};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder cluster plan --add node-4
+    larder cluster plan --add node-4:rack-2:2 --remove node-1
+    larder cluster plan --replicas 3
+
+Nothing is changed. The bytes are an estimate of the node that is asked.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct PlanArgs {
+    /// A node that comes, with its zone and weight; may be repeated
+    #[arg(long, value_name = "NAME[:ZONE[:WEIGHT]]")]
+    add: Vec<String>,
+    /// A node that goes; may be repeated
+    #[arg(long, value_name = "NAME")]
+    remove: Vec<String>,
+    /// How many nodes are to have each slot
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    replicas: Option<u8>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn plan(args: PlanArgs) -> Result<(), Failure> {
+    let plan = args
+        .server
+        .admin()?
+        .cluster_plan(&args.add, &args.remove, args.replicas)?;
+    match args.json {
+        true => output::print_json(&plan),
+        false => output::print_line(&planned(&plan)),
+    }
+}
+
+fn planned(plan: &ClusterPlan) -> String {
+    let mut table = Table::new([
+        Column::Text("node"),
+        Column::Text("zone"),
+        Column::Number("would own"),
+        Column::Number("would have"),
+        Column::Number("given"),
+        Column::Number("gives"),
+    ]);
+    let moves = &plan.moves;
+    let flow = |node: &str| moves.nodes.iter().find(|it| it.node == node);
+    for it in &plan.nodes {
+        let flow = flow(&it.node);
+        table.row([
+            it.node.clone(),
+            if it.zone.is_empty() {
+                "-".to_owned()
+            } else {
+                it.zone.clone()
+            },
+            count(u64::from(it.slots_owned)),
+            count(u64::from(it.slots_held)),
+            flow.map_or("-".to_owned(), |it| bytes(it.bytes_in)),
+            flow.map_or("-".to_owned(), |it| bytes(it.bytes_out)),
+        ]);
+    }
+    let mut text = told(moves);
+    if plan.rounds > 1 {
+        text += &format!(", in {} rounds", count(u64::from(plan.rounds)));
+    }
+    format!("{text}\n\n{}", table.render())
+}
+
+/// In one line.
+pub fn told(moves: &ClusterMoves) -> String {
+    if moves.copied_slots + moves.owner_slots == 0 {
+        return "nothing moves".to_owned();
+    }
+    let mut text = format!(
+        "{} slots are copied, about {}; {} get another owner",
+        count(moves.copied_slots),
+        bytes(moves.copied_bytes),
+        count(moves.owner_slots)
+    );
+    if !moves.nodes.is_empty() {
+        let each = moves
+            .nodes
+            .iter()
+            .map(|it| match (it.slots_in, it.slots_out) {
+                (given, 0) => format!("{} +{}", it.node, count(given)),
+                (0, gives) => format!("{} -{}", it.node, count(gives)),
+                (given, gives) => format!("{} +{} -{}", it.node, count(given), count(gives)),
+            });
+        text += &format!(" ({})", each.collect::<Vec<_>>().join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::http::ClusterFlow;
+
+    use super::*;
+
+    #[test]
+    fn moves_are_told_with_who_gives_and_who_is_given() {
+        assert_eq!(told(&ClusterMoves::default()), "nothing moves");
+        let flow = |node: &str, slots_in, slots_out| ClusterFlow {
+            node: node.to_owned(),
+            slots_in,
+            slots_out,
+            ..ClusterFlow::default()
+        };
+        let moves = ClusterMoves {
+            copied_slots: 5000,
+            copied_bytes: 3 << 20,
+            owner_slots: 2000,
+            nodes: vec![flow("a", 0, 2500), flow("b", 5000, 0)],
+        };
+        assert_eq!(
+            told(&moves),
+            "5,000 slots are copied, about 3.0 MiB; 2,000 get another owner (a -2,500, b +5,000)"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! `larder cluster status`: how a cluster stands, as the node that is asked knows it.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_protocol::http::{ClusterMember, ClusterPush, ClusterStatus};
+
+use super::moves;
+use crate::command_line::whole_number;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::{self, Column, Table, count, duration, moment};
+
+/// Slots of a cluster, as in Redis Cluster.
+pub const SLOTS: u32 = 16_384;
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+Examples:
+    larder cluster status
+    larder cluster status --server http://10.0.0.2:7070 --json
+    larder cluster status --watch
+    larder cluster status --wait && larder push recs.parquet --store recs --key member
+
+Exits with 1 while some slot is served by nobody. With --wait it returns when all is well: every slot is served,
+has all its copies, and nothing is moving or being pushed.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print it again whenever it has changed, until ctrl-c
+    #[arg(long, conflicts_with = "wait")]
+    watch: bool,
+    /// Wait until all is well
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than so many seconds [default: for as long as it takes]
+    #[arg(long, value_name = "SECONDS", requires = "wait", value_parser = whole_number::<u64>)]
+    timeout: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: StatusArgs) -> Result<(), Failure> {
+    let admin = args.server.admin()?;
+    let show = |status: &ClusterStatus| match args.json {
+        true => output::print_json(status),
+        false => output::print_line(&told(status)),
+    };
+    interrupt::listen()?;
+    if args.watch {
+        let mut shown = None;
+        while !interrupt::is_interrupted() {
+            let status = admin.cluster()?;
+            if shown.as_ref() != Some(&status) {
+                show(&status)?;
+                output::print_line("")?;
+                shown = Some(status);
+            }
+            interrupt::wait(LOOK_EVERY);
+        }
+        return Ok(());
+    }
+    let started = Instant::now();
+    let status = loop {
+        interrupt::check()?;
+        let status = admin.cluster()?;
+        if !args.wait || is_well(&status) {
+            break status;
+        }
+        let is_over = |limit: u64| started.elapsed() >= Duration::from_secs(limit);
+        if args.timeout.is_some_and(is_over) {
+            show(&status)?;
+            return Err(Failure::new(format!(
+                "not all is well after {} s",
+                args.timeout.unwrap_or_default()
+            )));
+        }
+        interrupt::wait(LOOK_EVERY);
+    };
+    show(&status)?;
+    match status.slots_served {
+        SLOTS => Ok(()),
+        served => Err(Failure::new(format!(
+            "{} of {} slots are served by nobody",
+            count(u64::from(SLOTS - served)),
+            count(u64::from(SLOTS))
+        ))),
+    }
+}
+
+/// Nothing is missing, and nothing is under way.
+pub fn is_well(status: &ClusterStatus) -> bool {
+    let base = status.members.iter().filter(|it| it.slots_share > 0.0);
+    let copies = (base.count() as u32).min(u32::from(status.settings.replicas));
+    status.slots_served == SLOTS
+        && status.blocked.is_empty()
+        && status.missing.is_none()
+        && status.trouble.is_none()
+        && status.pushes.is_empty()
+        && status.members.iter().all(|it| it.state != "joining")
+        && status.slots.iter().all(|run| {
+            let has = 1 + run.in_sync.len() as u32;
+            run.goal.is_empty() && run.filling.is_empty() && has >= copies
+        })
+}
+
+fn told(status: &ClusterStatus) -> String {
+    let settings = &status.settings;
+    let controller = match &status.controller {
+        Some(name) => format!("{name} is the controller"),
+        None => "there is no controller".to_owned(),
+    };
+    let mut text = format!(
+        "cluster {}, epoch {}, as {} knows it; {controller}\n\
+         {} of {} slots are served; {} of each slot, writes acknowledged by {}; a dead node is replaced after {}\n\n",
+        status.name,
+        status.epoch,
+        status.node,
+        count(u64::from(status.slots_served)),
+        count(u64::from(SLOTS)),
+        copies(settings.replicas),
+        match settings.acknowledge.as_str() {
+            "replicas" => "all in sync",
+            _ => "the owner",
+        },
+        duration(Duration::from_millis(settings.replace_after_ms)),
+    );
+    text += &members(&status.members);
+    text += &uncopied(status);
+    if status.moves.copied_slots + status.moves.owner_slots > 0 {
+        text += &format!("\n\nmoving: {}", moves::told(&status.moves));
+    }
+    for push in &status.pushes {
+        text += &format!("\n\n{}", pushed(push));
+    }
+    for store in status.stores.iter().filter(|it| !it.lacking.is_empty()) {
+        let lacking = store.lacking.join(", ");
+        text += &format!(
+            "\n\n{}: {lacking} has not all of the live version yet, and passes reads on",
+            store.name
+        );
+    }
+    let notes = [status.missing.as_ref(), status.trouble.as_ref()];
+    for note in notes.into_iter().flatten().chain(&status.blocked) {
+        text += &format!("\n\n! {note}");
+    }
+    text
+}
+
+fn copies(replicas: u8) -> String {
+    match replicas {
+        1 => "1 node has".to_owned(),
+        replicas => format!("{replicas} nodes have"),
+    }
+}
+
+fn members(members: &[ClusterMember]) -> String {
+    let mut table = Table::new([
+        Column::Text("node"),
+        Column::Text("zone"),
+        Column::Text("state"),
+        Column::Number("owns"),
+        Column::Number("of its share"),
+        Column::Number("copies"),
+        Column::Number("filling"),
+        Column::Text("Redis protocol"),
+        Column::Text("HTTP"),
+        Column::Text("since"),
+    ]);
+    for it in members {
+        let mut state = it.state.clone();
+        if it.is_removed {
+            state += ", to be removed";
+        }
+        if it.roles != "both" {
+            state += &format!(" ({})", it.roles);
+        }
+        let share = match it.slots_share > 0.0 {
+            true => format!("{:.0}%", 100.0 * f64::from(it.slots_owned) / it.slots_share),
+            false => "-".to_owned(),
+        };
+        let or_dash = |text: &str| {
+            if text.is_empty() {
+                "-".to_owned()
+            } else {
+                text.to_owned()
+            }
+        };
+        table.row([
+            it.name.clone(),
+            or_dash(&it.zone),
+            state,
+            count(u64::from(it.slots_owned)),
+            share,
+            count(u64::from(it.slots_in_sync)),
+            count(u64::from(it.slots_filling)),
+            or_dash(&it.resp),
+            or_dash(&it.http),
+            if it.since == 0 {
+                "-".to_owned()
+            } else {
+                moment(it.since)
+            },
+        ]);
+    }
+    table.render()
+}
+
+/// Slots that have fewer copies than they shall have.
+fn uncopied(status: &ClusterStatus) -> String {
+    let wanted = usize::from(status.settings.replicas);
+    let slots = status.slots.iter();
+    let owned = slots.filter(|run| run.owner.is_some() && 1 + run.in_sync.len() < wanted);
+    match owned
+        .map(|run| u64::from(run.to - run.from) + 1)
+        .sum::<u64>()
+    {
+        0 => String::new(),
+        short => format!("\n\n{} slots have fewer copies than {wanted}", count(short)),
+    }
+}
+
+fn pushed(push: &ClusterPush) -> String {
+    let mut text = format!(
+        "push of {} version {} from {}",
+        push.store, push.version, push.source
+    );
+    for it in &push.nodes {
+        let how = match (it.state.as_str(), &it.why) {
+            ("pulling", _) if it.of_bytes > 0 => {
+                format!(
+                    "pulling, {:.0}%",
+                    100.0 * it.bytes as f64 / it.of_bytes as f64
+                )
+            }
+            (state, Some(why)) => format!("{state}: {why}"),
+            (state, None) => state.to_owned(),
+        };
+        text += &format!("\n  {}: {how}", it.node);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_protocol::http::{ClusterSettings, ClusterSlots};
+
+    use super::*;
+
+    fn status() -> ClusterStatus {
+        let member = |name: &str| ClusterMember {
+            name: name.to_owned(),
+            state: "up".to_owned(),
+            roles: "both".to_owned(),
+            slots_owned: 8192,
+            slots_share: 8192.0,
+            ..ClusterMember::default()
+        };
+        ClusterStatus {
+            settings: ClusterSettings {
+                replicas: 2,
+                ..ClusterSettings::default()
+            },
+            members: vec![member("a"), member("b")],
+            slots_served: SLOTS,
+            slots: vec![ClusterSlots {
+                from: 0,
+                to: 16_383,
+                owner: Some("a".to_owned()),
+                in_sync: vec!["b".to_owned()],
+                ..ClusterSlots::default()
+            }],
+            ..ClusterStatus::default()
+        }
+    }
+
+    #[test]
+    fn all_is_well_when_every_slot_has_its_copies_and_nothing_is_under_way() {
+        assert!(is_well(&status()));
+        let not = |change: fn(&mut ClusterStatus)| {
+            let mut status = status();
+            change(&mut status);
+            assert!(!is_well(&status), "{status:?}");
+        };
+        not(|it| it.slots_served -= 1);
+        not(|it| it.slots[0].in_sync.clear());
+        not(|it| it.slots[0].goal = vec!["b".to_owned()]);
+        not(|it| it.blocked.push("a is gone".to_owned()));
+        not(|it| it.members[0].state = "joining".to_owned());
+        not(|it| it.pushes.push(ClusterPush::default()));
+        // One node alone cannot have copies elsewhere.
+        let mut alone = status();
+        alone.members.pop();
+        alone.slots[0].in_sync.clear();
+        assert!(is_well(&alone));
+    }
+
+    #[test]
+    fn what_is_missing_stands_out() {
+        let mut status = status();
+        status.slots[0].in_sync.clear();
+        status
+            .blocked
+            .push("node b is down; start it again".to_owned());
+        let told = told(&status);
+        assert!(
+            told.contains("16,384 slots have fewer copies than 2"),
+            "{told}"
+        );
+        assert!(told.contains("\n! node b is down"), "{told}");
+    }
+}
