@@ -73,6 +73,18 @@ pub struct Position {
 pub struct Entry {
     pub at: Position,
     pub row: Row,
+    /// The slot's next change is of the same transaction: both count, or neither.
+    pub is_open: bool,
+}
+
+/// A change that was executed.
+#[derive(Debug, Clone, Copy)]
+pub struct Changed<'a> {
+    pub key: &'a [u8],
+    /// None: the row is removed.
+    pub value: Option<&'a [u8]>,
+    /// See [`Entry::is_open`]. The change that ends the transaction must come in the same turn.
+    pub is_open: bool,
 }
 
 /// Who has a slot by the map, each node by its place for this slot.

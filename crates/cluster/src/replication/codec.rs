@@ -106,10 +106,7 @@ fn put_part(out: &mut Vec<u8>, part: &Part) {
                 put_slot(out, changes.slot, changes.term);
                 put(out, changes.settled);
                 put(out, changes.entries.len() as u64);
-                for entry in &changes.entries {
-                    put_position(out, entry.at);
-                    put_row(out, &entry.row);
-                }
+                changes.entries.iter().for_each(|it| put_entry(out, it));
             }
         }
         Part::Rows { slot, term, rows } => {
@@ -149,6 +146,12 @@ fn put_slot(out: &mut Vec<u8>, slot: u16, term: Term) {
 pub(super) fn put_position(out: &mut Vec<u8>, at: Position) {
     put(out, at.term.0);
     put(out, at.number);
+}
+
+pub(super) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+    put_position(out, entry.at);
+    out.push(u8::from(entry.is_open));
+    put_row(out, &entry.row);
 }
 
 /// The size of the value plus one, or 0 for none.
@@ -233,6 +236,17 @@ impl<'a> Reader<'a> {
         })
     }
 
+    pub fn entry(&mut self) -> Result<Entry, Corrupted> {
+        let at = self.position()?;
+        let is_open = match self.byte()? {
+            0 => false,
+            1 => true,
+            _ => return self.wrong("a flag that is neither 0 nor 1"),
+        };
+        let row = self.row()?;
+        Ok(Entry { at, row, is_open })
+    }
+
     pub fn row(&mut self) -> Result<Row, Corrupted> {
         let size = self.number()?;
         let key = self.take(size)?;
@@ -306,12 +320,7 @@ impl<'a> Reader<'a> {
                     slot,
                     term,
                     settled: from.number()?,
-                    entries: from.list(4, |from| {
-                        Ok(Entry {
-                            at: from.position()?,
-                            row: from.row()?,
-                        })
-                    })?,
+                    entries: from.list(5, Reader::entry)?,
                 })
             })?),
             2 => {

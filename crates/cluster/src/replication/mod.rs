@@ -27,12 +27,12 @@ mod record;
 pub mod recovery;
 mod replica;
 
-pub use change::{Assignment, Entry, Place, Position, Row, Rows};
+pub use change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
 pub use codec::Corrupted;
 pub use lease::Lease;
 pub use message::{Answer, Begin, Kind, Message, Part, SlotChanges};
 pub use outputs::{Ask, Event, Outputs, Wanted};
-pub use owner::{Admission, Confirmation, Outcome, Owner, ReadWait, Ticket};
+pub use owner::{Admission, Confirmation, Outcome, Owner, ReadWait, Ticket, Uncommitted};
 pub use place::Replication;
 pub use record::{Copy, Record};
 pub use replica::Replica;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::map::{Epoch, Term};
 
-use super::change::{Assignment, Place, Rows};
+use super::change::{Assignment, Changed, Place, Rows};
 use super::message::{Message, Part};
 use super::outputs::{Event, Outputs};
 use super::owner::{Owner, Ticket};
@@ -117,6 +117,13 @@ impl Replication {
             }
         };
         copy.term = assignment.term;
+        let number = copy.last_whole();
+        if number < copy.last().number {
+            // Nobody was answered: the end of a transaction is acknowledged by all in sync, and this place lacks it.
+            self.logged += 1;
+            out.records.push(Record::Cut { slot, number });
+            copy.cut(number);
+        }
         let mut before = Vec::with_capacity(copy.tail.len());
         for entry in &copy.tail {
             before.push(rows.get(slot, entry.row.key()));
@@ -127,20 +134,34 @@ impl Replication {
             .open(slot, (copy, before), assignment, logged, now_ms, out);
     }
 
-    /// A change of an own slot was executed. The record that it puts out is the one to log it with.
+    /// A change of an own slot was executed; `before` is what the row was. The record that it puts out is the one to log it with.
     ///
     /// # Panics
     /// If [`Owner::may_write`] says that it may not be.
     pub fn change(
         &mut self,
         slot: u16,
-        key: &[u8],
-        value: Option<&[u8]>,
+        changed: Changed<'_>,
         before: Option<Vec<u8>>,
         out: &mut Outputs,
     ) -> Ticket {
         let logged = &mut self.logged;
-        self.owner.change(slot, (key, value), before, logged, out)
+        self.owner.change(slot, changed, before, logged, out)
+    }
+
+    /// Where the streams of the two directions are connections of their own: the one to a replica is there.
+    pub fn stream_begun(&mut self, to: Place, now_ms: u64) {
+        self.owner.connected(to, now_ms);
+    }
+
+    /// The stream to a replica has ended.
+    pub fn stream_ended(&mut self, to: Place, now_ms: u64) {
+        self.owner.lost(to, now_ms);
+    }
+
+    /// The stream from an owner has ended, or is another from now on.
+    pub fn source_lost(&mut self, from: Place) {
+        self.replica.forget(from);
     }
 
     pub fn connected(&mut self, peer: Place, now_ms: u64) {

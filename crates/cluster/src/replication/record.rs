@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use crate::map::Term;
 
 use super::change::{Entry, Position, Row, Rows};
-use super::codec::{Corrupted, Reader, put, put_position, put_row};
+use super::codec::{Corrupted, Reader, put, put_entry, put_position, put_row};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -70,10 +70,7 @@ impl Record {
                 rows.iter().for_each(|row| put_row(out, row));
             }
             Record::Filled { at, .. } => put_position(out, *at),
-            Record::Change { entry, .. } => {
-                put_position(out, entry.at);
-                put_row(out, &entry.row);
-            }
+            Record::Change { entry, .. } => put_entry(out, entry),
             Record::Settled { number, .. } | Record::Cut { number, .. } => put(out, *number),
             Record::Clear { .. } | Record::Gone { .. } => {}
         }
@@ -105,10 +102,7 @@ impl Record {
             },
             4 => Record::Change {
                 slot,
-                entry: Entry {
-                    at: from.position()?,
-                    row: from.row()?,
-                },
+                entry: from.entry()?,
             },
             5 => Record::Settled {
                 slot,
@@ -155,6 +149,12 @@ impl Copy {
             self.settled = entry.at;
             self.tail.pop_front();
         }
+    }
+
+    /// The last change that ends a transaction: what is behind it lacks its end.
+    pub fn last_whole(&self) -> u64 {
+        let ends = self.tail.iter().rev().find(|entry| !entry.is_open);
+        ends.map_or(self.settled, |entry| entry.at).number
     }
 
     pub fn cut(&mut self, number: u64) {

@@ -32,7 +32,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::map::Term;
 
-use super::change::{Assignment, Entry, Place, Position, Row, Rows};
+use super::change::{Assignment, Changed, Entry, Place, Position, Row, Rows};
 use super::outputs::{Ask, Event, Outputs, Wanted};
 use super::record::{Copy, Record};
 use super::{Bugs, Limits};
@@ -51,12 +51,32 @@ pub struct Ticket {
     opened: u64,
 }
 
+impl Ticket {
+    /// Takes in a ticket of the same ownership of the same slot: whoever has both waits for the later. Says whether it is one.
+    pub fn join(&mut self, other: &Ticket) -> bool {
+        let is_same = (self.slot, self.opened) == (other.slot, other.opened);
+        if is_same {
+            self.number = self.number.max(other.number);
+        }
+        is_same
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Waiting,
     Acknowledged,
     /// The slot went to another owner first: the change may be there or not.
     Unknown,
+}
+
+/// What an own slot has beside its committed rows.
+#[derive(Debug)]
+pub struct Uncommitted<'a> {
+    pub term: Term,
+    pub committed: Position,
+    /// The changes above that, each with what its row was before.
+    pub changes: Vec<(&'a Entry, Option<&'a [u8]>)>,
 }
 
 /// Whether a write may be executed now.
@@ -171,7 +191,7 @@ impl Owner {
         self.lease_until_ms = until_ms;
     }
 
-    fn has_lease(&self, now_ms: u64) -> bool {
+    pub fn has_lease(&self, now_ms: u64) -> bool {
         now_ms < self.lease_until_ms
     }
 
@@ -188,14 +208,14 @@ impl Owner {
         }
     }
 
-    /// A change that was executed: `value` is the row's, `before` what it was. Ask [`Owner::may_write`] first.
+    /// A change that was executed; `before` is what the row was. Ask [`Owner::may_write`] first.
     ///
     /// # Panics
     /// If the slot is not owned.
     pub(super) fn change(
         &mut self,
         slot: u16,
-        (key, value): (&[u8], Option<&[u8]>),
+        changed: Changed<'_>,
         before: Option<Vec<u8>>,
         logged: &mut u64,
         out: &mut Outputs,
@@ -207,7 +227,8 @@ impl Owner {
         };
         let entry = Entry {
             at,
-            row: Row::new(key, value),
+            row: Row::new(changed.key, changed.value),
+            is_open: changed.is_open,
         };
         *logged += 1;
         out.records.push(Record::Change {
@@ -559,6 +580,19 @@ impl Owner {
         if now_ms >= self.settled_ms + SETTLE_MS {
             self.settled_ms = now_ms;
         }
+    }
+
+    /// An own slot as a copy, for a snapshot.
+    pub fn uncommitted(&self, slot: u16) -> Option<Uncommitted<'_>> {
+        let owned = self.slots.get(&slot)?;
+        let from = owned.index_of(owned.committed.number + 1);
+        let changes = owned.log.range(from..);
+        let changes = changes.map(|it| (&it.entry, it.before.as_deref()));
+        Some(Uncommitted {
+            term: owned.term,
+            committed: owned.committed,
+            changes: changes.collect(),
+        })
     }
 
     pub fn term(&self, slot: u16) -> Option<Term> {

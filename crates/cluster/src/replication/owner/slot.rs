@@ -221,6 +221,10 @@ impl Owned {
         while upto < most && self.log[self.index_of(upto + 1)].mark <= durable {
             upto += 1;
         }
+        // A transaction is committed as one.
+        while upto > committed && self.log[self.index_of(upto)].entry.is_open {
+            upto -= 1;
+        }
         upto
     }
 

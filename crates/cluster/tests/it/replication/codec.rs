@@ -41,6 +41,7 @@ fn entry(random: &mut Random) -> Entry {
     Entry {
         at: position(random),
         row: row(random),
+        is_open: random.one_in(2),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use larder_cluster::map::{DiskId, Incarnation, Map, NodeId, NodeName, Registration, Roles, State};
 use larder_cluster::replication::recovery::{Identity, prove};
 use larder_cluster::replication::{
-    Admission, Assignment, Confirmation, Copy, Event, Lease, Limits, Message, Outcome,
+    Admission, Assignment, Changed, Confirmation, Copy, Event, Lease, Limits, Message, Outcome,
     Outputs as Put, Place, ReadWait, Record, Replication, Row, Rows, Ticket,
 };
 use larder_sim::{Input, NodeId as At, Output, Outputs, Random, Start};
@@ -494,7 +494,14 @@ impl Server {
         let after = after.map(u64::to_le_bytes);
         let bytes = after.as_ref().map(<[u8; 8]>::as_slice);
         self.table.set(slot, &key, bytes);
-        let ticket = replication.change(slot, &key, bytes, before, put);
+        let ticket = {
+            let changed = Changed {
+                key: &key,
+                value: bytes,
+                is_open: false,
+            };
+            replication.change(slot, changed, before, put)
+        };
         self.waiting.push(Waiting {
             client,
             number,

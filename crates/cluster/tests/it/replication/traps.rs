@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use larder_cluster::map::{Epoch, NodeId, Term};
 use larder_cluster::replication::{
-    Admission, Answer, Assignment, Copy, Event, Limits, Message, Outcome, Outputs, Place, ReadWait,
-    Record, Replication, Rows, Ticket, Wanted,
+    Admission, Answer, Assignment, Changed, Copy, Event, Limits, Message, Outcome, Outputs, Place,
+    ReadWait, Record, Replication, Rows, Ticket, Wanted,
 };
 
 use super::server::Table;
@@ -138,12 +138,25 @@ impl Trap {
     }
 
     fn set(&mut self, node: u32, key: &str, value: &str) -> Ticket {
+        self.set_together(node, &[(key, value)])
+    }
+
+    /// A transaction.
+    fn set_together(&mut self, node: u32, rows: &[(&str, &str)]) -> Ticket {
         self.turn(node, |replication, table, now_ms, out| {
             assert_eq!(replication.owner.may_write(SLOT, now_ms), Admission::Now);
-            let before = table.get(SLOT, key.as_bytes());
-            table.set(SLOT, key.as_bytes(), Some(value.as_bytes()));
-            let value = Some(value.as_bytes());
-            replication.change(SLOT, key.as_bytes(), value, before, out)
+            let mut ticket = None;
+            for (at, (key, value)) in rows.iter().enumerate() {
+                let before = table.get(SLOT, key.as_bytes());
+                table.set(SLOT, key.as_bytes(), Some(value.as_bytes()));
+                let changed = Changed {
+                    key: key.as_bytes(),
+                    value: Some(value.as_bytes()),
+                    is_open: at + 1 < rows.len(),
+                };
+                ticket = Some(replication.change(SLOT, changed, before, out));
+            }
+            ticket.expect("there are rows")
         })
     }
 
@@ -492,4 +505,31 @@ fn a_filling_is_over_when_its_end_is_acknowledged() {
     trap.run();
     trap.pass_ms(1, 1_000);
     assert_eq!(trap.at(1).asks, [Wanted::Into(place(2), Epoch(2))]);
+}
+
+/// The window closed in the middle of a transaction, and the owner died: what its replica has of it was never answered, and is not to be seen.
+#[test]
+fn half_of_a_transaction_does_not_outlive_its_owner() {
+    let mut trap = settled(&[1, 2]);
+    trap.set_together(1, &[("a", "old"), ("b", "old")]);
+    trap.run();
+    let long = "x".repeat(80);
+    let ticket = trap.set_together(1, &[("a", &long), ("b", &long)]);
+    // The first half arrives and is acknowledged; the second does not arrive.
+    let sent = trap.on_way.len();
+    trap.run_if(|from, _| from == 1);
+    assert_eq!(sent, 1, "the window takes one row");
+    let copy = trap.at(2).replication.replica.copy(SLOT).cloned();
+    let copy = copy.expect("it is in sync");
+    assert_eq!((copy.last().number, copy.last_whole()), (3, 2));
+    trap.run_if(|_, to| to == 1);
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Waiting);
+    trap.map(2, &assigned(2, 2, &[], &[]));
+    let values = ["a", "b"].map(|key| trap.get(2, key));
+    assert_eq!(values, ["old", "old"].map(|it| Some(it.to_owned())));
+    // What was cut is cut in its log too.
+    let log = std::mem::take(&mut trap.at(2).log);
+    trap.start(2, log);
+    let copy = trap.at(2).replication.replica.copy(SLOT).expect("kept");
+    assert_eq!(copy.last().number, 2);
 }
