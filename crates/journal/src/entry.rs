@@ -1,7 +1,8 @@
 //! What a journal holds: entries, and their bytes.
 //!
 //! 1. Entries are absolute: replaying one that is already in the rows changes nothing in the end.
-//!    (An increment is logged as the value that came of it.) Snapshots rely on that.
+//!    (An increment is logged as the value that came of it.) Snapshots rely on that. [`Entry::Slot`] is not: who writes it says in the
+//!    log and in the snapshot from where on records count.
 //! 2. One entry has one spelling: what decodes encodes to the same bytes.
 //!
 //! 3. A batch that several cores write at the same time, each its part and in its own order, is in the log as
@@ -64,6 +65,11 @@ pub enum Entry<'a> {
     Abandoned {
         batch: u64,
     },
+    /// What happened to a slot of a cluster, in the words of whoever keeps its rows. These are not absolute: each follows on those before.
+    Slot {
+        slot: u16,
+        record: &'a [u8],
+    },
 }
 
 const PUT: u8 = 1;
@@ -79,6 +85,10 @@ const PERSIST: u8 = 10;
 const PART: u8 = 11;
 const KEPT: u8 = 12;
 const ABANDONED: u8 = 13;
+const SLOT: u8 = 14;
+
+/// A record of a slot may have one row, of any size, and some words on it; or a chunk of rows.
+const RECORD_BYTES_MAX: u64 = VALUE_BYTES_MAX + (1 << 20);
 
 /// A kind, two varints and a deadline.
 const HEAD_MAX: usize = 1 + 2 * VARINT_MAX + 8;
@@ -108,6 +118,12 @@ impl<'a> Entry<'a> {
                 };
             }
             Entry::Kept { .. } | Entry::Abandoned { .. } => return Ok(()),
+            Entry::Slot { record, .. } => {
+                return match (1..=RECORD_BYTES_MAX).contains(&(record.len() as u64)) {
+                    true => Ok(()),
+                    false => Err(refused(1, record.len())),
+                };
+            }
         };
         if (first_min..=KEY_BYTES_MAX).contains(&first.len())
             && second.len() as u64 <= VALUE_BYTES_MAX
@@ -148,6 +164,9 @@ impl<'a> Entry<'a> {
             }
             Entry::Kept { batch } => push(out, KEPT, &batch.to_le_bytes(), None, None),
             Entry::Abandoned { batch } => push(out, ABANDONED, &batch.to_le_bytes(), None, None),
+            Entry::Slot { slot, record } => {
+                push(out, SLOT, &slot.to_le_bytes(), Some(record), None)
+            }
         }
     }
 
@@ -161,7 +180,7 @@ impl<'a> Entry<'a> {
         let (&kind, rest) = bytes.split_first().ok_or(SHORT)?;
         let two = matches!(
             kind,
-            PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION | PART
+            PUT | PUT_DEADLINE | REMOVE_RANGE | DEFINE | POSITION | PART | SLOT
         );
         let (first_size, rest) = varint(rest)?;
         let (second_size, rest) = if two { varint(rest)? } else { (0, rest) };
@@ -213,6 +232,15 @@ impl<'a> Entry<'a> {
                     },
                     KEPT => Entry::Kept { batch },
                     _ => Entry::Abandoned { batch },
+                }
+            }
+            SLOT => {
+                let slot = first
+                    .try_into()
+                    .map_err(|_| "the number of a slot has 2 bytes")?;
+                Entry::Slot {
+                    slot: u16::from_le_bytes(slot),
+                    record: second,
                 }
             }
             _ => return Err("an entry is of a kind that this larder does not know"),
@@ -334,6 +362,10 @@ mod tests {
             },
             Entry::Kept { batch: u64::MAX },
             Entry::Abandoned { batch: 0 },
+            Entry::Slot {
+                slot: 0x0201,
+                record: &long,
+            },
         ];
         let mut bytes = Vec::new();
         entries.iter().for_each(|entry| entry.encode(&mut bytes));

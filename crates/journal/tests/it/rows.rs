@@ -48,6 +48,7 @@ impl Rows {
             Entry::Part { .. } | Entry::Kept { .. } | Entry::Abandoned { .. } => {
                 unreachable!("the journal resolves them")
             }
+            Entry::Slot { .. } => unreachable!("none of these tests writes one"),
         }
     }
 
