@@ -166,6 +166,9 @@ impl Engine {
 
     fn put_row(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<Written, Error> {
         self.refuse_beyond_limit(key, value)?;
+        if self.log.keeps_befores() {
+            self.note_before(table, key);
+        }
         if !self.expiry.is_empty() {
             self.set_expiry(key, None);
         }
@@ -199,7 +202,20 @@ impl Engine {
         Ok(self.written(1, before))
     }
 
+    /// Notes what a row is that is about to change.
+    #[cold]
+    pub(crate) fn note_before(&mut self, table: TableId, key: &[u8]) {
+        let state = &self.tables[table];
+        if state.supplied.is_none() {
+            let value = state.rows.get(key);
+            self.log.note_before(key, value, self.expiry.of(key));
+        }
+    }
+
     pub(crate) fn remove_row(&mut self, table: TableId, key: &[u8]) -> bool {
+        if self.log.keeps_befores() {
+            self.note_before(table, key);
+        }
         let Some(old) = self.tables[table].rows.remove(key) else {
             return false;
         };

@@ -63,8 +63,21 @@ pub enum Owner {
     All,
 }
 
+/// What all keys with the leading column of this key begin with; and whether more may follow: a key without a separator behind its
+/// leading column is alone. Groups of one slot follow each other in the order of their keys.
+pub fn column_group(key: &[u8]) -> (&[u8], bool) {
+    let (column, is_ended) = leading_column(key);
+    let is_separator = |byte: &u8| matches!(byte, b'|' | b':');
+    let name = match key.iter().position(is_separator) {
+        Some(end) => end + 1,
+        None => 0,
+    };
+    let end = name + column.len();
+    (&key[..end + usize::from(is_ended)], is_ended)
+}
+
 /// The slot of all keys of a range, if they are of one leading column.
-pub(crate) fn range_slot(lo: &[u8], hi: &[u8]) -> Option<u16> {
+pub fn range_slot(lo: &[u8], hi: &[u8]) -> Option<u16> {
     let (prefix, is_point) = common_prefix(lo, hi);
     (is_point || leading_column(prefix).1).then(|| row_slot(prefix))
 }
@@ -183,6 +196,27 @@ mod tests {
             let of_range = shard.owner_of_range(lo.as_bytes(), hi.as_bytes());
             assert_eq!(of_range, Owner::All, "{lo}..{hi}");
         }
+    }
+
+    #[test]
+    fn groups_of_a_slot_follow_each_other_as_their_keys_do() {
+        let groups: [(&str, &str, bool); 6] = [
+            ("post|bob|17", "post|bob|", true),
+            ("post:bob:17|x", "post:bob:", true),
+            ("post|bob", "post|bob", false),
+            ("post||", "post||", true),
+            ("post|", "post|", false),
+            ("post", "post", false),
+        ];
+        for (key, group, is_open) in groups {
+            assert_eq!(column_group(key.as_bytes()), (group.as_bytes(), is_open));
+        }
+        let mut keys = [
+            "t|a", "t|a:5", "t|a|", "t|a|5", "t|a<|1", "t|ab|1", "t:a|1", "t|a|5|6",
+        ];
+        keys.sort_unstable();
+        let groups = keys.map(|key| column_group(key.as_bytes()).0);
+        assert!(groups.is_sorted(), "{groups:?}");
     }
 
     #[test]

@@ -503,6 +503,11 @@ impl Exchange {
         }
     }
 
+    /// Of who owns what.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     pub fn shard(&self) -> &Shard {
         &self.shard
     }

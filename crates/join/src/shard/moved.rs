@@ -49,7 +49,7 @@ impl Engine {
         }
     }
 
-    fn forget_slots(&mut self, is_moved: &dyn Fn(u16) -> bool) {
+    pub(crate) fn forget_slots(&mut self, is_moved: &dyn Fn(u16) -> bool) {
         let copies = self.copies_in(is_moved);
         let fills = self.computed_from(is_moved, &copies);
         let mut joins: Vec<JoinId> = fills.keys().copied().collect();

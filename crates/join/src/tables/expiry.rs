@@ -91,6 +91,9 @@ impl Engine {
         if self.tables[table].rows.get(key).is_none() {
             return Ok(false);
         }
+        if self.log.keeps_befores() {
+            self.note_before(table, key);
+        }
         self.set_expiry(key, at);
         self.begin(now);
         Ok(true)

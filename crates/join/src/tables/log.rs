@@ -33,11 +33,23 @@ pub enum LogEntry {
     },
 }
 
+/// A base row as it was before it changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    pub key: Box<[u8]>,
+    /// None: there was none.
+    pub value: Option<Box<[u8]>>,
+    /// When it was to go, in milliseconds.
+    pub expires_at: Option<u64>,
+}
+
 /// What changed since it was last asked.
 #[derive(Default)]
 pub struct ChangeLog {
     is_on: bool,
     changes: Vec<LogEntry>,
+    /// What rows were before, if that is asked for.
+    befores: Option<Vec<Before>>,
 }
 
 impl ChangeLog {
@@ -47,6 +59,43 @@ impl ChangeLog {
         if self.is_on {
             self.changes.push(entry());
         }
+    }
+
+    #[inline]
+    pub fn keeps_befores(&self) -> bool {
+        self.befores.is_some()
+    }
+
+    pub fn note_before(&mut self, key: &[u8], value: Option<&[u8]>, expires_at: Option<u64>) {
+        if self.is_on
+            && let Some(befores) = &mut self.befores
+        {
+            befores.push(Before {
+                key: key.into(),
+                value: value.map(Box::from),
+                expires_at,
+            });
+        }
+    }
+
+    pub fn set_befores(&mut self, on: bool) {
+        self.befores = on.then(Vec::new);
+    }
+
+    pub fn take_befores(&mut self) -> Vec<Before> {
+        self.befores
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// Notes nothing until [`ChangeLog::go_on`] is given what this returns.
+    pub fn pause(&mut self) -> bool {
+        std::mem::replace(&mut self.is_on, false)
+    }
+
+    pub fn go_on(&mut self, was_on: bool) {
+        self.is_on = was_on;
     }
 }
 

@@ -1,5 +1,6 @@
 //! Joins against a model that recomputes them.
 
+mod adopted;
 mod definitions;
 mod exchange;
 mod fills;
