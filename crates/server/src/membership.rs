@@ -12,6 +12,7 @@ use larder_cluster::map::{Map, Member, NodeName, Registration, Roles};
 use larder_protocol::config::{ClusterMode, NodeRoles, ServerConfig};
 
 use crate::cluster::node::{self, NodeThread, Standing};
+use crate::cluster::slot_asks::SlotAsks;
 use crate::cluster::{View, one};
 use crate::error::Error;
 
@@ -124,10 +125,11 @@ impl Membership {
     pub fn begin(
         &self,
         tell: impl Fn(Arc<View>) + Send + 'static,
+        slot_asks: Arc<SlotAsks>,
     ) -> Result<Option<NodeThread>, Error> {
         match &self.home {
             Home::File { .. } => Ok(None),
-            Home::Etcd(handle) => handle.begin(Box::new(tell)).map(Some),
+            Home::Etcd(handle) => handle.begin(Box::new(tell), slot_asks).map(Some),
         }
     }
 

@@ -13,6 +13,7 @@ use larder_protocol::http::{Settings, SettingsInForce};
 
 use crate::catalog::Catalog;
 use crate::client_tls::ClientTls;
+use crate::cluster::View;
 use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
@@ -183,11 +184,12 @@ impl Shared {
             return Ok(None);
         };
         let tables = self.tables.clone();
-        membership.begin(move |view| {
+        let tell = move |view: Arc<View>| {
             for core in 0..tables.cores() {
                 tables.send(core, CoreMessage::View(view.clone()));
             }
-        })
+        };
+        membership.begin(tell, self.tables.slot_asks.clone())
     }
 
     /// What threads will share, before there are any that serve.

@@ -23,6 +23,7 @@ pub mod node;
 pub mod one;
 mod peers;
 pub(crate) mod pem;
+pub mod slot_asks;
 mod tls;
 mod view;
 

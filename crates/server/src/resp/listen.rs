@@ -203,6 +203,9 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
     tables.set_held_limits(limits.each, limits.all / core.shared.tables.cores());
     tokio::task::spawn_local(tables.clone().run_maintenance());
     tokio::task::spawn_local(tables.clone().run_every_second());
+    if tables.is_replicated() {
+        tokio::task::spawn_local(tables.clone().run_replication());
+    }
     if tables.shard().is_some() {
         tokio::task::spawn_local(tables.clone().expire());
         let limit = core.shared.config.tables.memory.0;
@@ -229,6 +232,7 @@ pub(super) fn start_table_tasks(core: &Rc<Core>, mut messages: UnboundedReceiver
 fn start_node_tasks(core: &Rc<Core>, nodes: Rc<Nodes>, peers: Option<TcpListener>) {
     let tables = &core.tables;
     tables.set_peers(nodes.peers.clone());
+    tables.set_replication_peers(nodes.peers.clone());
     tokio::task::spawn_local(tables.clone().watch_conversations());
     if core.index == 0 {
         tokio::task::spawn_local(follow_definitions(tables.clone()));
@@ -268,7 +272,11 @@ fn take(core: &Rc<Core>, message: CoreMessage) {
             via,
             forgotten_after_ms,
         } => tables.readers_gone(via, forgotten_after_ms),
+        CoreMessage::FromOwner(from) => tables.receive_from_owner(&from),
+        CoreMessage::ToOwner { link, replicate } => tables.replicate_over(link, replicate),
+        CoreMessage::OwnerGone { node, link } => tables.replication_owner_gone(node, link),
         CoreMessage::EndLink { link, why } => tables.end_accepted(link, why),
+        CoreMessage::OwnerLost { from } => tables.owner_lost(from),
     }
 }
 

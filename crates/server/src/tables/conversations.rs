@@ -314,7 +314,15 @@ impl Tables {
         }
     }
 
-    fn end_link(&self, via: Via, why: &'static str) {
+    /// Ends the connection of a reader.
+    pub(super) fn end_reader(&self, number: u16, why: &'static str) {
+        let via = self.with_conversations(|all| Some(all.readers.get(&number)?.via));
+        if let Some(via) = via.flatten() {
+            self.end_link(via, why);
+        }
+    }
+
+    pub(super) fn end_link(&self, via: Via, why: &'static str) {
         if via.core != self.index as u16 {
             let link = via.link;
             return (self.handle).send(usize::from(via.core), CoreMessage::EndLink { link, why });

@@ -8,6 +8,7 @@ use std::time::Duration;
 use larder_journal::{AppendOutcome, Ticket};
 
 use super::Tables;
+use super::replicated::Awaits;
 
 /// How long a reply is held back while the journal cannot be written; then its connection is closed.
 const TROUBLE_MAX: Duration = Duration::from_secs(5);
@@ -23,6 +24,8 @@ pub struct Gate {
     pub(super) exports: Option<u64>,
     /// The journal did not accept a transaction: the gate never opens.
     pub(super) failed: bool,
+    /// What must be acknowledged by replicas.
+    pub(super) replicated: Option<Box<Awaits>>,
 }
 
 impl Gate {
@@ -32,11 +35,19 @@ impl Gate {
         self.change = self.change.max(other.change);
         self.exports = self.exports.max(other.exports);
         self.failed |= other.failed;
+        match (&mut self.replicated, other.replicated) {
+            (Some(own), Some(other)) => own.join(*other),
+            (own, other) => *own = own.take().or(other),
+        }
     }
 
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.ticket.is_none() && self.change.is_none() && self.exports.is_none() && !self.failed
+        self.ticket.is_none()
+            && self.change.is_none()
+            && self.exports.is_none()
+            && self.replicated.is_none()
+            && !self.failed
     }
 }
 
@@ -72,6 +83,13 @@ impl Tables {
             && sharing.is_acknowledged(exports)
         {
             gate.exports = None;
+        }
+        if let (Some(awaits), Some(replicated)) = (&mut gate.replicated, &self.replicated) {
+            match replicated.poll(awaits) {
+                Poll::Ready(Ok(())) => gate.replicated = None,
+                Poll::Ready(Err(why)) => return Poll::Ready(Err(io::Error::other(why))),
+                Poll::Pending => {}
+            }
         }
         if gate.is_open() {
             return Poll::Ready(Ok(()));

@@ -14,8 +14,10 @@ use super::conversations::{FromReader, Via};
 use super::expiring::Expiring;
 use super::pause::PostgresStand;
 use super::postgres::PostgresUpdate;
+use super::replicated::FromOwner;
 use super::{Cursors, Refusal, Requests, Tables};
 use crate::cluster::View;
+use crate::cluster::slot_asks::SlotAsks;
 use crate::error::Error;
 
 /// A task for a core.
@@ -43,6 +45,10 @@ pub enum CoreMessage {
     },
     /// From PostgreSQL.
     Postgres(PostgresUpdate),
+    /// The engine of another core of this node will not say what it kept back: all that it has said is to be forgotten.
+    OwnerLost {
+        from: u16,
+    },
     /// What this node goes by from now on.
     View(Arc<View>),
     /// From the engine of another node, over a connection of another core.
@@ -56,6 +62,18 @@ pub enum CoreMessage {
     ReaderGone {
         via: Via,
         forgotten_after_ms: u64,
+    },
+    /// From the owner of slots that this core copies, over a connection of another core.
+    FromOwner(FromOwner),
+    /// To an owner, over a connection of this core with this number.
+    ToOwner {
+        link: u64,
+        replicate: larder_cluster::peer::Replicate,
+    },
+    /// The connection of owners on this node has ended.
+    OwnerGone {
+        node: larder_cluster::map::NodeId,
+        link: u64,
     },
     /// A connection of this core with this number is to be ended.
     EndLink {
@@ -143,6 +161,8 @@ pub struct TablesHandle {
     pub(super) expiring: Expiring,
     /// Places that own slots, in a cluster.
     owners: ArcSwapOption<SlotOwners>,
+    /// What own slots' owners want of the cluster's map.
+    pub slot_asks: Arc<SlotAsks>,
 }
 
 impl TablesHandle {
@@ -162,6 +182,7 @@ impl TablesHandle {
             tickets: AtomicU64::new(0),
             expiring: Expiring::new(cores),
             owners: ArcSwapOption::empty(),
+            slot_asks: Arc::default(),
         }
     }
 

@@ -24,7 +24,10 @@ impl Tables {
             loop {
                 self.is_woken.set(false);
                 let mut more = self.exchange();
-                self.commit();
+                match self.is_replicated() {
+                    true => self.end_replication_turn(),
+                    false => self.commit(),
+                }
                 self.check_journal();
                 more |= self.counting(&mut self.engine.borrow_mut(), |engine| {
                     engine.step(STEP_ROWS)
@@ -88,7 +91,7 @@ impl Tables {
                 rows: tables.iter().map(|table| table.rows).sum(),
                 tables,
                 joins: engine.list(),
-                memory_bytes: engine.memory_bytes() as u64,
+                memory_bytes: (engine.memory_bytes() + self.copies_bytes()) as u64,
                 visited_at_once: self.visited_at_once.get(),
                 log_bytes: sizes.log_bytes,
                 snapshot_bytes: sizes.snapshot_bytes,

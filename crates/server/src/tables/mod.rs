@@ -24,10 +24,15 @@ mod expiring;
 mod gate;
 mod handle;
 mod maintenance;
+#[cfg(test)]
+#[allow(dead_code, reason = "the journal's tests use more of it")]
+#[path = "../../../journal/tests/it/model_disk.rs"]
+pub mod model_disk;
 mod open;
 mod pause;
 pub mod postgres;
 mod refusal;
+mod replicated;
 mod requests;
 mod shards;
 mod shared_batch;
@@ -56,6 +61,7 @@ pub use handle::{CoreMessage, Figures, TablesHandle};
 pub use open::open_stepped;
 pub use open::{Opening, open};
 pub use pause::Paused;
+pub use replicated::Admitted;
 pub use requests::{Execution, ReplyPiece, Requests, Scope};
 pub use subscriptions::{Mailbox, Note, Subscription};
 pub use unanswered::{Awaited, Unanswered, complete};
@@ -98,6 +104,8 @@ pub struct Tables {
     handle: Arc<TablesHandle>,
     /// Where there are several cores.
     sharing: Option<shards::Sharing>,
+    /// Where rows are a cluster's.
+    replicated: Option<replicated::Replicated>,
     pause: RefCell<pause::Pause>,
 }
 
@@ -193,9 +201,10 @@ impl Tables {
         {
             self.wake_maintenance();
         }
-        self.note_if_expiring(&changes, &self.engine.borrow());
+        let engine = &mut *self.engine.borrow_mut();
+        self.note_if_expiring(&changes, engine);
         // A failure closes the gate for good: the client learns no answer.
-        if !changes.is_empty() && self.append(&changes, gate).is_err() {
+        if !changes.is_empty() && self.keep(engine, &changes, gate).is_err() {
             gate.failed = true;
         }
         done
@@ -244,7 +253,20 @@ impl Tables {
             together.extend(changes);
             return Ok(());
         }
-        self.append(&changes, gate)
+        self.keep(engine, &changes, gate)
+    }
+
+    /// Has changes logged; in a cluster also sent to replicas.
+    fn keep(
+        &self,
+        engine: &mut Engine,
+        changes: &[LogEntry],
+        gate: &mut Gate,
+    ) -> Result<(), Refusal> {
+        match &self.replicated {
+            None => self.append(changes, gate),
+            Some(replicated) => self.number_changes(replicated, engine, gate),
+        }
     }
 
     fn append(&self, changes: &[LogEntry], gate: &mut Gate) -> Result<(), Refusal> {

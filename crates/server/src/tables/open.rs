@@ -14,9 +14,11 @@ use larder_protocol::config::ClusterMode;
 use larder_types::SLOTS;
 use tokio::sync::Notify;
 
+use super::replicated::{Recovered, Replicated};
 use super::shards::Sharing;
 use super::{STEP_ROWS, Tables, fsync, postgres};
 use crate::Shared;
+use crate::cluster::core_of;
 use crate::error::Error;
 
 /// Entries that are sent to another core at once, and such parcels that wait.
@@ -39,6 +41,7 @@ enum Owned {
     Expire(Vec<u8>, Option<u64>),
     Remove(Vec<u8>),
     RemoveRange(Vec<u8>, Vec<u8>),
+    Slot(u16, Vec<u8>),
 }
 
 /// The ways between the cores while they open the tables.
@@ -73,7 +76,7 @@ impl Opening {
 pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, Error> {
     let cores = opening.deal.len();
     let shard = Shard::new(index as u16, cores as u16);
-    let mut replay = Replay::new(shard.clone());
+    let mut replay = Replay::new(shard.clone(), is_in_cluster(shared));
     let journal = if index == 0 {
         read(shared, opening, &mut replay)?
     } else {
@@ -81,17 +84,31 @@ pub fn open(shared: &Shared, index: usize, opening: &Opening) -> Result<Tables, 
         receive(receiver.as_ref(), &mut replay)?
     };
     // Fails only if the first core has given up.
-    let _ = opening.counted.send(replay.engine.row_count());
-    part(shared, shard, replay.engine, journal)
+    let _ = opening.counted.send(replay.row_count());
+    part(shared, replay, journal)
 }
 
-/// A core's part, of an engine that has its rows.
-fn part(
-    shared: &Shared,
-    shard: Shard,
-    mut engine: Engine,
-    journal: Arc<Journal>,
-) -> Result<Tables, Error> {
+/// Whether rows are a cluster's.
+fn is_in_cluster(shared: &Shared) -> bool {
+    shared.config.cluster.mode == ClusterMode::Etcd
+}
+
+/// A core's part, of what the journal has of it.
+fn part(shared: &Shared, replay: Replay, journal: Arc<Journal>) -> Result<Tables, Error> {
+    let Replay {
+        shard,
+        mut engine,
+        recovered,
+        ..
+    } = replay;
+    let replicated = match recovered {
+        None => None,
+        Some(recovered) => {
+            let (found, copies) = recovered.finish().map_err(unfitting)?;
+            engine.record_befores(true);
+            Some(Replicated::new(shard.index, shard.count, found, copies))
+        }
+    };
     let (index, cores) = (usize::from(shard.index), usize::from(shard.count));
     postgres::declare(&mut engine, &shared.config)?;
     engine.record_changes(true);
@@ -131,6 +148,7 @@ fn part(
             ),
             _ => (cores > 1).then(|| Sharing::new(shard)),
         },
+        replicated,
         pause: RefCell::default(),
     };
     tables.publish_figures();
@@ -146,7 +164,8 @@ pub fn open_stepped(
 ) -> Result<(Vec<Tables>, larder_journal::Writer), Error> {
     let cores = shared.tables.cores() as u16;
     let shards = (0..cores).map(|index| Shard::new(index, cores));
-    let mut replays: Vec<Replay> = shards.map(Replay::new).collect();
+    let new = |shard| Replay::new(shard, is_in_cluster(shared));
+    let mut replays: Vec<Replay> = shards.map(new).collect();
     let folder = std::path::Path::new("tables");
     let (journal, writer, _) =
         Journal::open_stepped(disk, folder, journal_options(shared), &mut |entry| {
@@ -160,7 +179,7 @@ pub fn open_stepped(
     let journal = Arc::new(journal);
     let open = |mut replay: Replay| {
         replay.finish()?;
-        part(shared, replay.shard, replay.engine, journal.clone())
+        part(shared, replay, journal.clone())
     };
     let parts = replays.into_iter().map(open).collect::<Result<_, _>>()?;
     Ok((parts, writer))
@@ -179,6 +198,7 @@ fn owner_of(shard: &Shard, entry: Entry<'_>) -> Option<usize> {
         Entry::Put { key, .. } | Entry::Expire { key, .. } | Entry::Remove { key } => {
             Some(usize::from(shard.owner_of(key)))
         }
+        Entry::Slot { slot, .. } => Some(usize::from(core_of(slot, shard.count))),
         _ => None,
     }
 }
@@ -225,12 +245,7 @@ fn read(shared: &Shared, opening: &Opening, replay: &mut Replay) -> Result<Arc<J
     let others: u64 = (1..opening.deal.len())
         .map(|_| counts.recv().unwrap_or(0))
         .sum();
-    tell(
-        replay.engine.row_count() + others,
-        joins,
-        &recovery,
-        started,
-    );
+    tell(replay.row_count() + others, joins, &recovery, started);
     Ok(journal)
 }
 
@@ -300,6 +315,7 @@ impl Owned {
             Entry::Expire { key, deadline_ms } => Owned::Expire(key.to_vec(), deadline_ms),
             Entry::Remove { key } => Owned::Remove(key.to_vec()),
             Entry::RemoveRange { lo, hi: Some(hi) } => Owned::RemoveRange(lo.to_vec(), hi.to_vec()),
+            Entry::Slot { slot, record } => Owned::Slot(slot, record.to_vec()),
             _ => return None,
         })
     }
@@ -317,6 +333,10 @@ impl Owned {
             },
             Owned::Remove(key) => Entry::Remove { key },
             Owned::RemoveRange(lo, hi) => Entry::RemoveRange { lo, hi: Some(hi) },
+            Owned::Slot(slot, record) => Entry::Slot {
+                slot: *slot,
+                record,
+            },
         }
     }
 }
@@ -326,24 +346,55 @@ struct Replay {
     shard: Shard,
     engine: Engine,
     definitions: Vec<(String, String)>,
+    /// Of a cluster's slots, where rows are a cluster's.
+    recovered: Option<Recovered>,
     wrong: Option<String>,
 }
 
 impl Replay {
-    fn new(shard: Shard) -> Replay {
+    fn new(shard: Shard, is_in_cluster: bool) -> Replay {
         let mut engine = Engine::new();
         engine.set_shard(shard.clone());
         Replay {
             shard,
             engine,
             definitions: Vec::new(),
+            recovered: is_in_cluster.then(Recovered::default),
             wrong: None,
         }
+    }
+
+    fn row_count(&self) -> u64 {
+        let copies = self.recovered.as_ref().map_or(0, |it| it.copies.count().0);
+        self.engine.row_count() + copies as u64
     }
 
     fn apply(&mut self, entry: Entry<'_>) {
         // The time stands still: rows that are to go are still there for later entries.
         const NOW: u64 = 0;
+        match (&mut self.recovered, entry) {
+            (Some(recovered), Entry::Slot { slot, record }) => {
+                if let Err(why) = recovered.apply(slot, record) {
+                    self.wrong.get_or_insert(why);
+                }
+                return;
+            }
+            (None, Entry::Slot { .. }) => {
+                self.wrong.get_or_insert_with(|| {
+                    "it is a cluster's node's: set cluster.mode to etcd, or start with another data folder".to_owned()
+                });
+                return;
+            }
+            (Some(_), Entry::Put { .. } | Entry::Define { .. }) => {
+                self.wrong.get_or_insert_with(|| {
+                    "it is of a server that was no node of a cluster: start with another data folder, and write its rows to the cluster \
+                     as a client"
+                        .to_owned()
+                });
+                return;
+            }
+            _ => {}
+        }
         let engine = &mut self.engine;
         let done = match entry {
             Entry::Put {
@@ -377,7 +428,8 @@ impl Replay {
             Entry::Position { .. }
             | Entry::Part { .. }
             | Entry::Kept { .. }
-            | Entry::Abandoned { .. } => Ok(()),
+            | Entry::Abandoned { .. }
+            | Entry::Slot { .. } => Ok(()),
         };
         if let Err(error) = done {
             self.wrong.get_or_insert_with(|| error.to_string());
@@ -393,9 +445,13 @@ impl Replay {
         }
         match self.wrong.take() {
             None => Ok(()),
-            Some(why) => Err(Error::Corrupted(format!(
-                "the journal of the tables cannot be applied: {why}"
-            ))),
+            Some(why) => Err(unfitting(why)),
         }
     }
+}
+
+fn unfitting(why: String) -> Error {
+    Error::Corrupted(format!(
+        "the journal of the tables cannot be applied: {why}"
+    ))
 }

@@ -97,6 +97,9 @@ impl Paused {
     /// # Errors
     /// The journal has stopped, or the server is stopping.
     pub async fn finish(self, tables: &Rc<Tables>, gate: &mut Gate) -> Result<(), Refusal> {
+        if tables.is_replicated() {
+            return self.finish_numbered(gate).await;
+        }
         let take = |tables: Rc<Tables>| async move { tables.take_transaction_changes() };
         let taken = self.handle.run_on_all(Some(self.ticket), take).await;
         let taken = taken.map_err(super::stopping)?;
@@ -106,8 +109,46 @@ impl Paused {
     /// As [`Paused::finish`], where it is known what the cores have changed.
     ///
     /// # Errors
-    /// The journal has stopped.
-    pub fn finish_with(
+    /// As [`Paused::finish`].
+    pub async fn finish_taken(
+        self,
+        taken: Vec<Vec<LogEntry>>,
+        tables: &Rc<Tables>,
+        gate: &mut Gate,
+    ) -> Result<(), Refusal> {
+        match tables.is_replicated() {
+            true => self.finish_numbered(gate).await,
+            false => self.finish_with(taken, tables, gate),
+        }
+    }
+
+    /// In a cluster each core numbers and logs what changed of its slots; what all these wait for is waited for here. So it is whole on each core.
+    async fn finish_numbered(mut self, gate: &mut Gate) -> Result<(), Refusal> {
+        let number = |tables: Rc<Tables>| async move { tables.number_transaction() };
+        let handle = self.handle.clone();
+        let numbered = handle.run_on_all(Some(self.ticket), number).await;
+        let numbered = numbered.map_err(super::stopping)?;
+        self.is_abandoned = false;
+        drop(self);
+        let mut refused = Ok(());
+        let mut waiting = Vec::with_capacity(numbered.len());
+        for (core, numbered) in numbered.into_iter().enumerate() {
+            match numbered {
+                Ok(mut gate) => {
+                    waiting.push(handle.start_on(core, None, move |tables| async move {
+                        poll_fn(|cx| tables.poll_gate(&mut gate, cx)).await.is_ok()
+                    }))
+                }
+                Err(refusal) => refused = Err(refusal),
+            }
+        }
+        for opened in waiting {
+            gate.failed |= !opened.await.unwrap_or(false);
+        }
+        refused
+    }
+
+    fn finish_with(
         mut self,
         taken: Vec<Vec<LogEntry>>,
         tables: &Rc<Tables>,
@@ -237,7 +278,8 @@ impl Tables {
             .unwrap_or_default();
         if !rest.is_empty() && !is_abandoned {
             // Rows whose time had come. A failure is kept, and refuses the next write.
-            let _ = self.append(&rest, &mut Gate::default());
+            let engine = &mut *self.engine.borrow_mut();
+            let _ = self.keep(engine, &rest, &mut Gate::default());
         }
         self.apply_held_updates();
         self.take_held_view();
@@ -253,6 +295,17 @@ impl Tables {
             tokio::task::yield_now().await;
             tables.grant_next();
         });
+    }
+
+    /// Numbers and logs what changed in a pause of a cluster's node; gives what is to be waited for.
+    fn number_transaction(&self) -> Result<Gate, Refusal> {
+        let mut gate = Gate::default();
+        self.take_transaction_changes();
+        if let Some(replicated) = &self.replicated {
+            self.number_changes(replicated, &mut self.engine.borrow_mut(), &mut gate)?;
+        }
+        self.commit();
+        Ok(gate)
     }
 
     pub fn take_transaction_changes(&self) -> Vec<LogEntry> {

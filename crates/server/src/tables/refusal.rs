@@ -28,7 +28,7 @@ impl Tables {
             return Ok(());
         }
         match &*self.write_refusal.borrow() {
-            None => Ok(()),
+            None => self.ensure_lease(),
             Some(refusal) => Err(refusal.clone()),
         }
     }

@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard};
+use larder_join::{Engine, Exchange, KeyRange, LogEntry, NOBODY, Shard, SlotOwners};
 use larder_protocol::commands::Command;
 use larder_protocol::errors::Code;
+use larder_types::SLOTS;
 use tokio::sync::Notify;
 
 use super::conversations::{Conversations, Unsent};
@@ -101,6 +102,35 @@ impl Sharing {
         self.exchange.borrow().sequence()
     }
 
+    /// A reader is to be told nothing more of what it was told.
+    pub(super) fn reader_lost(&self, reader: u16) {
+        self.exchange.borrow_mut().reader_lost(reader);
+    }
+
+    /// Own slots went to others in these terms: until the map says to whom, nobody owns them, and questions of maps before it are not answered.
+    pub(super) fn disown(&self, engine: &mut Engine, slots: &[(u16, u64)]) {
+        let before = self.shard();
+        let is_gone = |slot: u16| {
+            let is_own = before.owner_of_slot(slot) == before.index;
+            is_own && slots.iter().any(|(gone, _)| *gone == slot)
+        };
+        if !slots.iter().any(|(slot, _)| is_gone(*slot)) {
+            return;
+        }
+        let owner = |slot| match is_gone(slot) {
+            true => NOBODY,
+            false => before.owner_of_slot(slot),
+        };
+        let owners = Arc::new(SlotOwners::new((0..SLOTS).map(owner).collect()));
+        let shard = Shard::among(before.index, before.count, owners);
+        let mut exchange = self.exchange.borrow_mut();
+        let last = slots.iter().map(|(_, term)| *term).max().unwrap_or(0);
+        let epoch = exchange.epoch().max(last);
+        exchange.change_owners(engine, shard.clone(), epoch);
+        *self.shard.borrow_mut() = Rc::new(shard);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
     pub(super) fn is_acknowledged(&self, exports: u64) -> bool {
         self.exchange.borrow().is_acknowledged(exports)
     }
@@ -159,8 +189,12 @@ impl Tables {
         let Some(sharing) = &self.sharing else { return };
         // One is not another's shard, however few there are.
         let (index, count) = (self.index as u16, view.places.count().max(2));
-        let shard = Shard::among(index, count, view.owners.clone());
         let mut engine = self.engine.borrow_mut();
+        let owners = match &self.replicated {
+            None => view.owners.clone(),
+            Some(replicated) => self.assign_slots(replicated, &mut engine, view),
+        };
+        let shard = Shard::among(index, count, owners);
         let mut exchange = sharing.exchange.borrow_mut();
         exchange.change_owners(&mut engine, shard.clone(), view.map.epoch().0);
         *sharing.shard.borrow_mut() = Rc::new(shard);
@@ -171,9 +205,22 @@ impl Tables {
             sharing.owners_since.set(view.map.epoch().0);
         }
         drop(exchange);
+        if let Some(replicated) = &self.replicated {
+            self.move_rows(replicated, &mut engine);
+        }
         drop(engine);
         self.handle.set_owners(view.owners.clone());
         self.note_definitions();
+        sharing.waiting.take().into_iter().for_each(Waker::wake);
+        self.wake_maintenance();
+    }
+
+    /// Another core's engine will not say what it kept back: what it said before is forgotten, and what was computed from it.
+    pub fn owner_lost(&self, owner: u16) {
+        let Some(sharing) = &self.sharing else { return };
+        let mut engine = self.engine.borrow_mut();
+        sharing.exchange.borrow_mut().owner_lost(&mut engine, owner);
+        drop(engine);
         sharing.waiting.take().into_iter().for_each(Waker::wake);
         self.wake_maintenance();
     }
@@ -232,21 +279,24 @@ impl Tables {
         let shard = sharing.shard();
         let own = shard.index;
         for to in (0..shard.count).filter(|&to| to != own) {
-            let messages = exchange.take_out(to);
-            if messages.is_empty() {
-                continue;
+            let mut messages = exchange.take_out(to);
+            self.keep_back(to, &mut messages);
+            if !messages.is_empty() {
+                self.send_engine_messages(to, messages);
             }
-            if usize::from(to) >= self.handle.cores() {
-                if let Some(place) = self.place(to) {
-                    self.send_to_node(to, place, messages);
-                }
-            } else {
-                let message = CoreMessage::Exchange {
-                    from: own,
-                    messages,
-                };
-                self.handle.send(usize::from(to), message);
+        }
+    }
+
+    /// Sends messages to another core's engine, of this or another node.
+    pub(super) fn send_engine_messages(&self, to: u16, messages: Vec<larder_join::EngineMessage>) {
+        if usize::from(to) >= self.handle.cores() {
+            if let Some(place) = self.place(to) {
+                self.send_to_node(to, place, messages);
             }
+        } else {
+            let from = self.index as u16;
+            let message = CoreMessage::Exchange { from, messages };
+            self.handle.send(usize::from(to), message);
         }
     }
 
@@ -505,12 +555,13 @@ impl Tables {
         loop {
             tick.tick().await;
             let mut engine = self.engine.borrow_mut();
-            used[self.index].store(engine.memory_bytes() as u64, Ordering::Relaxed);
+            let copies = self.copies_bytes();
+            used[self.index].store((engine.memory_bytes() + copies) as u64, Ordering::Relaxed);
             let others = used.iter().enumerate().filter(|(at, _)| *at != self.index);
             let others: u64 = others.map(|(_, used)| used.load(Ordering::Relaxed)).sum();
             let share = limit_bytes / used.len();
             let left = limit_bytes.saturating_sub(usize::try_from(others).unwrap_or(usize::MAX));
-            engine.set_memory_limit(Some(left.max(share)));
+            engine.set_memory_limit(Some(left.max(share).saturating_sub(copies)));
         }
     }
 }

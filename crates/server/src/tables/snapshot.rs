@@ -57,6 +57,13 @@ impl Tables {
 
     /// Writes this core's rows, and the definitions if they are asked for.
     async fn write_part(&self, mut part: SnapshotPart, definitions: bool) -> Result<(), Error> {
+        if let Some(replicated) = &self.replicated {
+            // Definitions are the cluster's.
+            self.write_slots(replicated, &mut part).await?;
+            part.finish(&mut self.producer.borrow_mut());
+            self.wake_maintenance();
+            return Ok(());
+        }
         let tables = self.read(|engine, _| engine.tables());
         for table in tables.iter().filter(|t| !t.computed && !t.supplied) {
             let mut lo = table.name.clone();

@@ -60,6 +60,8 @@ pub enum Awaited {
     Steps { ended: u64 },
     /// It was read, but other nodes may have changed rows that it was computed from, and this node may not have heard of it.
     Subscribed,
+    /// Replicas, of changes that are under way. It waits for this number to change; see `Tables::replication_progress`.
+    Replicas { progress: u64 },
 }
 
 impl Tables {
@@ -82,6 +84,16 @@ impl Tables {
             Awaited::Rows(rows) => self.wait_for_rows(rows).await?,
             Awaited::Subscribed => self.wait_until_subscribed().await?,
             Awaited::Expired { cores, by } => self.wait_until_settled(cores, *by, ticket).await,
+            Awaited::Replicas { progress } => {
+                poll_fn(|cx| {
+                    if self.replication_progress() != *progress {
+                        return Poll::Ready(());
+                    }
+                    self.waiting.borrow_mut().push(cx.waker().clone());
+                    Poll::Pending
+                })
+                .await;
+            }
             Awaited::Steps { ended } => {
                 poll_fn(|cx| {
                     if self.engine.borrow().ended_reads() != *ended {

@@ -17,9 +17,11 @@ use super::disk::{Begun, Disk};
 use super::ears::{Ears, Said};
 use super::known::{MAP, NODES};
 use super::reports::{Reporter, Reports};
+use super::slots::SlotWriter;
 use super::write::settle;
 use super::{STOP, Start, Tell};
 use crate::cluster::Life;
+use crate::cluster::slot_asks::SlotAsks;
 
 /// Between two tries of what somebody must mend.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -34,6 +36,7 @@ pub struct Node {
     disk: Disk,
     asks: mpsc::UnboundedReceiver<Wanted>,
     reports: Arc<Reports>,
+    slot_asks: Arc<SlotAsks>,
     /// No life of this process has begun.
     is_first: bool,
 }
@@ -62,6 +65,7 @@ impl Node {
             disk: start.disk,
             asks: start.asks,
             reports,
+            slot_asks: start.slot_asks,
             is_first: true,
         }
     }
@@ -306,6 +310,15 @@ impl Node {
         let name = self.registration.name.clone();
         let registration = (format!("{NODES}{name}"), created);
         let control = control::run(service.clone(), news.clone(), writer("control"), candidacy);
+        let slots = SlotWriter {
+            service: &*service,
+            writer: writer("slots"),
+            name: &name,
+            registration: registration.clone(),
+            asks: self.slot_asks.clone(),
+            reports: self.reports.clone(),
+        };
+        let slots = slots.run(news.clone());
         let incarnation = self.registration.incarnation;
         let reports = self.reports.clone();
         let report = reports.run(Reporter {
@@ -327,6 +340,7 @@ impl Node {
                     () = control => End::Over,
                     () = report => End::Over,
                     () = ask => End::Over,
+                    () = slots => End::Over,
                 }
             };
             self.ears.until(all).await

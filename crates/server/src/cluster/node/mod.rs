@@ -22,6 +22,7 @@ mod ears;
 mod known;
 mod life;
 mod reports;
+mod slots;
 mod standing;
 mod write;
 
@@ -40,6 +41,7 @@ use larder_protocol::config::{Acknowledge, ServerConfig};
 use tokio::sync::{mpsc, watch};
 
 use super::View;
+use super::slot_asks::SlotAsks;
 use crate::error::Error;
 use asks::Wanted;
 use disk::Disk;
@@ -73,6 +75,7 @@ struct Start {
     disk: Disk,
     view: Arc<ArcSwap<View>>,
     asks: mpsc::UnboundedReceiver<Wanted>,
+    slot_asks: Arc<SlotAsks>,
 }
 
 /// Told of each new view.
@@ -122,21 +125,23 @@ impl Handle {
                 disk,
                 view,
                 asks,
+                slot_asks: Arc::default(),
             })),
         })
     }
 
-    /// Begins this node's first life, once.
+    /// Begins this node's first life, once. The owners of its slots say by `slot_asks` what they want of the map.
     ///
     /// # Errors
     /// [`Error::Io`] if the system gives no thread.
-    pub fn begin(&self, tell: Tell) -> Result<NodeThread, Error> {
+    pub fn begin(&self, tell: Tell, slot_asks: Arc<SlotAsks>) -> Result<NodeThread, Error> {
         let start = self
             .start
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let start = start.ok_or_else(|| Error::Io("the node has begun already".to_owned()))?;
+        let mut start = start.ok_or_else(|| Error::Io("the node has begun already".to_owned()))?;
+        start.slot_asks = slot_asks;
         let failed = |error: std::io::Error| {
             Error::Io(format!("cannot start the thread of the cluster: {error}"))
         };

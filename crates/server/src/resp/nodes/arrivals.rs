@@ -24,6 +24,7 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
     loop {
         match nodes.net.arrivals().next().await {
             Incoming::Connected(link, _) => {
+                core.tables.replication_linked(&link);
                 if link.is_accepted() {
                     core.tables.link_accepted(link);
                 }
@@ -34,8 +35,13 @@ pub(in crate::resp) async fn take_arrivals(core: Rc<Core>, nodes: Rc<Nodes>) {
                 }
             }
             Incoming::Exchange(link, exchange) => core.tables.receive_exchange(&link, &exchange),
-            Incoming::Replicate(link, _) => link.end("this larder keeps no replicas"),
-            Incoming::Ended(link, _) => core.tables.link_ended(&link),
+            Incoming::Replicate(link, replicate) => {
+                core.tables.receive_replicate(&link, replicate);
+            }
+            Incoming::Ended(link, _) => {
+                core.tables.replication_link_ended(&link);
+                core.tables.link_ended(&link);
+            }
         }
         taken += 1;
         if taken.is_multiple_of(ARRIVALS_A_TURN) {

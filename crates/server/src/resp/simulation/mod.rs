@@ -16,9 +16,6 @@
 
 mod actor;
 mod link;
-#[allow(dead_code, reason = "the journal's tests use more of it")]
-#[path = "../../../../journal/tests/it/model_disk.rs"]
-mod model_disk;
 mod network;
 mod world;
 

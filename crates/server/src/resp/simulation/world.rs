@@ -22,10 +22,10 @@ use tokio::task::LocalSet;
 use super::super::core::Core;
 use super::super::listen::start_table_tasks;
 use super::super::session;
-use super::model_disk::ModelDisk;
 use super::network::{Network, Place};
 use crate::Shared;
 use crate::clients::{Clients, Limits};
+use crate::tables::model_disk::ModelDisk;
 use crate::tables::{self, CoreMessage};
 
 /// More than any seed takes: what goes on for longer has no end.

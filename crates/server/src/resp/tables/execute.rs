@@ -18,7 +18,7 @@ use super::watch::{self, WatchJob};
 use super::{expire, joins, keys, number, range, reads, rows, scan, strings, transaction};
 use crate::catalog::Snapshot;
 use crate::tables::postgres::take_write;
-use crate::tables::{Awaited, Unanswered};
+use crate::tables::{Admitted, Awaited, Refusal, Unanswered};
 
 /// Executes a command about tables, on the core that has its rows.
 pub(in crate::resp) fn execute(
@@ -131,6 +131,11 @@ pub(super) fn execute_now(
     {
         return Ok(Some(Work::Write(job)));
     }
+    if state.core.tables.is_replicated()
+        && let Some(work) = admit(state, command, whole)?
+    {
+        return Ok(Some(work));
+    }
     let (id, request) = (command.id(), command.request);
     match id {
         Id::Range => return range::range(state, request, whole),
@@ -190,4 +195,14 @@ pub(super) fn execute_now(
     }
     let pressed = command.writes() && !state.tables().disk_keeps_up();
     Ok((pressed && !whole).then_some(Work::Room))
+}
+
+/// What is to be done before a command on rows of a cluster is executed, if it may be at all.
+fn admit(state: &mut State, command: Command<'_>, whole: bool) -> Result<Option<Work>, Refusal> {
+    let tables = state.tables();
+    let progress = tables.replication_progress();
+    Ok(match tables.admit(command, &mut state.gate, whole)? {
+        Admitted::Now => None,
+        Admitted::Later => Some(Retry::awaiting(Awaited::Replicas { progress }, whole)),
+    })
 }

@@ -154,6 +154,10 @@ async fn send(
         }
     };
     reading.charge(&counted);
+    if let Err(refusal) = tables.wait_until_committed().await {
+        let _ = pieces.send(Piece::Refused(refusal)).await;
+        return;
+    }
     let (mut left, epoch) = (rows, tables.epoch());
     if pieces.send(Piece::Count { rows, epoch }).await.is_err() {
         return;

@@ -187,6 +187,24 @@ fn refuse_long<'q>(
     }
 }
 
+/// Refuses a transaction, of which nothing was executed, if one of its commands may not be executed here.
+fn admit_all<'q>(
+    state: &mut State,
+    snapshot: &Snapshot,
+    mut commands: impl Iterator<Item = Command<'q>>,
+) -> Result<(), Refusal> {
+    let tables = state.tables();
+    if !tables.is_replicated() {
+        return Ok(());
+    }
+    commands.try_for_each(|command| {
+        if About::of(snapshot, command).has_rows() && check_keys(snapshot, command).is_ok() {
+            tables.admit(command, &mut state.gate, false)?;
+        }
+        Ok(())
+    })
+}
+
 /// Executes commands with no other in between, and logs their changes as one.
 fn run_together<'q>(
     state: &mut State,
@@ -194,7 +212,9 @@ fn run_together<'q>(
     commands: impl ExactSizeIterator<Item = (Command<'q>, Option<&'q Queued>)> + Clone,
 ) {
     let alone = commands.clone().map(|(command, _)| command);
-    if let Err(refusal) = refuse_long(state, alone.clone()) {
+    if let Err(refusal) =
+        refuse_long(state, alone.clone()).and_then(|()| admit_all(state, snapshot, alone.clone()))
+    {
         return state.refuse(refusal);
     }
     let mark = state.output.mark();

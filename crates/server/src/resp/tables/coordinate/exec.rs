@@ -216,7 +216,8 @@ impl Coordinator {
                 .unwrap_or_default()
         };
         let changes = incoming.iter_mut().map(changes).collect();
-        paused.finish_with(changes, &self.core.tables, &mut self.gate)?;
+        let (tables, gate) = (&self.core.tables, &mut self.gate);
+        paused.finish_taken(changes, tables, gate).await?;
         Ok(all)
     }
 

@@ -1,0 +1,134 @@
+//! What this node wants of the map as the owner of slots: a replica that is silent out of those in sync, by a change of its own; one that has
+//! everything into them, by its report, since the controller knows what else that needs.
+//!
+//! A change compares the map's revision and this node's registration. So it is made by who owns the slots by that very map, and has its lease.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use larder_cluster::controller::Synced;
+use larder_cluster::coordination::{Coordination, Error, Outcome, Revision, Writer};
+use larder_cluster::map::{ChangeId, Map, NodeName};
+use larder_cluster::replication::{Ask, Wanted};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::known::{Known, KnownMap, MAP};
+use super::reports::Reports;
+use super::write::settle;
+use crate::cluster::slot_asks::{SlotAsks, change_of, synced_of};
+
+/// How long a change that another came before waits for news of that.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub struct SlotWriter<'a> {
+    pub service: &'a dyn Coordination,
+    pub writer: Writer,
+    pub name: &'a NodeName,
+    /// This node's key, and when it was made.
+    pub registration: (String, Revision),
+    pub asks: Arc<SlotAsks>,
+    pub reports: Arc<Reports>,
+}
+
+impl SlotWriter<'_> {
+    /// Writes what owners ask for, for one life; ends when that has ended.
+    pub async fn run(mut self, mut news: watch::Receiver<Known>) {
+        // By slot and node; said again while the map does not show it.
+        let mut into: BTreeMap<(u16, larder_cluster::map::NodeId), Ask> = BTreeMap::new();
+        let mut changes = 0_u64;
+        loop {
+            let asks = tokio::select! {
+                asks = self.asks.take() => asks,
+                changed = news.changed() => match changed {
+                    Ok(()) => Vec::new(),
+                    Err(_) => return,
+                },
+            };
+            for ask in &asks {
+                if let Wanted::Into(place, _) = ask.what {
+                    into.insert((ask.slot, place.node), *ask);
+                }
+            }
+            let known = news.borrow_and_update().map.clone();
+            let Some(map) = known else { continue };
+            self.report(&map.map, &mut into);
+            if !asks.is_empty()
+                && let Err(error) = self.change(map, &asks, &mut changes, &mut news).await
+            {
+                tracing::warn!(%error, "what the owner of slots wants is not written to etcd");
+                if matches!(error, Error::LeaseEnded(_)) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn report(&self, map: &Map, into: &mut BTreeMap<(u16, larder_cluster::map::NodeId), Ask>) {
+        let Some(me) = map.member_named(self.name) else {
+            return;
+        };
+        let synced: Vec<Synced> = synced_of(map, me.id, into);
+        self.reports.change(|report| report.synced = synced);
+    }
+
+    /// # Errors
+    /// The service refuses.
+    async fn change(
+        &mut self,
+        mut known: KnownMap,
+        asks: &[Ask],
+        changes: &mut u64,
+        news: &mut watch::Receiver<Known>,
+    ) -> Result<(), Error> {
+        loop {
+            let map = &known.map;
+            let Some(me) = map.member_named(self.name) else {
+                return Ok(());
+            };
+            let Some(change) = change_of(map, me.id, asks) else {
+                return Ok(());
+            };
+            *changes += 1;
+            let (key, created) = &self.registration;
+            let id = ChangeId(format!("{}-{created}-{changes}", self.name));
+            let next = match map.apply(&change, &id) {
+                Ok(next) => next,
+                Err(refused) => {
+                    tracing::error!(%refused, "an owner wants what the map does not allow");
+                    return Ok(());
+                }
+            };
+            let write = (self.writer.change())
+                .while_since(key, *created)
+                .unless_changed(MAP, known.revision)
+                .put(MAP, next.to_text());
+            match settle(self.service, &write).await? {
+                Outcome::Done(revision) => {
+                    tracing::info!(epoch = %next.epoch(), "replicas that are silent are not in sync any more");
+                    known = KnownMap {
+                        map: Arc::new(next),
+                        revision,
+                    };
+                }
+                Outcome::Conflict(now) => {
+                    let is_ours = now.first().and_then(Option::as_ref);
+                    if is_ours.is_none_or(|it| it.created != *created) {
+                        // Another life.
+                        return Ok(());
+                    }
+                    let is_later = |it: &Known| {
+                        let map = it.map.as_ref();
+                        map.is_some_and(|map| map.revision > known.revision)
+                    };
+                    let _ = timeout(PAUSE, news.wait_for(is_later)).await;
+                    match news.borrow_and_update().map.clone() {
+                        Some(later) => known = later,
+                        None => return Ok(()),
+                    }
+                }
+            }
+        }
+    }
+}

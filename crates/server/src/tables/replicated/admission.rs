@@ -1,0 +1,359 @@
+//! What may be executed here now, and what its reply then waits for.
+//!
+//! ```text
+//!   write ─ admit ─► executed ─► numbered ─► the gate has its tickets ─► all acknowledged: the reply leaves
+//!   read  ─ admit ─► executed;  the gate has the tickets of what it may have seen, and, without a lease, what replicas are to confirm
+//! ```
+//!
+//! 1. A reply leaves when everything that it shows or says is committed. If that cannot be known any more, the connection is closed.
+//! 2. Without a lease that surely lasts nothing is changed; base rows of one slot are read if all its replicas in sync confirm that there is no
+//!    other owner; nothing else is.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::replication::{Admission, Confirmation, Outcome, ReadWait, Ticket};
+use larder_join::{Engine, range_slot, row_slot};
+use larder_protocol::commands::{Command, Id, Keys};
+use larder_protocol::errors::Code;
+
+use super::{Replicated, State};
+use crate::tables::{Gate, Refusal, Tables};
+
+/// How long a reply is held back when the lease has ended: then it is unknown what became of it.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(5);
+
+/// Whether a command is executed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admitted {
+    Now,
+    /// When [`Tables::replication_progress`] is another.
+    Later,
+}
+
+/// What replies wait for, of a gate.
+#[derive(Debug, Default)]
+pub struct Awaits {
+    tickets: Vec<Ticket>,
+    /// All changes up to this one of the core, and how many had ended unknown when this was noted.
+    upto: Option<(u64, u64)>,
+    confirmations: Vec<Confirmation>,
+}
+
+impl Awaits {
+    pub fn wait_for(&mut self, ticket: Ticket) {
+        if !self.tickets.iter_mut().any(|own| own.join(&ticket)) {
+            self.tickets.push(ticket);
+        }
+    }
+
+    /// Adds what the other waits for.
+    pub fn join(&mut self, other: Awaits) {
+        other.tickets.into_iter().for_each(|it| self.wait_for(it));
+        self.upto = match (self.upto, other.upto) {
+            (Some(own), Some(other)) => Some((own.0.max(other.0), own.1.min(other.1))),
+            (own, other) => own.or(other),
+        };
+        self.confirmations.extend(other.confirmations);
+    }
+
+    fn is_over(&self) -> bool {
+        self.tickets.is_empty() && self.upto.is_none() && self.confirmations.is_empty()
+    }
+}
+
+impl Tables {
+    /// Whether rows of this core are of a cluster.
+    #[inline]
+    pub fn is_replicated(&self) -> bool {
+        self.replicated.is_some()
+    }
+
+    /// A number that changes whenever something that waits for replication may go on.
+    pub fn replication_progress(&self) -> u64 {
+        let replicated = self.replicated.as_ref();
+        replicated.map_or(0, |replicated| replicated.progress.get())
+    }
+
+    /// Whether a command on rows may be executed; to be asked right before. `gate` then has what the reply waits for, beside what it changes.
+    /// `whole`: it is of a transaction that was admitted, and has begun.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn admit(
+        &self,
+        command: Command<'_>,
+        gate: &mut Gate,
+        whole: bool,
+    ) -> Result<Admitted, Refusal> {
+        let Some(replicated) = self.replicated.as_ref().filter(|_| is_of_rows(command)) else {
+            return Ok(Admitted::Now);
+        };
+        let engine = self.engine.borrow();
+        let mut state = replicated.state.borrow_mut();
+        let now_ms = boot_ms();
+        match command.writes() {
+            true => state.admit_write(command, now_ms, &engine, whole),
+            false => {
+                let awaits = state.admit_read(command, now_ms, &engine)?;
+                let has_asked = !awaits.confirmations.is_empty();
+                if !awaits.is_over() {
+                    gate.replicated.get_or_insert_default().join(awaits);
+                }
+                drop(state);
+                if has_asked {
+                    self.wake_maintenance();
+                }
+                Ok(Admitted::Now)
+            }
+        }
+    }
+
+    /// Waits until all that was executed on this core is committed: for reads of several slots that have no gate.
+    ///
+    /// # Errors
+    /// The lease may have ended, or what became of some of it will not be known.
+    pub async fn wait_until_committed(&self) -> Result<(), Refusal> {
+        let Some(replicated) = &self.replicated else {
+            return Ok(());
+        };
+        let mut awaits = replicated.state.borrow().await_all()?;
+        let polled = poll_fn(|cx| {
+            let polled = replicated.poll(&mut awaits);
+            if polled.is_pending() {
+                self.waiting.borrow_mut().push(cx.waker().clone());
+            }
+            polled
+        });
+        let unknown = |why: &'static str| (Code::ClusterDown, why.to_owned());
+        polled.await.map_err(unknown)
+    }
+
+    /// Whether writes may be taken at all.
+    ///
+    /// # Errors
+    /// The lease may have ended.
+    pub(in crate::tables) fn ensure_lease(&self) -> Result<(), Refusal> {
+        match &self.replicated {
+            None => Ok(()),
+            Some(replicated) => replicated.state.borrow().ensure_lease(boot_ms()),
+        }
+    }
+}
+
+impl Replicated {
+    /// Ready when all that a gate waits for has come.
+    ///
+    /// # Errors
+    /// It will not be known.
+    pub fn poll(&self, awaits: &mut Awaits) -> Poll<Result<(), &'static str>> {
+        let state = self.state.borrow();
+        let Some(replication) = &state.replication else {
+            return Poll::Ready(Err("this node is no member of the cluster any more"));
+        };
+        let owner = &replication.owner;
+        let mut is_unknown = false;
+        awaits.tickets.retain(|ticket| match owner.outcome(ticket) {
+            Outcome::Acknowledged => false,
+            Outcome::Waiting => true,
+            Outcome::Unknown => {
+                is_unknown = true;
+                false
+            }
+        });
+        awaits
+            .confirmations
+            .retain(|asked| match owner.is_confirmed(asked) {
+                Outcome::Acknowledged => false,
+                Outcome::Waiting => true,
+                Outcome::Unknown => {
+                    is_unknown = true;
+                    false
+                }
+            });
+        if let Some((upto, unknown)) = awaits.upto {
+            is_unknown |= state.changes.unknown > unknown;
+            if state.changes.settled >= upto {
+                awaits.upto = None;
+            }
+        }
+        if is_unknown {
+            return Poll::Ready(Err(
+                "the slot went to another node meanwhile; whether this is kept is unknown",
+            ));
+        }
+        if awaits.is_over() {
+            return Poll::Ready(Ok(()));
+        }
+        let without_ms = boot_ms().saturating_sub(state.lease_until_ms());
+        match Duration::from_millis(without_ms) > UNKNOWN_AFTER {
+            true => Poll::Ready(Err(
+                "this node cannot act for its slots any more; whether this is kept is unknown",
+            )),
+            false => Poll::Pending,
+        }
+    }
+}
+
+impl State {
+    fn ensure_lease(&self, now_ms: u64) -> Result<(), Refusal> {
+        match now_ms < self.lease_until_ms() {
+            true => Ok(()),
+            false => Err(no_lease()),
+        }
+    }
+
+    /// To wait for all that was executed.
+    fn await_all(&self) -> Result<Awaits, Refusal> {
+        self.ensure_lease(boot_ms())?;
+        Ok(Awaits {
+            upto: self.changes.upto(),
+            ..Awaits::default()
+        })
+    }
+
+    fn ensure_log(&self) -> Result<(), Refusal> {
+        match self.is_broken {
+            false => Ok(()),
+            true => {
+                let message = "the journal lacks a part of what happened: restart this node";
+                Err((Code::Io, message.to_owned()))
+            }
+        }
+    }
+
+    fn admit_write(
+        &self,
+        command: Command<'_>,
+        now_ms: u64,
+        engine: &Engine,
+        whole: bool,
+    ) -> Result<Admitted, Refusal> {
+        self.ensure_log()?;
+        if !whole {
+            self.ensure_lease(now_ms)?;
+        }
+        let mut admitted = Admitted::Now;
+        let range = match command.spec.keys {
+            Keys::Range => range_slot(command.arg(1), command.arg(2)),
+            _ => None,
+        };
+        let keys = command.keys().filter(|key| !engine.is_supplied(key));
+        for slot in keys.map(row_slot).chain(range) {
+            let replication = self.replication.as_ref();
+            let admission = replication.map_or(Admission::NotOwner, |replication| {
+                replication.owner.may_write(slot, now_ms)
+            });
+            match admission {
+                Admission::Now => {}
+                // What began is done to its end: it will be unknown, if it must be.
+                Admission::Later | Admission::NoLease if whole => {}
+                Admission::Later => admitted = Admitted::Later,
+                Admission::NoLease => return Err(no_lease()),
+                Admission::NotOwner => return Err(self.not_owner(slot)),
+            }
+        }
+        Ok(admitted)
+    }
+
+    fn admit_read(
+        &mut self,
+        command: Command<'_>,
+        now_ms: u64,
+        engine: &Engine,
+    ) -> Result<Awaits, Refusal> {
+        let mut awaits = Awaits::default();
+        let is_base = |key: &[u8]| engine.table_of(key) != Some(true) && !engine.is_supplied(key);
+        let mut is_wide = false;
+        match command.spec.keys {
+            Keys::None | Keys::JoinRange => is_wide = true,
+            Keys::Range => {
+                let (lo, hi) = (command.arg(1), command.arg(2));
+                match range_slot(lo, hi).filter(|_| is_base(lo)) {
+                    Some(slot) => self.read_slot(slot, None, now_ms, &mut awaits)?,
+                    None => is_wide = true,
+                }
+            }
+            _ => {
+                for key in command.keys() {
+                    match is_base(key) {
+                        true => self.read_slot(row_slot(key), Some(key), now_ms, &mut awaits)?,
+                        false => is_wide = true,
+                    }
+                }
+            }
+        }
+        if is_wide {
+            self.ensure_lease(now_ms)?;
+            awaits.upto = self.changes.upto();
+        }
+        Ok(awaits)
+    }
+
+    fn read_slot(
+        &mut self,
+        slot: u16,
+        key: Option<&[u8]>,
+        now_ms: u64,
+        awaits: &mut Awaits,
+    ) -> Result<(), Refusal> {
+        let waits = self.waits_for_replicas;
+        let Some(replication) = &mut self.replication else {
+            return Err(self.not_owner(slot));
+        };
+        match replication.owner.read(slot, key, now_ms) {
+            ReadWait::Now => Ok(()),
+            ReadWait::NotOwner => Err(self.not_owner(slot)),
+            ReadWait::After {
+                acknowledged,
+                confirmed,
+            } => {
+                if let Some(ticket) = acknowledged.filter(|_| waits) {
+                    awaits.wait_for(ticket);
+                }
+                if confirmed {
+                    let asked = replication.owner.confirm(slot, now_ms, &mut self.out);
+                    awaits.confirmations.push(asked.ok_or_else(no_lease)?);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn not_owner(&self, slot: u16) -> Refusal {
+        let why = match self.troubled.get(&slot) {
+            Some(why) => (*why).to_owned(),
+            None => "is not this node's at present; send it again".to_owned(),
+        };
+        (Code::ClusterDown, format!("slot {slot} {why}"))
+    }
+}
+
+impl super::Changes {
+    /// To wait for all that was executed; nothing if all is settled.
+    fn upto(&self) -> Option<(u64, u64)> {
+        (self.settled < self.executed).then_some((self.executed, self.unknown))
+    }
+}
+
+fn is_of_rows(command: Command<'_>) -> bool {
+    !matches!(
+        command.id(),
+        Id::JoinCreate
+            | Id::JoinDrop
+            | Id::JoinList
+            | Id::JoinInfo
+            | Id::JoinExplain
+            | Id::Unsubscribe
+            | Id::PUnsubscribe
+            | Id::Unwatch
+    )
+}
+
+fn no_lease() -> Refusal {
+    let message = "this node may not act for its slots at present: it has not reached the cluster's coordination service for the time of its \
+        lease, and another node may take over; send it again";
+    (Code::ClusterDown, message.to_owned())
+}

@@ -1,0 +1,166 @@
+//! What comes from other places: connections, and messages over them.
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::map::NodeId;
+use larder_cluster::replication::{Message, Place};
+use larder_join::Engine;
+
+use super::carrier::Carrier;
+use super::{Replicated, State, with_rows};
+use crate::tables::Tables;
+
+impl Tables {
+    /// Messages to other places go this way from now on.
+    pub fn set_carrier(&self, carrier: std::rc::Rc<dyn Carrier>) {
+        if let Some(replicated) = &self.replicated {
+            *replicated.carrier.borrow_mut() = Some(carrier);
+            self.wake_maintenance();
+        }
+    }
+
+    /// The connection of this core to a node is there.
+    pub fn replication_reached(&self, node: NodeId, connection: u64) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let mut state = replicated.state.borrow_mut();
+        state.reached.insert(node, (connection, 0));
+        state.begin_streams();
+        drop(state);
+        self.wake_maintenance();
+    }
+
+    /// That connection has ended.
+    pub fn replication_unreached(&self, node: NodeId, connection: u64) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let mut state = replicated.state.borrow_mut();
+        let Some(&(_, cores)) = state.reached.get(&node).filter(|it| it.0 == connection) else {
+            return;
+        };
+        state.reached.remove(&node);
+        let now_ms = boot_ms();
+        if let Some(replication) = &mut state.replication {
+            for core in 0..cores {
+                replication.stream_ended(Place { node, core }, now_ms);
+            }
+        }
+        drop(state);
+        replicated.note_progress();
+        self.wake_maintenance();
+    }
+
+    /// A connection over which streams of other places came has ended.
+    pub fn replication_source_lost(&self, node: NodeId, connection: u64) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let mut state = replicated.state.borrow_mut();
+        let lost: Vec<Place> = (state.sources.iter())
+            .filter(|(place, of)| place.node == node && **of == connection)
+            .map(|(place, _)| *place)
+            .collect();
+        for place in lost {
+            state.sources.remove(&place);
+            if let Some(replication) = &mut state.replication {
+                replication.source_lost(place);
+            }
+        }
+    }
+
+    /// A message came over a connection: a part of a stream over one that the other has made, an answer over this core's own.
+    /// Numbers of connections of a node rise in their order.
+    ///
+    /// # Errors
+    /// The bytes are no message: the connection is to be ended.
+    pub fn replication_received(
+        &self,
+        from: Place,
+        connection: u64,
+        bytes: &[u8],
+    ) -> Result<(), larder_cluster::replication::Corrupted> {
+        let Some(replicated) = &self.replicated else {
+            return Ok(());
+        };
+        let message = Message::decode(bytes)?;
+        let engine = &mut *self.engine.borrow_mut();
+        let mut state = replicated.state.borrow_mut();
+        if !state.is_expected(from, connection, &message) {
+            return Ok(());
+        }
+        let now_ms = boot_ms();
+        with_rows!(state, &mut *engine, |replication, rows, out| {
+            replication.receive(from, message, rows, now_ms, out);
+        });
+        let closed = self.act_on_events(replicated, &mut state, engine);
+        drop(state);
+        self.disown(engine, &closed);
+        self.wake_maintenance();
+        Ok(())
+    }
+
+    /// Has connections made to all nodes that are to be told of own slots.
+    pub(super) fn reach(&self, replicated: &Replicated, state: &State) {
+        let carrier = replicated.carrier.borrow();
+        let (Some(carrier), Some(_)) = (carrier.as_ref(), &state.replication) else {
+            return;
+        };
+        for node in &state.wanted {
+            if !state.reached.contains_key(node) {
+                carrier.reach(*node);
+            }
+        }
+    }
+
+    /// Slots have gone to others, as their new owners say before the map does: nobody is told rows of them any more, and no output is
+    /// computed from them.
+    pub(super) fn disown(&self, engine: &mut Engine, closed: &[(u16, u64)]) {
+        if let Some(sharing) = &self.sharing
+            && !closed.is_empty()
+        {
+            sharing.disown(engine, closed);
+        }
+    }
+}
+
+impl State {
+    /// Streams begin to all cores of nodes whose connection is there.
+    pub(super) fn begin_streams(&mut self) {
+        let Some(replication) = &mut self.replication else {
+            return;
+        };
+        let now_ms = boot_ms();
+        for (node, (_, begun)) in &mut self.reached {
+            let cores = self.cores_of.get(node).copied().unwrap_or(0);
+            for core in *begun..cores {
+                let node = *node;
+                replication.stream_begun(Place { node, core }, now_ms);
+            }
+            *begun = cores.max(*begun);
+        }
+    }
+
+    /// Whether what comes over this connection counts.
+    fn is_expected(&mut self, from: Place, connection: u64, message: &Message) -> bool {
+        match message {
+            Message::Stream { .. } => {
+                let known = self.sources.get(&from).copied();
+                if known.is_some_and(|known| connection < known) {
+                    return false;
+                }
+                if known != Some(connection) {
+                    self.sources.insert(from, connection);
+                    if let Some(replication) = &mut self.replication {
+                        replication.source_lost(from);
+                    }
+                }
+                true
+            }
+            Message::Acknowledged { .. } | Message::Answer { .. } => self
+                .reached
+                .get(&from.node)
+                .is_some_and(|it| it.0 == connection),
+        }
+    }
+}

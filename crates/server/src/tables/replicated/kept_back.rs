@@ -1,0 +1,79 @@
+//! What this core's engine says of its own rows to others, until all that was executed before is committed.
+//!
+//! 1. Messages to one engine leave in their order.
+//! 2. Where a change before a message ended unknown, the message never leaves: the conversation ends in which it was, and what the other has
+//!    of this core's rows is forgotten.
+
+use std::collections::VecDeque;
+
+use larder_join::EngineMessage;
+
+#[derive(Default)]
+pub struct KeptBack(VecDeque<(u64, u16, Vec<EngineMessage>)>);
+
+impl KeptBack {
+    /// Takes from messages what must wait until so many changes are settled.
+    pub fn keep(&mut self, upto: u64, to: u16, messages: &mut Vec<EngineMessage>) {
+        let (kept, free) = std::mem::take(messages)
+            .into_iter()
+            .partition::<Vec<_>, _>(EngineMessage::is_of_owner);
+        *messages = free;
+        if !kept.is_empty() {
+            self.0.push_back((upto, to, kept));
+        }
+    }
+
+    /// What may leave now.
+    pub fn let_go(&mut self, settled: u64) -> Vec<(u16, Vec<EngineMessage>)> {
+        let count = self
+            .0
+            .iter()
+            .take_while(|(upto, ..)| *upto <= settled)
+            .count();
+        self.0
+            .drain(..count)
+            .map(|(_, to, messages)| (to, messages))
+            .collect()
+    }
+
+    /// To whom something was kept back, which is dropped.
+    pub fn drop_all(&mut self) -> Vec<u16> {
+        let mut to: Vec<u16> = self.0.drain(..).map(|(_, to, _)| to).collect();
+        to.sort_unstable();
+        to.dedup();
+        to
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_join::KeyRange;
+
+    use super::*;
+
+    fn supply() -> EngineMessage {
+        EngineMessage::Supply {
+            range: KeyRange::new(b"a", b"b"),
+            rows: Vec::new(),
+            epoch: 0,
+        }
+    }
+
+    #[test]
+    fn what_an_owner_says_waits_and_the_rest_does_not() {
+        let mut kept = KeptBack::default();
+        let mut messages = vec![EngineMessage::Ack(1), supply(), EngineMessage::Taken];
+        kept.keep(5, 1, &mut messages);
+        assert_eq!(messages, [EngineMessage::Ack(1), EngineMessage::Taken]);
+        kept.keep(7, 2, &mut vec![supply()]);
+        assert!(kept.let_go(4).is_empty());
+        assert_eq!(kept.let_go(6), [(1, vec![supply()])]);
+        kept.keep(8, 2, &mut vec![supply()]);
+        assert_eq!(kept.drop_all(), [2]);
+        assert!(kept.is_empty() && kept.let_go(9).is_empty());
+    }
+}

@@ -1,0 +1,197 @@
+//! Messages of replication over the connections between nodes.
+//!
+//! ```text
+//!   core 1 of node a, which owns                          core 0 of node b, which copies
+//!   its link to b ── a part of a stream ─────────────────► accepted by some core of b ── by message ──► core 0
+//!                 ◄── Acknowledged, Answer ─────────────────────────────┘ the same way back
+//! ```
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use larder_cluster::map::NodeId;
+use larder_cluster::peer::Replicate;
+use larder_cluster::replication::{Message, Place};
+
+use super::carrier::Carrier;
+use crate::cluster::{Link, Peers};
+use crate::tables::{CoreMessage, Tables, TablesHandle, conversations::Via};
+
+/// What came for one core of this node over a connection that another has accepted.
+pub struct FromOwner {
+    pub place: Place,
+    pub via: Via,
+    pub bytes: Bytes,
+}
+
+/// The connections of one core.
+pub(super) struct Links {
+    core: u16,
+    peers: Rc<Peers>,
+    handle: Arc<TablesHandle>,
+    /// Connections that others have opened to this core, by their numbers.
+    accepted: RefCell<HashMap<u64, Rc<Link>>>,
+    /// Which core has accepted a connection over which a stream comes.
+    accepted_by: RefCell<HashMap<u64, u16>>,
+}
+
+fn frame(from_core: u16, to: Place, message: &Message) -> Replicate {
+    let mut bytes = Vec::new();
+    message.encode(&mut bytes);
+    Replicate {
+        from_core,
+        to_core: to.core,
+        bytes: bytes.into(),
+    }
+}
+
+impl Carrier for Links {
+    fn reach(&self, node: NodeId) {
+        // If it cannot be now, it is tried again.
+        let _ = self.peers.link(node);
+    }
+
+    fn stream(&self, to: Place, message: &Message) {
+        if let Ok(link) = self.peers.link(to.node) {
+            // An error means that it has ended, which is told.
+            let _ = link.replicate(frame(self.core, to, message));
+        }
+    }
+
+    fn answer(&self, to: Place, connection: u64, message: &Message) {
+        let frame = frame(self.core, to, message);
+        match self.accepted_by.borrow().get(&connection) {
+            Some(&core) if core == self.core => self.send_over(connection, frame),
+            Some(&core) => {
+                let message = CoreMessage::ToOwner {
+                    link: connection,
+                    replicate: frame,
+                };
+                self.handle.send(usize::from(core), message);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Links {
+    fn send_over(&self, link: u64, replicate: Replicate) {
+        if let Some(link) = self.accepted.borrow().get(&link) {
+            // An error means that it has ended, which is told.
+            let _ = link.replicate(replicate);
+        }
+    }
+}
+
+impl Tables {
+    /// Has replication go over these connections.
+    pub fn set_replication_peers(&self, peers: Rc<Peers>) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let links = Rc::new(Links {
+            core: self.index as u16,
+            peers,
+            handle: self.handle.clone(),
+            accepted: RefCell::default(),
+            accepted_by: RefCell::default(),
+        });
+        *replicated.links.borrow_mut() = Some(links.clone());
+        self.set_carrier(links);
+    }
+
+    fn links(&self) -> Option<Rc<Links>> {
+        self.replicated.as_ref()?.links.borrow().clone()
+    }
+
+    /// A connection of this core to another node, or from one, is there.
+    pub fn replication_linked(&self, link: &Rc<Link>) {
+        let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
+            return;
+        };
+        match link.is_accepted() {
+            true => drop(links.accepted.borrow_mut().insert(link.id, link.clone())),
+            false => self.replication_reached(peer.node, link.id),
+        }
+    }
+
+    /// It has ended.
+    pub fn replication_link_ended(&self, link: &Rc<Link>) {
+        let (Some(links), Some(peer)) = (self.links(), link.peer()) else {
+            return;
+        };
+        if !link.is_accepted() {
+            return self.replication_unreached(peer.node, link.id);
+        }
+        links.accepted.borrow_mut().remove(&link.id);
+        for core in 0..self.handle.cores() {
+            let (node, link) = (peer.node, link.id);
+            self.handle
+                .send(core, CoreMessage::OwnerGone { node, link });
+        }
+    }
+
+    /// A connection of another node has ended: what came over it, for whichever core, comes no more.
+    pub fn replication_owner_gone(&self, node: NodeId, link: u64) {
+        if let Some(links) = self.links() {
+            links.accepted_by.borrow_mut().remove(&link);
+            self.replication_source_lost(node, link);
+        }
+    }
+
+    /// A message came over a connection of this core, for this or another core.
+    pub fn receive_replicate(&self, link: &Rc<Link>, replicate: Replicate) {
+        let Some(peer) = link.peer() else { return };
+        let place = Place {
+            node: peer.node,
+            core: replicate.from_core,
+        };
+        if !link.is_accepted() {
+            if let Err(why) = self.replication_received(place, link.id, &replicate.bytes) {
+                link.end(&why.to_string());
+            }
+            return;
+        }
+        let (core, to) = (self.index as u16, usize::from(replicate.to_core));
+        if to >= self.handle.cores() {
+            return link
+                .end("this node has no core of that number: your map is not of its present life");
+        }
+        let from = FromOwner {
+            place,
+            via: Via {
+                core,
+                link: link.id,
+            },
+            bytes: replicate.bytes,
+        };
+        match to == self.index {
+            true => self.receive_from_owner(&from),
+            false => self.handle.send(to, CoreMessage::FromOwner(from)),
+        }
+    }
+
+    /// Takes what an owner says to this core.
+    pub fn receive_from_owner(&self, from: &FromOwner) {
+        let Some(links) = self.links() else { return };
+        let Via { core, link } = from.via;
+        links.accepted_by.borrow_mut().insert(link, core);
+        if let Err(why) = self.replication_received(from.place, link, &from.bytes) {
+            tracing::error!(%why, "what another node says of its rows is not understood");
+            self.end_link(
+                from.via,
+                "what you say of your rows is nothing that this larder understands",
+            );
+        }
+    }
+
+    /// Sends another core's answer over a connection that this core has accepted.
+    pub fn replicate_over(&self, link: u64, replicate: Replicate) {
+        if let Some(links) = self.links() {
+            links.send_over(link, replicate);
+        }
+    }
+}

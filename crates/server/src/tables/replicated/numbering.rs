@@ -1,0 +1,181 @@
+//! Changes of own rows get their numbers: what the engine changed becomes changes of slots, in one batch of the journal.
+
+use std::collections::HashSet;
+
+use larder_cluster::replication::{Changed, Record};
+use larder_join::{Before, Engine, row_slot};
+use larder_journal::{Entry, Producer};
+use larder_protocol::errors::Code;
+
+use super::value::encode;
+use super::{Replicated, State};
+use crate::tables::{Gate, Refusal, Tables};
+
+impl Tables {
+    /// Numbers and logs what has changed of own rows since it was last called: as one transaction. Of several changes of one row the last
+    /// is all that others are told. `gate` then waits for what the reply waits for.
+    ///
+    /// # Errors
+    /// The journal has stopped.
+    pub(in crate::tables) fn number_changes(
+        &self,
+        replicated: &Replicated,
+        engine: &mut Engine,
+        gate: &mut Gate,
+    ) -> Result<(), Refusal> {
+        let befores = engine.take_befores();
+        if befores.is_empty() {
+            return Ok(());
+        }
+        let mut state = replicated.state.borrow_mut();
+        state.number(engine, befores, gate);
+        let appended = state.append_records(&mut self.producer.borrow_mut());
+        drop(state);
+        self.wake_maintenance();
+        match appended {
+            Ok(ticket) => {
+                gate.ticket = gate.ticket.max(ticket);
+                Ok(())
+            }
+            Err(error) => {
+                let why = format!("{error}; whether this write is kept is unknown");
+                self.check_journal();
+                Err((Code::Io, why))
+            }
+        }
+    }
+}
+
+impl State {
+    fn number(&mut self, engine: &mut Engine, befores: Vec<Before>, gate: &mut Gate) {
+        let rows = first_of_each(befores);
+        let ends = ends_of_slots(&rows);
+        for ((slot, before), is_end) in rows.into_iter().zip(ends) {
+            let key = &*before.key;
+            let owner = self.replication.as_mut();
+            let Some(replication) = owner.filter(|it| it.owner.is_owner(slot)) else {
+                // What is executed was admitted before: this does not happen.
+                tracing::error!(
+                    slot,
+                    "a row changed in a slot that is not owned here; the change is taken back"
+                );
+                engine.surrender(key);
+                gate.failed = true;
+                continue;
+            };
+            let after = engine.base_row(key).map(|(value, at)| encode(value, at));
+            match &after {
+                Some(_) => self.groups.note(slot, key),
+                None => self.groups.note_removed(engine, slot, key),
+            }
+            let changed = Changed {
+                key,
+                value: after.as_deref(),
+                is_open: !is_end,
+            };
+            let value = before.value.as_deref();
+            let value = value.map(|value| encode(value, before.expires_at));
+            let ticket = replication.change(slot, changed, value, &mut self.out);
+            if self.waits_for_replicas {
+                self.changes.executed += 1;
+                self.changes.waiting.push_back(ticket);
+                gate.replicated.get_or_insert_default().wait_for(ticket);
+            }
+        }
+    }
+
+    /// Puts records of the turn so far into the journal, as one batch. `None`: there were none.
+    ///
+    /// # Errors
+    /// The journal has stopped: what was put out is lost, and will be acknowledged to nobody.
+    pub(super) fn append_records(
+        &mut self,
+        producer: &mut Producer,
+    ) -> Result<Option<larder_journal::Ticket>, larder_journal::Error> {
+        let dropped = std::mem::take(&mut self.dropped);
+        let records = std::mem::take(&mut self.out.records);
+        if dropped.is_empty() && records.is_empty() {
+            return Ok(None);
+        }
+        let appended = append(producer, dropped.iter().chain(&records));
+        let ticket = appended.inspect_err(|_| self.is_broken = true)?;
+        self.log.records += records.len() as u64;
+        self.log.appended.push_back((self.log.records, ticket));
+        Ok(Some(ticket))
+    }
+}
+
+fn append<'a>(
+    producer: &mut Producer,
+    records: impl Iterator<Item = &'a Record>,
+) -> Result<larder_journal::Ticket, larder_journal::Error> {
+    let mut bytes = Vec::new();
+    let mut batch = producer.batch();
+    for record in records {
+        bytes.clear();
+        record.encode(&mut bytes);
+        batch.add(Entry::Slot {
+            slot: record.slot(),
+            record: &bytes,
+        })?;
+    }
+    batch.end()
+}
+
+/// Each row once, with what it was first.
+fn first_of_each(befores: Vec<Before>) -> Vec<(u16, Before)> {
+    let mut is_first = vec![true; befores.len()];
+    if befores.len() > 1 {
+        let mut seen = HashSet::with_capacity(befores.len());
+        for (before, is_first) in befores.iter().zip(&mut is_first) {
+            *is_first = seen.insert(&*before.key);
+        }
+    }
+    let firsts = befores.into_iter().zip(is_first);
+    let firsts = firsts.filter(|(_, is_first)| *is_first);
+    firsts
+        .map(|(before, _)| (row_slot(&before.key), before))
+        .collect()
+}
+
+/// Which rows are the last of their slots.
+fn ends_of_slots(rows: &[(u16, Before)]) -> Vec<bool> {
+    if rows.len() == 1 {
+        return vec![true];
+    }
+    let mut seen = HashSet::new();
+    let mut ends: Vec<bool> = rows
+        .iter()
+        .rev()
+        .map(|(slot, _)| seen.insert(*slot))
+        .collect();
+    ends.reverse();
+    ends
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn before(key: &str, value: Option<&str>) -> Before {
+        Before {
+            key: key.as_bytes().into(),
+            value: value.map(|value| value.as_bytes().into()),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn a_row_that_changed_twice_is_told_once_and_each_slot_ends_once() {
+        let rows = first_of_each(vec![
+            before("t|a|1", Some("x")),
+            before("t|b|1", None),
+            before("t|a|1", Some("y")),
+            before("t|a|2", None),
+        ]);
+        let keys: Vec<&[u8]> = rows.iter().map(|(_, it)| &*it.key).collect();
+        assert_eq!(keys, [b"t|a|1", b"t|b|1", b"t|a|2"]);
+        assert_eq!(rows[0].1.value.as_deref(), Some(&b"x"[..]));
+        assert_eq!(ends_of_slots(&rows), [false, true, true]);
+    }
+}

@@ -1,0 +1,161 @@
+//! Slots in a snapshot of the journal: each as it is at one moment, which the log says too.
+//!
+//! What is not committed is in the engine's rows, and not to be in the snapshot's: so these are given as they were before, and the changes behind them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use larder_cluster::map::Term;
+use larder_cluster::replication::{Entry, Position, Record, Row, Rows};
+use larder_journal::{Error, SnapshotPart};
+
+use super::entries::Mark;
+use super::rows::AllRows;
+use super::{Replicated, State};
+use crate::tables::Tables;
+
+/// Rows of one record.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A slot beside its rows.
+struct Outline {
+    term: Term,
+    /// None: the copy is not whole.
+    settled: Option<Position>,
+    tail: Vec<Entry>,
+    /// Rows that changed and are not committed, as they were before.
+    before: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+}
+
+impl Tables {
+    /// Writes this core's slots. They change meanwhile, but none while it is written.
+    ///
+    /// # Errors
+    /// The snapshot, or the journal, has failed.
+    pub(in crate::tables) async fn write_slots(
+        &self,
+        replicated: &Replicated,
+        part: &mut SnapshotPart,
+    ) -> Result<(), Error> {
+        let slots = replicated.state.borrow().slots();
+        for slot in slots {
+            self.wait_while_paused(None).await;
+            self.write_slot(replicated, slot, part)?;
+            while !part.has_room() {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+
+    fn write_slot(
+        &self,
+        replicated: &Replicated,
+        slot: u16,
+        part: &mut SnapshotPart,
+    ) -> Result<(), Error> {
+        let mut engine = self.engine.borrow_mut();
+        let mut state = replicated.state.borrow_mut();
+        let mut producer = self.producer.borrow_mut();
+        // What was put out is behind it in the log.
+        state.append_records(&mut producer)?;
+        let Some(outline) = state.outline(slot) else {
+            return Ok(());
+        };
+        let id = producer.new_shared_batch();
+        let add = |part: &mut SnapshotPart, record: &[u8]| {
+            part.add(larder_journal::Entry::Slot { slot, record })
+        };
+        let mut bytes = Vec::new();
+        let mut add_record = |part: &mut SnapshotPart, record: &Record| {
+            bytes.clear();
+            record.encode(&mut bytes);
+            add(part, &bytes)
+        };
+        add(part, &Mark::Begin.encode(id))?;
+        add_record(part, &Record::Clear { slot })?;
+        let State { groups, copies, .. } = &mut *state;
+        let rows = AllRows {
+            engine: &mut engine,
+            groups,
+            copies,
+        };
+        let mut after: Option<Vec<u8>> = None;
+        loop {
+            let mut chunk = Vec::new();
+            let is_last = rows.read(slot, after.as_deref(), CHUNK_BYTES, &mut chunk);
+            after = chunk.last().map(|row| row.key().to_vec()).or(after);
+            chunk.retain(|row| !outline.before.contains_key(row.key()));
+            if !chunk.is_empty() {
+                let rows = chunk;
+                add_record(part, &Record::Rows { slot, rows })?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        for (key, value) in &outline.before {
+            if let Some(value) = value {
+                let rows = vec![Row::new(key, Some(value))];
+                add_record(part, &Record::Rows { slot, rows })?;
+            }
+        }
+        if let Some(at) = outline.settled {
+            add_record(part, &Record::Filled { slot, at })?;
+        }
+        let term = outline.term;
+        add_record(part, &Record::Term { slot, term })?;
+        for entry in outline.tail {
+            add_record(part, &Record::Change { slot, entry })?;
+        }
+        add(part, &Mark::End.encode(id))?;
+        producer.append(larder_journal::Entry::Slot {
+            slot,
+            record: &Mark::Here.encode(id),
+        })?;
+        Ok(())
+    }
+}
+
+impl State {
+    fn slots(&self) -> Vec<u16> {
+        let mut slots: Vec<u16> = self.found.keys().copied().collect();
+        if let Some(replication) = &self.replication {
+            slots.extend(replication.owner.slots());
+            slots.extend(replication.replica.slots());
+        }
+        slots
+    }
+
+    fn outline(&self, slot: u16) -> Option<Outline> {
+        let replication = self.replication.as_ref();
+        let owned = replication.and_then(|it| it.owner.uncommitted(slot));
+        if let Some(owned) = owned {
+            let mut tail = Vec::new();
+            let mut before = BTreeMap::new();
+            for (entry, was) in owned.changes {
+                tail.push(entry.clone());
+                // The first change of a row knows what is committed.
+                let row = before.entry(entry.row.key().to_vec());
+                row.or_insert_with(|| was.map(<[u8]>::to_vec));
+            }
+            return Some(Outline {
+                term: owned.term,
+                settled: Some(owned.committed),
+                tail,
+                before,
+            });
+        }
+        let copy = match replication {
+            Some(replication) => replication.replica.copy(slot)?,
+            None => self.found.get(&slot)?,
+        };
+        Some(Outline {
+            term: copy.term,
+            settled: copy.is_whole.then_some(copy.settled),
+            tail: copy.tail.iter().cloned().collect(),
+            before: BTreeMap::new(),
+        })
+    }
+}

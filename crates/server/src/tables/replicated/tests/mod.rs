@@ -1,0 +1,443 @@
+//! Places of several nodes in one thread: their messages are handed over by hand, their disks are models, and the map is the test's.
+
+mod stories;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use larder_cluster::coordination::Held;
+use larder_cluster::map::{
+    AtTerm, By, Change, ChangeId, DiskId, Filling, Incarnation, Map, NodeId, Registration, Roles,
+    Settings, SlotRange,
+};
+use larder_cluster::replication::{self, Message, Place, Wanted};
+use larder_join::Limits;
+use larder_journal::Writer;
+use larder_protocol::commands::{Command, Id, OwnedCommand, find};
+use larder_protocol::config::{ClusterMode, Fsync, ServerConfig};
+
+use super::Admitted;
+use super::carrier::Carrier;
+use crate::Shared;
+use crate::cluster::slot_asks::{change_of, synced_of};
+use crate::cluster::{Life, View};
+use crate::tables::model_disk::ModelDisk;
+use crate::tables::{Gate, Refusal, Tables, open_stepped, refusal};
+
+/// On its way: from whom, to whom, over which connection.
+type OnWay = VecDeque<(NodeId, NodeId, u64, Vec<u8>)>;
+
+/// What a place sends goes on its way.
+struct Pipe {
+    me: NodeId,
+    on_way: Rc<RefCell<OnWay>>,
+    /// By the node at the other end, the connection that this one has made.
+    own: Rc<RefCell<BTreeMap<NodeId, u64>>>,
+}
+
+impl Carrier for Pipe {
+    fn reach(&self, _: NodeId) {}
+
+    fn stream(&self, to: Place, message: &Message) {
+        if let Some(connection) = self.own.borrow().get(&to.node) {
+            self.answer(to, *connection, message);
+        }
+    }
+
+    fn answer(&self, to: Place, connection: u64, message: &Message) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.on_way
+            .borrow_mut()
+            .push_back((self.me, to.node, connection, bytes));
+    }
+}
+
+struct Node {
+    disk: ModelDisk,
+    incarnation: u64,
+    own: Rc<RefCell<BTreeMap<NodeId, u64>>>,
+    running: Option<Running>,
+}
+
+struct Running {
+    tables: Tables,
+    writer: Writer,
+    shared: Arc<Shared>,
+    view: Arc<View>,
+    _folder: tempfile::TempDir,
+}
+
+/// A cluster of nodes with a core each.
+struct World {
+    nodes: BTreeMap<u32, Node>,
+    on_way: Rc<RefCell<OnWay>>,
+    map: Map,
+    connections: u64,
+}
+
+fn registration(node: u32, incarnation: u64) -> Registration {
+    Registration {
+        name: format!("n{node}").parse().unwrap(),
+        incarnation: Incarnation(incarnation),
+        disk: DiskId(u64::from(node)),
+        resp: String::new(),
+        http: String::new(),
+        peer: String::new(),
+        hostname: None,
+        cores: 1,
+        zone: String::new(),
+        weight: 1,
+        roles: Roles::Both,
+    }
+}
+
+fn poll(tables: &Tables, gate: &mut Gate) -> Poll<std::io::Result<()>> {
+    tables.poll_gate(gate, &mut Context::from_waker(Waker::noop()))
+}
+
+impl World {
+    /// So many nodes, of which the first owns all slots and the next `replicas - 1` are in sync.
+    fn new(nodes: u32, replicas: u32) -> World {
+        let settings = Settings {
+            replicas: replicas as u8,
+            ..Settings::default()
+        };
+        let mut world = World {
+            nodes: BTreeMap::new(),
+            on_way: Rc::default(),
+            map: Map::new("test", settings),
+            connections: 0,
+        };
+        for node in 1..=nodes {
+            world.change(Change::MemberAdded {
+                registration: registration(node, 1),
+                at_ms: 0,
+            });
+            let disk = ModelDisk::new(node.into());
+            let own = Rc::default();
+            world.nodes.insert(
+                node,
+                Node {
+                    disk,
+                    incarnation: 1,
+                    own,
+                    running: None,
+                },
+            );
+        }
+        let all: Vec<NodeId> = (1..=nodes).map(NodeId).collect();
+        let holders = all[..replicas as usize].to_vec();
+        let admitted = Change::MembersAdmitted {
+            nodes: all,
+            at_ms: 0,
+        };
+        world.change(admitted);
+        world.change(Change::PlacementTaken {
+            goals: vec![(SlotRange::ALL, holders)],
+            outputs: Vec::new(),
+            from: 1,
+        });
+        (1..=nodes).for_each(|node| world.start(node));
+        (1..=nodes).for_each(|node| world.connect(node));
+        (1..=nodes).for_each(|node| world.see(node));
+        world
+    }
+
+    fn change(&mut self, change: Change) {
+        let applied = self.map.apply(&change, &ChangeId::default());
+        self.map = applied.unwrap_or_else(|why| panic!("{change:?}: {why}"));
+    }
+
+    /// A process begins on what the disk has.
+    fn start(&mut self, node: u32) {
+        let it = self.nodes.get_mut(&node).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = ServerConfig::default();
+        config.server.data = folder.path().join("data");
+        config.server.threads = 1;
+        config.cluster.mode = ClusterMode::Etcd;
+        config.tables.fsync = Fsync::EverySecond;
+        let shared = Arc::new(Shared::new(config).unwrap());
+        let (mut all, writer) = open_stepped(&shared, Arc::new(it.disk.clone())).unwrap();
+        let tables = all.remove(0);
+        tables.set_carrier(Rc::new(Pipe {
+            me: NodeId(node),
+            on_way: self.on_way.clone(),
+            own: it.own.clone(),
+        }));
+        let replicated = tables.replicated.as_ref().unwrap();
+        replicated.state.borrow_mut().limits = replication::Limits {
+            silent_ms: 30,
+            ask_again_ms: 5,
+            beat_ms: 3,
+            chunk_bytes: 1_000,
+            ..replication::Limits::default()
+        };
+        let view = Arc::new(View::first(self.map.clone(), 1));
+        it.running = Some(Running {
+            tables,
+            writer,
+            shared,
+            view,
+            _folder: folder,
+        });
+    }
+
+    /// The process is killed: what the system has stays.
+    fn kill(&mut self, node: u32) {
+        self.cut(node);
+        let it = self.nodes.get_mut(&node).unwrap();
+        it.running = None;
+        it.disk.restart_process();
+    }
+
+    /// Connections both ways between this node and all others that run.
+    fn connect(&mut self, node: u32) {
+        let running = |it: &&u32| self.nodes[it].running.is_some();
+        let others: Vec<u32> = self.nodes.keys().filter(running).copied().collect();
+        for other in others.into_iter().filter(|other| *other != node) {
+            for (from, to) in [(node, other), (other, node)] {
+                self.connections += 1;
+                let connection = self.connections;
+                let it = &self.nodes[&from];
+                it.own.borrow_mut().insert(NodeId(to), connection);
+                self.tables(from)
+                    .replication_reached(NodeId(to), connection);
+            }
+        }
+    }
+
+    /// All connections of a node break; what is on its way is lost.
+    fn cut(&mut self, node: u32) {
+        self.on_way
+            .borrow_mut()
+            .retain(|(from, to, ..)| from.0 != node && to.0 != node);
+        let others: Vec<u32> = self.nodes.keys().copied().collect();
+        for other in others.into_iter().filter(|other| *other != node) {
+            for (one, two) in [(node, other), (other, node)] {
+                let lost = self.nodes[&one].own.borrow_mut().remove(&NodeId(two));
+                let Some(connection) = lost else { continue };
+                if let Some(running) = &self.nodes[&one].running {
+                    running
+                        .tables
+                        .replication_unreached(NodeId(two), connection);
+                }
+                if let Some(running) = &self.nodes[&two].running {
+                    running
+                        .tables
+                        .replication_source_lost(NodeId(one), connection);
+                }
+            }
+        }
+    }
+
+    fn tables(&self, node: u32) -> &Tables {
+        &self.nodes[&node].running.as_ref().expect("it runs").tables
+    }
+
+    /// The node learns of the map.
+    fn see(&mut self, node: u32) {
+        let map = self.map.clone();
+        let it = self.nodes.get_mut(&node).unwrap();
+        let running = it.running.as_mut().expect("it runs");
+        let life = Life {
+            incarnation: Incarnation(it.incarnation),
+            disk: DiskId(u64::from(node)),
+            held: Held::for_ever(),
+            unproven: None,
+        };
+        running.view = Arc::new(running.view.after(map, NodeId(node), Some(life)));
+        running.tables.take_view(&running.view);
+        self.turn(node);
+    }
+
+    /// The end of a turn.
+    fn turn(&mut self, node: u32) {
+        if let Some(running) = &mut self.nodes.get_mut(&node).unwrap().running {
+            running.tables.end_replication_turn();
+            running.writer.step();
+            running.tables.end_replication_turn();
+        }
+    }
+
+    /// The journal begins anew with what there is.
+    fn snapshot(&mut self, node: u32) {
+        let it = self.nodes.get_mut(&node).unwrap();
+        let running = it.running.as_mut().expect("it runs");
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_time().build().unwrap();
+        runtime.block_on(running.tables.snapshot());
+        while running.tables.journal.snapshot_running() {
+            running.writer.step();
+            std::thread::yield_now();
+        }
+        assert_eq!(running.tables.snapshot_failure(), None);
+    }
+
+    /// Delivers the first message on its way that may be; says whether there was one.
+    fn deliver_if(&mut self, passes: &dyn Fn(u32, u32) -> bool) -> bool {
+        let mut on_way = self.on_way.borrow_mut();
+        let Some(at) = on_way
+            .iter()
+            .position(|(from, to, ..)| passes(from.0, to.0))
+        else {
+            return false;
+        };
+        let (from, to, connection, bytes) = on_way.remove(at).unwrap();
+        drop(on_way);
+        if self.nodes[&to.0].running.is_some() {
+            let from = Place {
+                node: from,
+                core: 0,
+            };
+            let taken = self
+                .tables(to.0)
+                .replication_received(from, connection, &bytes);
+            taken.expect("its own bytes");
+            self.turn(to.0);
+        }
+        true
+    }
+
+    fn run(&mut self) {
+        while self.deliver_if(&|_, _| true) {}
+    }
+
+    /// Time passes at all nodes.
+    fn tick(&mut self) {
+        let nodes: Vec<u32> = self.nodes.keys().copied().collect();
+        for node in nodes {
+            if let Some(running) = &self.nodes[&node].running {
+                let replicated = running.tables.replicated.as_ref().unwrap();
+                replicated.state.borrow_mut().ticked_ms = 0;
+            }
+            self.turn(node);
+        }
+    }
+
+    /// What an owner wants of the map becomes so; says whether that was anything.
+    fn grant(&mut self, node: u32) -> bool {
+        let Some(running) = &self.nodes[&node].running else {
+            return false;
+        };
+        let asks = running.shared.tables.slot_asks.take_now();
+        let mut is_any = false;
+        let into = asks.iter().filter_map(|ask| match ask.what {
+            Wanted::Into(place, _) => Some(((ask.slot, place.node), *ask)),
+            _ => None,
+        });
+        // The controller does what the report says.
+        let mut slots: Vec<AtTerm> = synced_of(&self.map, NodeId(node), &mut into.collect())
+            .into_iter()
+            .map(|it| AtTerm {
+                slots: it.slots,
+                term: it.term,
+                out: Vec::new(),
+                into: vec![Filling {
+                    node: it.node,
+                    began: it.began,
+                }],
+            })
+            .collect();
+        // One of each slot; the others are asked for again.
+        slots.sort_by_key(|it| it.slots.from);
+        let mut next = 0;
+        slots.retain(|it| {
+            let is_free = it.slots.from >= next;
+            if is_free {
+                next = it.slots.to + 1;
+            }
+            is_free
+        });
+        if !slots.is_empty() {
+            let by = By::Controller;
+            self.change(Change::SyncChanged { by, slots });
+            is_any = true;
+        }
+        while let Some(change) = change_of(&self.map, NodeId(node), &asks) {
+            self.change(change);
+            is_any = true;
+        }
+        is_any
+    }
+
+    /// Executes a command that changes rows.
+    fn write(&mut self, node: u32, words: &[&str]) -> Result<Gate, Refusal> {
+        let id = find(words[0].as_bytes()).expect("a command").id;
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let owned = OwnedCommand::of(id, words[1..].iter().copied());
+        let command = owned.command();
+        let tables = self.tables(node);
+        let mut gate = Gate::default();
+        assert_eq!(tables.admit(command, &mut gate, false)?, Admitted::Now);
+        execute(tables, command, &mut gate)?;
+        self.turn(node);
+        Ok(gate)
+    }
+
+    fn set(&mut self, node: u32, key: &str, value: &str) -> Gate {
+        self.write(node, &["SET", key, value]).expect("it is taken")
+    }
+
+    fn is_answered(&self, node: u32, gate: &mut Gate) -> bool {
+        matches!(poll(self.tables(node), gate), Poll::Ready(Ok(())))
+    }
+
+    /// Reads as a client would, and whether it is answered yet.
+    fn get(&mut self, node: u32, key: &str) -> Result<(Option<String>, Gate), Refusal> {
+        let owned = OwnedCommand::of(Id::Get, [key.as_bytes()].into_iter());
+        let tables = self.tables(node);
+        let mut gate = Gate::default();
+        tables.admit(owned.command(), &mut gate, false)?;
+        let mut value = None;
+        let done = tables.read(|engine, now| {
+            engine.get(key.as_bytes(), now, &mut |it| {
+                value = Some(String::from_utf8_lossy(it).into_owned());
+            })
+        });
+        done.map_err(refusal)?.done().expect("no join is read");
+        Ok((value, gate))
+    }
+
+    fn rows(&self, node: u32, lo: &str, hi: &str) -> Vec<String> {
+        let mut rows = Vec::new();
+        let (lo, hi) = (lo.as_bytes(), hi.as_bytes());
+        self.tables(node).read(|engine, now| {
+            let read = engine.range(lo, hi, Limits::default(), now, &mut |key, value| {
+                rows.push(String::from_utf8([key, b"=", value].concat()).unwrap());
+                ControlFlow::Continue(())
+            });
+            read.unwrap().done().expect("all is here");
+        });
+        rows
+    }
+}
+
+/// The few commands that these tests use.
+fn execute(tables: &Tables, command: Command<'_>, gate: &mut Gate) -> Result<(), Refusal> {
+    let args: Vec<&[u8]> = command.args().collect();
+    tables
+        .write(gate, |engine, now| {
+            match command.id() {
+                Id::Set => drop(engine.put(args[1], args[2], now).map_err(refusal)?),
+                Id::Del => drop(engine.remove(args[1], now).map_err(refusal)?),
+                Id::MSet => {
+                    for pair in args[1..].chunks(2) {
+                        engine.put(pair[0], pair[1], now).map_err(refusal)?;
+                    }
+                }
+                Id::PExpireAt => {
+                    let at = std::str::from_utf8(args[2]).unwrap().parse().unwrap();
+                    engine.expire(args[1], Some(at), now).map_err(refusal)?;
+                }
+                _ => unreachable!("no test uses it"),
+            }
+            Ok(((), None))
+        })
+        .map_err(crate::tables::Unanswered::refusal)
+}

@@ -1,0 +1,329 @@
+//! What must hold, one case after another.
+
+use larder_cluster::map::{Change, NodeId, SlotRange};
+use larder_join::row_slot;
+use larder_protocol::errors::Code;
+
+use super::World;
+
+/// The dead are dropped, and the next in sync takes over.
+fn fail_over(world: &mut World, dead: u32, to: u32) {
+    world.change(Change::MembersLost {
+        nodes: vec![NodeId(dead)],
+        owners: vec![(SlotRange::ALL, NodeId(to))],
+        at_ms: 0,
+    });
+}
+
+#[test]
+fn a_write_is_answered_when_owner_and_replica_have_it() {
+    let mut world = World::new(2, 2);
+    let mut early = world.set(1, "t|a|1", "early");
+    assert!(
+        !world.is_answered(1, &mut early),
+        "the replica has not begun"
+    );
+    world.run();
+    assert!(world.is_answered(1, &mut early));
+    let mut gate = world.set(1, "t|a|1", "v");
+    let (value, mut reads) = world.get(1, "t|a|1").unwrap();
+    assert_eq!(value.as_deref(), Some("v"));
+    let (_, mut other) = world.get(1, "t|b|1").unwrap();
+    assert!(world.is_answered(1, &mut other), "it shows nothing of it");
+    assert!(!world.is_answered(1, &mut gate) && !world.is_answered(1, &mut reads));
+    assert!(world.deliver_if(&|from, to| (from, to) == (1, 2)));
+    assert!(!world.is_answered(1, &mut gate), "it is not acknowledged");
+    world.run();
+    assert!(world.is_answered(1, &mut gate) && world.is_answered(1, &mut reads));
+}
+
+#[test]
+fn others_than_the_owner_refuse_and_keep_no_row_where_commands_find_it() {
+    let mut world = World::new(3, 2);
+    world.run();
+    world.set(1, "t|a|1", "v");
+    world.run();
+    for node in [2, 3] {
+        let refused = world.write(node, &["SET", "t|a|1", "w"]).err().unwrap();
+        assert_eq!(refused.0, Code::ClusterDown, "{}", refused.1);
+        assert!(world.get(node, "t|a|1").is_err());
+        assert!(world.rows(node, "t|", "t}").is_empty());
+    }
+    let copied = |node: u32| {
+        let replicated = world.tables(node).replicated.as_ref().unwrap();
+        let state = replicated.state.borrow();
+        let copy = state
+            .replication
+            .as_ref()
+            .unwrap()
+            .replica
+            .copy(row_slot(b"t|a|1"));
+        copy.map(|copy| copy.last().number)
+    };
+    assert_eq!([1, 2, 3].map(copied), [None, Some(1), None]);
+}
+
+#[test]
+fn a_new_owner_has_what_was_acknowledged_with_when_it_goes_and_joins_follow() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let far = u64::MAX / 2;
+    world.set(1, "post|ann|1", "a");
+    world.set(1, "post|ann|2", "b");
+    world.write(1, &["DEL", "post|ann|1"]).unwrap();
+    world.set(1, "post|ann|3", "c");
+    world
+        .write(1, &["PEXPIREAT", "post|ann|3", &far.to_string()])
+        .unwrap();
+    world.write(1, &["PEXPIREAT", "post|ann|2", "1"]).unwrap();
+    world.run();
+    world.kill(1);
+    fail_over(&mut world, 1, 2);
+    let tables = world.tables(2);
+    let feed = "feed|<user>|<id> = copy post|<user>|<id>";
+    tables
+        .write(&mut Default::default(), |engine, now| {
+            engine.create("feed", feed, now).unwrap();
+            Ok(((), None))
+        })
+        .ok()
+        .unwrap();
+    world.see(2);
+    assert_eq!(world.rows(2, "feed|ann|", "feed|ann}"), ["feed|ann|3=c"]);
+    let expires_at = world
+        .tables(2)
+        .read(|engine, now| engine.expires_at(b"post|ann|3", now));
+    assert_eq!(expires_at, Some(far));
+    // Nobody else is in sync: it is answered by this node alone.
+    let mut gate = world.set(2, "post|ann|4", "d");
+    assert!(world.is_answered(2, &mut gate));
+    assert_eq!(
+        world.rows(2, "feed|ann|", "feed|ann}"),
+        ["feed|ann|3=c", "feed|ann|4=d"]
+    );
+}
+
+#[test]
+fn what_is_unknown_closes_the_connection_and_leaves_the_rows() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let mut first = world.set(1, "t|a|1", "kept");
+    world.run();
+    assert!(world.is_answered(1, &mut first));
+    let mut gate = world.set(1, "t|a|1", "lost");
+    world.set(1, "t|a|2", "lost");
+    assert_eq!(world.rows(1, "t|", "t}").len(), 2);
+    world.cut(1);
+    fail_over(&mut world, 1, 2);
+    world.see(2);
+    world.set(2, "t|a|3", "new");
+    // The old owner returns in a new life, and is filled.
+    world.change(Change::MemberReturned {
+        node: NodeId(1),
+        registration: super::registration(1, 2),
+        at_ms: 0,
+    });
+    world.nodes.get_mut(&1).unwrap().incarnation = 2;
+    world.see(1);
+    assert!(world.rows(1, "t|", "t}").is_empty());
+    let polled = super::poll(world.tables(1), &mut gate);
+    assert!(matches!(polled, std::task::Poll::Ready(Err(_))));
+    assert_eq!(world.rows(2, "t|", "t}"), ["t|a|1=kept", "t|a|3=new"]);
+}
+
+/// The map says it to the new owner first; its begin says it to the old one.
+#[test]
+fn an_owner_that_is_told_of_another_forgets_rows_and_what_was_computed() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let feed = "feed|<user>|<id> = copy post|<user>|<id>";
+    for node in [1, 2] {
+        let tables = world.tables(node);
+        let made = tables.write(&mut Default::default(), |engine, now| {
+            engine.create("feed", feed, now).unwrap();
+            Ok(((), None))
+        });
+        made.ok().unwrap();
+    }
+    world.set(1, "post|ann|1", "a");
+    world.run();
+    assert_eq!(world.rows(1, "feed|ann|", "feed|ann}"), ["feed|ann|1=a"]);
+    world.change(Change::OwnersMoved {
+        slots: vec![(SlotRange::ALL, NodeId(2))],
+    });
+    world.see(2);
+    world.run();
+    assert!(world.rows(1, "post|", "post}").is_empty());
+    let computed: u64 = world.tables(1).read(|engine, _| engine.list())[0].rows;
+    assert_eq!(computed, 0, "nothing computed is left");
+    assert!(world.write(1, &["SET", "post|ann|2", "b"]).is_err());
+    let mut gate = world.set(2, "post|ann|2", "b");
+    world.run();
+    assert!(world.is_answered(2, &mut gate), "the old owner is in sync");
+    world.see(1);
+    world.run();
+    let rows = world.rows(2, "feed|ann|", "feed|ann}");
+    assert_eq!(rows, ["feed|ann|1=a", "feed|ann|2=b"]);
+}
+
+#[test]
+fn a_node_that_starts_again_has_its_copies_and_owns_nothing_before_the_map_says_so() {
+    let mut world = World::new(2, 2);
+    world.run();
+    for at in 0..50 {
+        world.set(1, &format!("t|{at}|x"), &format!("{at}"));
+    }
+    world.run();
+    for node in [1, 2] {
+        world.kill(node);
+        world.start(node);
+        assert!(world.rows(node, "t|", "t}").is_empty());
+        let replicated = world.tables(node).replicated.as_ref().unwrap();
+        // What is settled is told lazily: the rest is in the tails.
+        let state = replicated.state.borrow();
+        let tails: usize = state.found.values().map(|copy| copy.tail.len()).sum();
+        assert_eq!(state.copies.count().0 + tails, 50, "node {node}");
+    }
+    // Both had died: the first that returns has every acknowledged write.
+    world.change(Change::MembersLost {
+        nodes: vec![NodeId(1), NodeId(2)],
+        owners: Vec::new(),
+        at_ms: 0,
+    });
+    world.change(Change::MemberReturned {
+        node: NodeId(2),
+        registration: super::registration(2, 2),
+        at_ms: 0,
+    });
+    world.nodes.get_mut(&2).unwrap().incarnation = 2;
+    world.see(2);
+    assert_eq!(world.rows(2, "t|", "t}").len(), 50);
+}
+
+#[test]
+fn a_snapshot_is_of_each_slot_as_the_log_says_it_was_there() {
+    let mut world = World::new(2, 2);
+    world.run();
+    for at in 0..30 {
+        world.set(1, &format!("t|{at}|x"), "old");
+    }
+    world.run();
+    world.tick();
+    world.run();
+    // Two changes that no replica has yet: the snapshot has the rows as they were, and the changes.
+    world.set(1, "t|3|x", "new");
+    world.write(1, &["DEL", "t|4|x"]).unwrap();
+    [1, 2].iter().for_each(|node| world.snapshot(*node));
+    world.set(1, "t|5|x", "later");
+    world.run();
+    let rows = world.rows(1, "t|", "t}");
+    assert_eq!(rows.len(), 29);
+    for node in [1, 2] {
+        world.kill(node);
+        world.start(node);
+        assert!(world.tables(node).journal.sizes().snapshot_bytes > 0);
+    }
+    world.connect(1);
+    world.change(Change::MembersLost {
+        nodes: vec![NodeId(1), NodeId(2)],
+        owners: Vec::new(),
+        at_ms: 0,
+    });
+    for node in [2, 1] {
+        world.change(Change::MemberReturned {
+            node: NodeId(node),
+            registration: super::registration(node, 2),
+            at_ms: 0,
+        });
+        world.nodes.get_mut(&node).unwrap().incarnation = 2;
+        world.see(node);
+        let owner = world.map.slots().of(0).placed.owner.unwrap().0;
+        assert_eq!(world.rows(owner, "t|", "t}"), rows, "of node {owner}");
+    }
+}
+
+#[test]
+fn a_transaction_of_one_slot_is_one_batch_and_one_change_for_readers() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let slot = row_slot(b"t|{a}|1");
+    let mut gate = world
+        .write(1, &["MSET", "t|{a}|1", "x", "t|{a}|2", "y", "t|{a}|1", "z"])
+        .unwrap();
+    world.run();
+    assert!(world.is_answered(1, &mut gate));
+    let replicated = world.tables(2).replicated.as_ref().unwrap();
+    let state = replicated.state.borrow();
+    let copy = state.replication.as_ref().unwrap().replica.copy(slot);
+    let tail = &copy.unwrap().tail;
+    let open: Vec<bool> = tail.iter().map(|entry| entry.is_open).collect();
+    assert_eq!(
+        open,
+        [true, false],
+        "the row that changed twice is told once"
+    );
+}
+
+#[test]
+fn a_new_replica_is_filled_while_writes_go_on_and_then_counts() {
+    let mut world = World::new(3, 2);
+    world.run();
+    for at in 0..100 {
+        world.set(1, &format!("t|{at}|x"), &format!("{at}"));
+        world.set(1, &format!("t|{{one}}|{at}"), &"long ".repeat(100));
+    }
+    world.run();
+    world.change(Change::PlacementTaken {
+        goals: vec![(SlotRange::ALL, vec![NodeId(1), NodeId(3)])],
+        outputs: Vec::new(),
+        from: 2,
+    });
+    world.change(Change::FillsBegun {
+        slots: vec![(SlotRange::ALL, NodeId(3))],
+    });
+    (1..=3).for_each(|node| world.see(node));
+    for at in 0..2_000 {
+        world.deliver_if(&|_, _| true);
+        if at % 100 == 0 {
+            world.set(1, &format!("t|{{one}}|{}", at / 100), "new");
+            world.tick();
+        }
+    }
+    for _ in 0..50 {
+        world.run();
+        world.tick();
+        if world.grant(1) {
+            [1, 3].iter().for_each(|node| world.see(*node));
+        }
+    }
+    let placed = &world.map.slots().of(row_slot(b"t|{one}|1")).placed;
+    assert_eq!(placed.in_sync, [NodeId(2), NodeId(3)]);
+    let rows = world.rows(1, "t|", "t}");
+    assert_eq!(rows.len(), 200);
+    world.kill(1);
+    fail_over(&mut world, 1, 3);
+    world.see(3);
+    assert_eq!(world.rows(3, "t|", "t}"), rows);
+}
+
+#[test]
+fn a_replica_that_is_silent_is_dropped_from_those_that_are_waited_for() {
+    let mut world = World::new(3, 3);
+    world.run();
+    world.kill(3);
+    let mut gate = world.set(1, "t|a|1", "v");
+    world.run();
+    assert!(!world.is_answered(1, &mut gate));
+    let begun = std::time::Instant::now();
+    while !world.grant(1) {
+        assert!(begun.elapsed().as_secs() < 20, "nobody asks it out");
+        std::thread::yield_now();
+        world.tick();
+        world.run();
+    }
+    let placed = &world.map.slots().of(row_slot(b"t|a|1")).placed;
+    assert_eq!(placed.in_sync, [NodeId(2)]);
+    (1..=2).for_each(|node| world.see(node));
+    world.run();
+    assert!(world.is_answered(1, &mut gate));
+}

@@ -1,0 +1,245 @@
+//! The end of a core's turn: records to the journal, then messages to other places; and what became of both.
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::replication::{Event, Message, Outcome};
+use larder_join::Engine;
+use larder_journal::AppendOutcome;
+
+use super::rows::AllRows;
+use super::{Replicated, State, with_rows};
+use crate::tables::{CoreMessage, Tables};
+
+/// Time is looked at so often.
+pub(super) const TICK_MS: u64 = 50;
+
+impl Tables {
+    /// Wakes maintenance as often as replication looks at the time. Runs for ever.
+    pub async fn run_replication(self: std::rc::Rc<Self>) {
+        let mut tick = tokio::time::interval(std::time::Duration::from_millis(TICK_MS));
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            self.wake_maintenance();
+        }
+    }
+
+    /// Hands the turn's records and changes to the journal, and its messages to their connections.
+    pub(in crate::tables) fn end_replication_turn(&self) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let now_ms = boot_ms();
+        self.pass_on(replicated, now_ms);
+        self.commit();
+        // What needs no sync is often there at once.
+        if replicated.state.borrow().log.has_more(self) {
+            self.pass_on(replicated, now_ms);
+            self.commit();
+        }
+        self.settle_changes(replicated);
+    }
+
+    /// Takes in what the journal has, and passes on what follows.
+    fn pass_on(&self, replicated: &Replicated, now_ms: u64) {
+        let engine = &mut *self.engine.borrow_mut();
+        let mut state = replicated.state.borrow_mut();
+        let durable = state.log.durable(self);
+        let lease_until_ms = state.lease_until_ms();
+        let is_due = now_ms >= state.ticked_ms + TICK_MS;
+        if is_due {
+            state.ticked_ms = now_ms;
+            self.reach(replicated, &state);
+        }
+        with_rows!(state, &mut *engine, |replication, rows, out| {
+            replication.owner.set_lease(lease_until_ms);
+            if let Some(upto) = durable {
+                replication.durable(upto, out);
+            }
+            if is_due {
+                replication.tick(now_ms, out);
+            }
+            replication.flush(&*rows, now_ms, out);
+        });
+        let closed = self.act_on_events(replicated, &mut state, engine);
+        self.send_out(replicated, &mut state);
+        drop(state);
+        self.disown(engine, &closed);
+    }
+
+    /// The journal first; what it does not take is said to nobody.
+    fn send_out(&self, replicated: &Replicated, state: &mut State) {
+        if let Err(error) = state.append_records(&mut self.producer.borrow_mut()) {
+            tracing::error!(%error, "what happened to slots is not in the journal");
+            self.check_journal();
+            state.out.messages.clear();
+        }
+        let carrier = replicated.carrier.borrow();
+        for (to, message) in state.out.messages.drain(..) {
+            let Some(carrier) = carrier.as_ref() else {
+                continue;
+            };
+            match &message {
+                Message::Stream { .. } => carrier.stream(to, &message),
+                Message::Acknowledged { .. } | Message::Answer { .. } => {
+                    if let Some(connection) = state.sources.get(&to) {
+                        carrier.answer(to, *connection, &message);
+                    }
+                }
+            }
+        }
+        let asks = std::mem::take(&mut state.out.asks);
+        if !asks.is_empty() {
+            self.handle.slot_asks.add(asks);
+        }
+    }
+
+    /// Rows move to where they belong now. Gives the slots that were closed, with the terms of their new owners.
+    pub(super) fn act_on_events(
+        &self,
+        replicated: &Replicated,
+        state: &mut State,
+        engine: &mut Engine,
+    ) -> Vec<(u16, u64)> {
+        if state.out.events.is_empty() {
+            return Vec::new();
+        }
+        replicated.note_progress();
+        let events = std::mem::take(&mut state.out.events);
+        let closed = |event: &Event| match event {
+            Event::Closed(slot) => Some(*slot),
+            _ => None,
+        };
+        let closed: Vec<u16> = events.iter().filter_map(closed).collect();
+        if !closed.is_empty() {
+            engine.forget_computed_from(&|slot| closed.contains(&slot));
+        }
+        let State {
+            replication,
+            groups,
+            copies,
+            troubled,
+            ..
+        } = state;
+        let copy = |slot: u16| replication.as_ref()?.replica.copy(slot);
+        let mut rows = AllRows {
+            engine,
+            groups,
+            copies,
+        };
+        for event in events {
+            match event {
+                Event::Progress => {}
+                Event::Opened(slot) => {
+                    troubled.remove(&slot);
+                    rows.open(slot);
+                }
+                Event::Closed(slot) => rows.close(slot),
+                Event::Missing(slot) => {
+                    let why = "has no whole copy on this node, which is to be its owner: bring back a node that had it, or give its rows up \
+                        (larder cluster remove says how)";
+                    if troubled.insert(slot, why).is_none() {
+                        tracing::error!(slot, "slot {slot} {why}");
+                    }
+                }
+                Event::Behind(slot) => {
+                    let why = "is refused by this node, its owner: a replica has acknowledged writes that this node's disk lacks, so it is an old \
+                        disk. Stop this node and empty its data folder: the replica takes over, and fills it";
+                    if troubled.insert(slot, why).is_none() {
+                        tracing::error!(slot, "slot {slot} {why}");
+                    }
+                }
+            }
+        }
+        let of_term = |slot: u16| (slot, copy(slot).map_or(0, |copy| copy.term.0));
+        closed.into_iter().map(of_term).collect()
+    }
+
+    /// Looks what became of changes, and lets go what waited for them.
+    fn settle_changes(&self, replicated: &Replicated) {
+        let mut state = replicated.state.borrow_mut();
+        let State {
+            replication,
+            changes,
+            ..
+        } = &mut *state;
+        let before = changes.unknown;
+        while let (Some(replication), Some(ticket)) = (&*replication, changes.waiting.front()) {
+            match replication.owner.outcome(ticket) {
+                Outcome::Waiting => break,
+                Outcome::Acknowledged => {}
+                Outcome::Unknown => changes.unknown += 1,
+            }
+            changes.waiting.pop_front();
+            changes.settled += 1;
+        }
+        let (settled, is_unknown) = (changes.settled, changes.unknown > before);
+        drop(state);
+        let mut kept_back = replicated.kept_back.borrow_mut();
+        if is_unknown {
+            let readers = kept_back.drop_all();
+            drop(kept_back);
+            readers
+                .into_iter()
+                .for_each(|reader| self.end_conversation_with(reader));
+            return;
+        }
+        if !kept_back.is_empty() {
+            let free = kept_back.let_go(settled);
+            drop(kept_back);
+            for (to, messages) in free {
+                self.send_engine_messages(to, messages);
+            }
+        }
+    }
+
+    /// What may be said to another engine of what is to be said: the rest follows when it may.
+    pub(in crate::tables) fn keep_back(
+        &self,
+        to: u16,
+        messages: &mut Vec<larder_join::EngineMessage>,
+    ) {
+        let Some(replicated) = &self.replicated else {
+            return;
+        };
+        let state = replicated.state.borrow();
+        let changes = &state.changes;
+        if changes.settled < changes.executed {
+            let mut kept_back = replicated.kept_back.borrow_mut();
+            kept_back.keep(changes.executed, to, messages);
+        }
+    }
+
+    /// Another engine is to forget what it has of this one's rows: some of what it was to be told will never be known.
+    fn end_conversation_with(&self, reader: u16) {
+        if usize::from(reader) >= self.handle.cores() {
+            // It forgets when it learns of that, and is waited for until it has.
+            let why =
+                "whether some rows that you are to be told of were kept is unknown: read them anew";
+            return self.end_reader(reader, why);
+        }
+        let Some(sharing) = &self.sharing else { return };
+        let from = self.index as u16;
+        let message = CoreMessage::OwnerLost { from };
+        self.handle.send(usize::from(reader), message);
+        sharing.reader_lost(reader);
+    }
+}
+
+impl super::LoggedRecords {
+    /// How many records the journal has by now, if it is more than it was.
+    fn durable(&mut self, tables: &Tables) -> Option<u64> {
+        let mut upto = None;
+        while let Some((records, ticket)) = self.appended.front()
+            && tables.outcome(*ticket) == AppendOutcome::Done
+        {
+            upto = Some(*records);
+            self.appended.pop_front();
+        }
+        upto
+    }
+
+    fn has_more(&self, tables: &Tables) -> bool {
+        let first = self.appended.front();
+        first.is_some_and(|(_, ticket)| tables.outcome(*ticket) == AppendOutcome::Done)
+    }
+}

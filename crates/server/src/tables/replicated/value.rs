@@ -1,0 +1,50 @@
+//! A row's value as nodes replicate and keep it: with when the row goes.
+//!
+//! | size | what |
+//! |---|---|
+//! | 1 | 0; 1 if the row goes at a time |
+//! | 8, or none | that time, in milliseconds since 1970, little-endian |
+//! | the rest | the value |
+
+const STAYS: u8 = 0;
+const GOES: u8 = 1;
+
+pub fn encode(value: &[u8], expires_at: Option<u64>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(9 + value.len());
+    match expires_at {
+        None => bytes.push(STAYS),
+        Some(at) => {
+            bytes.push(GOES);
+            bytes.extend_from_slice(&at.to_le_bytes());
+        }
+    }
+    bytes.extend_from_slice(value);
+    bytes
+}
+
+/// The value, and when the row goes. `None`: these bytes are none.
+pub fn decode(bytes: &[u8]) -> Option<(&[u8], Option<u64>)> {
+    match bytes.split_first()? {
+        (&STAYS, value) => Some((value, None)),
+        (&GOES, rest) => {
+            let (at, value) = rest.split_first_chunk::<8>()?;
+            Some((value, Some(u64::from_le_bytes(*at))))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_decode_to_themselves_and_other_bytes_to_nothing() {
+        for (value, at) in [(&b""[..], None), (b"v", Some(7)), (b"", Some(u64::MAX))] {
+            assert_eq!(decode(&encode(value, at)), Some((value, at)));
+        }
+        for wrong in [&b""[..], b"\x01", b"\x01\0\0\0\0\0\0\0", b"\x02v"] {
+            assert_eq!(decode(wrong), None);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A new map: which slots this core owns from now on, which it copies, and which it gives up.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use larder_cluster::coordination::boot_ms;
+use larder_cluster::map::{Acknowledge, NodeId, Placed};
+use larder_cluster::replication::{Assignment, Place, Record, Replication, Rows};
+use larder_join::{Engine, NOBODY, SlotOwners};
+use larder_types::SLOTS;
+
+use super::{Replicated, State, with_rows};
+use crate::cluster::{View, core_of};
+use crate::tables::Tables;
+
+impl Tables {
+    /// Acts on what a view says of this core's slots. Gives who owns each slot as far as this core goes: of those that the view says are its
+    /// own, it owns what it has. Rows move when that is known to its engine: [`Tables::move_rows`].
+    pub(in crate::tables) fn assign_slots(
+        &self,
+        replicated: &Replicated,
+        engine: &mut Engine,
+        view: &View,
+    ) -> Arc<SlotOwners> {
+        let mut state = replicated.state.borrow_mut();
+        state.take_view(engine, view);
+        replicated.note_progress();
+        let own = view.places.number(state.place(view.me));
+        let owner = state.replication.as_ref().map(|it| &it.owner);
+        let is_owner = |slot: u16| owner.is_some_and(|owner| owner.is_owner(slot));
+        let is_amiss = |slot: u16| Some(view.owners.of(slot)) == own && !is_owner(slot);
+        if !(0..SLOTS).any(is_amiss) {
+            return view.owners.clone();
+        }
+        let owner_of = |slot| match is_amiss(slot) {
+            true => NOBODY,
+            false => view.owners.of(slot),
+        };
+        Arc::new(SlotOwners::new((0..SLOTS).map(owner_of).collect()))
+    }
+
+    /// Moves rows of slots that were opened and closed into the engine and out of it.
+    pub(in crate::tables) fn move_rows(&self, replicated: &Replicated, engine: &mut Engine) {
+        let mut state = replicated.state.borrow_mut();
+        // What was computed from them is forgotten already.
+        self.act_on_events(replicated, &mut state, engine);
+    }
+}
+
+impl State {
+    fn take_view(&mut self, engine: &mut Engine, view: &View) {
+        let map = &view.map;
+        self.waits_for_replicas = map.settings().acknowledge == Acknowledge::Replicas;
+        let own = view.own().filter(|_| view.is_up());
+        let life = view.life.as_ref();
+        let is_present = own
+            .zip(life)
+            .is_some_and(|(own, life)| own.registration.incarnation == life.incarnation);
+        if !is_present {
+            self.lease = None;
+            return;
+        }
+        if self.replication.is_none() {
+            if life.is_some_and(|life| life.unproven.is_some()) {
+                self.forget_found();
+            }
+            self.begin(view);
+        }
+        let members = map.members().iter();
+        self.cores_of = members.map(|it| (it.id, it.registration.cores)).collect();
+        self.begin_streams();
+        self.assign_all(engine, view);
+        // Not before: until now it could have been another's.
+        self.lease = life.map(|life| life.held.clone());
+        let until_ms = self.lease_until_ms();
+        if let Some(replication) = &mut self.replication {
+            replication.owner.set_lease(until_ms);
+        }
+    }
+
+    /// The rows that were on disk do not count.
+    fn forget_found(&mut self) {
+        let found = std::mem::take(&mut self.found);
+        if !found.is_empty() {
+            tracing::warn!(
+                slots = found.len(),
+                "what was on disk of the rows of these slots may lack writes; it is dropped, and filled anew by their owners"
+            );
+        }
+        for slot in found.into_keys() {
+            self.copies.clear(slot);
+            self.dropped.push(Record::Gone { slot });
+        }
+    }
+
+    fn begin(&mut self, view: &View) {
+        let found = std::mem::take(&mut self.found);
+        let (me, limits) = (self.place(view.me), self.limits.clone());
+        self.replication = Some(Replication::new(me, limits, found));
+    }
+
+    fn assign_all(&mut self, engine: &mut Engine, view: &View) {
+        let (epoch, now_ms) = (view.map.epoch(), boot_ms());
+        let mut wanted = BTreeSet::new();
+        let mut known = Rc::new(Assignment::default());
+        for run in view.map.slots().runs() {
+            for slot in run.slots.from..=run.slots.to {
+                if core_of(slot, self.cores) != self.core {
+                    continue;
+                }
+                let place = |node: NodeId| place_of(view, node, slot);
+                if !is_as(&known, &run.placed, &place) {
+                    known = Rc::new(Assignment::of(&run.placed, place));
+                }
+                let is_own = run.placed.owner == Some(view.me);
+                if is_own {
+                    wanted.extend(run.placed.in_sync.iter().copied());
+                    wanted.extend(run.placed.filling.iter().map(|it| it.node));
+                }
+                let before = self.assigned.get(&slot);
+                if before.is_some_and(|before| **before == *known) {
+                    continue;
+                }
+                if before.is_none() && !run.placed.names(view.me) && !self.has(slot) {
+                    continue;
+                }
+                self.assigned.insert(slot, known.clone());
+                with_rows!(self, &mut *engine, |replication, rows, out| {
+                    replication.assign(epoch, slot, &known, rows, now_ms, out);
+                });
+            }
+        }
+        self.wanted = wanted;
+    }
+
+    fn has(&self, slot: u16) -> bool {
+        let replication = self.replication.as_ref();
+        replication.is_some_and(|it| it.replica.copy(slot).is_some() || it.owner.is_owner(slot))
+    }
+}
+
+/// The core of a node that has a slot.
+fn place_of(view: &View, node: NodeId, slot: u16) -> Place {
+    let cores = view.map.member(node).map_or(1, |it| it.registration.cores);
+    let core = core_of(slot, cores.max(1));
+    Place { node, core }
+}
+
+/// Whether an assignment says of a slot what the map does: most slots are as those before them.
+fn is_as(known: &Assignment, placed: &Placed, place: &impl Fn(NodeId) -> Place) -> bool {
+    known.term == placed.term
+        && known.owner == placed.owner.map(place)
+        && known
+            .in_sync
+            .iter()
+            .copied()
+            .eq(placed.in_sync.iter().map(|it| place(*it)))
+        && known
+            .filling
+            .iter()
+            .copied()
+            .eq(placed.filling.iter().map(|it| (place(it.node), it.began)))
+}
