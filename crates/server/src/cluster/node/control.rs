@@ -39,6 +39,8 @@ struct Controller {
     /// What this controller wrote last, and may not have heard of yet.
     ahead: Option<KnownMap>,
     answered: Option<AskId>,
+    /// What this node's clock lacks to the cluster's time, in milliseconds; see [`behind`].
+    behind_ms: Option<i64>,
     refused: LogLimit,
 }
 
@@ -56,6 +58,7 @@ pub async fn run(
         changes: 0,
         ahead: None,
         answered: None,
+        behind_ms: None,
         refused: LogLimit::default(),
     };
     let mut leads = false;
@@ -63,6 +66,7 @@ pub async fn run(
         let known = news.borrow_and_update().clone();
         if controller.leads(&known) != leads {
             leads = !leads;
+            controller.behind_ms = None;
             match leads {
                 true => tracing::info!("this node is the cluster's controller"),
                 false => tracing::info!("this node is not the cluster's controller any more"),
@@ -117,7 +121,9 @@ impl Controller {
         let Some(KnownMap { map, revision }) = known.map.clone() else {
             return Ok(LOOK_AGAIN);
         };
-        let now_ms = unix_ms();
+        let clock_ms = unix_ms();
+        let behind_ms = *self.behind_ms.get_or_insert_with(|| behind(&map, clock_ms));
+        let now_ms = clock_ms.saturating_add_signed(behind_ms);
         let open = known
             .asks
             .iter()
@@ -263,6 +269,24 @@ impl Controller {
     }
 }
 
+/// By how much a clock is to be put forward by who begins to lead, so that times of the controller before it mean what they meant: clocks of two machines may be
+/// hours apart. Time never goes back; and it stands still while nobody leads, where else a push would be given up for a silence that nobody kept.
+fn behind(map: &Map, clock_ms: u64) -> i64 {
+    let pushes = map
+        .stores()
+        .values()
+        .filter_map(|store| store.push.as_ref());
+    let pushed = pushes.map(|push| push.progress_ms).max();
+    let members = map.members().iter().map(|member| member.since_ms);
+    let latest = members.chain(pushed).max().unwrap_or(0);
+    let silence = map.settings().push_silence_ms / 2;
+    let would_end = pushed.is_some() && clock_ms.saturating_sub(latest) > silence;
+    match clock_ms < latest || would_end {
+        true => latest as i64 - clock_ms as i64,
+        false => 0,
+    }
+}
+
 /// The change's name, without the lists in it.
 fn kind(change: &map::Change) -> String {
     let text = format!("{change:?}");
@@ -273,4 +297,70 @@ fn kind(change: &map::Change) -> String {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use larder_cluster::map::{
+        Change, ChangeId, Incarnation, NodeId, Registration, Roles, Settings,
+    };
+
+    use super::{AskId, Map, behind};
+
+    const HOUR: u64 = 3_600_000;
+
+    /// A node that is there since an hour after the beginning of time.
+    fn with_member() -> Map {
+        let registration = Registration {
+            name: "a".parse().unwrap(),
+            incarnation: Incarnation(1),
+            disk: Default::default(),
+            resp: String::new(),
+            http: String::new(),
+            peer: String::new(),
+            hostname: None,
+            cores: 1,
+            zone: String::new(),
+            weight: 1,
+            roles: Roles::Both,
+        };
+        let map = Map::new("c", Settings::default());
+        let at_ms = HOUR;
+        let nodes = vec![NodeId(1)];
+        let changes = [
+            Change::MemberAdded {
+                registration,
+                at_ms,
+            },
+            Change::MembersAdmitted { nodes, at_ms },
+        ];
+        changes.iter().fold(map, |map, change| {
+            map.apply(change, &ChangeId::default()).unwrap()
+        })
+    }
+
+    #[test]
+    fn time_never_goes_back_when_one_controller_follows_another() {
+        let map = with_member();
+        assert_eq!(behind(&map, HOUR + 5), 0);
+        assert_eq!(behind(&map, 10), HOUR as i64 - 10);
+        assert_eq!(behind(&map, 9 * HOUR), 0, "nothing is under way");
+    }
+
+    #[test]
+    fn a_push_is_not_given_up_because_the_next_controllers_clock_is_ahead() {
+        let push = Change::PushBegun {
+            store: "s".parse().unwrap(),
+            ask: AskId("1".to_owned()),
+            source: "/v".to_owned(),
+            digest: "d".to_owned(),
+            allow_missing_replicas: 0,
+            options: Default::default(),
+            at_ms: HOUR + 1_000,
+        };
+        let map = with_member().apply(&push, &ChangeId::default()).unwrap();
+        assert_eq!(behind(&map, HOUR + 2_000), 0);
+        let late = 2 * HOUR;
+        assert_eq!(late.saturating_add_signed(behind(&map, late)), HOUR + 1_000);
+    }
 }
