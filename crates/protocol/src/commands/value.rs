@@ -245,10 +245,12 @@ impl Batch {
     pub fn decode(bytes: &mut WireReader<'_>) -> Result<Batch, Malformed> {
         const SIZE_BYTES: usize = 4;
         let mut batch = Batch::default();
+        let mut args = Vec::new();
         for _ in 0..bytes.count(SIZE_BYTES)? {
-            let count = bytes.count(SIZE_BYTES)?;
-            let args = (0..count).map(|_| bytes.bytes());
-            let args = args.collect::<Result<Vec<_>, Malformed>>()?;
+            args.clear();
+            for _ in 0..bytes.count(SIZE_BYTES)? {
+                args.push(bytes.bytes()?);
+            }
             let begin = batch.args.len();
             batch.args.extend(args.iter().copied());
             let request = batch.args.part(begin..batch.args.len());

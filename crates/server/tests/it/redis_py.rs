@@ -18,23 +18,32 @@ fn redis_py_as_a_client_of_a_cluster_is_content_with_one_node() {
 }
 
 fn runs(script: &str, mode: ClusterMode) {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = here.join("../../.venv/bin/python");
-    let has_it = Command::new(&python).args(["-c", "import redis"]).output();
-    if !has_it.is_ok_and(|output| output.status.success()) {
-        return larder_testing::missing("redis-py");
-    }
     for threads in [1, 2] {
         let server = server_with(|config| {
             config.server.threads = threads;
             config.cluster.mode = mode;
         });
-        let port = server.server().resp_addr().port().to_string();
-        let script = here.join(script);
-        let output = Command::new(&python).arg(script).arg(port).output();
-        let output = output.expect("python runs");
-        let told = String::from_utf8_lossy(&output.stdout);
-        let wrong = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(told.trim(), "content", "{wrong}");
+        is_content(script, server.server().resp_addr().port());
     }
+}
+
+/// Runs a script of it against a server; says whether it is installed.
+pub fn is_content(script: &str, port: u16) -> bool {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = here.join("../../.venv/bin/python");
+    let has_it = Command::new(&python).args(["-c", "import redis"]).output();
+    if !has_it.is_ok_and(|output| output.status.success()) {
+        larder_testing::missing("redis-py");
+        return false;
+    }
+    let script = here.join(script);
+    let output = Command::new(&python)
+        .arg(script)
+        .arg(port.to_string())
+        .output();
+    let output = output.expect("python runs");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let wrong = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(told.trim(), "content", "{wrong}");
+    true
 }

@@ -11,7 +11,9 @@ mod arrivals;
 mod routed;
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -45,7 +47,7 @@ const CLIENTS_MAX: usize = 256;
 pub(super) struct Nodes {
     pub net: Rc<cluster::Core>,
     pub peers: Rc<Peers>,
-    clients: RefCell<Vec<Arc<Client>>>,
+    clients: RefCell<HashMap<Option<SocketAddr>, Arc<Client>>>,
 }
 
 /// The map, for connections.
@@ -131,22 +133,16 @@ impl Nodes {
     }
 
     /// Who asks from another node.
-    fn client(&self, core: &Core, addr: Option<std::net::SocketAddr>) -> Arc<Client> {
+    fn client(&self, core: &Core, addr: Option<SocketAddr>) -> Arc<Client> {
         let mut clients = self.clients.borrow_mut();
-        // The last was given back most recently.
-        if let Some(at) = clients
-            .iter()
-            .rposition(|it| Arc::strong_count(it) == 1 && addr.is_none_or(|addr| it.addr == addr))
-        {
-            return clients[at].clone();
+        if let Some(known) = clients.get(&addr) {
+            return known.clone();
+        }
+        if clients.len() == CLIENTS_MAX {
+            clients.clear();
         }
         let client = core.clients.of_other_node(core.index, addr);
-        if clients.len() == CLIENTS_MAX {
-            clients.retain(|it| Arc::strong_count(it) > 1);
-        }
-        if clients.len() < CLIENTS_MAX {
-            clients.push(client.clone());
-        }
+        clients.insert(addr, client.clone());
         client
     }
 }

@@ -4,6 +4,7 @@
 use larder_types::Random;
 
 use super::harness::{Cluster, Options};
+use crate::redis_py::is_content;
 use crate::resp::{Client, TIMELINE, request};
 use crate::support::TestServer;
 
@@ -264,4 +265,77 @@ fn clients_that_route_by_themselves_are_told_where_keys_are() {
         }
     }
     assert_eq!(moved, 24, "two of three nodes do not have it");
+}
+
+#[test]
+fn a_stock_cluster_client_goes_to_the_nodes_itself_and_nothing_is_forwarded() {
+    let Some(cluster) = Cluster::start(3, &[]) else {
+        return;
+    };
+    if !is_content("tests/it/cluster_clients/nodes.py", cluster.resp(1).port()) {
+        return;
+    }
+    for command in ["get", "set", "mget", "del"] {
+        assert_eq!(forwarded(&cluster, command), 0, "{command}");
+    }
+    // The other way round: a client that knows nothing of slots.
+    (0..9).for_each(|number| drop(cluster.ask(0, &format!("GET t|{number}|x"))));
+    assert!(forwarded(&cluster, "get") > 0);
+}
+
+#[test]
+fn nodes_that_compute_have_no_rows_and_answer_what_joins_make() {
+    let options = Options::new(3).set("cluster.start_nodes", 2);
+    let options = options.set_on(2, "cluster.roles", "compute");
+    let options = options.set_on(0, "cluster.roles", "base");
+    let Some(cluster) = options.set_on(1, "cluster.roles", "base").start() else {
+        return;
+    };
+    let mut at = clients(&cluster);
+    at[2].create("timeline", TIMELINE);
+    for round in 0..20 {
+        let user = round % 5;
+        at[round % 3].check(&format!("SET sub|u{user}|bob 1"), "+OK");
+        at[(round + 1) % 3].check(&format!("SET post|bob|{round:03} {round}"), "+OK");
+        for (node, client) in at.iter_mut().enumerate() {
+            let range = format!("RANGECOUNT tline|u{user}| tline|u{user}}}");
+            client.check(&range, &format!(":{}", round + 1));
+            // Those that own rows compute nothing.
+            let info = client.ask("JOIN.INFO timeline");
+            let rows = info.split("|rows|").nth(1).expect("a count of rows");
+            assert_eq!(rows.starts_with(":0|"), node != 2, "at node {node}: {info}");
+        }
+    }
+}
+
+#[test]
+fn what_only_the_node_itself_can_tell_is_refused_with_where_it_is() {
+    let Some(cluster) = Cluster::start(2, &[]) else {
+        return;
+    };
+    let mut at = clients(&cluster);
+    let (mut watched, mut told) = (0, 0);
+    for number in 0..8 {
+        for (node, client) in at.iter_mut().enumerate() {
+            let answer = client.ask(&format!("WATCH t|{number}|x"));
+            let other = cluster.resp(1 - node).to_string();
+            match answer.as_str() {
+                "+OK" => watched += 1,
+                refused => assert!(refused.contains(&other), "{refused}"),
+            }
+            let channel = format!("__keyspace@0__:t|{number}|x");
+            let mut subscriber = cluster.client(node);
+            match subscriber.ask(&format!("SUBSCRIBE {channel}")).as_str() {
+                refused if refused.starts_with('-') => {
+                    assert!(refused.contains(&other), "{refused}")
+                }
+                _ => {
+                    told += 1;
+                    client.check(&format!("SET t|{number}|x 1"), "+OK");
+                    assert!(subscriber.reply().ends_with("|set"), "it is told");
+                }
+            }
+        }
+    }
+    assert_eq!((watched, told), (8, 8), "each row is at one node");
 }
