@@ -96,6 +96,31 @@ impl Manifest {
     /// No manifest is longer: 16,384 segments of some 250 bytes.
     pub const SIZE_MAX: u64 = 16 << 20;
 
+    /// In place of one that is not known: of one partition, without records.
+    pub(crate) fn unknown(store: StoreName) -> Manifest {
+        let segment = SegmentEntry {
+            file: segment_file(0),
+            partition: PartitionId(0),
+            slots: slots_of(0, 1),
+            size_bytes: 0,
+            record_count: 0,
+            digest: String::new(),
+        };
+        Manifest {
+            format: 1,
+            store,
+            partitions: 1,
+            record_count: 0,
+            key_bytes: 0,
+            value_bytes: 0,
+            size_bytes: 0,
+            compression: Compression::None,
+            segments: vec![segment],
+            built: None,
+            digest: String::new(),
+        }
+    }
+
     /// The file's bytes, with the digest made anew.
     pub fn encode(&self) -> Vec<u8> {
         let sealed = Manifest {

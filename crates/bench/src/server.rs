@@ -150,6 +150,7 @@ pub fn publish(server: &Server, version: &std::path::Path) -> Result<()> {
         source: version.display().to_string(),
         gates: None,
         activate: true,
+        allow_missing_replicas: 0,
     };
     let mut pull = admin.pull(&store, &request)?;
     while !pull.state.is_over() {

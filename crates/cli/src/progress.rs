@@ -1,9 +1,11 @@
-//! A progress bar on standard error: shown on a terminal only, and only for what takes over a second.
+//! Progress bars on standard error: shown on a terminal only, and only for what takes over a second.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use larder_protocol::http::{NodePull, NodePullState};
 
 /// How a bar counts.
 #[derive(Clone, Copy)]
@@ -81,5 +83,63 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// A bar for each node of a cluster. Removed from the screen when dropped.
+pub struct NodeBars {
+    all: MultiProgress,
+    bars: BTreeMap<String, ProgressBar>,
+    started: Instant,
+    is_quiet: bool,
+}
+
+impl NodeBars {
+    pub fn new(is_quiet: bool) -> NodeBars {
+        NodeBars {
+            all: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
+            bars: BTreeMap::new(),
+            started: Instant::now(),
+            is_quiet,
+        }
+    }
+
+    /// Where each node stands.
+    pub fn set(&mut self, nodes: &[NodePull]) {
+        if self.is_quiet || self.started.elapsed() < SHOWN_AFTER {
+            return;
+        }
+        if self.bars.is_empty() {
+            self.all
+                .set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
+        }
+        for node in nodes {
+            let bar = self.bars.entry(node.node.clone()).or_insert_with(|| {
+                let style = ProgressStyle::with_template(
+                    "{prefix:16} {msg:8} [{wide_bar}] {bytes}/{total_bytes}",
+                );
+                let style = style.expect("the template is fixed").progress_chars("=> ");
+                let bar = self.all.add(ProgressBar::new(0).with_style(style));
+                bar.set_prefix(node.node.clone());
+                bar
+            });
+            bar.set_message(node.state.name());
+            match node.state {
+                // It tells no more how many they were.
+                NodePullState::Ready => bar.set_position(bar.length().unwrap_or(0)),
+                _ => {
+                    bar.set_length(node.bytes_total.max(node.bytes_done));
+                    bar.set_position(node.bytes_done);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for NodeBars {
+    fn drop(&mut self) {
+        for bar in self.bars.values() {
+            bar.finish_and_clear();
+        }
     }
 }

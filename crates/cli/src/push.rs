@@ -6,6 +6,8 @@
 //!  a built version (folder or URL with manifest.json) ── no build ─────► as above
 //! ```
 //!
+//! In a cluster one server is asked, and all nodes pull: what each has to say is shown in a bar of its own.
+//!
 //! Servers pull; nothing is sent to them. So a push survives a slow client, and a version that was
 //! built to a URL reaches any number of servers.
 
@@ -24,7 +26,7 @@ use crate::connection::ServerArgs;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{self, bytes, count, duration};
-use crate::progress::{Progress, Unit};
+use crate::progress::{NodeBars, Progress, Unit};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,6 +68,10 @@ pub struct PushArgs {
     /// Keep the version beside the live one; `larder store swap` makes it live later
     #[arg(long, help_heading = "Pull")]
     no_activate: bool,
+    /// In a cluster: let the version go live though so many nodes lack it, where others have their slots; they
+    /// catch up by themselves
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>, default_value = "0", hide_default_value = true, help_heading = "Pull")]
+    allow_missing_replicas: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -84,6 +90,7 @@ pub fn run(args: PushArgs) -> Result<(), Failure> {
         source: staged.url.clone(),
         gates,
         activate: !args.no_activate,
+        allow_missing_replicas: args.allow_missing_replicas,
     };
     let pull = pull_to_end(&admin, &args.store, &request, args.json).map_err(|mut failure| {
         if staged.copy.is_some() {
@@ -115,6 +122,7 @@ pub fn pull_to_end(
     const POLLS: [u64; 4] = [10, 20, 50, 150];
     let mut pull = admin.pull(store, request)?;
     let progress = Progress::new(Unit::Bytes, "pulling", quiet);
+    let mut nodes = NodeBars::new(quiet);
     let mut polls = POLLS.into_iter();
     let mut pause = POLLS[0];
     let mut cancelled = false;
@@ -123,7 +131,10 @@ pub fn pull_to_end(
             cancelled = true;
             admin.cancel_pull(&pull)?;
         }
-        progress.set(label(pull.state), pull.bytes_done, pull.bytes_total);
+        match pull.nodes.is_empty() {
+            true => progress.set(label(pull.state), pull.bytes_done, pull.bytes_total),
+            false => nodes.set(&pull.nodes),
+        }
         pause = polls.next().unwrap_or(pause);
         if cancelled {
             // `wait` returns at once from now on.
@@ -133,7 +144,7 @@ pub fn pull_to_end(
         }
         pull = admin.pull_status(&pull)?;
     }
-    drop(progress);
+    drop((progress, nodes));
     match (pull.state, &pull.error) {
         (PullState::Done, _) => Ok(pull),
         (PullState::Cancelled, _) => Err(Failure::interrupted(format!(
@@ -362,6 +373,7 @@ pub fn request_for_folder(folder: &Path) -> Result<PullRequest, Failure> {
         source: file_url(folder)?,
         gates: None,
         activate: true,
+        allow_missing_replicas: 0,
     })
 }
 

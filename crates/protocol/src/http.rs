@@ -113,6 +113,13 @@ pub struct PullRequest {
     /// False keeps the version beside the live one, to be swapped in later.
     #[serde(default = "yes")]
     pub activate: bool,
+    /// In a cluster: so many nodes may lack the version when it goes live, where others have their slots.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub allow_missing_replicas: u32,
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 fn yes() -> bool {
@@ -207,6 +214,46 @@ pub struct PullStatus {
     pub error: Option<ErrorInfo>,
     pub started_at: u64,
     pub ended_at: Option<u64>,
+    /// In a cluster: how far each node is that is to have some of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodePull>,
+}
+
+/// A node's part in a push.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodePull {
+    pub node: String,
+    pub state: NodePullState,
+    pub bytes_done: u64,
+    /// 0 until the node has read the manifest.
+    pub bytes_total: u64,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NodePullState {
+    /// It has not begun.
+    Waiting,
+    Pulling,
+    /// It has its part, and can make it live at once.
+    Ready,
+    Failed,
+    /// It is down.
+    Away,
+}
+
+impl NodePullState {
+    pub fn name(self) -> &'static str {
+        match self {
+            NodePullState::Waiting => "waiting",
+            NodePullState::Pulling => "pulling",
+            NodePullState::Ready => "ready",
+            NodePullState::Failed => "failed",
+            NodePullState::Away => "away",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

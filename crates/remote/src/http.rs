@@ -42,6 +42,14 @@ fn client(location: &Location) -> Result<Client> {
             .redirect(allowed.redirects())
             .dns_resolver(allowed.resolver());
     }
+    if let Some(certificates) = location.certificates.as_deref() {
+        if !certificates.authorities.is_empty() {
+            client = client.tls_certs_only(certificates.authorities.iter().cloned());
+        }
+        if let Some(own) = &certificates.own {
+            client = client.identity(own.clone());
+        }
+    }
     client
         .build()
         .map_err(|e| Error::failed(location, &e.without_url()))

@@ -14,6 +14,7 @@
 
 mod allowed;
 mod blocking;
+mod certificates;
 mod error;
 mod file;
 mod http;
@@ -24,6 +25,7 @@ mod write;
 
 pub use allowed::Allowed;
 pub use blocking::{interrupt_when, stdin, temp_file};
+pub use certificates::Certificates;
 pub use error::Error;
 pub use list::Listed;
 pub use location::{Location, Scheme};

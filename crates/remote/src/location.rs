@@ -15,6 +15,7 @@ use object_store::path::Path as ObjectPath;
 use url::Url;
 
 use crate::allowed::Allowed;
+use crate::certificates::Certificates;
 use crate::error::{Error, Result, redact};
 
 /// How a location is reached.
@@ -32,6 +33,8 @@ pub struct Location {
     pub(crate) place: Place,
     /// Where it may lead, if it is read for somebody else.
     pub(crate) allowed: Option<Arc<Allowed>>,
+    /// Where the caller has some of its own.
+    pub(crate) certificates: Option<Arc<Certificates>>,
 }
 
 #[derive(Clone)]
@@ -102,6 +105,12 @@ impl Location {
         Ok(self)
     }
 
+    /// The same, over HTTPS with these certificates.
+    pub fn with_certificates(mut self, certificates: Arc<Certificates>) -> Location {
+        self.certificates = Some(certificates);
+        self
+    }
+
     pub fn scheme(&self) -> Scheme {
         match &self.place {
             Place::Local(_) => Scheme::Local,
@@ -135,6 +144,7 @@ impl Location {
         }
         let joined = Location {
             allowed: self.allowed.clone(),
+            certificates: self.certificates.clone(),
             place: match &self.place {
                 Place::Local(folder) => Place::Local(folder.join(name)),
                 Place::Http(url) => Place::Http(Box::new(joined(url, name))),
@@ -171,6 +181,7 @@ impl From<Place> for Location {
         Location {
             place,
             allowed: None,
+            certificates: None,
         }
     }
 }

@@ -54,8 +54,9 @@ pub enum Lookup<'a> {
     Absent,
 }
 
+/// What a store is shown as.
 #[derive(Clone)]
-enum Entry {
+pub(crate) enum Entry {
     Live(Arc<LiveStore>),
     Unavailable(Arc<Unavailable>),
 }
@@ -82,6 +83,20 @@ impl Snapshot {
             Some(Entry::Unavailable(why)) => Lookup::Unavailable(why),
             None => Lookup::Absent,
         }
+    }
+
+    /// With these in place of what is live of their stores.
+    pub(crate) fn with(&self, versions: Vec<LiveStore>) -> Snapshot {
+        let mut all = self.clone();
+        for live in versions {
+            let name = live.name.as_str().as_bytes().into();
+            all.stores.insert(name, Entry::Live(Arc::new(live)));
+        }
+        all
+    }
+
+    pub(crate) fn entry(&self, name: &StoreName) -> Option<&Entry> {
+        self.stores.get(name.as_str().as_bytes())
     }
 
     /// The stores that can be read, in no particular order.
@@ -133,6 +148,16 @@ impl Catalog {
     pub fn remove(&self, name: &StoreName) {
         self.change(|stores| {
             stores.remove(name.as_str().as_bytes());
+        });
+    }
+
+    /// Takes these stores in place of all that there were, in one step.
+    pub(crate) fn replace(&self, stores: Vec<(StoreName, Entry)>) {
+        self.change(|before| {
+            *before = stores
+                .into_iter()
+                .map(|(name, entry)| (name.as_str().as_bytes().into(), entry))
+                .collect();
         });
     }
 

@@ -43,6 +43,8 @@ pub enum Error {
     Tables(Code, String),
     NoLiveVersion(String),
     AbsentKey(String),
+    /// In a cluster: it is on other nodes, and none of them gave it.
+    Elsewhere(String),
     /// A pull of the store is under way, or the version is in use.
     Conflict(String),
     /// A gate refused the new version.
@@ -80,6 +82,7 @@ impl Error {
             Error::Tables(code, _) => *code,
             Error::NoLiveVersion(_) => Code::NoLiveVersion,
             Error::AbsentKey(_) => Code::AbsentKey,
+            Error::Elsewhere(_) => Code::ClusterDown,
             Error::Conflict(_) => Code::Conflict,
             Error::Refused(_) => Code::Refused,
             Error::Corrupted(_) => Code::Corrupted,
@@ -121,6 +124,7 @@ impl From<larder_batch::Error> for Error {
         match &error {
             larder_batch::Error::Corrupted { .. } => Error::Corrupted(error.to_string()),
             larder_batch::Error::Cancelled => Error::Cancelled,
+            larder_batch::Error::NotHere { .. } => Error::Elsewhere(error.to_string()),
             _ if error.is_disk_full() => Error::DiskFull(error.to_string()),
             _ => Error::Io(error.to_string()),
         }
@@ -133,6 +137,7 @@ impl fmt::Display for Error {
             Error::BadRequest(message)
             | Error::Forbidden(message)
             | Error::AbsentKey(message)
+            | Error::Elsewhere(message)
             | Error::NoLiveVersion(message)
             | Error::Conflict(message)
             | Error::Refused(message)

@@ -138,6 +138,11 @@ impl Membership {
         self.view.load_full()
     }
 
+    /// Whether a map in etcd says what is where.
+    pub fn is_in_etcd(&self) -> bool {
+        matches!(self.home, Home::Etcd(_))
+    }
+
     /// How this node stands with etcd; `None` where it needs none.
     pub fn standing(&self) -> Option<Arc<Standing>> {
         match &self.home {

@@ -18,6 +18,7 @@ use crate::cluster::node::NodeThread;
 use crate::descriptors::{Descriptors, raise_limit};
 use crate::error::Error;
 use crate::fetch::Pulls;
+use crate::fetch::cluster::{AgentThread, Wake};
 use crate::guesses::Guesses;
 use crate::http::HttpThread;
 use crate::maintenance::Maintenance;
@@ -42,6 +43,8 @@ pub struct Shared {
     pub(crate) guesses: Guesses,
     pub(crate) stores: Stores,
     pub(crate) pulls: Pulls,
+    /// Of the stores of a cluster.
+    pub(crate) agent: Wake,
     pub(crate) samples: http::Samples,
     pub(crate) http_work: http::Work,
     pub(crate) settings: RunningSettings,
@@ -59,6 +62,7 @@ pub struct Server {
     http: HttpThread,
     maintenance: Maintenance,
     node: Option<NodeThread>,
+    agent: Option<AgentThread>,
     _lock: FolderLock,
 }
 
@@ -98,6 +102,7 @@ impl Server {
         let resp = resp::spawn(shared.clone(), resp_listeners)?;
         let http = http::spawn(shared.clone(), http_listener)?;
         let node = shared.begin_in_cluster()?;
+        let agent = AgentThread::spawn(&shared)?;
         tracing::info!(resp = %resp_addr, http = %http.addr(), "serving");
         Ok(Server {
             shared,
@@ -106,6 +111,7 @@ impl Server {
             http,
             maintenance,
             node,
+            agent,
             _lock: lock,
         })
     }
@@ -135,6 +141,7 @@ impl Server {
             http,
             maintenance,
             node,
+            agent,
             ..
         } = self;
         // Both at once, so that a slow client of one does not keep the other's port open.
@@ -146,6 +153,9 @@ impl Server {
             postgres.stop();
         }
         shared.pulls.shut_down();
+        if let Some(agent) = agent {
+            agent.stop();
+        }
         maintenance.stop();
         if let Some(node) = node {
             node.stop();
@@ -179,14 +189,17 @@ impl Shared {
     }
 
     /// From here on this node lives in its cluster, if that is kept in etcd: all cores are told of each view.
-    fn begin_in_cluster(&self) -> Result<Option<NodeThread>, Error> {
+    fn begin_in_cluster(self: &Arc<Self>) -> Result<Option<NodeThread>, Error> {
         let Some(membership) = &self.membership else {
             return Ok(None);
         };
-        let tables = self.tables.clone();
+        let shared = self.clone();
         let tell = move |view: Arc<View>| {
-            for core in 0..tables.cores() {
-                tables.send(core, CoreMessage::View(view.clone()));
+            // Before cores execute anything by this view.
+            shared.stores.show(&view.map);
+            shared.agent.up();
+            for core in 0..shared.tables.cores() {
+                shared.tables.send(core, CoreMessage::View(view.clone()));
             }
         };
         membership.begin(tell, self.tables.slot_asks.clone())
@@ -196,7 +209,11 @@ impl Shared {
     pub(crate) fn new(config: ServerConfig) -> Result<Shared, Error> {
         let settings = RunningSettings::load(&config)?;
         let catalog = Arc::new(Catalog::default());
-        let stores = Stores::recover(&config.server.data, catalog.clone())?;
+        let stores = Stores::recover(
+            &config.server.data,
+            catalog.clone(),
+            config.cluster.mode == ClusterMode::Etcd,
+        )?;
         let cores = crate::stats::thread_count(&config);
         let tables = Arc::new(TablesHandle::new(cores, !config.mapped.is_empty()));
         let postgres = Postgres::start(&config, tables.clone())?;
@@ -209,6 +226,7 @@ impl Shared {
             guesses: Guesses::default(),
             stores,
             pulls: Pulls::new(&config.fetch)?,
+            agent: Wake::default(),
             samples: http::Samples::default(),
             http_work: http::Work::new(&config),
             settings,

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use larder_types::{SlotPrefix, key_hash};
+use larder_types::{SlotPrefix, StoreName, key_hash};
 
 use crate::error::Error;
 use crate::manifest::{Manifest, SegmentEntry, partition_of};
@@ -132,6 +132,23 @@ impl Version {
             state,
             resident_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// One that has none of its partitions here, and no folder. Where its manifest is not known, it says of itself only whose it is.
+    pub fn elsewhere(store: &StoreName, manifest: Option<&Manifest>) -> Version {
+        let manifest = manifest.cloned();
+        let manifest = manifest.unwrap_or_else(|| Manifest::unknown(store.clone()));
+        let mut segments = Vec::new();
+        segments.resize_with(manifest.segments.len(), || None);
+        Version {
+            slots: SlotPrefix::new(format!("{store}:").as_bytes()),
+            manifest,
+            path: PathBuf::new(),
+            segments,
+            size_here_bytes: 0,
+            state: Arc::new(MapState::default()),
+            resident_bytes: AtomicU64::new(0),
+        }
     }
 
     pub fn manifest(&self) -> &Manifest {
@@ -262,6 +279,10 @@ impl Version {
         let all = (0..).zip(&self.segments);
         let here = all.filter_map(|(partition, segment)| segment.as_ref().map(|_| partition));
         here.collect()
+    }
+
+    pub fn has_any_partition(&self) -> bool {
+        self.here().next().is_some()
     }
 
     /// Whether no partition is missing.

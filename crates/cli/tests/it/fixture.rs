@@ -85,6 +85,7 @@ pub fn pull_through(
         source: source.to_owned(),
         gates,
         activate: true,
+        allow_missing_replicas: 0,
     };
     let mut status = admin.pull(&store(), &request)?;
     while !status.state.is_over() {

@@ -8,7 +8,7 @@
 //!
 //! Each pull runs on a thread of low priority, with as many more as `fetch.parallel` says while it
 //! fetches; serving threads do none of its work. `fetch.pulls` run at one time, and `fetch.queue` wait, which takes nothing
-//! but their entry. `pull.rs` has the steps in order, `segment.rs` the
+//! but their entry. `pull.rs` has the steps in order, `download.rs` the threads, `segment.rs` the
 //! transfer of one file, `space.rs` the reservation; the conditions for going live are in `stores/gates.rs`.
 //!
 //! A pull that was told to stop shows itself as `cancelling` until it has: it notices at its next step, and removes what it fetched.
@@ -17,6 +17,8 @@
 //! 1. At most one pull of a store runs or waits at a time.
 //! 2. A pull that has ended never changes its status again.
 
+pub(crate) mod cluster;
+mod download;
 pub(crate) mod pull;
 mod segment;
 mod space;
@@ -30,7 +32,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use larder_protocol::config::{FetchSection, beyond_bounds};
-use larder_protocol::http::{ErrorInfo, PullRequest, PullState, PullStatus};
+use larder_protocol::http::{
+    ErrorInfo, NodePull, NodePullState, PullRequest, PullState, PullStatus,
+};
 use larder_remote::{Allowed, Location};
 use larder_types::StoreName;
 use tokio::sync::watch;
@@ -38,9 +42,11 @@ use tokio::sync::watch;
 use crate::Shared;
 use crate::error::Error;
 use crate::low_priority::spawn_low;
+use crate::membership::Membership;
 use crate::metrics::EndedCounts;
 use crate::stores::unix_seconds;
 
+use cluster::Order;
 pub use throttle::Throttle;
 
 const SOURCE_BYTES_MAX: usize = 8 << 10;
@@ -105,6 +111,8 @@ pub struct Pull {
     /// Since the start; not what an earlier attempt left.
     bytes_fetched: AtomicU64,
     progress: Mutex<Progress>,
+    /// Of a push in a cluster.
+    nodes: Mutex<Vec<NodePull>>,
     /// Turns true once, after the last change of `progress`.
     over: watch::Sender<bool>,
 }
@@ -208,6 +216,10 @@ impl Pulls {
         Ok(pull.status())
     }
 
+    pub(crate) fn running_max(&self) -> usize {
+        self.running_max
+    }
+
     /// Asks a pull to stop. One that waits has ended when this returns.
     pub fn cancel(&self, id: &str) -> Result<Arc<Pull>, Error> {
         let pull = self.get(id)?;
@@ -309,7 +321,11 @@ impl Registry {
         pull.begin();
         let (thread_pull, thread_shared) = (pull.clone(), shared.clone());
         let thread = spawn_low("larder-pull", move || {
-            let result = pull::run(&thread_shared, &thread_pull);
+            let is_in_etcd = |membership: &Membership| membership.is_in_etcd();
+            let result = match thread_shared.membership.as_ref().is_some_and(is_in_etcd) {
+                true => cluster::push::run(&thread_shared, &thread_pull),
+                false => pull::run(&thread_shared, &thread_pull),
+            };
             // Waits for who started it to let go of the registry, so the entry is there to be removed. Who
             // learns that the pull has ended can start the next one.
             thread_shared
@@ -402,8 +418,43 @@ impl Pull {
                 fetch_ended: None,
                 ended_at: None,
             }),
+            nodes: Mutex::default(),
             over: watch::Sender::new(false),
         }
+    }
+
+    /// One that the cluster's map asks for. It is not among those that clients ask for.
+    pub(crate) fn of_cluster(order: &Order) -> Result<Pull, Error> {
+        let source =
+            Location::parse(&order.source).map_err(|error| Error::BadRequest(error.to_string()))?;
+        let request = PullRequest {
+            source: order.source.clone(),
+            gates: order.gates.clone(),
+            activate: false,
+            allow_missing_replicas: 0,
+        };
+        let id = format!("{}-{}", order.store, order.version);
+        let pull = Pull::new(id, order.store.clone(), request, source.to_string());
+        pull.begin();
+        Ok(pull)
+    }
+
+    /// Bytes that are here, and those that will be.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (
+            self.bytes_done.load(Relaxed),
+            self.bytes_total.load(Relaxed),
+        )
+    }
+
+    /// Ends a pull of the cluster: the version is not wanted any more.
+    pub(crate) fn give_up(&self) {
+        self.stop(Stop::Cancelled);
+    }
+
+    /// As the server stops: what was fetched stays.
+    pub(crate) fn interrupt(&self) {
+        self.stop(Stop::Shutdown);
     }
 
     /// Returns when the pull has ended.
@@ -430,7 +481,29 @@ impl Pull {
             error: progress.error.clone(),
             started_at: self.started_at,
             ended_at: progress.ended_at,
+            nodes: self
+                .nodes
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
         }
+    }
+
+    /// A node that is ready tells no more how many bytes that were.
+    fn tell_nodes(&self, mut nodes: Vec<NodePull>) {
+        let mut told = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        for node in nodes
+            .iter_mut()
+            .filter(|it| it.state == NodePullState::Ready)
+        {
+            let before = told.iter().find(|it| it.node == node.node);
+            let bytes = before.map_or(0, |it| it.bytes_total);
+            (node.bytes_done, node.bytes_total) = (bytes, bytes);
+        }
+        let sum = |of: fn(&NodePull) -> u64| nodes.iter().map(of).sum::<u64>();
+        self.bytes_done.store(sum(|it| it.bytes_done), Relaxed);
+        self.bytes_total.store(sum(|it| it.bytes_total), Relaxed);
+        *told = nodes;
     }
 
     /// What others are told of its state.

@@ -14,26 +14,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::sync::atomic::Ordering::Relaxed;
 
-use larder_batch::{Manifest, Version, fault_point};
+use larder_batch::{Manifest, Partitions, Version, fault_point};
 use larder_protocol::http::{Gates, PullState};
-use larder_remote::Location;
-use larder_types::VersionId;
-use tokio::sync::watch;
+use larder_types::{StoreName, VersionId};
 
-use super::segment::{Fetch, Patience, back_off, remote, stalled};
+use super::download::{Download, Root, Wanted};
 use super::{Pull, Stop, space, warm};
 use crate::Shared;
 use crate::error::Error;
-use crate::low_priority::lower_this_thread;
 use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
 
 /// Runs the pull to its end.
 pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
     tracing::info!(pull = pull.id, store = %pull.store, source = pull.source, "pull started");
-    let result = Steps { shared, pull }.all();
+    let steps = shared.pulls.locate(&pull.request.source).map(|root| Steps {
+        shared,
+        pull,
+        roots: [Root::of_all(root)],
+    });
+    let result = steps.and_then(|steps| steps.all());
     match &result {
         Ok(()) => tracing::info!(pull = pull.id, store = %pull.store, "pull done"),
         Err(error) => {
@@ -49,6 +50,8 @@ pub fn run(shared: &Arc<Shared>, pull: &Pull) -> Result<(), Error> {
 struct Steps<'a> {
     shared: &'a Shared,
     pull: &'a Pull,
+    /// Where it is pulled from.
+    roots: [Root; 1],
 }
 
 /// Where the version's bytes are when fetching is to begin.
@@ -97,36 +100,20 @@ impl Steps<'_> {
 
     /// Fetches the manifest and refuses one that is not of this store.
     fn manifest(&self) -> Result<Manifest, Error> {
-        let source = self.locate(Manifest::FILE)?;
-        let patience = self.patience();
-        let bytes = Runtime::new()?.block_on(async {
-            tokio::select! {
-                bytes = fetch_whole(&source, patience) => bytes,
-                () = self.pull.cancelled() => Err(Error::Cancelled),
-            }
-        })?;
-        let wrong = |message: String| Error::Source {
-            message,
-            retry: false,
-        };
-        let manifest = Manifest::decode(&source.to_string(), &bytes)
-            .map_err(|error| wrong(error.to_string()))?;
-        if manifest.store != self.pull.store {
-            return Err(wrong(format!(
-                "the version at {} is of store {} and was pulled into {}; push it there, or build it with --store {}",
-                self.pull.source, manifest.store, self.pull.store, self.pull.store
-            )));
-        }
-        for segment in &manifest.segments {
-            if !is_plain_name(&segment.file) {
-                return Err(wrong(format!(
-                    "the manifest at {} names the file {:?}, which is outside the version's folder",
-                    self.pull.source, segment.file
-                )));
-            }
-        }
+        let store = &self.pull.store;
+        let manifest = self
+            .download()
+            .manifest(&|manifest| of_store(manifest, store))?;
         self.pull.bytes_total.store(manifest.size_bytes, Relaxed);
         Ok(manifest)
+    }
+
+    fn download(&self) -> Download<'_> {
+        Download {
+            shared: self.shared,
+            pull: self.pull,
+            roots: &self.roots,
+        }
     }
 
     /// Finds or makes the folder to fetch into, and removes what can no longer be of use.
@@ -168,7 +155,9 @@ impl Steps<'_> {
         manifest: &Manifest,
     ) -> Result<(), Error> {
         let resumable = || -> Result<(), Error> {
-            space::reserve(folder, manifest)?;
+            let all = Partitions::all(manifest.partitions);
+            let wanted = Wanted::of(manifest, &all, folder, "");
+            space::reserve(folder, &wanted)?;
             let record = PullRecord {
                 source: self.pull.source.clone(),
                 pulled_at: unix_seconds(),
@@ -178,7 +167,7 @@ impl Steps<'_> {
             let path = folder.join(Manifest::FILE);
             std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
             fault_point("pull.reserved");
-            self.segments(folder, manifest)?;
+            self.download().segments(&wanted)?;
             fault_point("pull.fetched");
             Ok(())
         };
@@ -193,84 +182,6 @@ impl Steps<'_> {
             store.dir.remove_pull(id)?;
         }
         result
-    }
-
-    /// Fetches the segments on several threads. The first failure stops the others.
-    fn segments(&self, folder: &Path, manifest: &Manifest) -> Result<(), Error> {
-        let next = AtomicUsize::new(0);
-        let failed = watch::Sender::new(false);
-        let threads = self.threads()?.clamp(1, manifest.segments.len());
-        let results: Vec<Result<(), Error>> = std::thread::scope(|scope| {
-            let worker = || {
-                lower_this_thread();
-                let result = self.segments_of_one_thread(folder, manifest, &next, &failed);
-                if result.is_err() {
-                    failed.send_replace(true);
-                }
-                result
-            };
-            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
-            workers
-                .into_iter()
-                .map(|worker| {
-                    worker.join().unwrap_or_else(|_| {
-                        Err(Error::Io("a fetch thread panicked; see the log".to_owned()))
-                    })
-                })
-                .collect()
-        });
-        self.pull.check_cancelled()?;
-        // Threads stopped on account of another's failure say "cancelled"; that other one says why.
-        let mut errors = results.into_iter().filter_map(Result::err);
-        let first = errors.next();
-        match errors.fold(first, |kept, error| match kept {
-            Some(Error::Cancelled) => Some(error),
-            kept => kept,
-        }) {
-            None => Ok(()),
-            Some(error) => Err(error),
-        }
-    }
-
-    /// `fetch.parallel`: they mostly wait for a source. A local one gives as fast as it is asked, and each thread then
-    /// fills a core, whatever its priority; readers keep three quarters of them.
-    fn threads(&self) -> Result<usize, Error> {
-        let parallel = self.shared.config.fetch.parallel as usize;
-        if self.root()?.as_local().is_none() {
-            return Ok(parallel);
-        }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Ok(parallel.min(cores.div_ceil(4)))
-    }
-
-    fn segments_of_one_thread(
-        &self,
-        folder: &Path,
-        manifest: &Manifest,
-        next: &AtomicUsize,
-        failed: &watch::Sender<bool>,
-    ) -> Result<(), Error> {
-        let runtime = Runtime::new()?;
-        let fetch = Fetch {
-            pull: self.pull,
-            throttle: &self.shared.pulls.throttle,
-            patience: self.patience(),
-        };
-        let root = self.root()?;
-        while let Some(entry) = manifest.segments.get(next.fetch_add(1, Relaxed)) {
-            let source = root.join(&entry.file).map_err(remote)?;
-            let path = folder.join(&entry.file);
-            let mut others = failed.subscribe();
-            runtime.block_on(async {
-                tokio::select! {
-                    result = fetch.segment(&source, entry, &path) => result,
-                    () = self.pull.cancelled() => Err(Error::Cancelled),
-                    _ = others.wait_for(|failed| *failed) => Err(Error::Cancelled),
-                }
-            })?;
-            fault_point("pull.segment");
-        }
-        Ok(())
     }
 
     /// Opens, verifies, judges and warms the published version, and adds it to the store.
@@ -304,88 +215,24 @@ impl Steps<'_> {
         }
     }
 
-    /// The request's gates, with the configuration's where the request has none.
     fn gates(&self) -> Gates {
-        let configured = &self.shared.config.stores;
-        let asked = self.pull.request.gates.clone().unwrap_or_default();
-        Gates {
-            min_records: asked.min_records.or(Some(configured.min_records)),
-            max_shrink_percent: asked
-                .max_shrink_percent
-                .or(Some(configured.max_shrink_percent)),
-            allow_empty: asked.allow_empty,
-            canary: asked.canary,
-        }
-    }
-
-    fn patience(&self) -> Patience {
-        Patience {
-            stall_timeout: Duration::from_secs(self.shared.config.fetch.stall_timeout_seconds),
-            retries: self.shared.config.fetch.retries,
-        }
-    }
-
-    fn root(&self) -> Result<Location, Error> {
-        self.shared.pulls.locate(&self.pull.request.source)
-    }
-
-    fn locate(&self, file: &str) -> Result<Location, Error> {
-        self.root()?.join(file).map_err(remote)
+        gates::configured(self.shared, self.pull.request.gates.clone())
     }
 }
 
-/// A small file, asked for again after transient faults.
-async fn fetch_whole(source: &Location, patience: Patience) -> Result<bytes::Bytes, Error> {
-    let mut faults = 0;
-    loop {
-        let answer =
-            tokio::time::timeout(patience.stall_timeout, source.get_all(Manifest::SIZE_MAX));
-        let error = match answer.await {
-            Ok(Ok(bytes)) => return Ok(bytes),
-            Ok(Err(error)) => remote(error),
-            Err(_) => stalled(source, patience.stall_timeout, 0),
-        };
-        faults += 1;
-        if !error.info().retry || faults > patience.retries {
-            return Err(error);
-        }
-        tracing::warn!(%source, faults, %error, "fetch failed; trying again");
-        tokio::time::sleep(back_off(faults)).await;
+/// Refuses, in words, a manifest of another store.
+pub(super) fn of_store(manifest: &Manifest, store: &StoreName) -> Result<(), String> {
+    match manifest.store == *store {
+        true => Ok(()),
+        false => Err(format!(
+            "is of store {} and was pulled into {store}; push it there, or build it with --store {store}",
+            manifest.store
+        )),
     }
-}
-
-/// A runtime whose end waits for nobody: a name server or a file system that hangs holds up no cancel and no stop.
-struct Runtime(Option<tokio::runtime::Runtime>);
-
-impl Runtime {
-    fn new() -> Result<Runtime, Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Error::Io(format!("cannot start a runtime for the pull: {error}")))?;
-        Ok(Runtime(Some(runtime)))
-    }
-
-    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
-        let runtime = self.0.as_ref().expect("taken when dropped");
-        runtime.block_on(work)
-    }
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-fn is_plain_name(file: &str) -> bool {
-    !file.is_empty() && !file.contains(['/', '\\', '\0']) && file != "." && file != ".."
 }
 
 /// Removes from an interrupted pull what the manifest does not want: the source may have changed.
-fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
+pub(super) fn drop_other_files(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
     let before = std::fs::read(folder.join(Manifest::FILE))
         .ok()
         .and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());

@@ -24,6 +24,7 @@ use larder_remote::Location;
 
 use super::Pull;
 use super::throttle::Throttle;
+use crate::Shared;
 use crate::error::Error;
 
 /// How a fetch deals with a slow or faulty source.
@@ -33,6 +34,16 @@ pub struct Patience {
     pub stall_timeout: Duration,
     /// Faults in a row, with not one byte between them, before the pull fails.
     pub retries: u32,
+}
+
+impl Patience {
+    /// As the configuration says.
+    pub fn of(shared: &Shared) -> Patience {
+        Patience {
+            stall_timeout: Duration::from_secs(shared.config.fetch.stall_timeout_seconds),
+            retries: shared.config.fetch.retries,
+        }
+    }
 }
 
 const BACK_OFF_FIRST: Duration = Duration::from_millis(50);

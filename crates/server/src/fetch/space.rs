@@ -7,68 +7,60 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use larder_batch::Manifest;
 use larder_types::ByteSize;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 use rustix::io::Errno;
 
+use super::download::Wanted;
 use crate::error::Error;
 
 /// Left for logs, metadata and others on the same disk.
 const SPARE_BYTES: u64 = 4 << 20;
 
-/// Reserves what `manifest`'s segments still need under `folder`, which exists.
+/// Reserves what these segments still need, in files under `folder`, which exists.
 ///
 /// # Errors
 /// [`Error::DiskFull`] names need and free space; files made here are then gone again, and those of
 /// an earlier pull are as they were.
-pub fn reserve(folder: &Path, manifest: &Manifest) -> Result<(), Error> {
-    let held: Vec<Option<u64>> = manifest
-        .segments
+pub fn reserve(folder: &Path, wanted: &[Wanted<'_>]) -> Result<(), Error> {
+    let held: Vec<Option<u64>> = wanted
         .iter()
         .map(|segment| {
-            let metadata = std::fs::metadata(folder.join(&segment.file)).ok()?;
+            let metadata = std::fs::metadata(&segment.path).ok()?;
             Some(metadata.blocks() * 512)
         })
         .collect();
-    let need: u64 = manifest
-        .segments
+    let need: u64 = wanted
         .iter()
         .zip(&held)
-        .map(|(segment, held)| segment.size_bytes.saturating_sub(held.unwrap_or(0)))
+        .map(|(segment, held)| segment.entry.size_bytes.saturating_sub(held.unwrap_or(0)))
         .sum();
     let free = free_bytes(folder)?;
     if need.saturating_add(SPARE_BYTES) > free && need > 0 {
         return Err(full(folder, need, free));
     }
-    for (index, segment) in manifest.segments.iter().enumerate() {
-        let path = folder.join(&segment.file);
+    for (index, Wanted { entry, path }) in wanted.iter().enumerate() {
         let file = File::options()
             .write(true)
             .create(true)
             .truncate(false)
-            .open(&path)
-            .map_err(Error::io("create", &path))?;
-        match fallocate(
-            &file,
-            FallocateFlags::KEEP_SIZE,
-            0,
-            segment.size_bytes.max(1),
-        ) {
+            .open(path)
+            .map_err(Error::io("create", path))?;
+        match fallocate(&file, FallocateFlags::KEEP_SIZE, 0, entry.size_bytes.max(1)) {
             Ok(()) => {}
             // The file system cannot reserve; the check above has to do.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => return Ok(()),
             Err(Errno::NOSPC | Errno::DQUOT) => {
-                for (made, _) in manifest.segments[..=index]
+                for (made, _) in wanted[..=index]
                     .iter()
                     .zip(&held)
                     .filter(|(_, held)| held.is_none())
                 {
-                    let _ = std::fs::remove_file(folder.join(&made.file));
+                    let _ = std::fs::remove_file(&made.path);
                 }
                 return Err(full(folder, need, free_bytes(folder)?));
             }
-            Err(errno) => return Err(Error::io("reserve space for", &path)(errno.into())),
+            Err(errno) => return Err(Error::io("reserve space for", path)(errno.into())),
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ pub fn warm_new(shared: &Shared, version: &Version, go_on: &dyn Fn() -> bool) {
     let served = snapshot
         .iter()
         .map(|live| live.version.residency().resident_bytes);
-    let need = version.manifest().size_bytes.saturating_add(served.sum());
+    let need = version.size_here_bytes().saturating_add(served.sum());
     if shared.config.fetch.warm && fits(need) {
         version.warm(&|_| go_on());
     }
@@ -33,11 +33,7 @@ pub fn warm_served(shared: &Arc<Shared>, go_on: &dyn Fn() -> bool) {
         .iter()
         .map(|live| live.version.clone())
         .collect();
-    if fits(
-        live.iter()
-            .map(|version| version.manifest().size_bytes)
-            .sum(),
-    ) {
+    if fits(live.iter().map(|version| version.size_here_bytes()).sum()) {
         live.iter()
             .take_while(|_| go_on())
             .for_each(|version| version.warm(&|_| go_on()));

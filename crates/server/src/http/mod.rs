@@ -14,6 +14,8 @@
 mod answer;
 mod body;
 mod cluster;
+mod elsewhere;
+mod files;
 mod guard;
 mod joins;
 mod reads;

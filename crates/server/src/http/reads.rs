@@ -24,6 +24,7 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::answer::{Failure, decode};
+use super::elsewhere;
 use super::work::Admission;
 use crate::Shared;
 use crate::catalog::{LiveStore, Lookup};
@@ -48,6 +49,9 @@ const DUMP_CHUNK_BYTES: usize = 256 << 10;
 #[serde(deny_unknown_fields)]
 pub struct ValueQuery {
     version: Option<WhichVersion>,
+    /// Only what this node has itself: as one node asks another.
+    #[serde(default)]
+    here: bool,
 }
 
 /// The value of one key, as it is: of the live version, or of another that is kept.
@@ -62,13 +66,32 @@ pub async fn value(
     let (name, encoded) = path.split_once("/keys/").unwrap_or_default();
     let key = percent_decode(encoded);
     let live = match query.version {
-        None | Some(WhichVersion::Live) => live_store(&shared, name)?,
-        Some(which) => kept_store(&shared, name, which)?,
+        None | Some(WhichVersion::Live) => live_store(&shared, name),
+        Some(which) => kept_store(&shared, name, which),
     };
+    let live = live.map_err(|error| match query.here {
+        // Another node is not to take this for the key's absence.
+        true => Error::Elsewhere(error.to_string()),
+        false => error,
+    })?;
     let version = [("x-larder-version", live.version_id.to_string())];
     // The counters of the HTTP thread, on which this runs: one thread writes them.
     let series = shared.stats.http().series(Some(name), "HTTP.GET");
     let began = Instant::now();
+    if !live.version.holds(&key) {
+        let value = match query.here {
+            true => Err(elsewhere::not_here(&live)),
+            false => {
+                let _admission = shared.http_work.admit().await?;
+                elsewhere::value(&shared, &live, &key, encoded).await
+            }
+        };
+        series.record(1, began.elapsed());
+        series.record_keys(1, u64::from(matches!(value, Err(Error::AbsentKey(_)))));
+        let answer =
+            value.map_or_else(|error| Failure(error).into_response(), Bytes::into_response);
+        return Ok((version, answer).into_response());
+    }
     let mut read = match live.has_large_values() {
         true => Err(None),
         false => read_value(&live, &key, UNBOUNDED_BYTES_MAX).await?,
@@ -126,15 +149,31 @@ async fn read_value(
         match found.map_err(|error| Some(error.into()))? {
             Some(value) if value.len() > bytes_max => Err(None),
             Some(value) => own(&live, value).map_err(Some),
-            None => Err(Some(Error::AbsentKey(format!(
-                "store {} version {} holds no key {:?}",
-                live.name,
-                live.version_id,
-                String::from_utf8_lossy(&key)
-            )))),
+            None => Err(Some(absent(&live, &key))),
         }
     };
     tokio::task::spawn_blocking(read).await.map_err(panicked)
+}
+
+pub(super) fn absent(live: &LiveStore, key: &[u8]) -> Error {
+    Error::AbsentKey(format!(
+        "store {} version {} holds no key {:?}",
+        live.name,
+        live.version_id,
+        String::from_utf8_lossy(key)
+    ))
+}
+
+/// Refuses work on all of a version where only some of its partitions are.
+fn ask_for_all(version: &Version) -> Result<(), Error> {
+    match version.has_all_partitions() {
+        true => Ok(()),
+        false => Err(Error::Elsewhere(format!(
+            "this node has {} of the {} partitions of this version, and what is asked for needs all; the others are on other nodes of the cluster",
+            version.partitions_here().len(),
+            version.manifest().partitions
+        ))),
+    }
 }
 
 /// A value that needs nothing of the map any more: what sends it cannot ask whether it is still intact.
@@ -159,7 +198,7 @@ pub async fn verify(
     let request: VerifyRequest = decode(&body)?;
     let store = shared.stores.get(&name)?;
     let (id, version) = store.version(request.version)?;
-    let bytes_total = version.manifest().size_bytes;
+    let bytes_total = version.size_here_bytes();
     let verify = move |go_on: &dyn Fn(u64) -> bool| {
         let report = version.verify(go_on);
         store.note_verified(id, &version, &report);
@@ -237,6 +276,8 @@ pub async fn diff(
     let store = shared.stores.get(&name)?;
     let (from, old) = store.version(Some(query.from.unwrap_or(WhichVersion::Previous)))?;
     let (to, new) = store.version(query.to)?;
+    ask_for_all(&old)?;
+    ask_for_all(&new)?;
     let limit = query.limit.unwrap_or(CHANGES_DEFAULT).min(CHANGES_MAX);
     let admission = shared.http_work.admit().await?;
     let result = shared.http_work.run(move |gone| {
@@ -318,6 +359,7 @@ pub async fn dump(
 ) -> Result<Response, Failure> {
     let Query(query) = query.map_err(bad_query)?;
     let (id, version) = shared.stores.get(&name)?.version(query.version)?;
+    ask_for_all(&version)?;
     let walk = Dump {
         walk: Walk::new(version),
         is_over: false,

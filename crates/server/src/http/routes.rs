@@ -21,9 +21,11 @@ use larder_protocol::http::{
 use larder_types::{StoreName, WhichVersion};
 
 use super::answer::{Answer, Failure, decode};
-use super::{body, cluster, guard, joins, reads, stats};
+use super::{body, cluster, files, guard, joins, reads, stats};
 use crate::Shared;
 use crate::error::Error;
+use crate::fetch::cluster::{push, status};
+use crate::membership::Membership;
 use crate::metrics;
 use crate::stores::Swapped;
 
@@ -76,6 +78,10 @@ pub fn router(shared: Arc<Shared>, addr: SocketAddr) -> Router {
         .route(
             "/v1/stores/{store}/versions/{version}",
             delete(remove_version),
+        )
+        .route(
+            "/v1/stores/{store}/versions/{version}/files/{file}",
+            get(files::file),
         )
         .route("/v1/stores/{store}/verify", post(reads::verify))
         .route("/v1/stores/{store}/diff", get(reads::diff))
@@ -154,7 +160,16 @@ async fn change_settings(State(shared): Server, body: Bytes) -> Answer<SettingsI
     Ok(Json(changed))
 }
 
+/// The membership, where a map says which versions there are.
+fn followed(shared: &Shared) -> Option<&Membership> {
+    shared.membership.as_ref().filter(|it| it.is_in_etcd())
+}
+
 async fn stores(State(shared): Server) -> Json<StoreList> {
+    if let Some(membership) = followed(&shared) {
+        let stores = status::list(&shared, membership);
+        return Json(StoreList { stores });
+    }
     let stores = shared.stores.list();
     let stores = stores.iter().filter_map(|store| {
         // A store removed since the list was made is not in it.
@@ -166,6 +181,9 @@ async fn stores(State(shared): Server) -> Json<StoreList> {
 }
 
 async fn store(State(shared): Server, Path(name): Path<String>) -> Answer<StoreStatus> {
+    if let Some(membership) = followed(&shared) {
+        return Ok(Json(status::one(&shared, membership, &name)?));
+    }
     let store = shared.stores.get(&name)?;
     Ok(Json(store.status(shared.pulls.running(&store.name))?))
 }
@@ -174,6 +192,10 @@ async fn remove_store(
     State(shared): Server,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Failure> {
+    if followed(&shared).is_some() {
+        push::remove_store(&shared, &named(&name)?).await?;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let store = shared.stores.get(&name)?;
     if let Some(pull) = shared.pulls.running(&store.name) {
         return Err(Failure(Error::Conflict(format!(
@@ -190,8 +212,13 @@ async fn remove_version(
     Path((name, version)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let version: WhichVersion = version.parse().map_err(Error::BadRequest)?;
-    let store = shared.stores.get(&name)?;
-    let removed = off_thread(move || shared.stores.remove_version(&store, version)).await?;
+    let removed = match followed(&shared) {
+        Some(_) => push::remove_version(&shared, &named(&name)?, version).await?,
+        None => {
+            let store = shared.stores.get(&name)?;
+            off_thread(move || shared.stores.remove_version(&store, version)).await?
+        }
+    };
     let number = [("x-larder-version", removed.to_string())];
     Ok((StatusCode::NO_CONTENT, number).into_response())
 }
@@ -247,10 +274,8 @@ async fn cancel(State(shared): Server, Path(id): Path<String>) -> Answer<PullSta
 
 async fn swap(State(shared): Server, Path(name): Path<String>, body: Bytes) -> Answer<SwapResult> {
     let request: SwapRequest = decode(&body)?;
-    let store = shared.stores.get(&name)?;
     let SwapRequest { version, force } = request;
-    let swapped = off_thread(move || shared.stores.swap(&store, version, force)).await?;
-    Ok(Json(swap_result(swapped)))
+    swapped(shared, &name, version, force).await
 }
 
 async fn rollback(
@@ -259,10 +284,30 @@ async fn rollback(
     body: Bytes,
 ) -> Answer<SwapResult> {
     let request: RollbackRequest = decode(&body)?;
-    let store = shared.stores.get(&name)?;
     let to = request.version.unwrap_or(WhichVersion::Previous);
-    let swapped = off_thread(move || shared.stores.swap(&store, to, request.force)).await?;
+    swapped(shared, &name, to, request.force).await
+}
+
+/// Makes a kept version live: here, or on all nodes.
+async fn swapped(
+    shared: Arc<Shared>,
+    name: &str,
+    to: WhichVersion,
+    force: bool,
+) -> Answer<SwapResult> {
+    let swapped = match followed(&shared) {
+        Some(_) => push::roll_back(&shared, &named(name)?, to).await?,
+        None => {
+            let store = shared.stores.get(name)?;
+            off_thread(move || shared.stores.swap(&store, to, force)).await?
+        }
+    };
     Ok(Json(swap_result(swapped)))
+}
+
+fn named(name: &str) -> Result<StoreName, Error> {
+    let unknown = || Error::NoSuchStore(name.chars().take(80).collect());
+    name.parse().map_err(|_| unknown())
 }
 
 /// For changes, which wait for the disk to have them.

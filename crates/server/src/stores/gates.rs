@@ -1,11 +1,29 @@
 //! What a new version must satisfy before it may go live.
 
-use larder_batch::Version;
-use larder_protocol::http::Gates;
+use larder_batch::{Manifest, Version};
+use larder_protocol::http::{Canary, Gates};
 use larder_types::VersionId;
 
+use crate::Shared;
 use crate::error::Error;
 
+/// What was asked for, with the configuration's gates where nothing was.
+pub fn configured(shared: &Shared, asked: Option<Gates>) -> Gates {
+    let configured = &shared.config.stores;
+    let asked = asked.unwrap_or_default();
+    Gates {
+        min_records: asked.min_records.or(Some(configured.min_records)),
+        max_shrink_percent: asked
+            .max_shrink_percent
+            .or(Some(configured.max_shrink_percent)),
+        allow_empty: asked.allow_empty,
+        canary: asked.canary,
+    }
+}
+
+/// Judges a version by its manifest, and by those of its records that are here: keys whose partition is on another node of the
+/// cluster are judged there.
+///
 /// # Errors
 /// [`Error::Refused`] says which gate, its limit, and what the version holds instead.
 pub fn check(
@@ -13,7 +31,21 @@ pub fn check(
     version: &Version,
     live: Option<(VersionId, &Version)>,
 ) -> Result<(), Error> {
-    let records = version.manifest().record_count;
+    let live = live.map(|(id, live)| (id, live.manifest()));
+    check_counts(gates, version.manifest(), live)?;
+    check_canaries(gates, version)
+}
+
+/// The gates that the manifests alone decide.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_counts(
+    gates: &Gates,
+    manifest: &Manifest,
+    live: Option<(VersionId, &Manifest)>,
+) -> Result<(), Error> {
+    let records = manifest.record_count;
     if let Some(min) = gates.min_records
         && records < min
     {
@@ -24,16 +56,16 @@ pub fn check(
     if let Some((id, live)) = live
         && records == 0
         && !gates.allow_empty
-        && live.manifest().record_count > 0
+        && live.record_count > 0
     {
         return Err(Error::Refused(format!(
             "the new version holds no records and live version {id} has {}; if that is meant, push with --allow-empty \
              (allow_empty among the pull's gates); the live version is unchanged",
-            live.manifest().record_count
+            live.record_count
         )));
     }
     if let (Some(percent), Some((id, live))) = (gates.max_shrink_percent, live) {
-        let before = live.manifest().record_count;
+        let before = live.record_count;
         let least = before as f64 * (1.0 - percent / 100.0);
         if (records as f64) < least {
             let shrink = 100.0 * (before - records) as f64 / before as f64;
@@ -43,7 +75,12 @@ pub fn check(
             )));
         }
     }
-    for canary in &gates.canary {
+    Ok(())
+}
+
+fn check_canaries(gates: &Gates, version: &Version) -> Result<(), Error> {
+    let here = |canary: &&Canary| version.holds(canary.key.as_bytes());
+    for canary in gates.canary.iter().filter(here) {
         let found = version.get(canary.key.as_bytes())?;
         let refused = match (&found, &canary.value) {
             (None, _) => Some("is absent".to_owned()),

@@ -3,17 +3,20 @@
 //! Invariants:
 //! 1. A version becomes visible to readers only after `LIVE` names it durably (`go_live`): an
 //!    acknowledged swap survives a crash.
-//! 2. A published version is never modified; it is added, made live, and removed, whole.
+//! 2. A published version is never modified; it is added, made live, and removed, whole. In a cluster its folder gains and loses
+//!    partitions, and the version is opened anew.
 //! 3. The live version and the one before it are never removed by retention, and the live one never
 //!    by request.
 //! 4. No version goes live before it was verified and let through by its gates (`unchecked`).
 //!    Nor does one that is known to be damaged, or that is empty where the live one is not, unless it is forced (`damaged`).
-//! 5. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
+//! 5. In a cluster the map says what is live, and 1 and 3 are its affair: `followed`.
+//! 6. Kept versions stay open, so that a rollback to any of them only writes `LIVE` and moves a pointer.
 //!
 //! Files of a removed version are unlinked at once; the system frees them when the last reader's map
 //! goes. One lock per store covers its folder and list; readers of keys never take it.
 
 mod damaged;
+mod followed;
 pub mod gates;
 mod meta;
 mod recover;
@@ -27,6 +30,7 @@ use std::time::{Duration, Instant};
 
 use larder_batch::version::files;
 use larder_batch::{Built, StoreDir, Version, fault_point};
+use larder_cluster::map::Epoch;
 use larder_protocol::http::{BuiltStatus, Gates, PullStatus, StoreStatus, VersionStatus};
 use larder_types::{StoreName, VersionId, WhichVersion};
 
@@ -41,6 +45,10 @@ pub use retention::Retention;
 pub struct Stores {
     data: PathBuf,
     catalog: Arc<Catalog>,
+    /// Whether a map says what is live: see `followed`.
+    is_followed: bool,
+    /// The epoch of the map that the catalog shows.
+    shown: Mutex<Epoch>,
     by_name: Mutex<BTreeMap<StoreName, Arc<Store>>>,
     graveyard: Graveyard,
 }
@@ -109,8 +117,13 @@ impl Stores {
             return Ok(store.clone());
         }
         // As at a start: the folder may be there, from a start that could not read it.
-        let store =
-            recover::recover_store(&self.data, name, &self.catalog, self.graveyard.clone())?;
+        let store = recover::recover_store(
+            &self.data,
+            name,
+            &self.catalog,
+            self.graveyard.clone(),
+            self.is_followed,
+        )?;
         let store = Arc::new(store);
         by_name.insert(name.clone(), store.clone());
         Ok(store)

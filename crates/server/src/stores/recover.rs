@@ -22,7 +22,7 @@ use larder_types::{StoreName, VersionId};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{
-    Graveyard, Kept, PullRecord, State, Store, Stores, damaged, meta, nothing_live,
+    Graveyard, Kept, PullRecord, State, Store, Stores, damaged, followed, meta, nothing_live,
     remove_in_background, unchecked,
 };
 use crate::catalog::{Catalog, LiveStore, Unavailable};
@@ -65,8 +65,8 @@ impl FolderLock {
 }
 
 impl Stores {
-    /// Opens every store under `data` and fills the catalog.
-    pub fn recover(data: &Path, catalog: Arc<Catalog>) -> Result<Stores, Error> {
+    /// Opens every store under `data` and fills the catalog; where a map `is_followed`, that is left to `Stores::follow`.
+    pub fn recover(data: &Path, catalog: Arc<Catalog>, is_followed: bool) -> Result<Stores, Error> {
         let stores_folder = data.join("stores");
         fs::create_dir_all(&stores_folder).map_err(Error::io("create", &stores_folder))?;
         let trash = trash_folder(data);
@@ -80,7 +80,7 @@ impl Stores {
                 tracing::warn!(%name, "a file in the stores' folder was left alone");
                 continue;
             }
-            match recover_store(data, &name, &catalog, graveyard.clone()) {
+            match recover_store(data, &name, &catalog, graveyard.clone(), is_followed) {
                 Ok(store) => {
                     by_name.insert(name, Arc::new(store));
                 }
@@ -94,6 +94,8 @@ impl Stores {
         Ok(Stores {
             data: data.to_owned(),
             catalog,
+            is_followed,
+            shown: Mutex::default(),
             by_name: Mutex::new(by_name),
             graveyard,
         })
@@ -122,6 +124,7 @@ pub(super) fn recover_store(
     name: &StoreName,
     catalog: &Catalog,
     graveyard: Graveyard,
+    is_followed: bool,
 ) -> Result<Store, Error> {
     let dir = StoreDir::open_or_create(data, name)?;
     dir.sweep()?;
@@ -143,6 +146,7 @@ pub(super) fn recover_store(
         Err(error) => (None, Some(error.to_string())),
     };
     let damage = match (live, unreadable) {
+        _ if is_followed => None,
         (_, Some(why)) => Some(format!("what is live is unknown: {why}")),
         (None, None) => None,
         (Some(id), None) => match kept.get(&id).map(|kept| &kept.opened) {
@@ -166,6 +170,7 @@ pub(super) fn recover_store(
             );
             say_damaged(catalog, name, live, reason);
         }
+        None if is_followed => catalog.set_unavailable(followed::not_heard(name)),
         None if live.is_none() => catalog.set_unavailable(nothing_live(name)),
         None => {}
     }

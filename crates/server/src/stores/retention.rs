@@ -28,8 +28,11 @@ struct Candidate {
 }
 
 impl Stores {
-    /// Applies `retention` to every store.
+    /// Applies `retention` to every store. In a cluster the map says what is kept.
     pub fn retain_all(&self, retention: Retention) {
+        if self.is_followed {
+            return;
+        }
         for store in self.list() {
             if let Err(error) = store.retain(retention) {
                 tracing::warn!(store = %store.name, %error, "old versions were not removed");

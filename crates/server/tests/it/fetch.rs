@@ -371,3 +371,48 @@ fn a_pull_may_stage_a_version_for_a_later_swap() {
     );
     server.check_value("pymk", "k0", "v1");
 }
+
+/// As a node of a cluster pulls from another when the source is gone.
+#[test]
+fn a_version_is_pulled_from_another_server_that_has_it() {
+    let versions = tempfile::tempdir().unwrap();
+    build(versions.path(), "pymk", 2000, "v1");
+    let mut first = TestServer::start();
+    check_done(&first.pull_from("pymk", versions.path().to_str().unwrap()));
+    versions.close().unwrap();
+    first.restart_with(|config| config.server.password = "open sesame".to_owned());
+    let files = "/v1/stores/pymk/versions/1/files";
+    let second = TestServer::start();
+    check_failed(
+        &second.pull_from("pymk", &first.url(files)),
+        "SOURCE",
+        "401",
+    );
+    let source = first
+        .url(files)
+        .replace("http://", "http://larder:open%20sesame@");
+    let pull = second.pull_from("pymk", &source);
+    check_done(&pull);
+    assert!(!pull.to_string().contains("sesame"), "{pull}");
+    second.check_value("pymk", "k1999", "v1");
+
+    let open = second.url(files);
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .http_status_as_error(false)
+        .build()
+        .into();
+    let get = |file: &str, range: &str| {
+        let answer = agent.get(format!("{open}/{file}")).header("Range", range);
+        let mut answer = answer.call().unwrap();
+        let status = answer.status().as_u16();
+        (status, answer.body_mut().read_to_vec().unwrap())
+    };
+    let whole = std::fs::read(second.store_folder("pymk").join("LIVE").join(SEGMENT)).unwrap();
+    assert_eq!(get(SEGMENT, "bytes=0-"), (200, whole.clone()));
+    assert_eq!(get(SEGMENT, "bytes=100-"), (206, whole[100..].to_vec()));
+    assert_eq!(get(SEGMENT, "bytes=1-2").0, 400);
+    assert_eq!(get(SEGMENT, &format!("bytes={}-", whole.len())).0, 416);
+    for absent in ["p00099.segment", "pull.json", "..%2F..%2FLIVE"] {
+        assert_eq!(get(absent, "bytes=0-").0, 404, "{absent}");
+    }
+}

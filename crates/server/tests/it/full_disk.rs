@@ -11,11 +11,11 @@ use crate::resp::Client;
 use crate::support::TestServer;
 
 /// A file system of its own in memory, unmounted when dropped.
-struct SmallDisk(PathBuf);
+pub struct SmallDisk(pub PathBuf);
 
 impl SmallDisk {
     /// `None` where this user may not mount.
-    fn mount(path: &Path, megabytes: u32) -> Option<SmallDisk> {
+    pub fn mount(path: &Path, megabytes: u32) -> Option<SmallDisk> {
         fs::create_dir(path).expect("a folder");
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &format!("size={megabytes}m")])
@@ -34,11 +34,11 @@ impl SmallDisk {
         assert!(remounted.expect("mount runs").success());
     }
 
-    fn fill(&self) {
+    pub fn fill(&self) {
         fs::write(self.0.join("filler"), vec![0; 8 << 20]).expect_err("it is full then");
     }
 
-    fn free(&self) {
+    pub fn free(&self) {
         fs::remove_file(self.0.join("filler")).expect("removed");
     }
 }

@@ -124,6 +124,8 @@ fn the_api_describes_itself_and_every_path_it_lists_exists() {
         let concrete = path
             .replace("{store}", "none")
             .replace("{id}", "none")
+            .replace("{version}", "1")
+            .replace("{file}", "manifest.json")
             .replace("{key}", "k")
             .replace("{join}", "none");
         let (status, answer) = server.get(&concrete);

@@ -1,0 +1,301 @@
+//! Partitions of a version of the cluster, brought to this node: a pull whose version, digest and slots the map says.
+//!
+//! ```text
+//!  manifest: kept, or in the interrupted pull, or from the source, or from a peer; its digest is the map's
+//!      │
+//!      ├─ no such version here ─► <v>.pull: segments ─ note ─ publish ─ verify ─ gates ─ warm ─► kept
+//!      └─ some partitions lack ─► <v>: segments beside the others ─ note ─ open anew ─ verify ─► kept
+//! ```
+//!
+//! What is left when a step fails is as in `pull.rs`. A version that is kept stays readable throughout; it gains partitions when all
+//! that were wanted are there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use larder_batch::version::files;
+use larder_batch::{Manifest, Partitions, Version, fault_point};
+use larder_protocol::http::{Gates, PullState};
+use larder_types::{StoreName, VersionId};
+
+use super::wanted::place;
+use crate::Shared;
+use crate::error::Error;
+use crate::fetch::download::{Download, Root, Wanted};
+use crate::fetch::pull::{drop_other_files, of_store};
+use crate::fetch::{Pull, Stop, space, warm};
+use crate::stores::{PullRecord, Store, gates, unchecked, unix_seconds};
+
+/// Of segments that are fetched into the folder of a version that is kept.
+const FETCHED: &str = ".pull";
+
+/// What is to be here of a version.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    pub store: StoreName,
+    pub version: VersionId,
+    /// The manifest's.
+    pub digest: String,
+    pub source: String,
+    /// First and last of each range.
+    pub slots: Vec<(u16, u16)>,
+    /// What the version has yet to pass; none of one that was live.
+    pub gates: Option<Gates>,
+    /// Where it may be had if the source cannot give it.
+    pub peers: Vec<Peer>,
+}
+
+/// Another node that has slots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Peer {
+    /// The folder of the version, over HTTP.
+    pub root: String,
+    pub slots: Vec<(u16, u16)>,
+}
+
+/// Brings what lacks, and leaves the version among those that are kept.
+///
+/// # Errors
+/// Those of a pull.
+pub fn bring(shared: &Arc<Shared>, pull: &Pull, order: &Order) -> Result<(), Error> {
+    let roots = roots(shared, order);
+    let store = shared.stores.get_or_create(&order.store)?;
+    Steps {
+        shared,
+        pull,
+        order,
+        roots: &roots,
+        store: &store,
+    }
+    .all()
+}
+
+/// The source first. One that this node may not read is passed over, where peers may have the version.
+fn roots(shared: &Shared, order: &Order) -> Vec<Result<Root, Error>> {
+    let source = shared.pulls.locate(&order.source).map(Root::of_all);
+    let peers = order.peers.iter().map(|peer| {
+        Ok(Root {
+            place: place(shared, &peer.root)?,
+            slots: peer.slots.clone(),
+        })
+    });
+    std::iter::once(source).chain(peers).collect()
+}
+
+struct Steps<'a> {
+    shared: &'a Arc<Shared>,
+    pull: &'a Pull,
+    order: &'a Order,
+    roots: &'a [Result<Root, Error>],
+    store: &'a Store,
+}
+
+impl Steps<'_> {
+    fn all(&self) -> Result<(), Error> {
+        let id = self.order.version;
+        self.pull.version.store(id.0, Relaxed);
+        let kept = self.store.open_with_digest(id, &self.order.digest)?;
+        let manifest = match &kept {
+            Some(version) => version.manifest().clone(),
+            None => self.manifest()?,
+        };
+        let wanted = Partitions::of_slots(self.order.slots.iter().copied(), manifest.partitions);
+        let here = kept
+            .as_ref()
+            .map_or_else(Partitions::default, |version| version.partitions_here());
+        let lacking = wanted.without(&here);
+        let of = |partitions: &Partitions| -> u64 {
+            let entries = manifest.segments.iter();
+            let some = entries.filter(|entry| partitions.contains(entry.partition.0));
+            some.map(|entry| entry.size_bytes).sum()
+        };
+        self.pull.bytes_total.store(of(&lacking), Relaxed);
+        match kept {
+            None => self.whole(&manifest, &wanted),
+            Some(_) if lacking.is_empty() => self.store.judge_unchecked(id),
+            Some(_) => {
+                self.store.judge_unchecked(id)?;
+                self.add(&manifest, &here, &lacking)
+            }
+        }
+    }
+
+    fn manifest(&self) -> Result<Manifest, Error> {
+        let path = self.store.dir.pull_path(self.order.version);
+        let fetched = std::fs::read(path.join(Manifest::FILE)).ok();
+        let fetched =
+            fetched.and_then(|bytes| Manifest::decode("of the interrupted pull", &bytes).ok());
+        if let Some(manifest) = fetched.filter(|it| it.digest == self.order.digest) {
+            return Ok(manifest);
+        }
+        let (store, digest) = (&self.order.store, &self.order.digest);
+        self.with_download(|download| {
+            download.manifest(&|manifest| {
+                of_store(manifest, store)?;
+                match manifest.digest == *digest {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "has digest {}, and the one that was pushed has {digest}: it is another version, or was changed since",
+                        manifest.digest
+                    )),
+                }
+            })
+        })
+    }
+
+    /// A source that may not be read is what is told if nobody else has the version.
+    fn with_download<T>(
+        &self,
+        work: impl FnOnce(Download<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let roots: Vec<Root> = self.roots.iter().flatten().cloned().collect();
+        let done = work(Download {
+            shared: self.shared,
+            pull: self.pull,
+            roots: &roots,
+        });
+        match (done, &self.roots[0]) {
+            (Err(Error::Source { .. }), Err(refused)) => Err(refused.clone()),
+            (done, _) => done,
+        }
+    }
+
+    /// A version of which nothing is here.
+    fn whole(&self, manifest: &Manifest, wanted: &Partitions) -> Result<(), Error> {
+        let (id, store) = (self.order.version, self.store);
+        let folder = store.dir.begin_pull(id)?;
+        let fetched = self.fetch_whole(&folder, manifest, wanted);
+        if !self.is_to_be_resumed(&fetched) {
+            store.dir.remove_pull(id)?;
+        }
+        fetched?;
+        fault_point("pull.fetched");
+        // What is in its place is of another version with this number.
+        store.forget_other(id)?;
+        store.dir.publish(id)?;
+        fault_point("pull.published");
+        let ready = self.prepare(id);
+        if let Err(error) = &ready
+            && self.pull.stopped() != Some(Stop::Shutdown)
+        {
+            tracing::info!(store = %store.name, version = id.0, %error, "the refused version is removed");
+            store.forget(id)?;
+        }
+        ready
+    }
+
+    fn fetch_whole(
+        &self,
+        folder: &Path,
+        manifest: &Manifest,
+        partitions: &Partitions,
+    ) -> Result<(), Error> {
+        drop_other_files(folder, manifest)?;
+        let wanted = Wanted::of(manifest, partitions, folder, "");
+        space::reserve(folder, &wanted)?;
+        self.record().write(folder)?;
+        let passed = || Gates {
+            allow_empty: true,
+            ..Gates::default()
+        };
+        unchecked::mark(folder, &self.order.gates.clone().unwrap_or_else(passed))?;
+        let path = folder.join(Manifest::FILE);
+        std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
+        fault_point("pull.reserved");
+        self.with_download(|download| download.segments(&wanted))?;
+        // An interrupted pull may have been of other slots.
+        Ok(partitions.keep_only(folder, manifest)?)
+    }
+
+    fn record(&self) -> PullRecord {
+        PullRecord {
+            source: self.pull.source.clone(),
+            pulled_at: unix_seconds(),
+        }
+    }
+
+    fn is_to_be_resumed(&self, result: &Result<(), Error>) -> bool {
+        match result {
+            Ok(()) | Err(Error::Source { .. }) => true,
+            Err(Error::Cancelled) => self.pull.stopped() == Some(Stop::Shutdown),
+            Err(_) => false,
+        }
+    }
+
+    /// Opens, verifies, judges and warms the published version, and adds it to the store.
+    fn prepare(&self, id: VersionId) -> Result<(), Error> {
+        self.pull.enter(PullState::Verifying);
+        let path = self.store.dir.version_path(id);
+        let version = Version::open(&path)?;
+        version.verify(&|_| self.pull.stopped().is_none())?;
+        self.pull.check_cancelled()?;
+        if let Some(gates) = &self.order.gates {
+            let live = self.store.live();
+            let live = live.as_ref().map(|(id, version)| (*id, &**version));
+            gates::check(gates, &version, live)?;
+        }
+        self.warm(&version)?;
+        unchecked::clear(&path)?;
+        fault_point("pull.checked");
+        let record = PullRecord::read(&path).unwrap_or_default();
+        self.store.add(id, Arc::new(version), record)
+    }
+
+    fn warm(&self, version: &Version) -> Result<(), Error> {
+        self.pull.enter(PullState::Warming);
+        warm::warm_new(self.shared, version, &|| self.pull.stopped().is_none());
+        version.refresh_residency();
+        self.pull.check_cancelled()
+    }
+
+    /// Partitions for a version that is kept.
+    fn add(
+        &self,
+        manifest: &Manifest,
+        here: &Partitions,
+        lacking: &Partitions,
+    ) -> Result<(), Error> {
+        let id = self.order.version;
+        let folder = self.store.dir.version_path(id);
+        let wanted = Wanted::of(manifest, lacking, &folder, FETCHED);
+        let fetched = space::reserve(&folder, &wanted)
+            .and_then(|()| self.with_download(|download| download.segments(&wanted)));
+        if !self.is_to_be_resumed(&fetched) {
+            for segment in &wanted {
+                let _ = std::fs::remove_file(&segment.path);
+            }
+        }
+        fetched?;
+        for Wanted { entry, path } in &wanted {
+            files::sync_file(path)?;
+            let to = folder.join(&entry.file);
+            std::fs::rename(path, &to).map_err(Error::io("rename to its place", &to))?;
+        }
+        files::sync_folder(&folder)?;
+        fault_point("pull.added");
+        here.with(lacking).write(&folder)?;
+        self.pull.enter(PullState::Verifying);
+        let version = Version::open(&folder)?;
+        let verified = version.verify_partitions(lacking, &|_| self.pull.stopped().is_none());
+        if let Err(error) = verified {
+            here.keep_only(&folder, manifest)?;
+            return Err(error.into());
+        }
+        self.warm(&version)?;
+        self.store.replace(id, Arc::new(version))
+    }
+}
+
+/// Removes from a kept version's folder the partitions whose slots are elsewhere. Whoever reads the version goes on.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Corrupted`]; then they may be there or not, and are not among those that are told.
+pub fn drop_partitions(store: &Store, id: VersionId, keep: &Partitions) -> Result<(), Error> {
+    let (_, version) = store.version(Some(larder_types::WhichVersion::Number(id)))?;
+    let folder = store.dir.version_path(id);
+    keep.keep_only(&folder, version.manifest())?;
+    let left = Version::open(&folder)?;
+    left.refresh_residency();
+    store.replace(id, Arc::new(left))
+}

@@ -1,0 +1,183 @@
+//! What the map asks of this node's stores, and who else has it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use larder_cluster::controller::Report;
+use larder_cluster::map::{self, Member, NodeId, NodeName, Store};
+use larder_protocol::http::Gates;
+use larder_remote::{Certificates, Location};
+use larder_types::StoreName;
+
+use super::partitions::{Order, Peer};
+use crate::Shared;
+use crate::cluster::View;
+use crate::error::Error;
+use crate::stores::gates;
+
+/// The option of a push that has its gates, as JSON.
+pub const GATES: &str = "gates";
+/// So many other nodes are asked for what the source cannot give.
+const PEERS_MAX: usize = 64;
+
+/// Why a version is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Live,
+    /// It is on its way to being live.
+    Pushed,
+    /// It was live, and may be again.
+    Kept,
+}
+
+/// A version, and the slots of which this node is to have its partitions.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wants {
+    pub store: StoreName,
+    pub kind: Kind,
+    pub meant: map::Version,
+    /// What a pushed version has to pass.
+    pub gates: Option<Gates>,
+    /// First and last of each range.
+    pub slots: Vec<(u16, u16)>,
+}
+
+/// All that the map asks for; what is live, and then what is pushed, comes first.
+pub fn wants(view: &View) -> Vec<Wants> {
+    let slots = slots_of(view, view.me, true);
+    let mut wanted: Vec<Wants> = Vec::new();
+    for (name, store) in view.map.stores() {
+        let each = |kind, meant: &map::Version| Wants {
+            store: name.clone(),
+            kind,
+            meant: meant.clone(),
+            gates: (kind == Kind::Pushed).then(|| gates_of(store)),
+            slots: slots.clone(),
+        };
+        let live = store.live.iter().map(|it| each(Kind::Live, it));
+        let pushed = store.push.iter().map(|it| each(Kind::Pushed, &it.version));
+        let kept = store.kept.iter().map(|it| each(Kind::Kept, it));
+        wanted.extend(live.chain(pushed).chain(kept));
+    }
+    wanted.sort_by_key(|it| it.kind as u8);
+    wanted
+}
+
+fn gates_of(store: &Store) -> Gates {
+    let text = store.push.as_ref().and_then(|push| push.options.get(GATES));
+    let gates = text.and_then(|text| serde_json::from_str(text).ok());
+    gates.unwrap_or_default()
+}
+
+/// The slots that a node holds, and those that it is being filled with.
+fn slots_of(view: &View, node: NodeId, filling_too: bool) -> Vec<(u16, u16)> {
+    let Some(held) = view.lookup.held(node) else {
+        return Vec::new();
+    };
+    let filling = held.filling.iter().filter(|_| filling_too);
+    let all = held.owned.iter().chain(&held.in_sync).chain(filling);
+    all.map(|range| (range.from, range.to)).collect()
+}
+
+impl Wants {
+    pub fn order(&self, shared: &Shared, peers: Vec<Peer>) -> Order {
+        Order {
+            store: self.store.clone(),
+            version: self.meant.version,
+            digest: self.meant.digest.clone(),
+            source: self.meant.source.clone(),
+            slots: self.slots.clone(),
+            gates: self
+                .gates
+                .clone()
+                .map(|asked| gates::configured(shared, Some(asked))),
+            peers,
+        }
+    }
+}
+
+/// Nodes that say that they have the version, beginning behind this one, so that not all ask the same.
+pub fn peers(
+    shared: &Shared,
+    view: &View,
+    reports: Option<&BTreeMap<NodeName, Report>>,
+    wants: &Wants,
+) -> Vec<Peer> {
+    let Some(store) = view.map.stores().get(&wants.store) else {
+        return Vec::new();
+    };
+    let members = view.map.members();
+    let begin = members.partition_point(|it| it.id <= view.me);
+    let around = members[begin..].iter().chain(&members[..begin]);
+    let has = |member: &&Member| {
+        let report = reports.and_then(|reports| reports.get(member.name()));
+        let is_ready =
+            report.is_some_and(|report| report.has(&wants.store, store, wants.meant.version));
+        is_ready && member.id != view.me && view.map.is_up(member.id)
+    };
+    let overlaps = |slots: &[(u16, u16)]| {
+        let mut mine = wants.slots.iter();
+        mine.any(|(from, to)| {
+            slots
+                .iter()
+                .any(|(first, last)| from <= last && to >= first)
+        })
+    };
+    let peers = around.filter(has).filter_map(|member| {
+        let (http, version) = (http_root(shared, member)?, wants.meant.version);
+        Some(Peer {
+            root: format!("{http}/v1/stores/{}/versions/{version}/files/", wants.store),
+            slots: slots_of(view, member.id, false),
+        })
+    });
+    let peers = peers.filter(|peer| overlaps(&peer.slots) || wants.slots.is_empty());
+    peers.take(PEERS_MAX).collect()
+}
+
+/// Another node's HTTP. That node has the same password, and speaks TLS if this one does. None if it has no HTTP.
+pub fn http_root(shared: &Shared, member: &Member) -> Option<String> {
+    let http = &member.registration.http;
+    let password = &shared.config.server.password;
+    let user = match password.is_empty() {
+        true => String::new(),
+        false => format!("larder:{}@", percent_encoded(password)),
+    };
+    let scheme = match shared.config.server.tls_cert.is_empty() {
+        true => "http",
+        false => "https",
+    };
+    (!http.is_empty()).then(|| format!("{scheme}://{user}{http}"))
+}
+
+/// A place of another node's HTTP.
+///
+/// # Errors
+/// [`Error::BadRequest`], [`Error::Io`] if a certificate cannot be read.
+pub fn place(shared: &Shared, url: &str) -> Result<Location, Error> {
+    let wrong = |error: larder_remote::Error| Error::BadRequest(error.to_string());
+    let place = Location::parse(url).map_err(wrong)?;
+    let (server, cluster) = (&shared.config.server, &shared.config.cluster);
+    if server.tls_cert.is_empty() {
+        return Ok(place);
+    }
+    let read = |path: &str| match path.is_empty() {
+        true => Ok(Vec::new()),
+        false => std::fs::read(path).map_err(Error::io("read", Path::new(path))),
+    };
+    let authorities = read(&cluster.tls_ca)?;
+    let own = match server.tls_client_ca.is_empty() {
+        true => None,
+        false => Some([read(&server.tls_cert)?, read(&server.tls_key)?].concat()),
+    };
+    let certificates = Certificates::from_pem(&authorities, own.as_deref()).map_err(wrong)?;
+    Ok(place.with_certificates(Arc::new(certificates)))
+}
+
+fn percent_encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte.is_ascii_alphanumeric() {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}

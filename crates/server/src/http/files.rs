@@ -1,0 +1,112 @@
+//! The files of a version, as they are: for nodes whose source is slow or gone, and for whoever copies a version from one server to
+//! another (`larder push http://…/v1/stores/pymk/versions/7/files --store pymk`).
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use larder_batch::Manifest;
+use larder_types::WhichVersion;
+
+use super::answer::Failure;
+use super::work::Admission;
+use crate::Shared;
+use crate::error::Error;
+
+const PART_BYTES: u64 = 256 << 10;
+
+/// The manifest, or a segment whose partition is here, from a byte on (`Range: bytes=N-`).
+pub async fn file(
+    State(shared): State<Arc<Shared>>,
+    Path((name, version, file)): Path<(String, String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Failure> {
+    let which: WhichVersion = version.parse().map_err(Error::BadRequest)?;
+    let (id, version) = shared.stores.get(&name)?.version(Some(which))?;
+    if file == Manifest::FILE {
+        return Ok(version.manifest().encode().into_response());
+    }
+    let absent = || {
+        Error::AbsentKey(format!(
+            "version {id} of store {name} has no file {file:?} here"
+        ))
+    };
+    let entries = version.manifest().segments.iter();
+    let entry = entries.clone().find(|entry| entry.file == file);
+    let here = version.partitions_here();
+    let entry = entry.filter(|entry| here.contains(entry.partition.0));
+    let entry = entry.ok_or_else(absent)?;
+    let size = entry.size_bytes;
+    let from = range_from(&headers)?.unwrap_or(0);
+    if from > size || (from == size && size > 0) {
+        let whole = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+        return Ok((StatusCode::RANGE_NOT_SATISFIABLE, whole).into_response());
+    }
+    let path = version.path().join(&entry.file);
+    let admission = shared.http_work.admit().await?;
+    let opened =
+        tokio::task::spawn_blocking(move || File::open(&path).map_err(Error::io("open", &path)));
+    let opened = opened.await.map_err(|error| Error::Io(error.to_string()))?;
+    let sending = Sending {
+        file: Arc::new(opened?),
+        at: from,
+        size,
+        _admission: admission,
+    };
+    let parts = futures::stream::try_unfold(sending, Sending::part);
+    let mut answer = Body::from_stream(parts).into_response();
+    let headers = answer.headers_mut();
+    let number = |number: u64| header::HeaderValue::from(number);
+    headers.insert(header::CONTENT_LENGTH, number(size - from));
+    let bytes = header::HeaderValue::from_static("application/octet-stream");
+    headers.insert(header::CONTENT_TYPE, bytes);
+    if from > 0 {
+        let range = format!("bytes {from}-{}/{size}", size - 1);
+        let range = header::HeaderValue::from_str(&range).expect("digits are a header");
+        headers.insert(header::CONTENT_RANGE, range);
+        *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
+    }
+    Ok(answer)
+}
+
+/// Of `bytes=N-`; no other range is understood.
+fn range_from(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let Some(range) = headers.get(header::RANGE) else {
+        return Ok(None);
+    };
+    let from = range.to_str().ok().and_then(|text| {
+        let from = text.strip_prefix("bytes=")?.strip_suffix('-')?;
+        from.parse().ok()
+    });
+    let wrong = || Error::BadRequest("of ranges, only bytes=N- is understood here".to_owned());
+    from.map(Some).ok_or_else(wrong)
+}
+
+/// A part is read when the one before was taken.
+struct Sending {
+    file: Arc<File>,
+    at: u64,
+    size: u64,
+    _admission: Admission,
+}
+
+impl Sending {
+    async fn part(mut self) -> Result<Option<(Bytes, Sending)>, std::io::Error> {
+        let count = (self.size - self.at).min(PART_BYTES);
+        if count == 0 {
+            return Ok(None);
+        }
+        let (file, at) = (self.file.clone(), self.at);
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = vec![0; count as usize];
+            file.read_exact_at(&mut bytes, at).map(|()| bytes)
+        });
+        let bytes = read.await.map_err(std::io::Error::other)??;
+        self.at += count;
+        Ok(Some((bytes.into(), self)))
+    }
+}

@@ -1,0 +1,285 @@
+//! Stores of a node of a cluster: the map says which versions there are and which one is live, and the folder follows.
+//!
+//! 1. Readers see what the map has as live from the moment in which this node takes that map (`show`): the catalog is changed at
+//!    once, the folder's `LIVE` later (`note_live`). A server that starts takes nothing as live before it has a map.
+//! 2. A version that is live and not here is in the catalog all the same, without any partition: its keys are elsewhere, not absent.
+//! 3. What is in the folder and not in the map goes. `cluster.json` in a store's folder says that the store is the cluster's; of a store
+//!    without it, which was made before the node joined, nothing is removed until the map has a store of that name.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use larder_batch::Version;
+use larder_batch::version::files;
+use larder_cluster::map::{self, Map};
+use larder_types::{StoreName, VersionId};
+use serde::{Deserialize, Serialize};
+
+use super::{Kept, Store, Stores, nothing_live};
+use crate::catalog::{Entry, LiveStore, Unavailable};
+use crate::error::Error;
+
+const FILE: &str = "cluster.json";
+
+#[derive(Serialize, Deserialize)]
+struct Mark {
+    cluster: String,
+}
+
+impl Stores {
+    /// Shows readers what the map says, without waiting for any disk. An older map than that of the time before is passed over.
+    pub fn show(&self, map: &Map) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if map.epoch() < *shown {
+            return;
+        }
+        *shown = map.epoch();
+        let before = self.catalog.load();
+        let here = self.lock();
+        let entries = map.stores().iter().map(|(name, store)| {
+            let shown = before.entry(name);
+            let entry = match &store.live {
+                None => shown_as_empty(name, shown),
+                Some(live) => {
+                    let here = here.get(name);
+                    shown_as_live(name, live, shown, here.and_then(|here| here.ready(live)))
+                }
+            };
+            (name.clone(), entry)
+        });
+        let entries: Vec<(StoreName, Entry)> = entries.collect();
+        drop(here);
+        self.catalog.replace(entries);
+    }
+
+    /// The store of this name, made if it is not there, as one of the cluster's.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::DiskFull`].
+    pub fn get_or_create_followed(
+        &self,
+        name: &StoreName,
+        cluster: &str,
+    ) -> Result<Arc<Store>, Error> {
+        let store = self.get_or_create(name)?;
+        let path = store.dir.path().join(FILE);
+        if !path.exists() {
+            let cluster = cluster.to_owned();
+            let mark = serde_json::to_vec(&Mark { cluster }).expect("plain structs become JSON");
+            files::write_durably(&path, &mark)?;
+        }
+        Ok(store)
+    }
+
+    /// Removes stores that were the cluster's and are not in its map any more.
+    pub fn drop_others(&self, map: &Map) {
+        for store in self.list() {
+            if map.stores().contains_key(&store.name) || !is_marked(store.dir.path()) {
+                continue;
+            }
+            if let Err(error) = self.remove(&store) {
+                tracing::warn!(store = %store.name, %error, "a store that the cluster removed was not removed here");
+            }
+        }
+    }
+}
+
+fn shown_as_empty(name: &StoreName, shown: Option<&Entry>) -> Entry {
+    let nothing = nothing_live(name);
+    match shown {
+        Some(Entry::Unavailable(why)) if why.reason == nothing.reason => {
+            Entry::Unavailable(why.clone())
+        }
+        _ => Entry::Unavailable(Arc::new(nothing)),
+    }
+}
+
+/// A version that is not here, or not yet, is shown without partitions.
+fn shown_as_live(
+    name: &StoreName,
+    live: &map::Version,
+    shown: Option<&Entry>,
+    here: Option<Arc<Version>>,
+) -> Entry {
+    let shown = match shown {
+        Some(Entry::Live(shown)) if shown.version_id == live.version => Some(shown),
+        _ => None,
+    };
+    let is_shown = |shown: &&Arc<LiveStore>| match &here {
+        Some(here) => Arc::ptr_eq(&shown.version, here),
+        None => {
+            !shown.version.has_any_partition() || shown.version.manifest().digest == live.digest
+        }
+    };
+    match shown.filter(is_shown) {
+        Some(shown) => Entry::Live(shown.clone()),
+        None => Entry::Live(Arc::new(LiveStore {
+            name: name.clone(),
+            version_id: live.version,
+            version: here.unwrap_or_else(|| Arc::new(Version::elsewhere(name, None))),
+        })),
+    }
+}
+
+fn is_marked(folder: &Path) -> bool {
+    folder.join(FILE).exists()
+}
+
+impl Store {
+    /// Writes down what is live, for who reads the folder and for a server that starts without a cluster.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchStore`]: it was removed meanwhile.
+    pub fn note_live(&self, live: Option<&map::Version>) -> Result<(), Error> {
+        let is_here = live.is_some_and(|live| self.ready(live).is_some());
+        let live = live.map(|live| live.version);
+        let mut state = self.lock()?;
+        if state.live != live {
+            state.live = live;
+            if let Some(version) = live {
+                tracing::info!(store = %self.name, version = version.0, is_here, "live");
+                state.swap_count += 1;
+                state.history.went_live(version);
+            }
+        }
+        let history = state.history.clone();
+        drop(state);
+        if self.dir.live().ok().flatten() == live || live.is_some() && !is_here {
+            return Ok(());
+        }
+        let written = self.dir.set_live(live).map_err(Error::from);
+        if let Err(error) = written.and_then(|()| history.write(self.dir.path())) {
+            tracing::warn!(store = %self.name, %error, "what is live was not written down; the cluster's map has it");
+        }
+        Ok(())
+    }
+
+    /// The version, if it may be read: it is open, is the one that the map means, and has passed what it had to.
+    pub fn ready(&self, meant: &map::Version) -> Option<Arc<Version>> {
+        let state = self.lock().ok()?;
+        let kept = state.kept.get(&meant.version)?;
+        let open = kept
+            .opened
+            .as_ref()
+            .ok()
+            .filter(|_| kept.unchecked.is_none());
+        open.filter(|open| open.manifest().digest == meant.digest)
+            .cloned()
+    }
+
+    /// A kept version that has passed what it had to.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchVersion`], [`Error::Corrupted`], [`Error::Refused`].
+    pub fn judged(&self, id: VersionId) -> Result<Arc<Version>, Error> {
+        let state = self.lock()?;
+        if state
+            .kept
+            .get(&id)
+            .is_some_and(|kept| kept.unchecked.is_some())
+        {
+            let name = &self.name;
+            return Err(Error::Refused(format!(
+                "version {id} of store {name} is not checked yet"
+            )));
+        }
+        self.open_version(&state, id)
+    }
+
+    /// As [`Store::ready`], also of one that has yet to pass.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchStore`].
+    pub fn open_with_digest(
+        &self,
+        id: VersionId,
+        digest: &str,
+    ) -> Result<Option<Arc<Version>>, Error> {
+        let state = self.lock()?;
+        let open = state
+            .kept
+            .get(&id)
+            .and_then(|kept| kept.opened.as_ref().ok());
+        Ok(open
+            .filter(|open| open.manifest().digest == digest)
+            .cloned())
+    }
+
+    /// In place of a version that was open with other partitions.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchStore`], [`Error::NoSuchVersion`]: it was removed meanwhile.
+    pub fn replace(&self, id: VersionId, version: Arc<Version>) -> Result<(), Error> {
+        let mut state = self.lock()?;
+        let Some(kept) = state.kept.get_mut(&id) else {
+            return Err(self.no_such_version(&state, id));
+        };
+        let before = std::mem::replace(&mut kept.opened, Ok(version));
+        drop(state);
+        if let Ok(before) = before {
+            self.graveyard.lock().push(before);
+        }
+        Ok(())
+    }
+
+    /// Removes what the map does not mean: other versions, and others with these numbers.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn keep_only(&self, meant: &[map::Version]) -> Result<(), Error> {
+        let is_meant = |id: VersionId, kept: &Kept| {
+            let mut meant = meant.iter().filter(|it| it.version == id);
+            meant.any(|it| match &kept.opened {
+                Ok(version) => version.manifest().digest == it.digest,
+                Err(_) => false,
+            })
+        };
+        let mut state = self.lock()?;
+        let others: Vec<(VersionId, Kept)> = state
+            .kept
+            .extract_if(.., |id, kept| !is_meant(*id, kept))
+            .collect();
+        drop(state);
+        for (id, kept) in others {
+            self.unlink_any(id, Some(kept))?;
+        }
+        for (id, _) in self.dir.pulls()? {
+            if !meant.iter().any(|it| it.version == id) {
+                self.dir.remove_pull(id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the version with this number, if there is one: it is not the one that the map means.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn forget_other(&self, id: VersionId) -> Result<(), Error> {
+        let kept = self.lock()?.kept.remove(&id);
+        match kept.is_some() || self.dir.version_path(id).exists() {
+            true => self.unlink_any(id, kept),
+            false => Ok(()),
+        }
+    }
+
+    /// As `unlink`, also of the version that `LIVE` names.
+    fn unlink_any(&self, id: VersionId, kept: Option<Kept>) -> Result<(), Error> {
+        if self.dir.live().ok().flatten() == Some(id) {
+            self.dir.set_live(None)?;
+        }
+        self.unlink(id, kept)
+    }
+}
+
+/// What a store answers before this node knows the map.
+pub(super) fn not_heard(name: &StoreName) -> Unavailable {
+    Unavailable {
+        name: name.clone(),
+        version_id: None,
+        reason: format!(
+            "which version of store {name} is live is not known: this node has not heard from its cluster since it started; ask another node, or try again"
+        ),
+        corrupted: false,
+    }
+}
