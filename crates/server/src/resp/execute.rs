@@ -18,7 +18,7 @@ use super::count::finish;
 use super::dispatch::{dispatch, refuse_invalid};
 use super::get_run::GetRun;
 use super::pending::Pending;
-use super::place::{Placed, is_record_here, place};
+use super::place::{Placed, may_answer_record, place};
 use super::session::{Session, Stream, Waits};
 use super::state::State;
 use super::stray_http;
@@ -164,16 +164,17 @@ impl<'s, 'i> ConnectionTurn<'s, 'i> {
         key: Option<&'i [u8]>,
     ) -> bool {
         if command.id() == Id::Get
-            && (self.core.nodes.is_none() || key.is_some_and(|key| is_record_here(state, key)))
+            && (self.core.nodes.is_none() || key.is_some_and(|key| may_answer_record(state, key)))
             && state.authenticated
             && state.transaction.is_none()
             && state.subscribed.is_none()
             && let Some(key) = key
         {
-            let mut taken = self.gets.take(self.snapshot, key);
+            let is_of_cluster = self.core.nodes.is_some();
+            let mut taken = self.gets.take(self.snapshot, key, is_of_cluster);
             if !taken && self.gets.len > 0 {
                 self.answer_gets(state);
-                taken = self.gets.take(self.snapshot, key);
+                taken = self.gets.take(self.snapshot, key, is_of_cluster);
             }
             if taken && self.gets.is_full() {
                 self.answer_gets(state);

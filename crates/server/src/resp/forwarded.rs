@@ -26,6 +26,7 @@ use super::incoming::{Incoming, PIECES_MAX};
 use super::nodes::Wanted;
 use super::session::{Session, Stream};
 use super::state::State;
+use crate::catalog::Snapshot;
 use crate::tables::{Execution, Requests, Scope, Tables};
 
 /// What decides whether a request may be executed at the same time as those before it, which other cores execute.
@@ -56,6 +57,8 @@ struct Part {
     writes: bool,
     /// It reads what joins compute.
     reads_outputs: bool,
+    /// Of stores, by name: what its reads began with.
+    versions: Vec<(String, u64)>,
 }
 
 /// Where in the output's tail a reply of a core belongs.
@@ -101,17 +104,47 @@ impl Forwarded {
         self.shared_batch
     }
 
-    pub fn add(&mut self, core: usize, at: usize, needs: Dependencies, command: Command<'_>) {
+    fn part(&mut self, core: usize) -> usize {
         let known = self.parts.iter().position(|part| part.core == core);
-        let number = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             self.parts.push(Part {
                 core,
                 batch: Batch::default(),
                 writes: false,
                 reads_outputs: false,
+                versions: Vec::new(),
             });
             self.parts.len() - 1
-        });
+        })
+    }
+
+    /// Names the versions of stores that a read to be added has begun with. False if another one of a store is named already, which
+    /// was live before: those reads must be answered first.
+    pub fn names_version(
+        &mut self,
+        core: usize,
+        snapshot: &Snapshot,
+        command: Command<'_>,
+    ) -> bool {
+        let number = self.part(core);
+        let versions = &mut self.parts[number].versions;
+        for key in command.keys() {
+            let end = key.iter().position(|&byte| byte == b':').unwrap_or(0);
+            let Some(live) = snapshot.get(&key[..end]) else {
+                continue;
+            };
+            let (name, version) = (live.name.as_str(), live.version_id.0);
+            match versions.iter().find(|(known, _)| known == name) {
+                Some((_, known)) if *known != version => return false,
+                Some(_) => {}
+                None => versions.push((name.to_owned(), version)),
+            }
+        }
+        true
+    }
+
+    pub fn add(&mut self, core: usize, at: usize, needs: Dependencies, command: Command<'_>) {
+        let number = self.part(core);
         let part = &mut self.parts[number];
         part.batch.push(command);
         part.writes |= needs.writes;
@@ -148,6 +181,7 @@ impl Forwarded {
             if state.core.nodes.is_some() {
                 let mut wanted = Wanted::of(part.batch, self.proto, &state.client);
                 wanted.shared_batch = self.shared_batch;
+                wanted.versions = part.versions;
                 return Incoming::routed(&state.core, Some(part.core as u16), wanted);
             }
             let (pieces, receiver) = mpsc::channel(PIECES_MAX);

@@ -42,14 +42,23 @@ impl<'s, 'i> GetRun<'s, 'i> {
         self.len == self.len_max
     }
 
-    /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full.
+    /// Adds a key, if it belongs to the run's store or begins a run. The run must not be full. In a cluster its partition may be on
+    /// another node.
     #[inline]
-    pub fn take(&mut self, snapshot: &'s Snapshot, redis_key: &'i [u8]) -> bool {
-        if self.live.is_some()
+    pub fn take(
+        &mut self,
+        snapshot: &'s Snapshot,
+        redis_key: &'i [u8],
+        is_of_cluster: bool,
+    ) -> bool {
+        if let Some(live) = self.live
             && let Some(key) = redis_key.strip_prefix(self.prefix)
             && !key.is_empty()
             && !is_hooked(key)
         {
+            if is_of_cluster && !live.version.holds(key) {
+                return false;
+            }
             self.keys[self.len] = key;
             self.len += 1;
             return true;
@@ -63,6 +72,9 @@ impl<'s, 'i> GetRun<'s, 'i> {
         };
         let apart = !live.version.is_resident() || live.has_large_values();
         if key.is_empty() || apart || is_hooked(key) {
+            return false;
+        }
+        if is_of_cluster && !live.version.holds(key) {
             return false;
         }
         self.live = Some(live);

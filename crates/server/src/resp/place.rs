@@ -3,6 +3,10 @@
 //! In a cluster another core may be one of another node, whose connection is another: what this core has written must be told to all
 //! before what reads outputs is forwarded there.
 
+use std::sync::Arc;
+
+use larder_cluster::map::NodeId;
+use larder_cluster::replication::Place;
 use larder_join::{NOBODY, row_slot};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::config::Routing;
@@ -16,8 +20,8 @@ use super::session::Waits;
 use super::state::State;
 use super::subject::{About, is_of_table};
 use super::tables::{self, Route, SeveralCores, StoresJob, To, not_served};
-use crate::catalog::Snapshot;
-use crate::cluster::View;
+use crate::catalog::{LiveStore, Snapshot};
+use crate::cluster::{View, core_of};
 use crate::error::Refusal;
 
 /// What becomes of a request where there are several cores.
@@ -63,7 +67,7 @@ pub(super) fn place(
             reads_outputs: true,
         },
         (false, About::Records) if is_of_cluster => Route {
-            to: records_place(&state.core, command, state.reads_replicas),
+            to: records_place(&state.core, snapshot, command, state.reads_replicas, &[]),
             reads_outputs: false,
         },
         (false, About::Both) if is_of_cluster => Route {
@@ -102,6 +106,9 @@ pub(super) fn place(
             let forwarded = state
                 .forwarded
                 .get_or_insert_with(|| Box::new(Forwarded::new(state.proto)));
+            if about == About::Records && !forwarded.names_version(core, snapshot, command) {
+                return Placed::Waits(Waits::ForwardedReplies);
+            }
             let at = state.output.tail.len();
             state.output.has_holes = true;
             forwarded.add(core, at, needs, command);
@@ -128,13 +135,23 @@ pub(super) fn place(
 
 /// Where a command is executed that is of no transaction and of no connection, in a cluster.
 pub(super) fn place_of(core: &Core, snapshot: &Snapshot, command: Command<'_>) -> To {
+    place_without(core, snapshot, command, &[])
+}
+
+/// As [`place_of`]; records of stores are not looked for on some nodes, which could not be asked.
+pub(super) fn place_without(
+    core: &Core,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    avoided: &[NodeId],
+) -> To {
     let here = To::Core(core.index);
     let Some(shard) = core.tables.shard() else {
         return here;
     };
     match About::of(snapshot, command) {
         About::Rows => tables::route(&core.tables, &shard, snapshot, command).to,
-        About::Records => records_place(core, command, true),
+        About::Records => records_place(core, snapshot, command, true, avoided),
         About::Both => To::Nodes,
         About::Server if command.id() == Id::DbSize => {
             tables::route(&core.tables, &shard, snapshot, command).to
@@ -143,22 +160,51 @@ pub(super) fn place_of(core: &Core, snapshot: &Snapshot, command: Command<'_>) -
     }
 }
 
-/// The place that answers for a record of a store: this one, if its node has the slot in sync.
-pub(super) fn record_place(core: &Core, view: &View, key: &[u8]) -> usize {
-    let slot = slot_of(key);
-    match has_records(view, slot) {
-        true => core.index,
-        false => usize::from(view.owners.of(slot)),
+/// The place that answers for a record of a store: this one, if its partition is here, else one of a node that has the slot, the
+/// owner first.
+pub(super) fn record_place(
+    core: &Core,
+    view: &View,
+    snapshot: &Snapshot,
+    key: &[u8],
+    avoided: &[NodeId],
+) -> usize {
+    match record(snapshot, key) {
+        Some((live, rest)) if !live.version.holds(rest) => holder_place(view, live, key, avoided),
+        // Of a store that cannot be read, that is answered here.
+        _ => core.index,
     }
 }
 
-/// Whether this node may answer reads of stores from a slot.
-pub(super) fn has_records(view: &View, slot: u16) -> bool {
-    let placed = view.lookup.placed(slot);
-    placed.owner == Some(view.me) || placed.in_sync.contains(&view.me)
+/// The live version and the key in it that a Redis key means.
+fn record<'s, 'k>(snapshot: &'s Snapshot, key: &'k [u8]) -> Option<(&'s Arc<LiveStore>, &'k [u8])> {
+    let colon = key.iter().position(|&byte| byte == b':')?;
+    Some((snapshot.get(&key[..colon])?, &key[colon + 1..]))
 }
 
-fn records_place(core: &Core, command: Command<'_>, reads_replicas: bool) -> To {
+/// A place of another node that should have a record.
+fn holder_place(view: &View, live: &LiveStore, key: &[u8], avoided: &[NodeId]) -> usize {
+    let slot = slot_of(key);
+    let store = view.map.stores().get(&live.name);
+    let lacks = |node: &NodeId| store.is_some_and(|store| store.lacking.contains(node));
+    let holders = view.lookup.placed(slot).holders();
+    let mut able =
+        holders.filter(|node| *node != view.me && !avoided.contains(node) && !lacks(node));
+    let place = able.find_map(|node| {
+        let member = view.map.member(node).filter(|_| view.map.is_up(node))?;
+        let core = core_of(slot, member.registration.cores);
+        view.places.number(Place { node, core })
+    });
+    usize::from(place.unwrap_or(NOBODY))
+}
+
+fn records_place(
+    core: &Core,
+    snapshot: &Snapshot,
+    command: Command<'_>,
+    reads_replicas: bool,
+    avoided: &[NodeId],
+) -> To {
     let here = To::Core(core.index);
     let Some(view) = core.tables.view() else {
         return here;
@@ -167,9 +213,9 @@ fn records_place(core: &Core, command: Command<'_>, reads_replicas: bool) -> To 
     let Some(first) = keys.next() else {
         return here;
     };
-    let place = |key: &[u8]| match reads_replicas || !redirects(core) {
-        true => record_place(core, &view, key),
-        false => owner_place(core, &view, key),
+    let place = |key: &[u8]| match reads_replicas || !redirects(core) || owns(&view, key) {
+        true => record_place(core, &view, snapshot, key, avoided),
+        false => usize::from(view.owners.of(slot_of(key))),
     };
     let first = place(first);
     if first == usize::from(NOBODY) {
@@ -189,24 +235,21 @@ fn records_place(core: &Core, command: Command<'_>, reads_replicas: bool) -> To 
     To::Core(first)
 }
 
-/// Whether this node may answer a connection for a record of a store.
-pub(super) fn is_record_here(state: &State, key: &[u8]) -> bool {
-    let Some(view) = state.core.tables.view() else {
-        return false;
-    };
-    match state.reads_replicas || !redirects(&state.core) {
-        true => has_records(&view, slot_of(key)),
-        false => owner_place(&state.core, &view, key) == state.core.index,
+/// Whether this node may answer a connection for a record of a store, if it has it.
+pub(super) fn may_answer_record(state: &State, key: &[u8]) -> bool {
+    if state.reads_replicas || !redirects(&state.core) {
+        return true;
     }
+    state
+        .core
+        .tables
+        .view()
+        .is_some_and(|view| owns(&view, key))
 }
 
-/// The place whose node owns a store's slot: this one, if it does.
-fn owner_place(core: &Core, view: &View, key: &[u8]) -> usize {
-    let slot = slot_of(key);
-    match view.lookup.placed(slot).owner == Some(view.me) {
-        true => core.index,
-        false => usize::from(view.owners.of(slot)),
-    }
+/// Whether this node owns a store's slot.
+fn owns(view: &View, key: &[u8]) -> bool {
+    view.lookup.placed(slot_of(key)).owner == Some(view.me)
 }
 
 fn redirects(core: &Core) -> bool {
@@ -227,6 +270,7 @@ fn redirected(
     }
     let mut keys = command.keys();
     let slot = slot_of(keys.clone().next()?);
+    let is_of_rows = keys.clone().any(|key| is_of_table(snapshot, key));
     let is_known =
         |key: &[u8]| slot_of(key) == slot && (!is_of_table(snapshot, key) || row_slot(key) == slot);
     if !keys.all(is_known) {
@@ -234,6 +278,10 @@ fn redirected(
     }
     let (membership, view) = (core.shared.membership.as_ref()?, core.tables.view()?);
     let member = view.map.member(view.places.get(place as u16)?.node)?;
+    // Only the owner answers whoever was sent there.
+    if view.lookup.placed(slot).owner != Some(member.id) && !is_of_rows {
+        return None;
+    }
     let (host, port) = membership.address(&view, member, state.client.local_addr);
     Some((Code::Moved, format!("{slot} {host}:{port}")))
 }

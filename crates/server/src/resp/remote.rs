@@ -6,6 +6,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use larder_cluster::peer::Last;
 use larder_join::Shard;
 use larder_protocol::commands::{Batch, Command, Id, OwnedCommand};
 use larder_protocol::errors::Code;
+use larder_types::VersionId;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -28,9 +30,11 @@ use super::place::place_of;
 use super::state::State;
 use super::subject::About;
 use super::tables::{self, SeveralCores, To};
-use crate::catalog::{Lookup, Snapshot};
+use crate::Shared;
+use crate::catalog::{LiveStore, Lookup, Snapshot};
 use crate::clients::Charge;
 use crate::cluster::Answering;
+use crate::error::Error;
 use crate::tables::{Execution, Gate, ReplyPiece, Requests, Scope};
 
 /// A reply longer than this goes out in pieces.
@@ -54,22 +58,34 @@ fn has_keys(command: Command<'_>) -> bool {
     command.keys().len() > 0
 }
 
-/// Whether a snapshot has these versions live.
+/// What requests of another node are answered from: the versions of stores that they name, whichever is live here by now.
 ///
 /// # Errors
-/// Which it has not.
-fn snapshot_of(snapshot: &Snapshot, versions: &[(String, u64)]) -> Result<(), String> {
+/// Which version is not here.
+fn snapshot_of(shared: &Shared, versions: &[(String, u64)]) -> Result<Arc<Snapshot>, String> {
+    let snapshot = shared.catalog.load().clone();
+    let mut others = Vec::new();
     for (store, version) in versions {
         match snapshot.lookup(store.as_bytes()) {
             Lookup::Live(live) if live.version_id.0 == *version => {}
-            _ => {
-                return Err(format!(
-                    "version {version} of {store} is not live on this node"
-                ));
-            }
+            _ => others.push((store, VersionId(*version))),
         }
     }
-    Ok(())
+    if others.is_empty() {
+        return Ok(snapshot);
+    }
+    let kept = others.into_iter().map(|(name, id)| {
+        let missing = |why: Error| format!("version {id} of {name} is not on this node: {why}");
+        let store = shared.stores.get(name).map_err(missing)?;
+        let version = store.judged(id).map_err(missing)?;
+        Ok(LiveStore {
+            name: store.name.clone(),
+            version_id: id,
+            version,
+        })
+    });
+    let kept = kept.collect::<Result<Vec<LiveStore>, String>>()?;
+    Ok(Arc::new(snapshot.with(kept)))
 }
 
 /// Requests of another core's connection while they are executed here.
@@ -86,6 +102,8 @@ pub(super) struct Remote {
     shared_batch: Option<u64>,
     scope: Scope,
     versions: Vec<(String, u64)>,
+    /// What is read of stores, if versions are named.
+    named: Option<Arc<Snapshot>>,
     /// All were made sure to be for this core, while owners are as here.
     checked: Option<Rc<Shard>>,
     pieces: Pieces,
@@ -185,6 +203,7 @@ impl Remote {
             shared_batch,
             scope,
             versions,
+            named: None,
             checked: None,
             pieces,
             counted,
@@ -209,13 +228,13 @@ impl Remote {
         };
         let core = &self.state.core;
         if !self.versions.is_empty() {
-            let snapshot = core.shared.catalog.load();
-            snapshot_of(&snapshot, &self.versions)?;
+            self.named = Some(snapshot_of(&core.shared, &self.versions)?);
         }
-        let snapshot = core.shared.catalog.load();
+        let (live, named) = (core.shared.catalog.load(), self.named.clone());
+        let snapshot: &Snapshot = named.as_deref().unwrap_or(&live);
         let mut are_here = true;
         for command in self.batch.iter() {
-            match self.fit(&snapshot, command) {
+            match self.fit(snapshot, command) {
                 Fit::Here => {}
                 Fit::Several => are_here = false,
                 Fit::Elsewhere => {
@@ -281,25 +300,26 @@ impl Remote {
     fn step(&mut self) -> Option<Pending> {
         let core = self.state.core.clone();
         self.note_moment();
-        let snapshot = core.shared.catalog.load();
+        let (live, named) = (core.shared.catalog.load(), self.named.clone());
+        let snapshot: &Snapshot = named.as_deref().unwrap_or(&live);
         if self.execution == Execution::Transaction {
             if !self.ends.is_empty() {
                 return None;
             }
             let batch = std::mem::take(&mut self.batch);
-            let is_of_several = |command| self.fit(&snapshot, command) == Fit::Several;
+            let is_of_several = |command| self.fit(snapshot, command) == Fit::Several;
             if self.state.is_of_node && batch.iter().any(is_of_several) {
                 let exec = OwnedCommand::of(Id::Exec, std::iter::empty());
                 let several = SeveralCores::of_batch(&batch);
                 return Some(Pending::new(exec.command(), Work::SeveralCores(several)));
             }
-            let is_elsewhere = |command| self.fit(&snapshot, command) == Fit::Elsewhere;
+            let is_elsewhere = |command| self.fit(snapshot, command) == Fit::Elsewhere;
             if self.scope != Scope::Settled && batch.iter().any(is_elsewhere) {
                 self.state.error(Code::TryAgain, MOVED);
                 self.ends.push(self.state.output.tail.len());
                 return None;
             }
-            let work = tables::execute_together(&mut self.state, &snapshot, batch);
+            let work = tables::execute_together(&mut self.state, snapshot, batch);
             if work.is_none() {
                 self.ends.push(self.state.output.tail.len());
             }
@@ -313,7 +333,7 @@ impl Remote {
         while clock.duration_since(begun) < TURN_MAX && self.at < self.batch.len() {
             let fit = match self.scope {
                 Scope::Settled => Fit::Here,
-                _ => self.fit_now(&snapshot, self.at),
+                _ => self.fit_now(snapshot, self.at),
             };
             let command = self.batch.get(self.at)?;
             self.at += 1;
@@ -325,9 +345,9 @@ impl Remote {
                     .tables
                     .in_shared_batch(self.shared_batch, || match execution {
                         Execution::OneByOne => {
-                            begin(state, &snapshot, command, About::of(&snapshot, command))
+                            begin(state, snapshot, command, About::of(snapshot, command))
                         }
-                        _ => tables::execute_whole(state, &snapshot, command),
+                        _ => tables::execute_whole(state, snapshot, command),
                     }),
                 Fit::Several => Some(Work::SeveralCores(SeveralCores::default())),
                 Fit::Elsewhere => {

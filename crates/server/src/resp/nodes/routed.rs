@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use larder_cluster::map::NodeId;
 use larder_cluster::peer;
 use larder_protocol::commands::Batch;
 use larder_protocol::errors::Code;
@@ -25,7 +26,8 @@ use tokio::sync::mpsc;
 
 use super::super::core::Core;
 use super::super::incoming::PIECES_MAX;
-use super::super::place::place_of;
+use super::super::place::place_without;
+use super::super::subject::About;
 use super::super::tables::{To, not_served, of_several_nodes};
 use crate::clients::{Charge, Client};
 use crate::cluster::{Answer, Failure, Link};
@@ -91,6 +93,8 @@ pub(in crate::resp) struct Routed {
     /// Where it was asked, and up to which request.
     place: u16,
     end: usize,
+    /// Nodes that could not be asked for records of stores: others that have them are asked before.
+    avoided: Vec<NodeId>,
     /// Of the view by which it was asked last.
     epoch: u64,
     /// When it is given up.
@@ -138,6 +142,7 @@ impl Routed {
             asked: None,
             place: 0,
             end: 0,
+            avoided: Vec::new(),
             epoch: 0,
             until: None,
             unknown: None,
@@ -204,11 +209,14 @@ impl Routed {
                         return None;
                     }
                     self.why = Some(why);
-                    self.wait().await;
+                    if !self.avoids_node() {
+                        self.wait().await;
+                    }
                 }
                 Err(Failure::Unknown(why)) => {
                     self.asked = None;
                     self.lost(why)?;
+                    self.avoids_node();
                 }
             }
         }
@@ -258,6 +266,27 @@ impl Routed {
         }
     }
 
+    /// The node that was asked is left out, if another one has what the next request reads of stores.
+    fn avoids_node(&mut self) -> bool {
+        let is_of_stores = |command| {
+            let snapshot = self.core.shared.catalog.load();
+            About::of(&snapshot, command) == About::Records
+        };
+        let is_read = self.target == Target::Owner
+            && self.execution == Execution::OneByOne
+            && self.batch.get(self.next).is_some_and(is_of_stores);
+        let Some(asked) = self.core.tables.place(self.place).filter(|_| is_read) else {
+            return false;
+        };
+        self.avoided.push(asked.node);
+        // Where nobody is left, all are asked again, after a while.
+        let is_left = self.place_of(self.next).is_ok();
+        if !is_left {
+            self.avoided.clear();
+        }
+        is_left
+    }
+
     /// The place of a request.
     fn place_of(&self, at: usize) -> Result<u16, Refusal> {
         let command = match self.batch.get(at) {
@@ -265,7 +294,7 @@ impl Routed {
             None => return Ok(self.core.index as u16),
         };
         let snapshot = self.core.shared.catalog.load();
-        match place_of(&self.core, &snapshot, command) {
+        match place_without(&self.core, &snapshot, command, &self.avoided) {
             To::Core(place) => Ok(place as u16),
             To::Several => Ok(self.core.index as u16),
             To::Nobody => Err(not_served(&self.core)),

@@ -133,10 +133,10 @@ pub(in crate::resp) fn unreadable(lookup: &Lookup<'_>, name: &[u8]) -> Refusal {
 
 /// The error reply to a failed lookup.
 pub(in crate::resp) fn failure(error: &Error) -> Refusal {
-    let code = if matches!(error, Error::Corrupted { .. }) {
-        Code::Corrupted
-    } else {
-        Code::Io
+    let code = match error {
+        Error::Corrupted { .. } => Code::Corrupted,
+        Error::NotHere { .. } => Code::ClusterDown,
+        _ => Code::Io,
     };
     (code, error.to_string())
 }

@@ -8,3 +8,4 @@ mod forward;
 pub mod harness;
 mod life;
 mod status;
+mod stores;

@@ -28,6 +28,7 @@ use super::super::transaction::Transaction;
 use super::super::watch::Watching;
 use super::super::{To, joins, not_served, of_several_nodes, scan};
 use super::{Coordinator, gone};
+use crate::catalog::Snapshot;
 use crate::tables::{Execution, Refusal};
 
 /// How long nodes are asked anew for their parts while owners change.
@@ -43,17 +44,19 @@ struct Part<'a> {
 impl Coordinator {
     /// Executes a command that is of several nodes.
     async fn over_nodes(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let snapshot = self.core.shared.catalog.load();
+        // One for all nodes, so that their answers are of one version of a store.
+        let snapshot = self.core.shared.catalog.load().clone();
         if About::of(&snapshot, command) == About::Both {
             return self.of_stores_and_tables(command).await;
         }
         match command.id() {
-            Id::MGet => self.mget_of_nodes(command).await,
+            Id::MGet => self.mget_of_nodes(&snapshot, command).await,
             Id::Exists | Id::Touch | Id::Del | Id::Unlink => {
-                let (parts, _) = self.parts_by_node(command)?;
+                let (parts, _) = self.parts_by_node(&snapshot, command)?;
+                let versions = versions(&snapshot, command);
                 let asked = parts
                     .iter()
-                    .map(|part| self.ask_part(command, part))
+                    .map(|part| self.ask_part(command, part, &versions))
                     .collect();
                 self.sum_of(asked).await
             }
@@ -91,21 +94,21 @@ impl Coordinator {
     /// Each node's keys of a command, and which part has each key.
     fn parts_by_node<'a>(
         &self,
+        snapshot: &Snapshot,
         command: Command<'a>,
     ) -> Result<(Vec<Part<'a>>, Vec<usize>), Refusal> {
         let tables = &self.core.tables;
-        let snapshot = self.core.shared.catalog.load();
         let view = tables.view().ok_or_else(gone)?;
         let mut parts: Vec<Part<'a>> = Vec::new();
         let mut part_of = Vec::with_capacity(command.len());
         for key in command.keys() {
-            let place = match is_of_table(&snapshot, key) {
+            let place = match is_of_table(snapshot, key) {
                 true => {
                     let computing = view.computing.as_ref().filter(|_| tables.is_computed(key));
                     let owners = computing.unwrap_or(&view.owners);
                     usize::from(owners.of(larder_join::row_slot(key)))
                 }
-                false => record_place(&self.core, &view, key),
+                false => record_place(&self.core, &view, snapshot, key, &[]),
             } as u16;
             let node = view
                 .places
@@ -124,37 +127,29 @@ impl Coordinator {
         Ok((parts, part_of))
     }
 
-    fn ask_part(&self, command: Command<'_>, part: &Part<'_>) -> Incoming {
+    fn ask_part(
+        &self,
+        command: Command<'_>,
+        part: &Part<'_>,
+        versions: &[(String, u64)],
+    ) -> Incoming {
         let mut batch = Batch::default();
         batch.push_args(command.spec, part.args.iter().copied());
         let mut wanted = Wanted::of(batch, self.proto, &self.client);
-        wanted.versions = self.versions(command);
+        wanted.versions = versions.to_vec();
         Incoming::routed(&self.core, Some(part.place), wanted)
     }
 
-    /// The versions of stores that a command is answered from.
-    fn versions(&self, command: Command<'_>) -> Vec<(String, u64)> {
-        use crate::catalog::Lookup;
-
-        let snapshot = self.core.shared.catalog.load();
-        let mut versions: Vec<(String, u64)> = Vec::new();
-        for key in command.keys().filter(|key| !is_of_table(&snapshot, key)) {
-            let end = key.iter().position(|byte| *byte == b':').unwrap_or(0);
-            if let Lookup::Live(live) = snapshot.lookup(&key[..end]) {
-                let name = live.name.as_str();
-                if versions.iter().all(|(known, _)| known != name) {
-                    versions.push((name.to_owned(), live.version_id.0));
-                }
-            }
-        }
-        versions
-    }
-
-    async fn mget_of_nodes(&self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let (parts, part_of) = self.parts_by_node(command)?;
+    async fn mget_of_nodes(
+        &self,
+        snapshot: &Snapshot,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (parts, part_of) = self.parts_by_node(snapshot, command)?;
+        let versions = versions(snapshot, command);
         let mut asked: Vec<Incoming> = parts
             .iter()
-            .map(|part| self.ask_part(command, part))
+            .map(|part| self.ask_part(command, part, &versions))
             .collect();
         let mut answers = Vec::with_capacity(parts.len());
         for incoming in &mut asked {
@@ -425,4 +420,20 @@ fn keys_in(reply: &[u8]) -> Option<Vec<Vec<u8>>> {
     elements
         .map(|one| replies::value(one).map(<[u8]>::to_vec))
         .collect()
+}
+
+/// The versions of stores that a command is answered from.
+fn versions(snapshot: &Snapshot, command: Command<'_>) -> Vec<(String, u64)> {
+    let mut versions: Vec<(String, u64)> = Vec::new();
+    for key in command.keys() {
+        let end = key.iter().position(|byte| *byte == b':').unwrap_or(0);
+        let Some(live) = snapshot.get(&key[..end]) else {
+            continue;
+        };
+        let name = live.name.as_str();
+        if versions.iter().all(|(known, _)| known != name) {
+            versions.push((name.to_owned(), live.version_id.0));
+        }
+    }
+    versions
 }

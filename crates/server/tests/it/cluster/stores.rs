@@ -1,0 +1,390 @@
+//! Data sets: a version is live on all nodes or on none, whatever fails on the way.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+
+use super::harness::{Cluster, Options};
+use crate::full_disk::SmallDisk;
+use crate::source::{Fault, Source};
+use crate::support::build_rows;
+
+const KEYS: usize = 300;
+const PARTITIONS: u32 = 16;
+
+/// A version of store `s` whose keys all have this value.
+fn version(value: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let rows = (0..KEYS).map(|i| (format!("k{i}"), value.to_owned()));
+    build_rows(folder.path(), "s", rows, PARTITIONS);
+    folder
+}
+
+/// All keys, in one request.
+fn mget() -> String {
+    let keys: Vec<String> = (0..KEYS).map(|i| format!("s:k{i}")).collect();
+    format!("MGET {}", keys.join(" "))
+}
+
+fn text(folder: &Path) -> &str {
+    folder.to_str().expect("UTF-8")
+}
+
+/// What is asked of a cluster's stores.
+struct Stores(Cluster);
+
+impl Stores {
+    /// Three nodes, each slot on so many of them.
+    fn of(replicas: usize) -> Option<Stores> {
+        Options::new(3)
+            .set("tables.replicas", replicas)
+            .set("fetch.allow", "/,http://127.0.0.1/")
+            .start()
+            .map(Stores)
+    }
+
+    fn json(&self, node: usize, path: &str) -> Value {
+        let (status, answer) = self.0.get(node, path);
+        assert_eq!(status, 200, "{path}: {answer}");
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    /// Asks a node for a push; the status that it answers.
+    fn begin(&self, node: usize, request: &Value) -> Value {
+        let (status, answer) = self.0.post(node, "/v1/stores/s/pull", request);
+        assert_eq!(status, 202, "{answer}");
+        serde_json::from_str(&answer).expect("JSON")
+    }
+
+    fn ended(&self, node: usize, pull: &Value) -> Value {
+        let id = pull["id"].as_str().expect("an id");
+        let ended = self.json(node, &format!("/v1/pulls/{id}?wait=60"));
+        let logs = || self.0.logs();
+        assert!(
+            ended["ended_at"].is_u64(),
+            "it goes on: {ended:#}\n{}",
+            logs()
+        );
+        ended
+    }
+
+    fn push(&self, node: usize, request: &Value) -> Value {
+        self.ended(node, &self.begin(node, request))
+    }
+
+    #[track_caller]
+    fn push_live(&self, node: usize, source: &str, number: u64) {
+        let pull = self.push(node, &json!({ "source": source }));
+        assert_eq!(pull["state"], "done", "{pull:#}\n{}", self.0.logs());
+        assert_eq!(pull["version"], number);
+    }
+
+    #[track_caller]
+    fn check_failed(&self, pull: &Value, code: &str, words: &[&str]) {
+        assert_eq!(pull["state"], "failed", "{pull:#}");
+        let error = &pull["error"];
+        assert_eq!(error["code"], code, "{pull:#}");
+        let message = error["message"].as_str().unwrap_or_default();
+        for word in words {
+            assert!(message.contains(word), "no {word} in: {message}");
+        }
+    }
+
+    /// All running nodes have this version live, and each answers all keys with its value.
+    #[track_caller]
+    fn check_live(&self, number: u64, value: &str) {
+        for node in self.0.running() {
+            let store = self.json(node, "/v1/stores/s");
+            assert_eq!(store["live"], number, "{store:#}");
+            for key in (0..KEYS).step_by(7) {
+                let path = format!("/v1/stores/s/keys/k{key}");
+                let answer = self.0.get(node, &path);
+                assert_eq!(answer, (200, value.to_owned()), "k{key} of node {node}");
+            }
+            assert_eq!(self.0.get(node, "/v1/stores/s/keys/absent").0, 404);
+            self.check_mget(node, value);
+            let mut client = self.0.client(node);
+            client.check("GET s:k1", &format!("${}|{value}", value.len()));
+            client.check("GET s:absent", "$-1");
+            client.check("EXISTS s:k1 s:k2 s:k3 s:k4 s:absent", ":4");
+            client.check("STRLEN s:k5", &format!(":{}", value.len()));
+            client.check("GETRANGE s:k6 0 0", &format!("$1|{}", &value[..1]));
+            client.check("STORE.VERSION s", &format!(":{number}"));
+        }
+    }
+
+    /// An answer that is of all nodes.
+    #[track_caller]
+    fn check_mget(&self, node: usize, value: &str) {
+        let one = format!("|${}|{value}", value.len());
+        let all = format!("*{KEYS}{}", one.repeat(KEYS));
+        self.0.client(node).check(&mget(), &all);
+    }
+
+    /// How many keys a node has itself.
+    fn keys_here(&self, node: usize) -> usize {
+        let here = |key: &usize| {
+            let path = format!("/v1/stores/s/keys/k{key}?here=true");
+            self.0.get(node, &path).0 == 200
+        };
+        (0..KEYS).filter(here).count()
+    }
+}
+
+#[test]
+fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), version("two"));
+    let pull = stores.push(0, &json!({ "source": text(first.path()) }));
+    assert_eq!(pull["state"], "done", "{pull:#}\n{}", stores.0.logs());
+    let nodes = pull["nodes"].as_array().expect("they are told");
+    assert_eq!(nodes.len(), 3, "{pull:#}");
+    stores.check_live(1, "one");
+    let here: Vec<usize> = (0..3).map(|node| stores.keys_here(node)).collect();
+    assert!(here.iter().all(|&keys| keys > 0 && keys < KEYS), "{here:?}");
+    assert!(here.iter().sum::<usize>() >= KEYS, "{here:?}");
+
+    stores.push_live(1, text(second.path()), 2);
+    stores.check_live(2, "two");
+    let (status, answer) = stores.0.post(2, "/v1/stores/s/rollback", &json!({}));
+    assert_eq!(status, 200, "{answer}");
+    stores.check_live(1, "one");
+    let (status, answer) = stores
+        .0
+        .post(0, "/v1/stores/s/rollback", &json!({ "version": 7 }));
+    assert_eq!(status, 404, "{answer}");
+}
+
+/// Of each answer all values are of one version, and through one node no version comes after a later one.
+#[test]
+fn one_answer_is_of_one_version_while_versions_are_swapped() {
+    let Some(stores) = Stores::of(1) else { return };
+    let folders: Vec<_> = (1..=8).map(|n| version(&format!("v{n}"))).collect();
+    stores.push_live(0, text(folders[0].path()), 1);
+    let is_over = AtomicBool::new(false);
+    let may_go_back = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|node| {
+                let (stores, is_over, may_go_back) = (&stores, &is_over, &may_go_back);
+                scope.spawn(move || {
+                    let (mut client, line) = (stores.0.client(node), mget());
+                    let (mut last, mut seen) = (0, 0);
+                    while !is_over.load(Relaxed) {
+                        let answer = client.ask(&line);
+                        let mut values = answer.split('|').skip(2).step_by(2);
+                        let first = values.next().unwrap_or_default();
+                        let is_of_one = values.filter(|it| !it.is_empty()).all(|it| it == first);
+                        assert!(is_of_one && answer.starts_with("*300|$2|v"), "{answer}");
+                        let number: u64 = first[1..].parse().expect("a number");
+                        assert!(
+                            number >= last || may_go_back.load(Relaxed),
+                            "{number} after {last}"
+                        );
+                        seen += usize::from(number != last);
+                        last = number;
+                    }
+                    seen
+                })
+            })
+            .collect();
+        for (number, folder) in (2..).zip(&folders[1..]) {
+            stores.push_live(number as usize % 3, text(folder.path()), number);
+        }
+        may_go_back.store(true, Relaxed);
+        for n in 0..13 {
+            let (status, answer) = stores.0.post(n % 3, "/v1/stores/s/rollback", &json!({}));
+            assert_eq!(status, 200, "{answer}");
+        }
+        is_over.store(true, Relaxed);
+        let seen = readers
+            .into_iter()
+            .map(|it| it.join().expect("it saw whole versions"));
+        assert!(seen.min() > Some(4), "few versions were seen");
+    });
+    stores.check_live(7, "v7");
+}
+
+#[test]
+fn what_is_wrong_with_a_version_is_found_before_any_node_has_it_live() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), version("two"));
+    stores.push_live(0, text(first.path()), 1);
+
+    let gates = json!({ "min_records": KEYS + 1 });
+    let few = json!({ "source": text(second.path()), "gates": gates });
+    stores.check_failed(&stores.push(1, &few), "REFUSED", &["min_records"]);
+    let canary =
+        json!({ "canary": [{ "key": "k1", "value": "two" }, { "key": "k2", "value": "three" }] });
+    let canary = json!({ "source": text(second.path()), "gates": canary });
+    stores.check_failed(
+        &stores.push(1, &canary),
+        "REFUSED",
+        &["canary key \"k2\"", "n"],
+    );
+    stores.check_live(1, "one");
+
+    let source = Source::serve(second.path());
+    for _ in 0..8 {
+        source.break_next("p00005.segment", Fault::WrongByte);
+    }
+    let pull = stores.push(2, &json!({ "source": source.url() }));
+    stores.check_failed(
+        &pull,
+        "SOURCE",
+        &["p00005.segment does not have the digest"],
+    );
+    let message = pull["error"]["message"].as_str().expect("it says why");
+    assert!(
+        message.contains("n1: ") || message.contains("n2: ") || message.contains("n3: "),
+        "{message}"
+    );
+    stores.check_live(1, "one");
+    let elsewhere = json!({ "source": "/nowhere/at/all" });
+    stores.check_failed(&stores.push(1, &elsewhere), "SOURCE", &["/nowhere/at/all"]);
+    stores.check_live(1, "one");
+}
+
+#[test]
+fn a_source_that_vanishes_half_way_leaves_all_nodes_on_the_version_before() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), version("two"));
+    stores.push_live(0, text(first.path()), 1);
+    let source = Source::serve(second.path());
+    for partition in 3..PARTITIONS {
+        let file = format!("p{partition:05}.segment");
+        for _ in 0..20 {
+            source.break_next(&file, Fault::Status(404));
+        }
+    }
+    let pull = stores.push(0, &json!({ "source": source.url() }));
+    stores.check_failed(&pull, "SOURCE", &["n"]);
+    stores.check_live(1, "one");
+}
+
+#[test]
+fn of_two_pushes_the_second_is_told_of_the_first() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), version("two"));
+    let source = Source::serve(first.path());
+    source.break_next("p00003.segment", Fault::Hold);
+    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    source.wait_for("p00003.segment", 1);
+    let other = stores.push(1, &json!({ "source": text(second.path()) }));
+    stores.check_failed(
+        &other,
+        "CONFLICT",
+        &["version 1 of store s is being pushed"],
+    );
+    source.let_go();
+    let ended = stores.ended(0, &begun);
+    assert_eq!(ended["state"], "done", "{ended:#}");
+    stores.check_live(1, "one");
+}
+
+#[test]
+fn a_push_that_is_cancelled_is_cancelled_on_all_nodes() {
+    let Some(stores) = Stores::of(1) else { return };
+    let folder = version("one");
+    let source = Source::serve(folder.path());
+    source.break_next("p00003.segment", Fault::Hold);
+    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    source.wait_for("p00003.segment", 1);
+    let id = begun["id"].as_str().expect("an id");
+    let url = format!("http://{}/v1/pulls/{id}", stores.0.http(0));
+    let cancelled = ureq::delete(url).header("X-Larder", "1").call();
+    assert_eq!(cancelled.expect("it is cancelled").status(), 200);
+    assert_eq!(stores.ended(0, &begun)["state"], "cancelled");
+    source.let_go();
+    stores.push_live(2, text(folder.path()), 2);
+    stores.check_live(2, "one");
+}
+
+#[test]
+fn a_node_that_is_killed_during_a_pull_goes_on_with_it_when_it_is_back() {
+    let Some(mut stores) = Stores::of(1) else {
+        return;
+    };
+    let folder = version("one");
+    let source = Source::serve(folder.path());
+    for partition in 0..PARTITIONS {
+        source.break_next(&format!("p{partition:05}.segment"), Fault::Hold);
+    }
+    let begun = stores.begin(0, &json!({ "source": source.url() }));
+    stores.0.wait_for("a node pulls", || {
+        let (_, status) = stores.0.get(1, "/v1/stores/s");
+        status.contains("pulling")
+    });
+    stores.0.kill(2);
+    stores.0.restart(2);
+    let id = begun["id"].as_str().expect("an id");
+    stores.0.wait_for("all have it", || {
+        source.let_go();
+        !stores.json(0, &format!("/v1/pulls/{id}"))["ended_at"].is_null()
+    });
+    let ended = stores.ended(0, &begun);
+    assert_eq!(ended["state"], "done", "{ended:#}\n{}", stores.0.logs());
+    stores.0.wait_until_served();
+    stores.check_live(1, "one");
+}
+
+#[test]
+fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
+    let Some(mut stores) = Stores::of(2) else {
+        return;
+    };
+    let (first, second) = (version("one"), version("two"));
+    stores.push_live(0, text(first.path()), 1);
+    stores.0.kill(2);
+    // Its replicas answer, before anybody has said that it is dead.
+    stores.check_mget(0, "one");
+    stores.check_mget(1, "one");
+    stores.0.wait_for("the others know of it", || {
+        stores.0.ask(0, "CLUSTER NODES").contains("fail")
+    });
+    let request = json!({ "source": text(second.path()), "allow_missing_replicas": 1 });
+    let pull = stores.push(0, &request);
+    assert_eq!(pull["state"], "done", "{pull:#}\n{}", stores.0.logs());
+    stores.check_live(2, "two");
+    first.close().expect("gone");
+    second.close().expect("gone");
+    stores.0.restart(2);
+    stores.0.wait_until_served();
+    stores.0.wait_for("the node has some of the version", || {
+        stores.keys_here(2) > 0
+    });
+    stores.check_live(2, "two");
+}
+
+#[test]
+fn a_full_disk_on_one_node_fails_the_push_everywhere() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(disk) = SmallDisk::mount(&folder.path().join("disk"), 24) else {
+        return larder_testing::cannot("mount a small file system (it takes root)");
+    };
+    let options = Options::new(3).set_on(1, "server.data", disk.0.join("data").display());
+    let Some(stores) = options.start().map(Stores) else {
+        return;
+    };
+    let first = version("one");
+    stores.push_live(0, text(first.path()), 1);
+    let large = tempfile::tempdir().expect("a folder");
+    let rows = (0..KEYS).map(|i| (format!("k{i}"), noise(i, 400 << 10)));
+    build_rows(large.path(), "s", rows, PARTITIONS);
+    let pull = stores.push(0, &json!({ "source": text(large.path()) }));
+    stores.check_failed(&pull, "DISK_FULL", &["n2: ", "the pull needs"]);
+    stores.check_live(1, "one");
+}
+
+/// A text that does not compress.
+fn noise(seed: usize, bytes: usize) -> String {
+    let mut state = seed as u64 + 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..bytes).map(|_| next()).collect()
+}
