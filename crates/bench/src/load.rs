@@ -1,7 +1,7 @@
-//! A load generator for GETs: many connections, pipelined, in one thread.
+//! A load generator: many connections to one server or several, pipelined, in one thread.
 //!
 //! Requests are encoded before the clock starts. A connection sends `depth` of them, and when all replies are in, the
-//! next; so at most `depth` are under way on each. All replies are alike (`$100`, 100 bytes), so they are counted by
+//! next; so at most `depth` are under way on each. All replies of a run are alike (`$100`, 100 bytes), so they are counted by
 //! their size, and the head of each is checked.
 
 use std::io::{ErrorKind, Read, Write};
@@ -15,28 +15,58 @@ use larder_types::Random;
 use crate::Result;
 use crate::store::{self, VALUE_BYTES};
 
-const REPLY_HEAD: &[u8] = b"$100\r\n";
-const REPLY_BYTES: usize = REPLY_HEAD.len() + VALUE_BYTES + 2;
+const VALUE_HEAD: &[u8] = b"$100\r\n";
 
-/// Encoded GETs of random keys, one after another.
+/// Encoded requests, one after another, and what each is answered.
 pub struct Requests {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+    reply_head: Vec<u8>,
+    reply_bytes: usize,
 }
 
 impl Requests {
+    /// GETs of random keys.
     pub fn new(keys: u64, count: usize) -> Requests {
         let mut random = Random::new(42);
-        let mut requests = Requests {
-            bytes: Vec::new(),
-            ends: vec![0],
-        };
+        let mut requests = Requests::of_values();
         for _ in 0..count {
             let key = store::redis_key(random.index(keys as usize) as u64);
-            request(&mut requests.bytes, &["GET", &key]);
-            requests.ends.push(requests.bytes.len());
+            requests.push(&[b"GET", key.as_bytes()]);
         }
         requests
+    }
+
+    /// None yet, of which each is answered by one value of the benchmark's size.
+    pub fn of_values() -> Requests {
+        let reply_bytes = VALUE_HEAD.len() + VALUE_BYTES + 2;
+        Requests::answered(VALUE_HEAD, reply_bytes)
+    }
+
+    /// None yet, of which each is answered by so many values.
+    pub fn of_arrays(values: usize) -> Requests {
+        let array = format!("*{values}\r\n").into_bytes();
+        let reply_bytes = array.len() + values * (VALUE_HEAD.len() + VALUE_BYTES + 2);
+        Requests::answered(&[&array, VALUE_HEAD].concat(), reply_bytes)
+    }
+
+    /// None yet, of which each is answered with OK.
+    pub fn of_writes() -> Requests {
+        Requests::answered(b"+OK\r\n", 5)
+    }
+
+    fn answered(head: &[u8], reply_bytes: usize) -> Requests {
+        Requests {
+            bytes: Vec::new(),
+            ends: vec![0],
+            reply_head: head.to_owned(),
+            reply_bytes,
+        }
+    }
+
+    pub fn push(&mut self, args: &[&[u8]]) {
+        request(&mut self.bytes, args);
+        self.ends.push(self.bytes.len());
     }
 
     fn slice(&self, first: usize, count: usize) -> &[u8] {
@@ -70,8 +100,28 @@ pub fn fill(address: SocketAddr, keys: u64) -> Result<()> {
     Ok(())
 }
 
-struct Connection {
+/// Sends every request once, over one connection.
+pub fn send_all(address: SocketAddr, requests: &Requests) -> Result<()> {
+    const BATCH: usize = 256;
+    let mut stream = TcpStream::connect(address)?;
+    let mut replies = vec![0; BATCH * requests.reply_bytes];
+    for first in (0..requests.len()).step_by(BATCH) {
+        let count = BATCH.min(requests.len() - first);
+        stream.write_all(requests.slice(first, count))?;
+        let replies = &mut replies[..count * requests.reply_bytes];
+        stream.read_exact(replies)?;
+        let mut each = replies.chunks(requests.reply_bytes);
+        if let Some(wrong) = each.find(|reply| !reply.starts_with(&requests.reply_head)) {
+            let text = String::from_utf8_lossy(wrong);
+            return Err(format!("an unexpected reply: {text:?}").into());
+        }
+    }
+    Ok(())
+}
+
+struct Connection<'a> {
     stream: TcpStream,
+    requests: &'a Requests,
     /// Bytes of replies still to come for what was sent.
     awaited: usize,
     /// Where the next byte falls in its reply.
@@ -79,7 +129,7 @@ struct Connection {
     next: usize,
 }
 
-/// Drives GETs for about `duration`; returns how many were answered and how long it took.
+/// Drives requests for about `duration`; returns how many were answered and how long it took.
 pub fn drive(
     address: SocketAddr,
     requests: &Requests,
@@ -87,16 +137,29 @@ pub fn drive(
     depth: usize,
     duration: Duration,
 ) -> Result<(u64, Duration)> {
+    drive_all(&[(address, requests)], connections, depth, duration)
+}
+
+/// As [`drive`], on several servers, each with connections and requests of its own.
+pub fn drive_all(
+    servers: &[(SocketAddr, &Requests)],
+    connections_each: usize,
+    depth: usize,
+    duration: Duration,
+) -> Result<(u64, Duration)> {
     let poll = Poll::new()?;
-    let mut random = Random::new(connections as u64 * 1000 + depth as u64);
+    let mut random = Random::new(connections_each as u64 * 1000 + depth as u64);
     let mut all = Vec::new();
-    for token in 0..connections {
+    let mine = |token: usize| servers[token % servers.len()];
+    for token in 0..connections_each * servers.len() {
+        let (address, requests) = mine(token);
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         poll.add(&stream, token)?;
         let next = random.index(requests.len() - depth);
         all.push(Connection {
             stream,
+            requests,
             awaited: 0,
             in_reply: 0,
             next,
@@ -104,7 +167,7 @@ pub fn drive(
     }
     let started = Instant::now();
     for connection in &mut all {
-        connection.send(requests, depth)?;
+        connection.send(depth)?;
     }
     for connection in &all {
         connection.stream.set_nonblocking(true)?;
@@ -116,21 +179,22 @@ pub fn drive(
             let connection = &mut all[token];
             if connection.receive(&mut buffer)? {
                 answered += depth as u64;
-                connection.send(requests, depth)?;
+                connection.send(depth)?;
             }
         }
     }
     Ok((answered, started.elapsed()))
 }
 
-impl Connection {
-    fn send(&mut self, requests: &Requests, depth: usize) -> Result<()> {
+impl Connection<'_> {
+    fn send(&mut self, depth: usize) -> Result<()> {
+        let requests = self.requests;
         if self.next + depth > requests.len() {
             self.next = 0;
         }
         let bytes = requests.slice(self.next, depth);
         self.next += depth;
-        self.awaited = depth * REPLY_BYTES;
+        self.awaited = depth * requests.reply_bytes;
         // A few kilobytes always fit the socket's buffer, which is empty now.
         self.stream.write_all(bytes)?;
         Ok(())
@@ -144,16 +208,21 @@ impl Connection {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error.into()),
         };
-        let mut at = (REPLY_BYTES - self.in_reply) % REPLY_BYTES;
+        let Requests {
+            reply_head,
+            reply_bytes,
+            ..
+        } = self.requests;
+        let mut at = (reply_bytes - self.in_reply) % reply_bytes;
         while at < count {
-            let head = &buffer[at..count.min(at + REPLY_HEAD.len())];
-            if !REPLY_HEAD.starts_with(head) {
+            let head = &buffer[at..count.min(at + reply_head.len())];
+            if !reply_head.starts_with(head) {
                 let text = String::from_utf8_lossy(&buffer[at..count.min(at + 80)]).into_owned();
-                return Err(format!("an unexpected reply to a GET: {text:?}").into());
+                return Err(format!("an unexpected reply: {text:?}").into());
             }
-            at += REPLY_BYTES;
+            at += reply_bytes;
         }
-        self.in_reply = (self.in_reply + count) % REPLY_BYTES;
+        self.in_reply = (self.in_reply + count) % reply_bytes;
         self.awaited = self
             .awaited
             .checked_sub(count)

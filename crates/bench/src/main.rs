@@ -9,6 +9,7 @@
 //! Read `server` first, then `load`. `twip` and `karma` drive the join engine in process, `twip` over the graph of
 //! `twip_graph`; `twip_bars` runs both and holds their figures beside the bars. `validate` judges traces in memory; `net` drives servers over loopback, beside Redis, memcached and PostgreSQL.
 
+mod cluster;
 mod first_fill;
 mod karma;
 mod keys;
@@ -46,6 +47,8 @@ struct Args {
 enum Bench {
     /// GETs per second and per CPU second of one core, beside redis-server
     Server(server::ServerArgs),
+    /// CPU time an operation of a cluster of 1, 2, 4 and 8 nodes, of a request that is passed on, and of a Redis Cluster
+    Cluster(cluster::ClusterArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// Lookups in a version, in process: out of the map, and by position
@@ -71,6 +74,7 @@ enum Bench {
 fn main() -> ExitCode {
     let done = match Args::parse().bench {
         Bench::Server(args) => server::run(&args),
+        Bench::Cluster(args) => cluster::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Lookups(args) => lookups::run(&args),
         Bench::Table(args) => table::run(&args),

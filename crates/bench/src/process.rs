@@ -148,16 +148,13 @@ pub fn on_core(binary: &Path, core: Option<usize>) -> Command {
 }
 
 impl Server {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time used so far, by all threads and by child processes that are running.
     pub fn cpu_s(&self) -> Result<f64> {
-        let mut ticks = 0;
-        for stat in self.stats()? {
-            // User and system time are the 12th and 13th fields after the name.
-            ticks += field(&stat, 11)? + field(&stat, 12)?;
-        }
-        // SAFETY: `sysconf` takes a number.
-        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-        Ok(ticks as f64 / per_second)
+        self.stats()?.iter().map(|stat| cpu_s(stat)).sum()
     }
 
     /// Memory in use; what child processes share counts for each.
@@ -188,6 +185,19 @@ impl Server {
         }
         Ok(stats)
     }
+}
+
+/// CPU time that a process has used so far, by all its threads.
+pub fn cpu_s_of(pid: u32) -> Result<f64> {
+    cpu_s(&std::fs::read_to_string(format!("/proc/{pid}/stat"))?)
+}
+
+fn cpu_s(stat: &str) -> Result<f64> {
+    // User and system time are the 12th and 13th fields after the name.
+    let ticks = field(stat, 11)? + field(stat, 12)?;
+    // SAFETY: `sysconf` takes a number.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+    Ok(ticks as f64 / per_second)
 }
 
 /// A number after the name, which stands in parentheses and may hold anything.

@@ -24,7 +24,7 @@ mod pages;
 mod postgres;
 mod redis;
 mod resp;
-mod services;
+pub mod services;
 mod timelines;
 pub mod twip;
 mod workload;

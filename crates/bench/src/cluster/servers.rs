@@ -1,0 +1,197 @@
+//! Clusters as processes on one core: larder's, by `larder cluster local`, and Redis's.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use larder_client::RespClient;
+use larder_protocol::resp::client::Reply;
+use larder_types::SLOTS;
+
+use crate::Result;
+use crate::net::services::{CLIENT_CORE, SERVER_CORE, free_port};
+use crate::process::{self, Server};
+
+/// One node: where it listens, and its process.
+pub struct Node {
+    pub resp: SocketAddr,
+    pid: u32,
+}
+
+impl Node {
+    pub fn cpu_s(&self) -> Result<f64> {
+        process::cpu_s_of(self.pid)
+    }
+}
+
+pub struct Cluster {
+    pub nodes: Vec<Node>,
+    /// The node that owns each slot.
+    pub owners: Vec<usize>,
+    /// What the nodes are coordinated by.
+    coordinator: Option<u32>,
+    _local: Option<Local>,
+    _servers: Vec<Server>,
+}
+
+/// `larder cluster local`, which ends its nodes when it is ended.
+struct Local(Child);
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // SAFETY: the child is ours and has not been waited for, so the id is still its own.
+        unsafe { libc::kill(self.0.id() as i32, libc::SIGTERM) };
+        let _ = self.0.wait();
+    }
+}
+
+impl Cluster {
+    /// Starts so many nodes of larder with one thread each, all on one core.
+    pub fn of_larder(binary: &Path, data: &Path, nodes: usize, replicas: usize) -> Result<Cluster> {
+        let mut command = process::on_core(binary, Some(SERVER_CORE));
+        command.args(["cluster", "local", "--json", "--threads", "1"]);
+        command.args([
+            "--nodes",
+            &nodes.to_string(),
+            "--replicas",
+            &replicas.to_string(),
+        ]);
+        command.arg("--data").arg(data);
+        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take().ok_or("larder has no output")?;
+        let local = Local(child);
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        let ready: serde_json::Value = serde_json::from_str(&line).map_err(|_| {
+            format!("larder cluster local said {line:?} and not where its nodes listen")
+        })?;
+        let node = |node: &serde_json::Value| -> Result<Node> {
+            let pid = node["pid"].as_u64().ok_or("a node has no pid")?;
+            Ok(Node {
+                resp: node["resp"]
+                    .as_str()
+                    .ok_or("a node has no address")?
+                    .parse()?,
+                pid: u32::try_from(pid)?,
+            })
+        };
+        let nodes = ready["nodes"].as_array().ok_or("there are no nodes")?;
+        let coordinator = ready["etcd_pid"]
+            .as_u64()
+            .and_then(|pid| u32::try_from(pid).ok());
+        Cluster::found(
+            nodes.iter().map(node).collect::<Result<_>>()?,
+            coordinator,
+            Some(local),
+            Vec::new(),
+        )
+    }
+
+    /// Starts so many masters of a Redis Cluster without persistence, all on one core.
+    pub fn of_redis(program: &Path, folder: &Path, nodes: usize) -> Result<Cluster> {
+        let mut servers = Vec::new();
+        for at in 0..nodes {
+            let port = free_port()?;
+            let own = folder.join(format!("redis-{at}"));
+            std::fs::create_dir(&own)?;
+            let mut command = process::on_core(program, Some(SERVER_CORE));
+            command
+                .current_dir(&own)
+                .args(["--port", &port.to_string()]);
+            command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            command.args(["--cluster-enabled", "yes", "--loglevel", "warning"]);
+            servers.push(process::start_listening(command, port, "redis-server")?);
+        }
+        let addresses: Vec<String> = servers.iter().map(|it| it.resp.to_string()).collect();
+        let made = Command::new("redis-cli")
+            .args(["--cluster-yes", "--cluster", "create"])
+            .args(&addresses)
+            .stdout(Stdio::null())
+            .status()?;
+        if !made.success() {
+            return Err("redis-cli cannot make a cluster".into());
+        }
+        let nodes = servers.iter().map(|server| Node {
+            resp: server.resp,
+            pid: server.pid(),
+        });
+        let nodes = nodes.collect();
+        Cluster::found(nodes, None, None, servers)
+    }
+
+    /// Asks who owns what, until every slot is owned.
+    fn found(
+        nodes: Vec<Node>,
+        coordinator: Option<u32>,
+        local: Option<Local>,
+        servers: Vec<Server>,
+    ) -> Result<Cluster> {
+        process::pin_self(CLIENT_CORE)?;
+        let mut cluster = Cluster {
+            owners: Vec::new(),
+            nodes,
+            coordinator,
+            _local: local,
+            _servers: servers,
+        };
+        loop {
+            let mut owners = vec![usize::MAX; usize::from(SLOTS)];
+            for (from, to, port) in slots(cluster.nodes[0].resp)? {
+                let owner = cluster
+                    .nodes
+                    .iter()
+                    .position(|node| node.resp.port() == port);
+                owners[from..=to].fill(owner.ok_or("a slot is owned by no node of this cluster")?);
+            }
+            if !owners.contains(&usize::MAX) {
+                cluster.owners = owners;
+                return Ok(cluster);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// CPU time of each node so far.
+    pub fn cpu_s(&self) -> Result<Vec<f64>> {
+        self.nodes.iter().map(Node::cpu_s).collect()
+    }
+
+    /// CPU time of the coordinator so far; nothing where there is none.
+    pub fn coordinator_cpu_s(&self) -> Result<f64> {
+        self.coordinator.map_or(Ok(0.0), process::cpu_s_of)
+    }
+
+    pub fn owner_of(&self, key: &[u8]) -> usize {
+        self.owners[usize::from(larder_types::slot_of(key))]
+    }
+}
+
+/// `CLUSTER SLOTS`: from, to, and the port of the owner.
+fn slots(address: SocketAddr) -> Result<Vec<(usize, usize, u16)>> {
+    let client = RespClient::new(address.to_string());
+    let Reply::Array(entries) = client.command(&[b"CLUSTER", b"SLOTS"])? else {
+        return Err("CLUSTER SLOTS is answered by something else than an array".into());
+    };
+    let entry = |entry: &Reply| {
+        let Reply::Array(fields) = entry else {
+            return None;
+        };
+        let [
+            Reply::Integer(from),
+            Reply::Integer(to),
+            Reply::Array(owner),
+            ..,
+        ] = &fields[..]
+        else {
+            return None;
+        };
+        let Reply::Integer(port) = owner.get(1)? else {
+            return None;
+        };
+        let number = |number: &i64| usize::try_from(*number).ok();
+        Some((number(from)?, number(to)?, u16::try_from(*port).ok()?))
+    };
+    let read: Option<Vec<_>> = entries.iter().map(entry).collect();
+    read.ok_or_else(|| "CLUSTER SLOTS has an entry of another shape".into())
+}
