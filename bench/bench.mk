@@ -1,6 +1,6 @@
 # Comparisons with other engines. Nothing else needs what these install and compile.
 
-.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-bg-ttl bench-bg
+.PHONY: bench-stores bench-twip bench-newp bench-first-fill bench-twip-bars bench-cluster bench-bg-ttl bench-bg
 
 bench-stores: ## Compare stores with LMDB, RocksDB, cdb and more: 10 million keys, about an hour. ARGS='--keys 1000000' is quicker.
 	@scripts/setup-bench
@@ -23,6 +23,11 @@ bench-first-fill: ## What others wait for while one client has a million rows co
 bench-twip-bars: ## The join engine alone, in process: timelines and counts beside their bars. ARGS='--edges FILE --rounds 3'.
 	cargo build --release --locked --package larder-bench
 	target/release/larder-bench twip-bars $(ARGS)
+
+bench-cluster: ## What an operation costs in clusters of 1, 2, 4 and 8 nodes, a request that is passed on, and Redis Cluster.
+	@scripts/setup test
+	cargo build --release --locked --package larder-cli --package larder-bench
+	target/release/larder-bench cluster --larder target/release/larder $(ARGS)
 
 BG_RUNS ?= bench/runs/$(shell date +%Y-%m-%d)-$(shell hostname)
 

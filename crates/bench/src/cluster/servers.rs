@@ -50,7 +50,7 @@ impl Cluster {
     /// Starts so many nodes of larder with one thread each, all on one core.
     pub fn of_larder(binary: &Path, data: &Path, nodes: usize, replicas: usize) -> Result<Cluster> {
         let mut command = process::on_core(binary, Some(SERVER_CORE));
-        command.args(["cluster", "local", "--json", "--threads", "1"]);
+        command.args(["cluster", "local", "--json", "--set", "server.threads=1"]);
         command.args([
             "--nodes",
             &nodes.to_string(),
