@@ -82,6 +82,8 @@ impl Replication {
         }
         if assignment.names(self.me) {
             self.replica.note_term(slot, assignment.term);
+        } else if self.replica.is_ahead_of(slot, epoch) {
+            // It is being filled, and the map that says so is still to come.
         } else if self.replica.take(slot).is_some() {
             self.logged += 1;
             out.records.push(Record::Gone { slot });

@@ -9,11 +9,12 @@
 //!
 //! 1. Nothing is taken from an owner of an older term than one that was heard of, from the map or from another owner.
 //! 2. A message is acknowledged when all that it and those before it brought is in the log; what was not taken is refused before.
-//! 3. A copy is only thrown away for a filling, and by the map; never because an owner says that it is in sync and it is not.
+//! 3. A copy is only thrown away for a filling, and by a map that knows of the filling; never because an owner says that it is in sync
+//!    and it is not.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::map::Term;
+use crate::map::{Epoch, Term};
 
 use super::Bugs;
 use super::change::{Place, Position, Rows};
@@ -34,6 +35,8 @@ struct Held {
     copy: Copy,
     /// Who began last in this connection, and in which term. Changes are taken if that is the latest term.
     follows: Option<(Place, Term)>,
+    /// The filling of it was begun in this epoch. Older maps do not know of it, though they may have the same term.
+    began: Epoch,
 }
 
 /// What is to be said to an owner, in order, each when so many records are durable.
@@ -60,13 +63,22 @@ impl Replica {
 
     /// A copy that was there at the start, or that is left of a slot that was owned.
     pub(super) fn keep(&mut self, slot: u16, copy: Copy) {
-        let follows = None;
-        self.copies.insert(slot, Held { copy, follows });
+        let held = Held {
+            copy,
+            ..Held::default()
+        };
+        self.copies.insert(slot, held);
     }
 
     /// Gives up the copy, to be owned or forgotten.
     pub(super) fn take(&mut self, slot: u16) -> Option<Copy> {
         self.copies.remove(&slot).map(|held| held.copy)
+    }
+
+    /// Whether the slot is being filled by an owner whose map is newer than that of `epoch`.
+    pub(super) fn is_ahead_of(&self, slot: u16, epoch: Epoch) -> bool {
+        let held = self.copies.get(&slot);
+        held.is_some_and(|held| held.began > epoch)
     }
 
     /// The map has this term: older owners are refused.
@@ -214,7 +226,8 @@ impl Replica {
             return Answer::Refused(known);
         }
         let followed = held.and_then(|it| it.follows).map(|(place, _)| place);
-        match begin.kind {
+        let kind = begin.kind;
+        match kind {
             Kind::Fill(_) => {
                 self.log(Record::Clear { slot }, rows, logged, out);
             }
@@ -246,7 +259,13 @@ impl Replica {
                 }
             }
         }
-        self.follow(from, (slot, term), None, logged, out)
+        let answer = self.follow(from, (slot, term), None, logged, out);
+        if let (Kind::Fill(began) | Kind::FillOn(began), Some(held)) =
+            (kind, self.copies.get_mut(&slot))
+        {
+            held.began = began;
+        }
+        answer
     }
 
     fn follow(

@@ -290,6 +290,32 @@ fn a_filling_that_lost_a_chunk_to_a_new_term_begins_anew() {
     assert_eq!(trap.nodes[&3].table, trap.nodes[&1].table);
 }
 
+/// An owner saw the map with a filling before the node that is filled, which then saw those before it, one after the other. They had the same
+/// term, since a filling is no new one, and did not name the node: it threw away what it had been given and had acknowledged.
+#[test]
+fn a_replica_that_is_filled_before_it_sees_the_map_keeps_what_it_is_given() {
+    let mut trap = settled(&[1, 2, 3]);
+    trap.map(1, &assigned(2, 1, &[2], &[]));
+    trap.map(3, &assigned(2, 1, &[2], &[]));
+    trap.set(1, "k", "value");
+    trap.run();
+    let at_epoch = |trap: &mut Trap, node, epoch, assignment: &Assignment| {
+        trap.turn(node, |replication, table, now_ms, out| {
+            replication.assign(Epoch(epoch), SLOT, assignment, table, now_ms, out);
+        });
+    };
+    at_epoch(&mut trap, 1, 4, &assigned(2, 1, &[2], &[(3, 4)]));
+    trap.run();
+    trap.pass_ms(1, 1_000);
+    trap.run();
+    assert!(trap.at(1).asks.contains(&Wanted::Into(place(3), Epoch(4))));
+    at_epoch(&mut trap, 3, 3, &assigned(2, 1, &[2], &[]));
+    assert_eq!(trap.get(3, "k").as_deref(), Some("value"));
+    // A map that knows of the filling, and does not name the node: it was given up.
+    at_epoch(&mut trap, 3, 5, &assigned(2, 1, &[2], &[]));
+    assert_eq!(trap.get(3, "k"), None);
+}
+
 /// KIP-101: two replicas have different changes with one number. The term of each change tells them apart.
 #[test]
 fn a_replica_cuts_what_the_new_owner_has_not() {
