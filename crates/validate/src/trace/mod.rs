@@ -50,6 +50,23 @@ pub trait Initial: Sync {
     }
 }
 
+/// Nothing is there at first.
+pub struct Empty;
+
+impl Initial for Empty {
+    fn count(&self, _: u64) -> i32 {
+        0
+    }
+
+    fn set(&self, _: u64) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn content(&self, _: u64) -> u64 {
+        0
+    }
+}
+
 impl<I: Initial + Send + ?Sized> Initial for Arc<I> {
     fn count(&self, item: u64) -> i32 {
         (**self).count(item)

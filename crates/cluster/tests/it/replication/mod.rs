@@ -17,7 +17,7 @@ use larder_sim::{
 use larder_validate::Span;
 use larder_validate::record::{END_STATE, Outcome, Record, What};
 use larder_validate::report::{Level, Plain};
-use larder_validate::trace::{Initial, judge};
+use larder_validate::trace::{Empty, judge};
 
 use client::{CONTENTS, Client, KEYS, item};
 use server::{Server, Table};
@@ -103,23 +103,6 @@ impl Node for Actor {
                 _ => {}
             },
         }
-    }
-}
-
-/// Nothing is there at first.
-struct Empty;
-
-impl Initial for Empty {
-    fn count(&self, _: u64) -> i32 {
-        0
-    }
-
-    fn set(&self, _: u64) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn content(&self, _: u64) -> u64 {
-        0
     }
 }
 

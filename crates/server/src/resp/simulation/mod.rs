@@ -25,29 +25,12 @@ use std::rc::Rc;
 use larder_sim::{Random, for_each_seed};
 use larder_validate::record::{Outcome, Record, What};
 use larder_validate::report::{Level, Plain, Report};
-use larder_validate::trace::{Initial, Options, judge};
+use larder_validate::trace::{Empty, Options, judge};
 
 use actor::{Actor, History, SKETCHES};
 use world::World;
 
 const CLIENTS: u32 = 4;
-
-/// Nothing is there at first.
-struct Empty;
-
-impl Initial for Empty {
-    fn count(&self, _: u64) -> i32 {
-        0
-    }
-
-    fn set(&self, _: u64) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn content(&self, _: u64) -> u64 {
-        0
-    }
-}
 
 /// Each read is explained by some order of the writes, and so is what is left.
 fn check_explained(records: &[Record]) -> Report {

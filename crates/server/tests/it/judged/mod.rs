@@ -13,29 +13,12 @@ use std::time::Instant;
 
 use larder_validate::record::{Outcome, Record};
 use larder_validate::report::{Level, Plain, Report};
-use larder_validate::trace::{Initial, Options, judge};
+use larder_validate::trace::{Empty, Options, judge};
 
 use crate::killable::Killable;
 use crate::support::TestServer;
 use actor::{Actor, SEED};
 use link::{Proxy, Spoil};
-
-/// Nothing is there at first.
-struct Empty;
-
-impl Initial for Empty {
-    fn count(&self, _: u64) -> i32 {
-        0
-    }
-
-    fn set(&self, _: u64) -> Vec<u64> {
-        Vec::new()
-    }
-
-    fn content(&self, _: u64) -> u64 {
-        0
-    }
-}
 
 fn report(records: &[Record]) -> Report {
     let options = Options {
