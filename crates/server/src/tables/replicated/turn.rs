@@ -10,7 +10,7 @@ use super::{Replicated, State, with_rows};
 use crate::tables::{CoreMessage, Tables};
 
 /// Time is looked at so often.
-pub(super) const TICK_MS: u64 = 50;
+pub(super) const TICK_MS: u64 = 100;
 
 impl Tables {
     /// Wakes maintenance as often as replication looks at the time. Runs for ever.

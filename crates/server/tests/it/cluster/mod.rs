@@ -7,5 +7,6 @@ mod faults;
 mod forward;
 pub mod harness;
 mod life;
+mod replicated;
 mod status;
 mod stores;

@@ -1,5 +1,6 @@
 //! Places of several nodes in one thread: their messages are handed over by hand, their disks are models, and the map is the test's.
 
+mod random;
 mod stories;
 
 use std::cell::RefCell;

@@ -1,0 +1,266 @@
+//! Rows of tables when nodes die, stand still, and return: what was answered is there.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::harness::{Cluster, Options};
+use crate::resp::request;
+
+/// A connection that may break.
+struct Caller(BufReader<TcpStream>);
+
+impl Caller {
+    fn to(addr: SocketAddr) -> Option<Caller> {
+        let stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2)).ok()?;
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .ok()?;
+        Some(Caller(BufReader::new(stream)))
+    }
+
+    /// The reply, its line breaks shown as `|`; nothing if it is not known what became of the command.
+    fn ask(&mut self, words: &[&str]) -> Option<String> {
+        self.0.get_mut().write_all(&request(words)).ok()?;
+        let mut line = String::new();
+        if self.0.read_line(&mut line).ok()? == 0 {
+            return None;
+        }
+        let line = line.trim_end().to_owned();
+        let size = line
+            .strip_prefix('$')
+            .and_then(|size| size.parse::<usize>().ok());
+        let Some(size) = size else {
+            return Some(line);
+        };
+        let mut value = vec![0; size + 2];
+        self.0.read_exact(&mut value).ok()?;
+        value.truncate(size);
+        Some(String::from_utf8(value).unwrap())
+    }
+}
+
+/// Whether every slot has an owner and its replica, none is being filled, and nothing moves.
+fn is_settled(cluster: &Cluster, seen_by: usize) -> bool {
+    let (_, status) = cluster.get(seen_by, "/v1/cluster");
+    let status: Value = serde_json::from_str(&status).unwrap_or_default();
+    let slots = status["slots"].as_array().cloned().unwrap_or_default();
+    let has_replica = |it: &Value| it["in_sync"].as_array().is_some_and(|it| it.len() == 1);
+    let fills = |it: &Value| it["filling"].as_array().is_some_and(|it| !it.is_empty());
+    status["slots_served"] == 16_384 && slots.iter().all(|it| has_replica(it) && !fills(it))
+}
+
+fn settle(cluster: &Cluster, seen_by: usize) {
+    cluster.wait_for("every slot has its replica", || {
+        is_settled(cluster, seen_by)
+    });
+}
+
+/// Keys that are written over and over, each by one client, with numbers that rise; and what was answered of each.
+struct Writers {
+    stop: Arc<AtomicBool>,
+    answered: Arc<Mutex<BTreeMap<String, u64>>>,
+    count: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Writers {
+    /// Each client goes to any of these nodes, and to another when it gets no answer.
+    fn start(clients: usize, nodes: &[SocketAddr]) -> Writers {
+        let writers = Writers {
+            stop: Arc::default(),
+            answered: Arc::default(),
+            count: Arc::default(),
+            threads: Vec::new(),
+        };
+        let threads = (0..clients).map(|client| {
+            let (stop, answered, count) = (
+                writers.stop.clone(),
+                writers.answered.clone(),
+                writers.count.clone(),
+            );
+            let nodes = nodes.to_vec();
+            std::thread::spawn(move || {
+                let (mut at, mut number, mut caller) = (client, 0_u64, None);
+                while !stop.load(SeqCst) {
+                    number += 1;
+                    let key = format!("t|{client}-{}|x", number % 7);
+                    if caller.is_none() {
+                        at += 1;
+                        caller = Caller::to(nodes[at % nodes.len()]);
+                    }
+                    let reply = caller
+                        .as_mut()
+                        .and_then(|it| it.ask(&["SET", &key, &number.to_string()]));
+                    match reply.as_deref() {
+                        Some("+OK") => {
+                            count.fetch_add(1, SeqCst);
+                            answered.lock().unwrap().insert(key, number);
+                        }
+                        Some(error) => {
+                            let words = ["-CLUSTERDOWN", "-IOERR", "-UNKNOWN"];
+                            let is_known = words.iter().any(|word| error.starts_with(word));
+                            assert!(is_known, "{error}");
+                            std::thread::yield_now();
+                        }
+                        None => caller = None,
+                    }
+                }
+            })
+        });
+        let threads = threads.collect();
+        Writers { threads, ..writers }
+    }
+
+    fn count(&self) -> u64 {
+        self.count.load(SeqCst)
+    }
+
+    fn end(self) -> BTreeMap<String, u64> {
+        self.stop.store(true, SeqCst);
+        for thread in self.threads {
+            thread.join().expect("a writer's claims hold");
+        }
+        std::mem::take(&mut *self.answered.lock().unwrap())
+    }
+}
+
+/// Each row is what was answered last, or a later number whose answer did not come.
+fn check(cluster: &Cluster, answered: &BTreeMap<String, u64>) {
+    for node in cluster.running() {
+        let mut caller = Caller::to(cluster.resp(node)).unwrap();
+        for (key, number) in answered {
+            let mut read = None;
+            cluster.wait_for("a row is read", || {
+                read = caller.ask(&["GET", key]);
+                read.as_ref().is_some_and(|it| !it.starts_with('-'))
+            });
+            let read: u64 = read.unwrap().parse().unwrap_or(0);
+            assert!(
+                read >= *number,
+                "{key} is {read} by {}, and {number} was answered\n{}",
+                cluster.name(node),
+                cluster.logs()
+            );
+        }
+    }
+}
+
+fn cluster() -> Option<Cluster> {
+    Options::new(3)
+        .set("tables.replicas", 2)
+        .set("cluster.lease_seconds", 2)
+        .set("cluster.start_nodes", 3)
+        .start()
+}
+
+fn rounds() -> usize {
+    match std::env::var_os("LARDER_SLOW_TESTS") {
+        Some(_) => 10,
+        None => 2,
+    }
+}
+
+#[test]
+fn no_write_that_was_answered_is_lost_when_owners_are_killed() {
+    let Some(mut cluster) = cluster() else {
+        return;
+    };
+    settle(&cluster, 0);
+    let nodes: Vec<SocketAddr> = (0..3).map(|node| cluster.resp(node)).collect();
+    for round in 0..rounds() {
+        let (dead, other) = (round % 3, (round + 1) % 3);
+        let writers = Writers::start(4, &nodes);
+        cluster.wait_for("writes are answered", || writers.count() > 300);
+        cluster.kill(dead);
+        let before = writers.count();
+        let dead_name = cluster.name(dead).to_owned();
+        cluster.wait_for("it is down", || cluster.state(other, &dead_name) == "down");
+        cluster.wait_for("writes are answered again", || {
+            writers.count() > before + 300
+        });
+        let answered = writers.end();
+        check(&cluster, &answered);
+        cluster.restart(dead);
+        cluster.wait_for_state(dead, "up");
+        settle(&cluster, other);
+        check(&cluster, &answered);
+    }
+}
+
+#[test]
+fn a_node_that_returns_with_an_empty_disk_is_filled_while_it_serves() {
+    let Some(mut cluster) = cluster() else {
+        return;
+    };
+    settle(&cluster, 0);
+    let nodes: Vec<SocketAddr> = (0..3).map(|node| cluster.resp(node)).collect();
+    let writers = Writers::start(3, &nodes);
+    cluster.wait_for("writes are answered", || writers.count() > 500);
+    cluster.kill(2);
+    let name = cluster.name(2).to_owned();
+    cluster.wait_for("it is down", || cluster.state(0, &name) == "down");
+    std::fs::remove_dir_all(cluster.data(2)).unwrap();
+    cluster.restart(2);
+    cluster.wait_for_state(2, "up");
+    settle(&cluster, 0);
+    let answered = writers.end();
+    check(&cluster, &answered);
+    // Its copies count: another may die.
+    cluster.kill(0);
+    let name = cluster.name(0).to_owned();
+    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    check(&cluster, &answered);
+}
+
+#[test]
+fn an_owner_that_stood_still_for_longer_than_its_lease_answers_nothing_stale() {
+    let Some(cluster) = cluster() else {
+        return;
+    };
+    settle(&cluster, 0);
+    let mut other = cluster.client(1);
+    let keys: Vec<String> = (0..60).map(|at| format!("t|{at}|x")).collect();
+    for key in &keys {
+        other.check(&format!("SET {key} old"), "+OK");
+    }
+    // Asked, and not yet read, when it stops.
+    let mut asked: Vec<Caller> = keys
+        .iter()
+        .map(|_| Caller::to(cluster.resp(0)).unwrap())
+        .collect();
+    for caller in &mut asked {
+        assert!(caller.ask(&["PING"]).is_some());
+    }
+    cluster.stop(0);
+    for (caller, key) in asked.iter_mut().zip(&keys) {
+        caller
+            .0
+            .get_mut()
+            .write_all(&request(&["GET", key]))
+            .unwrap();
+    }
+    let name = cluster.name(0).to_owned();
+    cluster.wait_for("it is down", || cluster.state(1, &name) == "down");
+    for key in &keys {
+        cluster.wait_for("it is written", || {
+            let mut caller = Caller::to(cluster.resp(1)).unwrap();
+            caller.ask(&["SET", key, "new"]).as_deref() == Some("+OK")
+        });
+    }
+    cluster.cont(0);
+    for (caller, key) in asked.iter_mut().zip(&keys) {
+        let mut line = String::new();
+        let _ = caller.0.read_line(&mut line);
+        if line.starts_with('$') {
+            let mut value = String::new();
+            let _ = caller.0.read_line(&mut value);
+            assert_eq!(value.trim_end(), "new", "{key}\n{}", cluster.log(0));
+        }
+    }
+}
