@@ -101,13 +101,15 @@ pub(super) fn place(
                 if reads_outputs && !state.gate.is_open() {
                     return Placed::Waits(Waits::OwnReplies);
                 }
-                state.core.plain_series(command.spec).record_forwarded();
             }
             let forwarded = state
                 .forwarded
                 .get_or_insert_with(|| Box::new(Forwarded::new(state.proto)));
             if about == About::Records && !forwarded.names_version(core, snapshot, command) {
                 return Placed::Waits(Waits::ForwardedReplies);
+            }
+            if core >= state.core.shared.tables.cores() {
+                state.core.plain_series(command.spec).record_forwarded();
             }
             let at = state.output.tail.len();
             state.output.has_holes = true;

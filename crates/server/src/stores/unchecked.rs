@@ -31,6 +31,13 @@ pub fn mark(folder: &Path, gates: &Gates) -> Result<(), Error> {
     fs::write(&path, bytes).map_err(Error::io("write", &path))
 }
 
+/// Says so durably of a version that is kept, and is about to get partitions that nobody has verified.
+pub fn mark_kept(version_dir: &Path, gates: &Gates) -> Result<(), Error> {
+    mark(version_dir, gates)?;
+    files::sync_file(&version_dir.join(FILE))?;
+    Ok(files::sync_folder(version_dir)?)
+}
+
 /// Says durably that it has passed them. Doing so twice is the same.
 pub fn clear(version_dir: &Path) -> Result<(), Error> {
     let path = version_dir.join(FILE);

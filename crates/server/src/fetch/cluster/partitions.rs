@@ -4,7 +4,7 @@
 //!  manifest: kept, or in the interrupted pull, or from the source, or from a peer; its digest is the map's
 //!      │
 //!      ├─ no such version here ─► <v>.pull: segments ─ note ─ publish ─ verify ─ gates ─ warm ─► kept
-//!      └─ some partitions lack ─► <v>: segments beside the others ─ note ─ open anew ─ verify ─► kept
+//!      └─ some partitions lack ─► <v>: segments beside the others ─ unchecked ─ note ─ open anew ─ verify ─► kept
 //! ```
 //!
 //! What is left when a step fails is as in `pull.rs`. A version that is kept stays readable throughout; it gains partitions when all
@@ -195,10 +195,6 @@ impl Steps<'_> {
         let wanted = Wanted::of(manifest, partitions, folder, "");
         space::reserve(folder, &wanted)?;
         self.record().write(folder)?;
-        let passed = || Gates {
-            allow_empty: true,
-            ..Gates::default()
-        };
         unchecked::mark(folder, &self.order.gates.clone().unwrap_or_else(passed))?;
         let path = folder.join(Manifest::FILE);
         std::fs::write(&path, manifest.encode()).map_err(Error::io("write", &path))?;
@@ -273,17 +269,29 @@ impl Steps<'_> {
             std::fs::rename(path, &to).map_err(Error::io("rename to its place", &to))?;
         }
         files::sync_folder(&folder)?;
-        fault_point("pull.added");
+        // A server that starts after a crash verifies all of it.
+        unchecked::mark_kept(&folder, &passed())?;
         here.with(lacking).write(&folder)?;
+        fault_point("pull.added");
         self.pull.enter(PullState::Verifying);
         let version = Version::open(&folder)?;
         let verified = version.verify_partitions(lacking, &|_| self.pull.stopped().is_none());
         if let Err(error) = verified {
             here.keep_only(&folder, manifest)?;
+            unchecked::clear(&folder)?;
             return Err(error.into());
         }
+        unchecked::clear(&folder)?;
         self.warm(&version)?;
         self.store.replace(id, Arc::new(version))
+    }
+}
+
+/// The gates of a version that has passed its own.
+fn passed() -> Gates {
+    Gates {
+        allow_empty: true,
+        ..Gates::default()
     }
 }
 

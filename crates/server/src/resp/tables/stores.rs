@@ -88,7 +88,7 @@ impl StoresJob {
         if state.core.nodes.is_some()
             && place_of(&state.core, &self.snapshot, command) != To::Core(state.core.index)
         {
-            let mut several = SeveralCores::of_nodes();
+            let mut several = SeveralCores::of_snapshot(&self.snapshot);
             return match several.answer(state, Rc::new(command.owned())).await {
                 Ok(done) => Some(done.reply),
                 Err(refusal) => Some(as_reply(refusal)),

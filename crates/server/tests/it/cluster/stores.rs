@@ -357,6 +357,28 @@ fn a_node_that_was_away_catches_up_from_others_when_the_source_is_gone() {
     stores.check_live(2, "two");
 }
 
+/// Nor does an answer lack anything while partitions go there.
+#[test]
+fn a_node_that_joins_pulls_its_partitions_from_those_that_have_them() {
+    let Some(mut stores) = Stores::of(1) else {
+        return;
+    };
+    let (first, second) = (version("one"), version("two"));
+    stores.push_live(0, text(first.path()), 1);
+    first.close().expect("gone");
+    let node = stores.0.add("n4", Vec::new(), false);
+    stores.0.restart(node);
+    stores
+        .0
+        .wait_for("it has some of its share, and then more", || {
+            (0..3).for_each(|node| stores.check_mget(node, "one"));
+            stores.keys_here(node) > KEYS / 10
+        });
+    stores.check_live(1, "one");
+    stores.push_live(node, text(second.path()), 2);
+    stores.check_live(2, "two");
+}
+
 #[test]
 fn a_full_disk_on_one_node_fails_the_push_everywhere() {
     let folder = tempfile::tempdir().expect("a folder");

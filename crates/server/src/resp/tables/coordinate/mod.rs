@@ -26,6 +26,7 @@ use super::range::{Asked, header, one_row};
 use super::transaction::Transaction;
 use super::watch::Watching;
 use super::{joins, scan};
+use crate::catalog::Snapshot;
 use crate::clients::{Client, as_reply};
 use crate::tables::{Execution, Gate, Paused, Refusal, refusal, stopping};
 
@@ -39,6 +40,8 @@ pub(in crate::resp) struct SeveralCores {
     watching: Option<Box<Watching>>,
     /// They are of several nodes.
     over_nodes: bool,
+    /// What stores are read from, if that is said.
+    snapshot: Option<Arc<Snapshot>>,
 }
 
 impl SeveralCores {
@@ -48,7 +51,7 @@ impl SeveralCores {
         SeveralCores {
             watching: state.watching.take_if(|_| is_exec),
             transaction: state.transaction.take(),
-            over_nodes: false,
+            ..SeveralCores::default()
         }
     }
 
@@ -57,6 +60,14 @@ impl SeveralCores {
         SeveralCores {
             over_nodes: true,
             ..SeveralCores::default()
+        }
+    }
+
+    /// As [`SeveralCores::of_nodes`], with stores read from this snapshot.
+    pub fn of_snapshot(snapshot: &Arc<Snapshot>) -> SeveralCores {
+        SeveralCores {
+            snapshot: Some(snapshot.clone()),
+            ..SeveralCores::of_nodes()
         }
     }
 
@@ -99,6 +110,7 @@ impl SeveralCores {
             closing: false,
             is_of_node: state.is_of_node,
             shard: state.core.tables.shard(),
+            snapshot: self.snapshot.take(),
         };
         let over_nodes = self.over_nodes;
         let (limits, spec) = (state.core.clients.limits, command.spec);
@@ -169,6 +181,8 @@ struct Coordinator {
     is_of_node: bool,
     /// Who owns what, from beginning to end.
     shard: Option<Rc<Shard>>,
+    /// What stores of several nodes are read from, from beginning to end.
+    snapshot: Option<Arc<Snapshot>>,
 }
 
 fn gone() -> Refusal {

@@ -11,6 +11,7 @@
 //! | FLUSHALL, FLUSHDB | its rows | done, or the first error |
 //! | JOIN.CREATE, JOIN.DROP | | the map is changed, and every node does as it says |
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use larder_cluster::map::NodeId;
@@ -43,9 +44,11 @@ struct Part<'a> {
 
 impl Coordinator {
     /// Executes a command that is of several nodes.
-    async fn over_nodes(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        // One for all nodes, so that their answers are of one version of a store.
-        let snapshot = self.core.shared.catalog.load().clone();
+    async fn over_nodes(
+        &mut self,
+        snapshot: Arc<Snapshot>,
+        command: Command<'_>,
+    ) -> Result<Vec<u8>, Refusal> {
         if About::of(&snapshot, command) == About::Both {
             return self.of_stores_and_tables(command).await;
         }
@@ -275,23 +278,30 @@ impl Coordinator {
 
     /// A read of stores and of tables: each by itself, wherever their nodes are.
     async fn of_stores_and_tables(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let split = Split::of(&self.core.shared.catalog.load(), command);
+        let split = Split::of(&self.one_snapshot(), command);
         let rows = Box::pin(self.anywhere(split.rows.command())).await?;
         let stores = Box::pin(self.anywhere(split.stores.command())).await?;
         split.join(&rows, &stores).ok_or_else(gone)
     }
 
+    /// One for all that is executed here and on other nodes, so that their answers are of one version of a store.
+    fn one_snapshot(&mut self) -> Arc<Snapshot> {
+        let load = || self.core.shared.catalog.load().clone();
+        self.snapshot.get_or_insert_with(load).clone()
+    }
+
     /// Executes a command wherever its keys are.
     pub(super) async fn anywhere(&mut self, command: Command<'_>) -> Result<Vec<u8>, Refusal> {
-        let snapshot = self.core.shared.catalog.load();
+        let snapshot = self.one_snapshot();
         match place_of(&self.core, &snapshot, command) {
             To::Core(place) => {
-                let wanted = Wanted::of(command.into(), self.proto, &self.client);
+                let mut wanted = Wanted::of(command.into(), self.proto, &self.client);
+                wanted.versions = versions(&snapshot, command);
                 let mut incoming = Incoming::routed(&self.core, Some(place as u16), wanted);
                 incoming.reply().await.ok_or_else(gone)
             }
             To::Several => self.execute(command).await,
-            To::Nodes => self.over_nodes(command).await,
+            To::Nodes => self.over_nodes(snapshot, command).await,
             To::Nobody => Err(not_served(&self.core)),
         }
     }
