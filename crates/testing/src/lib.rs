@@ -12,6 +12,7 @@
 //! | what no set-up can give, such as root or data that is not in the project: [`cannot`] | it is skipped |
 //! | nobody has asked for it, since it takes long: [`is_asked_for`] | it is skipped |
 
+pub mod browser;
 pub mod etcd;
 pub mod postgres;
 mod process;

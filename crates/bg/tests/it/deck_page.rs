@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 
 use larder_bg::verdict::measure::{Laboratory, Load, Measured, Trial};
 
-use super::browser::Browser;
 use super::deck::{self, measured, trial};
+use larder_testing::browser::Browser;
 
 const PHASE: &str = "document.querySelector('#phase').textContent";
 const FIRST_FIGURE: &str = "document.querySelector('#figures dd').firstChild.data";

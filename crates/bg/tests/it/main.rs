@@ -1,6 +1,5 @@
 //! Tests of bg from outside.
 
-mod browser;
 mod command;
 mod conformance;
 mod coordinate;

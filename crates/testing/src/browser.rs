@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use larder_testing::missing;
+use crate::missing;
 use serde_json::{Value, json};
 
 pub struct Browser {
