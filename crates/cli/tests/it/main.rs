@@ -5,6 +5,7 @@ mod build_inputs;
 mod cli;
 mod cluster_certs;
 mod cluster_local;
+mod console;
 mod crash;
 mod demo;
 mod descriptors;
