@@ -1,12 +1,13 @@
 # What a newcomer types. Everything behind it is Rust: `cargo xtask`.
 #
 #   make demo      see it work, on data it makes itself
+#   make cluster   the same for a cluster of three nodes
 #   make test      what must pass before a change lands
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo bg test fmt fuzz setup
+.PHONY: help demo cluster bg test fmt fuzz setup
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -15,6 +16,11 @@ demo: ## Build larder and run `larder demo`. ARGS='--help' shows what it takes.
 	@scripts/setup
 	@test -x target/release/larder || echo 'Compiling larder and the libraries it uses: about 4 minutes on 2 cores, once. The demo takes 5 seconds after that.'
 	cargo run --release --locked --package larder-cli --bin larder -- demo $(ARGS)
+
+cluster: ## Build larder, start etcd and three nodes, see one die and be replaced. ARGS='--help' shows what it takes.
+	@scripts/setup cluster
+	@test -x target/release/larder || echo 'Compiling larder and the libraries it uses: about 4 minutes on 2 cores, once.'
+	cargo run --release --locked --package larder-cli --bin larder -- cluster demo $(ARGS)
 
 bg: ## Build bg, which rates data stores: target/release/bg.
 	@scripts/setup

@@ -1,10 +1,11 @@
 //! `larder cluster`: what is done for and with a cluster of servers.
 //!
-//! `local` runs one on this machine, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
+//! `local` runs one on this machine, `demo` tells a story of one, `certs` makes certificates for the nodes of any. The others look at a cluster and change it, over
 //! `/v1/cluster` of any of its nodes: `status`, `moves` (what moves, and the plan of it), `asks` (join, drain, keep, remove).
 
 mod asks;
 mod certs;
+mod demo;
 mod local;
 mod moves;
 mod status;
@@ -17,6 +18,8 @@ use crate::failure::Failure;
 pub enum ClusterCommand {
     /// Run a cluster on this machine: etcd and some nodes, until ctrl-c
     Local(local::LocalArgs),
+    /// See one at work on this machine: three nodes, one of which dies and is replaced
+    Demo(demo::DemoArgs),
     /// Make certificates for TLS: an authority of the cluster's own, and what it signs for each node
     Certs(certs::CertsArgs),
     /// Show the nodes, what each has, and what is moving or missing
@@ -36,6 +39,7 @@ pub enum ClusterCommand {
 pub fn run(command: ClusterCommand) -> Result<(), Failure> {
     match command {
         ClusterCommand::Local(args) => local::run(args),
+        ClusterCommand::Demo(args) => demo::run(args),
         ClusterCommand::Certs(args) => certs::run(args),
         ClusterCommand::Status(args) => status::run(args),
         ClusterCommand::Plan(args) => moves::plan(args),

@@ -117,7 +117,7 @@ fn told(status: &ClusterStatus) -> String {
     };
     let mut text = format!(
         "cluster {}, epoch {}, as {} knows it; {controller}\n\
-         {} of {} slots are served; {} of each slot, writes acknowledged by {}; a dead node is replaced after {}\n\n",
+         {} of {} slots are served; each slot is on {}, writes acknowledged by {}; a dead node is replaced after {}\n\n",
         status.name,
         status.epoch,
         status.node,
@@ -154,8 +154,8 @@ fn told(status: &ClusterStatus) -> String {
 
 fn copies(replicas: u8) -> String {
     match replicas {
-        1 => "1 node has".to_owned(),
-        replicas => format!("{replicas} nodes have"),
+        1 => "one node".to_owned(),
+        replicas => format!("{replicas} nodes"),
     }
 }
 

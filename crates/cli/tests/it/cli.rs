@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 27] = [
+const COMMANDS: [&[&str]; 28] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -21,6 +21,7 @@ const COMMANDS: [&[&str]; 27] = [
     &["store", "remove"],
     &["cluster", "certs"],
     &["cluster", "local"],
+    &["cluster", "demo"],
     &["cluster", "status"],
     &["cluster", "plan"],
     &["cluster", "join"],

@@ -117,6 +117,13 @@ fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
             .expect("an id")
     });
     assert!(ids[0] != ids[1] && ids[1] != ids[2]);
+    for at in 0..3 {
+        let value = at.to_string();
+        let set: [&[u8]; 3] = [b"SET", b"post|bob|1", value.as_bytes()];
+        local.client(at).command(&set).expect("any node takes it");
+        let next = local.client((at + 1) % 3).get("post|bob|1");
+        assert_eq!(next, Ok(Some(value.into_bytes())));
+    }
     assert_eq!(local.end("-TERM"), Some(0));
 
     let local = Local::start(data.path(), 3).expect("etcd is there");
@@ -127,6 +134,8 @@ fn all_nodes_serve_and_what_was_kept_is_there_at_the_next_start() {
             .expect("an id")
     });
     assert_eq!(again, ids);
+    let kept = local.client(0).get("post|bob|1");
+    assert_eq!(kept, Ok(Some(b"2".to_vec())));
     assert_eq!(local.end("-INT"), Some(0));
 }
 
@@ -164,7 +173,7 @@ fn a_cluster_s_nodes_are_shown_and_planned_for() {
     assert!(told.contains("slots"), "{told}");
     let told = run_failing(3, ["cluster", "drain", "node-9", "--server", http]);
     assert!(
-        told.contains("no node node-9 is a member of the cluster (node-1, node-2)"),
+        told.contains("no node node-9 is a member of the cluster (node-"),
         "{told}"
     );
     let told = run_failing(1, ["cluster", "plan", "--add", "node-1", "--server", http]);
@@ -174,6 +183,57 @@ fn a_cluster_s_nodes_are_shown_and_planned_for() {
     let said = run_ok(["cluster", "keep", "node-1", "--server", http]);
     assert!(said.starts_with("node-1: "), "{said}");
     local.end("-TERM");
+}
+
+#[test]
+fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
+    let data = folder();
+    let Some(local) = Local::start(data.path(), 3) else {
+        return;
+    };
+    let set: [&[u8]; 3] = [b"SET", b"post|bob|1", b"hello"];
+    local.client(0).command(&set).expect("written");
+    let http = local.nodes()[0]["http"].as_str().expect("an address");
+    let said = run_ok(["cluster", "drain", "node-3", "--server", http]);
+    assert!(
+        said.contains("has no slots any more, and stays a member"),
+        "{said}"
+    );
+    let json = run_ok(["cluster", "status", "--wait", "--json", "--server", http]);
+    let status: Value = serde_json::from_str(&json).expect("JSON");
+    let members = status["members"].as_array().expect("members");
+    let drained = members
+        .iter()
+        .find(|it| it["name"] == "node-3")
+        .expect("a member");
+    assert_eq!(drained["state"], "draining");
+    for what in ["slots_owned", "slots_in_sync", "slots_filling"] {
+        assert_eq!(drained[what], 0, "{drained}");
+    }
+    let read = local.client(2).get("post|bob|1");
+    assert_eq!(
+        read,
+        Ok(Some(b"hello".to_vec())),
+        "it asks those that have it"
+    );
+    local.end("-TERM");
+}
+
+#[test]
+fn the_story_of_a_node_that_is_killed_and_replaced_comes_to_its_end() {
+    if !larder_testing::is_asked_for("LARDER_SLOW_TESTS", "it takes half a minute") {
+        return;
+    }
+    let Some(etcd) = larder_testing::etcd::program() else {
+        return larder_testing::missing("etcd");
+    };
+    let etcd = etcd.to_str().expect("text");
+    let told = run_ok(["cluster", "demo", "--exit", "--etcd", etcd]);
+    assert!(
+        told.contains("1,000 of 1,000 acknowledged rows are there"),
+        "{told}"
+    );
+    assert!(told.contains("node-4 takes its place"), "{told}");
 }
 
 #[test]

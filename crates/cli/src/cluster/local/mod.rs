@@ -17,10 +17,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use larder_client::{Reply, RespClient, RespOptions};
+use larder_client::AdminClient;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use super::status::SLOTS;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output;
@@ -149,11 +150,15 @@ impl Local {
         Ok(local)
     }
 
-    /// Waits until every node knows who serves each slot.
+    /// Waits until every node takes part, and each slot is served.
     fn wait_until_all_serve(&mut self) -> Result<(), Failure> {
         let started = Instant::now();
         for at in 0..self.nodes.len() {
-            while !serves(&self.nodes[at].told, self.common.nodes) {
+            while !serves(
+                &self.nodes[at].told,
+                self.common.nodes,
+                self.common.password(),
+            ) {
                 interrupt::check()?;
                 if let Some(why) = self.news().first() {
                     return Err(Failure::new(format!("the cluster does not start: {why}")));
@@ -181,6 +186,26 @@ impl Local {
             }
             interrupt::wait(LOOK_EVERY);
         }
+    }
+
+    /// Ends a node at once, as `kill -9` does.
+    pub fn kill(&mut self, at: usize) {
+        let process = &mut self.nodes[at].process;
+        process.signal(Signal::KILL);
+        process.end_within(END_MAX);
+        self.gone.push(process.pid());
+    }
+
+    /// Starts one more node.
+    pub fn start_another(&mut self) -> Result<Told, Failure> {
+        let number = self.nodes.len() as u32 + 1;
+        let starting = self.common.start(number, ports(self.port, number)?)?;
+        self.nodes.push(starting.wait()?);
+        Ok(self.nodes[self.nodes.len() - 1].told.clone())
+    }
+
+    pub fn replicas(&self) -> u32 {
+        self.common.replicas
     }
 
     /// Which processes have ended since this was asked last.
@@ -301,21 +326,24 @@ fn ports(first: Option<u16>, number: u32) -> Result<[u16; 2], Failure> {
     }
 }
 
-/// Whether a node knows all nodes, and who has each slot.
-fn serves(node: &Told, nodes: u32) -> bool {
-    let options = RespOptions {
-        timeout: Duration::from_secs(2),
-        ..RespOptions::default()
-    };
-    let client = RespClient::with_options(&node.resp, options);
-    let Ok(Reply::Bulk(info)) = client.command(&[b"CLUSTER", b"INFO"]) else {
+/// Whether a node takes part, and as it knows all nodes do and each slot is served. The map of an earlier run does not count as that.
+fn serves(node: &Told, nodes: u32, password: Option<&str>) -> bool {
+    if node.http.starts_with("https") {
+        // Whose certificate it has is not known here.
+        return true;
+    }
+    let Ok(admin) = AdminClient::new(&node.http) else {
         return false;
     };
-    let info = String::from_utf8_lossy(&info);
-    let says = |line: &str| info.lines().any(|it| it.trim_end() == line);
-    let known = info
-        .lines()
-        .find_map(|line| line.strip_prefix("cluster_known_nodes:"));
-    let known = known.and_then(|known| known.trim_end().parse::<u32>().ok());
-    says("cluster_state:ok") && known.is_some_and(|known| known >= nodes)
+    let admin = match password {
+        Some(password) => admin.with_password(password),
+        None => admin,
+    };
+    admin.cluster().is_ok_and(|status| {
+        let members = status.members.iter();
+        let taking_part = members.filter(|it| !matches!(it.state.as_str(), "down" | "joining"));
+        status.missing.is_none()
+            && status.slots_served == SLOTS
+            && taking_part.count() >= nodes as usize
+    })
 }

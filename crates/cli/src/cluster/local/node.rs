@@ -91,6 +91,12 @@ impl Common {
         })
     }
 
+    /// What the nodes ask their clients for.
+    pub fn password(&self) -> Option<&str> {
+        let mut settings = self.settings.iter().rev();
+        settings.find_map(|setting| setting.strip_prefix("server.password="))
+    }
+
     /// What `larder` is started with for the node.
     pub fn arguments(&self, number: u32, [resp, http]: [u16; 2], data: &Path) -> Vec<String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
