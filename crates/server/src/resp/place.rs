@@ -90,17 +90,22 @@ pub(super) fn place(
             return Placed::Waits(Waits::ForwardedReplies);
         }
     }
+    if reads_outputs
+        && state.core.nodes.is_some()
+        && to != To::Core(tables.index)
+        && !state.gate.is_open()
+    {
+        // What this connection has written is told to others only when its replicas have it.
+        return Placed::Waits(Waits::OwnReplies);
+    }
     match to {
         To::Core(core) if core == tables.index => Placed::Here,
         To::Core(core) => {
-            if core >= state.core.shared.tables.cores() {
-                if let Some(refusal) = redirected(state, snapshot, command, core) {
-                    state.refuse(refusal);
-                    return Placed::Refused;
-                }
-                if reads_outputs && !state.gate.is_open() {
-                    return Placed::Waits(Waits::OwnReplies);
-                }
+            if core >= state.core.shared.tables.cores()
+                && let Some(refusal) = redirected(state, snapshot, command, core)
+            {
+                state.refuse(refusal);
+                return Placed::Refused;
             }
             let forwarded = state
                 .forwarded
