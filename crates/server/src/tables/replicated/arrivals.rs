@@ -24,6 +24,7 @@ impl Tables {
             return;
         };
         let mut state = replicated.state.borrow_mut();
+        state.drop_streams(node);
         state.reached.insert(node, (connection, 0));
         state.begin_streams();
         drop(state);
@@ -40,6 +41,7 @@ impl Tables {
             return;
         };
         state.reached.remove(&node);
+        state.drop_streams(node);
         let now_ms = boot_ms();
         if let Some(replication) = &mut state.replication {
             for core in 0..cores {
@@ -63,6 +65,7 @@ impl Tables {
             .collect();
         for place in lost {
             state.sources.remove(&place);
+            state.drop_answers(place);
             if let Some(replication) = &mut state.replication {
                 replication.source_lost(place);
             }
@@ -141,6 +144,18 @@ impl State {
         }
     }
 
+    /// What waits to be sent of streams to a node is of a connection that has ended; over another it would mean something else.
+    fn drop_streams(&mut self, node: NodeId) {
+        let messages = &mut self.out.messages;
+        messages.retain(|(to, it)| to.node != node || !matches!(it, Message::Stream { .. }));
+    }
+
+    /// The same of answers to an owner.
+    fn drop_answers(&mut self, owner: Place) {
+        let messages = &mut self.out.messages;
+        messages.retain(|(to, it)| *to != owner || matches!(it, Message::Stream { .. }));
+    }
+
     /// Whether what comes over this connection counts.
     fn is_expected(&mut self, from: Place, connection: u64, message: &Message) -> bool {
         match message {
@@ -151,6 +166,7 @@ impl State {
                 }
                 if known != Some(connection) {
                     self.sources.insert(from, connection);
+                    self.drop_answers(from);
                     if let Some(replication) = &mut self.replication {
                         replication.source_lost(from);
                     }

@@ -32,6 +32,8 @@ pub(super) struct Links {
     core: u16,
     peers: Rc<Peers>,
     handle: Arc<TablesHandle>,
+    /// Connections of this core that replication was told of. What is of a stream goes over no other: it would be taken for a part of another stream.
+    own: RefCell<HashMap<NodeId, Rc<Link>>>,
     /// Connections that others have opened to this core, by their numbers.
     accepted: RefCell<HashMap<u64, Rc<Link>>>,
     /// Which core has accepted a connection over which a stream comes.
@@ -55,7 +57,7 @@ impl Carrier for Links {
     }
 
     fn stream(&self, to: Place, message: &Message) {
-        if let Ok(link) = self.peers.link(to.node) {
+        if let Some(link) = self.own.borrow().get(&to.node) {
             // An error means that it has ended, which is told.
             let _ = link.replicate(frame(self.core, to, message));
         }
@@ -96,6 +98,7 @@ impl Tables {
             core: self.index as u16,
             peers,
             handle: self.handle.clone(),
+            own: RefCell::default(),
             accepted: RefCell::default(),
             accepted_by: RefCell::default(),
         });
@@ -114,7 +117,10 @@ impl Tables {
         };
         match link.is_accepted() {
             true => drop(links.accepted.borrow_mut().insert(link.id, link.clone())),
-            false => self.replication_reached(peer.node, link.id),
+            false => {
+                links.own.borrow_mut().insert(peer.node, link.clone());
+                self.replication_reached(peer.node, link.id);
+            }
         }
     }
 
@@ -124,6 +130,11 @@ impl Tables {
             return;
         };
         if !link.is_accepted() {
+            let mut own = links.own.borrow_mut();
+            if own.get(&peer.node).is_some_and(|it| it.id == link.id) {
+                own.remove(&peer.node);
+            }
+            drop(own);
             return self.replication_unreached(peer.node, link.id);
         }
         links.accepted.borrow_mut().remove(&link.id);

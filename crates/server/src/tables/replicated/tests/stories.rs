@@ -327,3 +327,61 @@ fn a_replica_that_is_silent_is_dropped_from_those_that_are_waited_for() {
     world.run();
     assert!(world.is_answered(1, &mut gate));
 }
+
+/// A connection broke and was made anew within a turn: acknowledgements of the old stream must not be taken for such of the new one.
+#[test]
+fn what_waits_to_be_said_over_a_connection_is_not_said_over_the_next() {
+    let mut world = World::new(2, 2);
+    world.run();
+    for at in 0..20 {
+        world.set(1, &format!("t|{at}|x"), "v");
+        world.run();
+    }
+    // Something that needs no journal is acknowledged at once, at the end of the turn.
+    let beats = |world: &mut World| {
+        let begun = std::time::Instant::now();
+        while begun.elapsed().as_millis() < 4 {
+            std::hint::spin_loop();
+        }
+        world.tick();
+        let mut on_way = world.on_way.borrow_mut();
+        std::mem::take(&mut *on_way)
+    };
+    let take = |world: &World, (from, to, connection, bytes): (NodeId, NodeId, u64, Vec<u8>)| {
+        let from = larder_cluster::replication::Place {
+            node: from,
+            core: 0,
+        };
+        let tables = world.tables(to.0);
+        tables
+            .replication_received(from, connection, &bytes)
+            .unwrap();
+    };
+    let mut is_beat = false;
+    for message in beats(&mut world) {
+        if message.1 == NodeId(2) {
+            is_beat = true;
+            take(&world, message);
+        }
+    }
+    assert!(is_beat);
+    world.cut(1);
+    world.connect(1);
+    world.turn(1);
+    let begun = world.on_way.borrow_mut().pop_front().unwrap();
+    assert_eq!((begun.0, begun.1), (NodeId(1), NodeId(2)));
+    let connection = begun.2;
+    take(&world, begun);
+    world.turn(2);
+    let mut said = Vec::new();
+    for (from, _, over, bytes) in &*world.on_way.borrow() {
+        let message = larder_cluster::replication::Message::decode(bytes).unwrap();
+        if let (NodeId(2), larder_cluster::replication::Message::Acknowledged { sequence }) =
+            (*from, message)
+        {
+            assert_eq!(*over, connection);
+            said.push(sequence);
+        }
+    }
+    assert_eq!(said, [1]);
+}
