@@ -122,6 +122,17 @@ impl Stores {
         self.0.client(node).check(&mget(), &all);
     }
 
+    /// The status of a removal.
+    fn remove(&self, node: usize, path: &str) -> u16 {
+        let url = format!("http://{}{path}", self.0.http(node));
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build()
+            .into();
+        let answer = agent.delete(url).header("X-Larder", "1").call();
+        answer.expect("the node answers").status().as_u16()
+    }
+
     /// How many keys a node has itself.
     fn keys_here(&self, node: usize) -> usize {
         let here = |key: &usize| {
@@ -154,6 +165,38 @@ fn a_pushed_version_is_live_on_all_nodes_each_of_which_has_its_part() {
         .0
         .post(0, "/v1/stores/s/rollback", &json!({ "version": 7 }));
     assert_eq!(status, 404, "{answer}");
+}
+
+#[test]
+fn what_is_removed_is_removed_from_all_nodes() {
+    let Some(stores) = Stores::of(1) else { return };
+    let (first, second) = (version("one"), version("two"));
+    stores.push_live(0, text(first.path()), 1);
+    stores.push_live(1, text(second.path()), 2);
+    assert_eq!(
+        stores.remove(1, "/v1/stores/s/versions/2"),
+        409,
+        "it is live"
+    );
+    assert_eq!(stores.remove(2, "/v1/stores/s/versions/1"), 204);
+    for node in 0..3 {
+        let store = stores.json(node, "/v1/stores/s");
+        assert_eq!(
+            store["versions"].as_array().map(Vec::len),
+            Some(1),
+            "{store:#}"
+        );
+    }
+    stores.check_live(2, "two");
+    assert_eq!(stores.remove(0, "/v1/stores/s"), 204);
+    for node in 0..3 {
+        assert_eq!(stores.0.get(node, "/v1/stores/s").0, 404);
+        assert_eq!(stores.0.ask(node, "STORE.LIST"), "*0");
+        let folder = stores.0.data(node).join("stores/s");
+        stores.0.wait_for("its folder goes", || !folder.exists());
+    }
+    stores.push_live(2, text(first.path()), 1);
+    stores.check_live(1, "one");
 }
 
 /// Of each answer all values are of one version, and through one node no version comes after a later one.
@@ -292,9 +335,7 @@ fn a_push_that_is_cancelled_is_cancelled_on_all_nodes() {
     let begun = stores.begin(0, &json!({ "source": source.url() }));
     source.wait_for("p00003.segment", 1);
     let id = begun["id"].as_str().expect("an id");
-    let url = format!("http://{}/v1/pulls/{id}", stores.0.http(0));
-    let cancelled = ureq::delete(url).header("X-Larder", "1").call();
-    assert_eq!(cancelled.expect("it is cancelled").status(), 200);
+    assert_eq!(stores.remove(0, &format!("/v1/pulls/{id}")), 200);
     assert_eq!(stores.ended(0, &begun)["state"], "cancelled");
     source.let_go();
     stores.push_live(2, text(folder.path()), 2);
