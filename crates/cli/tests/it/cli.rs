@@ -2,7 +2,7 @@
 
 use crate::support::{run, run_failing, run_ok, text, write_csv};
 
-const COMMANDS: [&[&str]; 28] = [
+const COMMANDS: [&[&str]; 29] = [
     &["serve"],
     &["build"],
     &["push"],
@@ -28,6 +28,7 @@ const COMMANDS: [&[&str]; 28] = [
     &["cluster", "drain"],
     &["cluster", "keep"],
     &["cluster", "remove"],
+    &["cluster", "set"],
     &["config", "check"],
     &["config", "show"],
     &["config", "reference"],

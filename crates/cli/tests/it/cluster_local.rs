@@ -210,6 +210,10 @@ fn a_drained_node_has_nothing_any_more_when_the_command_returns() {
     for what in ["slots_owned", "slots_in_sync", "slots_filling"] {
         assert_eq!(drained[what], 0, "{drained}");
     }
+    let set = ["cluster", "set", "replace_after_ms=60000"];
+    run_ok([&set[..], &["--server", http]].concat());
+    let told = run_failing(1, ["cluster", "set", "replicas=99", "--server", http]);
+    assert!(told.contains("1 to 16"), "{told}");
     let read = local.client(2).get("post|bob|1");
     assert_eq!(
         read,

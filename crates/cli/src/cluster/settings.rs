@@ -1,0 +1,100 @@
+//! `larder cluster set`: the settings that are the same on every node, since they are in the map.
+
+use clap::Args;
+use larder_protocol::http::{ClusterAsk, ClusterSettings, ClusterSettingsWanted};
+use serde_json::{Map, Value};
+
+use super::moves;
+use crate::connection::ServerArgs;
+use crate::failure::Failure;
+use crate::output::{self, Column, Table};
+
+const EXAMPLES: &str = "\
+Examples:
+    larder cluster set                                shows them
+    larder cluster set replicas=3
+    larder cluster set replace_after_ms=60000 admit_new_nodes=false
+
+What moves for it moves while all slots are served: larder cluster status --wait returns when it has.";
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SetArgs {
+    /// A setting, and what it is to be
+    #[arg(value_name = "SETTING=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn set(args: SetArgs) -> Result<(), Failure> {
+    let wanted = parsed(&args.settings)?;
+    let admin = args.server.admin()?;
+    if !args.settings.is_empty() {
+        if let (Some(replicas), false) = (wanted.replicas, args.json) {
+            let plan = admin.cluster_plan(&[], &[], Some(replicas))?;
+            output::print_line(&moves::told(&plan.moves))?;
+        }
+        admin.cluster_ask(&ClusterAsk::Set { settings: wanted })?;
+    }
+    let in_force = admin.cluster()?.settings;
+    match (args.json, args.settings.is_empty()) {
+        (true, _) => output::print_json(&in_force),
+        (false, true) => output::print_line(&table(&in_force)),
+        (false, false) => output::print_line("set for all nodes"),
+    }
+}
+
+fn parsed(settings: &[String]) -> Result<ClusterSettingsWanted, Failure> {
+    let mut wanted = Map::new();
+    for setting in settings {
+        let Some((name, value)) = setting.split_once('=') else {
+            return Err(Failure::usage(format!(
+                "{setting}: write SETTING=VALUE, such as replicas=3"
+            )));
+        };
+        // A number or a truth value where it is one, else a word.
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        wanted.insert(name.to_owned(), value);
+    }
+    serde_json::from_value(Value::Object(wanted))
+        .map_err(|error| Failure::usage(format!("{}: {error}", settings.join(" "))))
+}
+
+fn table(settings: &ClusterSettings) -> String {
+    let mut table = Table::new([Column::Text("setting"), Column::Text("value")]);
+    if let Ok(Value::Object(all)) = serde_json::to_value(settings) {
+        for (name, value) in all {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            table.row([name, value]);
+        }
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_numbers_words_and_truth_values_and_others_are_refused_by_name() {
+        let given = ["replicas=3", "acknowledge=owner", "admit_new_nodes=false"];
+        let wanted = parsed(&given.map(str::to_owned)).unwrap();
+        assert_eq!(wanted.replicas, Some(3));
+        assert_eq!(wanted.acknowledge.as_deref(), Some("owner"));
+        assert_eq!(wanted.admit_new_nodes, Some(false));
+        for (wrong, words) in [
+            ("copies=3", "unknown field `copies`"),
+            ("replicas=many", "replicas=many: invalid type"),
+            ("replicas", "write SETTING=VALUE"),
+        ] {
+            let refused = parsed(&[wrong.to_owned()]).unwrap_err();
+            assert!(refused.message.contains(words), "{refused}");
+        }
+    }
+}
