@@ -314,9 +314,24 @@ impl Cluster {
         }
     }
 
-    /// Stops it where it stands (SIGSTOP): its connections stay open, and it says nothing.
+    /// Stops it where it stands (SIGSTOP), and waits until all its threads do: its connections stay open, and it says nothing.
     pub fn stop(&self, node: usize) {
         self.signal(node, Signal::STOP);
+        let child = self.nodes[node].child.as_ref().expect("it runs");
+        let tasks = format!("/proc/{}/task", child.id());
+        let stands = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            // What follows on the name, which is in parentheses. A task that has ended stands too.
+            let state = stat
+                .rsplit(')')
+                .next()
+                .and_then(|rest| rest.split_whitespace().next());
+            matches!(state, None | Some("T"))
+        };
+        self.wait_for("all threads stand still", || {
+            let tasks = std::fs::read_dir(&tasks).expect("it is there");
+            tasks.flatten().all(stands)
+        });
     }
 
     /// Lets a stopped node go on.

@@ -8,5 +8,6 @@ mod forward;
 pub mod harness;
 mod life;
 mod replicated;
+mod rows;
 mod status;
 mod stores;

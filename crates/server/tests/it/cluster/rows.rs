@@ -1,0 +1,249 @@
+//! Rows of tables while nodes die, stand still, come and go: what was acknowledged is there, and nothing old is answered.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use larder_types::Random;
+use serde_json::{Value, json};
+
+use super::harness::Cluster;
+use crate::resp::{Client, request};
+use crate::wire;
+
+/// Rows that are written over and over, each with larger numbers.
+const ROWS: u64 = 40;
+
+/// What one writer knows of its rows.
+#[derive(Default)]
+struct Written {
+    /// The number that was acknowledged last.
+    acknowledged: BTreeMap<u64, u64>,
+    /// Numbers after that, of which nobody knows whether they were written.
+    unknown: BTreeMap<u64, Vec<u64>>,
+}
+
+fn key(row: u64) -> String {
+    format!("t|u{row}|k")
+}
+
+fn ask(client: &mut Client, words: &[&str]) -> io::Result<String> {
+    client.stream.get_mut().write_all(&request(words))?;
+    Ok(wire::shown(&wire::frame(&mut client.stream)?))
+}
+
+/// Writes through one node after another until it is told to stop. `progress` counts what was acknowledged.
+fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Written {
+    let mut random = Random::new(7);
+    let mut written = Written::default();
+    let mut client: Option<Client> = None;
+    let mut number = 0;
+    while !stop.load(Ordering::Relaxed) {
+        if client.is_none() || random.below(50) == 0 {
+            let addr = nodes[random.index(nodes.len())];
+            if std::net::TcpStream::connect(addr).is_err() {
+                continue;
+            }
+            client = Some(Client::to(addr));
+        }
+        let Some(open) = &mut client else { continue };
+        number += 1;
+        let row = random.below(ROWS);
+        let reply = ask(open, &["SET", &key(row), &number.to_string()]);
+        match reply.as_deref() {
+            Ok("+OK") => {
+                written.acknowledged.insert(row, number);
+                written.unknown.remove(&row);
+                progress.fetch_add(1, Ordering::Relaxed);
+            }
+            other => {
+                if other.is_err() {
+                    client = None;
+                }
+                written.unknown.entry(row).or_default().push(number);
+            }
+        }
+    }
+    written
+}
+
+#[track_caller]
+fn check(cluster: &Cluster, node: usize, written: &Written) {
+    let mut client = cluster.client(node);
+    for (row, acknowledged) in &written.acknowledged {
+        let reply = client.ask(&format!("GET {}", key(*row)));
+        let value = reply
+            .rsplit('|')
+            .next()
+            .and_then(|it| it.parse::<u64>().ok());
+        let unknown = written.unknown.get(row);
+        let holds = value.is_some_and(|value| {
+            value == *acknowledged || unknown.is_some_and(|all| all.contains(&value))
+        });
+        assert!(
+            holds,
+            "{}: {reply}, and {acknowledged} was acknowledged last, unknown are {unknown:?}\n{}",
+            key(*row),
+            cluster.logs()
+        );
+    }
+}
+
+/// Lets a writer write while something happens to the cluster, and looks at what came of it through every node.
+fn while_writing(cluster: &mut Cluster, happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster))) {
+    let (stop, progress) = (AtomicBool::new(false), AtomicU64::new(0));
+    let nodes: Vec<SocketAddr> = (0..cluster.len()).map(|node| cluster.resp(node)).collect();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| write(&nodes, &stop, &progress));
+        let go_on = |cluster: &Cluster| {
+            let before = progress.load(Ordering::Relaxed);
+            cluster.wait_for("writes are acknowledged", || {
+                progress.load(Ordering::Relaxed) > before + 200
+            });
+        };
+        let stopping = StopAtEnd(&stop);
+        go_on(cluster);
+        happens(cluster, &go_on);
+        go_on(cluster);
+        drop(stopping);
+        writer.join().expect("the writer goes on")
+    });
+    assert_eq!(written.acknowledged.len() as u64, ROWS);
+    for node in cluster.running() {
+        check(cluster, node, &written);
+    }
+}
+
+/// The writer ends also where a test fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Three nodes with two copies of each row, which are made without hesitation.
+fn start() -> Option<Cluster> {
+    let cluster = Cluster::start(3, &[("tables.replicas", "2")])?;
+    let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
+    let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
+    assert_eq!(status, 200, "{answer}");
+    Some(cluster)
+}
+
+/// Every slot is where it is to be.
+fn wait_until_settled(cluster: &Cluster) {
+    cluster.wait_until_served();
+    cluster.wait_for("every slot is where it is to be", || {
+        let (_, status) = cluster.get(cluster.running()[0], "/v1/cluster");
+        let status: Value = serde_json::from_str(&status).unwrap_or_default();
+        let slots = status["slots"].as_array().cloned().unwrap_or_default();
+        let is_settled = |it: &Value| {
+            let is_empty = |of: &str| it[of].as_array().is_some_and(Vec::is_empty);
+            is_empty("goal") && is_empty("filling")
+        };
+        !slots.is_empty() && slots.iter().all(is_settled)
+    });
+}
+
+#[test]
+fn each_node_is_killed_in_turn_and_no_acknowledged_write_is_lost() {
+    let Some(mut cluster) = start() else {
+        return;
+    };
+    while_writing(&mut cluster, |cluster, go_on| {
+        for node in 0..3 {
+            wait_until_settled(cluster);
+            cluster.kill(node);
+            cluster.wait_until_served();
+            go_on(cluster);
+            cluster.restart(node);
+        }
+        wait_until_settled(cluster);
+    });
+}
+
+#[test]
+fn all_nodes_are_killed_at_once_and_no_acknowledged_write_is_lost() {
+    let Some(mut cluster) = start() else {
+        return;
+    };
+    while_writing(&mut cluster, |cluster, _| {
+        (0..3).for_each(|node| cluster.kill(node));
+        cluster.start_all();
+        cluster.wait_until_served();
+    });
+}
+
+#[test]
+fn a_fourth_node_takes_its_share_while_all_goes_on() {
+    let Some(mut cluster) = start() else {
+        return;
+    };
+    while_writing(&mut cluster, |cluster, go_on| {
+        let fourth = cluster.add("n4", Vec::new(), false);
+        cluster.restart(fourth);
+        cluster.wait_for("it is up", || cluster.info(fourth, "cluster_state") == "up");
+        wait_until_settled(cluster);
+        go_on(cluster);
+        let own = cluster.ask(fourth, "CLUSTER SLOTS");
+        let port = format!(":{}|", cluster.resp(fourth).port());
+        assert!(own.contains(&port), "it owns slots: {own}");
+    });
+}
+
+#[test]
+fn a_node_that_stood_still_answers_nothing_that_is_old() {
+    let Some(cluster) = start() else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let owner = 0;
+    let seen_by = (owner + 1) % 3;
+    let (_, status) = cluster.get(seen_by, "/v1/cluster");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let name = cluster.name(owner).to_owned();
+    let slots = status["slots"].as_array().expect("a list").clone();
+    let owns = |tag: u64| {
+        let slot = u64::from(larder_types::slot_of(format!("{{{tag}}}").as_bytes()));
+        let range = |it: &&Value| {
+            let at = |of: &str| it[of].as_u64().expect("a slot");
+            (at("from")..=at("to")).contains(&slot)
+        };
+        slots
+            .iter()
+            .find(range)
+            .is_some_and(|it| it["owner"] == name)
+    };
+    let tag = (0..).find(|tag| owns(*tag)).expect("it owns something");
+    let key = format!("t|{{{tag}}}|k");
+    assert_eq!(cluster.ask(seen_by, &format!("SET {key} old")), "+OK");
+    let mut reader = cluster.client(owner);
+    let mut writer = cluster.client(owner);
+    cluster.stop(owner);
+    reader.send(&request(&["GET", &key]));
+    writer.send(&request(&["SET", &key, "late"]));
+    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+    cluster.wait_for("another takes its writes", || {
+        cluster.ask(seen_by, &format!("SET {key} new")) == "+OK"
+    });
+    cluster.cont(owner);
+    let read = reader.reply();
+    let wrote = writer.reply();
+    cluster.wait_for("it is in a new life", || {
+        cluster.state(seen_by, &name) == "up" && cluster.info(owner, "cluster_missing").is_empty()
+    });
+    let now = cluster.ask(seen_by, &format!("GET {key}"));
+    let may_be = match wrote.as_str() {
+        "+OK" => "$4|late",
+        _ => "$3|new",
+    };
+    assert_eq!(now, may_be, "the late write was answered {wrote}");
+    assert!(
+        read.starts_with('-') || read == "$3|new" || read == "$4|late",
+        "what it read is old: {read}\n{}",
+        cluster.logs()
+    );
+}
