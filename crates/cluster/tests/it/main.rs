@@ -1,4 +1,4 @@
-//! Tests of the map, the placement, the controller, of what keeps them, and of replication.
+//! Tests of the map, the placement, the controller, of what keeps them, of replication, and of whole clusters.
 
 mod changes;
 mod controller;
@@ -10,3 +10,4 @@ mod plan;
 mod random;
 mod replication;
 mod text;
+mod whole;

@@ -1,9 +1,16 @@
 //! A client: one call at a time, at random; what it wrote and saw.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_cluster::map::Term;
+use larder_cluster::replication::Rows;
 use larder_sim::{Input, NodeId as At, Output, Outputs, Random};
 use larder_validate::Span;
-use larder_validate::record::{Outcome, Record, What};
+use larder_validate::record::{END_STATE, Outcome, Record, What};
+use larder_validate::report::{Level, Plain};
+use larder_validate::trace::{Empty, judge};
 
+use super::host::Table;
 use super::service::SLOTS;
 use super::wire::{Call, Op, Reply, Wire};
 
@@ -31,10 +38,14 @@ pub struct Client {
     pub last_done_us: [u64; SLOTS as usize],
     pub done: u64,
     pub think_us: u64,
+    /// From here on no call begins.
+    quiet_us: u64,
+    /// Who has acknowledged writes of a slot, by term.
+    pub acknowledged: BTreeMap<(u16, Term), BTreeSet<At>>,
 }
 
 impl Client {
-    pub fn new(session: u32, servers: usize, seed: u64, think_us: u64) -> Client {
+    pub fn new(session: u32, servers: usize, seed: u64, think_us: u64, quiet_us: u64) -> Client {
         Client {
             session,
             servers,
@@ -47,6 +58,8 @@ impl Client {
             last_done_us: [0; SLOTS as usize],
             done: 0,
             think_us,
+            quiet_us,
+            acknowledged: BTreeMap::new(),
         }
     }
 
@@ -59,15 +72,22 @@ impl Client {
                         self.guess();
                     }
                     Some(_) => {}
-                    None if now_us > super::QUIET_US => {}
+                    None if now_us > self.quiet_us => {}
                     None => self.begin(now_us, out),
                 }
                 let think = self.random.between(1, self.think_us * 2);
                 out.push(Output::Wake(now_us + think));
             }
-            Input::Message(_, Wire::Reply(number, reply))
+            Input::Message(from, Wire::Reply(number, reply))
                 if number == self.number && self.under_way.is_some() =>
             {
+                if let Reply::Done(term) = reply {
+                    let slot = self.slot as u16;
+                    self.acknowledged
+                        .entry((slot, term))
+                        .or_default()
+                        .insert(from);
+                }
                 self.end(now_us, Some(reply));
                 if reply == Reply::NotDone {
                     self.guess();
@@ -149,10 +169,74 @@ impl Client {
             under_way: self.under_way,
             records: Vec::new(),
             random: self.random.clone(),
+            acknowledged: BTreeMap::new(),
             ..*self
         };
         rest.under_way?;
         rest.end(u64::MAX, None);
         rest.records.pop()
     }
+}
+
+/// In one term of a slot, one node alone acknowledges.
+pub fn check_one_owner_a_term<'a>(clients: impl Iterator<Item = &'a Client>) {
+    let mut all: BTreeMap<(u16, Term), BTreeSet<At>> = BTreeMap::new();
+    for client in clients {
+        for (of, by) in &client.acknowledged {
+            all.entry(*of).or_default().extend(by);
+        }
+    }
+    for ((slot, term), by) in all {
+        assert_eq!(
+            by.len(),
+            1,
+            "slot {slot} in term {term}: {by:?} acknowledge"
+        );
+    }
+}
+
+/// Every read is explained by some order of the writes, and so are the rows in the end. `slots` has the slot that each client's number stands for.
+pub fn check_history<'a>(
+    clients: impl Iterator<Item = &'a Client>,
+    slots: &[u16],
+    end: &Table,
+    end_us: u64,
+) {
+    let mut records: Vec<Record> = Vec::new();
+    for client in clients {
+        records.extend(&client.records);
+        records.extend(client.unanswered());
+    }
+    let span = Span::new(end_us, end_us).expect("a moment");
+    for (slot, &real) in (0..).zip(slots) {
+        for key in 0..KEYS {
+            let row = end.get(real, &[b'k', key]);
+            let value = row.map_or(0, |it| {
+                u64::from_le_bytes(it.as_slice().try_into().expect("8 bytes"))
+            });
+            records.push(Record {
+                item: item(slot, key),
+                span,
+                session: u32::MAX,
+                action: END_STATE,
+                outcome: Outcome::Done,
+                what: match key < CONTENTS {
+                    true => What::ReadContent(value),
+                    false => What::ReadCount(value as i64),
+                },
+            });
+        }
+    }
+    let options = larder_validate::trace::Options {
+        seed: 7,
+        cores: 1,
+        witnesses_max: 5,
+    };
+    let report = judge(&records, &Empty, &options);
+    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
+    let refused = report.total.unpredictable() + report.level(Level::Atomic).refused;
+    let end = report.end_state;
+    assert_eq!((refused, report.total.undecided), (0, 0), "{told:#?}");
+    assert_eq!(end.acceptable, end.reads, "the end: {told:#?}");
+    assert!(report.total.reads > 0);
 }

@@ -1,11 +1,12 @@
 //! Replication under simulation: servers that fail in all ways, clients that read and write, and a judge of what they saw.
 
-mod client;
+pub mod client;
 mod codec;
-mod server;
+pub mod host;
+pub mod server;
 mod service;
 mod traps;
-mod wire;
+pub mod wire;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,13 +15,10 @@ use larder_sim::{
     Fault, Input, Node, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
     for_each_seed,
 };
-use larder_validate::Span;
-use larder_validate::record::{END_STATE, Outcome, Record, What};
-use larder_validate::report::{Level, Plain};
-use larder_validate::trace::{Empty, judge};
 
-use client::{CONTENTS, Client, KEYS, item};
-use server::{Server, Table};
+use client::{Client, check_history, check_one_owner_a_term};
+use host::Table;
+use server::Server;
 use service::{SLOTS, Service};
 use wire::Wire;
 
@@ -35,7 +33,7 @@ const QUIET_US: u64 = CALM_US - 1_000_000;
 const SERVICE_TICK_US: u64 = 50_000;
 
 #[derive(Debug, Clone)]
-struct Setup {
+pub struct Setup {
     servers: usize,
     clients: usize,
     replicas: u8,
@@ -84,7 +82,13 @@ impl Node for Actor {
             return Actor::Server(Server::start(setup, start, out));
         }
         out.push(Output::Wake(start.now_us + 1));
-        let client = Client::new(me as u32, setup.servers, start.seed, setup.think_us);
+        let client = Client::new(
+            me as u32,
+            setup.servers,
+            start.seed,
+            setup.think_us,
+            QUIET_US,
+        );
         Actor::Client(client)
     }
 
@@ -176,7 +180,9 @@ fn check(world: &mut World<Actor>) {
     world.run_until(CALM_US);
     check_progress(world);
     let end = check_copies(world);
-    check_history(world, &end);
+    check_one_owner_a_term(clients(world));
+    let slots: Vec<u16> = (0..SLOTS).collect();
+    check_history(clients(world), &slots, &end, CALM_US);
 }
 
 fn check_progress(world: &World<Actor>) {
@@ -209,16 +215,16 @@ fn check_copies(world: &World<Actor>) -> Table {
     for slot in 0..SLOTS {
         let placed = &map.slots().of(slot).placed;
         let owner = server(world, at(placed.owner.expect("owned")));
-        let replication = owner.replication.as_ref().expect("it runs");
+        let replication = owner.host.replication.as_ref().expect("it runs");
         assert!(
             replication.owner.is_owner(slot),
             "slot {slot}: its owner does not know"
         );
-        let rows = owner.table.0.get(&slot).cloned().unwrap_or_default();
+        let rows = owner.host.table.0.get(&slot).cloned().unwrap_or_default();
         for node in &placed.in_sync {
             let replica = server(world, at(*node));
-            let mut table = replica.table.clone();
-            let replication = replica.replication.as_ref().expect("it runs");
+            let mut table = replica.host.table.clone();
+            let replication = replica.host.replication.as_ref().expect("it runs");
             let copy = replication.replica.copy(slot).expect("a copy");
             // Changes that are under way may be here or not: only what both have is compared by number.
             for entry in &copy.tail {
@@ -235,46 +241,6 @@ fn check_copies(world: &World<Actor>) -> Table {
         end.0.insert(slot, rows);
     }
     end
-}
-
-fn check_history(world: &World<Actor>, end: &Table) {
-    let mut records: Vec<Record> = Vec::new();
-    for client in clients(world) {
-        records.extend(&client.records);
-        records.extend(client.unanswered());
-    }
-    let span = Span::new(CALM_US, CALM_US).expect("a moment");
-    for slot in 0..SLOTS {
-        for key in 0..KEYS {
-            let row = end.get(slot, &[b'k', key]);
-            let value = row.map_or(0, |it| {
-                u64::from_le_bytes(it.as_slice().try_into().expect("8 bytes"))
-            });
-            records.push(Record {
-                item: item(slot, key),
-                span,
-                session: u32::MAX,
-                action: END_STATE,
-                outcome: Outcome::Done,
-                what: match key < CONTENTS {
-                    true => What::ReadContent(value),
-                    false => What::ReadCount(value as i64),
-                },
-            });
-        }
-    }
-    let options = larder_validate::trace::Options {
-        seed: 7,
-        cores: 1,
-        witnesses_max: 5,
-    };
-    let report = judge(&records, &Empty, &options);
-    let told: Vec<String> = report.witnesses.iter().map(|it| it.tell(&Plain)).collect();
-    let refused = report.total.unpredictable() + report.level(Level::Atomic).refused;
-    let end = report.end_state;
-    assert_eq!((refused, report.total.undecided), (0, 0), "{told:#?}");
-    assert_eq!(end.acceptable, end.reads, "the end: {told:#?}");
-    assert!(report.total.reads > 0);
 }
 
 /// Runs a seed; when it fails, once more with a trace, to tell all.

@@ -1,79 +1,19 @@
-//! A server of the simulated cluster: one place, its log, its lease, and a table for rows.
+//! A server of the simulated cluster: one place, its lease, and who it is.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use larder_cluster::map::{DiskId, Incarnation, Map, NodeId, NodeName, Registration, Roles, State};
+use larder_cluster::map::{DiskId, Incarnation, Map, NodeName, Registration, Roles, State};
 use larder_cluster::replication::recovery::{Identity, prove};
-use larder_cluster::replication::{
-    Admission, Assignment, Changed, Confirmation, Copy, Event, Lease, Limits, Message, Outcome,
-    Outputs as Put, Place, ReadWait, Record, Replication, Row, Rows, Ticket,
-};
+use larder_cluster::replication::{Lease, Outputs as Put};
 use larder_sim::{Input, NodeId as At, Output, Outputs, Random, Start};
-use larder_types::checksum32;
 
+use super::host::{Host, place};
 use super::service::SLOTS;
-use super::wire::{Call, Op, Peer, Reply, Wire, datagram};
+use super::wire::{Peer, Wire, datagram};
 use super::{SERVICE, Setup, TTL_MS};
 
 const TICK_US: u64 = 40_000;
 const KEEPALIVE_MS: u64 = TTL_MS / 4;
-
-/// The rows of all slots, owned or copied.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Table(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
-
-impl Rows for Table {
-    fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
-        self.0.get(&slot)?.get(key).cloned()
-    }
-
-    fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
-        let rows = self.0.entry(slot).or_default();
-        match value {
-            Some(value) => rows.insert(key.to_vec(), value.to_vec()),
-            None => rows.remove(key),
-        };
-    }
-
-    fn clear(&mut self, slot: u16) {
-        self.0.remove(&slot);
-    }
-
-    fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
-        let Some(rows) = self.0.get(&slot) else {
-            return true;
-        };
-        let mut size = 0;
-        let from = rows
-            .iter()
-            .filter(|(key, _)| after.is_none_or(|it| key.as_slice() > it));
-        for (key, value) in from {
-            if size >= bytes {
-                return false;
-            }
-            size += key.len() + value.len();
-            into.push(Row::new(key, Some(value)));
-        }
-        true
-    }
-}
-
-/// A call that waits.
-struct Waiting {
-    client: At,
-    number: u64,
-    reply: Reply,
-    acknowledged: Option<Ticket>,
-    confirmed: Confirmed,
-    slot: u16,
-}
-
-enum Confirmed {
-    NotNeeded,
-    ToAsk,
-    Asked(Confirmation),
-}
 
 pub struct Server {
     name: NodeName,
@@ -85,78 +25,20 @@ pub struct Server {
     identity_change: Option<u64>,
     found: Option<Identity>,
     is_log_whole: bool,
-    copies: BTreeMap<u16, Copy>,
-    pub table: Table,
-    pub replication: Option<Replication>,
+    pub host: Host,
     map: Option<Arc<Map>>,
     /// The map had this node up in its present life.
     is_member: bool,
     lease: Lease,
     keepalives: u64,
     sent_keepalive_ms: u64,
-    connected: BTreeSet<At>,
-    greeted: BTreeMap<At, NodeId>,
-    waiting: Vec<Waiting>,
-    /// Changes of the disk, and how many records each brought it to.
-    changes: u64,
-    records: u64,
-    on_disk: Vec<(u64, u64)>,
-    synced_ms: u64,
-    sync_due: bool,
-    pub missing: bool,
-    pub behind: bool,
-}
-
-/// The records of a log, as far as it is whole.
-pub fn records(log: &[u8]) -> Vec<Record> {
-    let mut records = Vec::new();
-    let mut rest = log;
-    while rest.len() >= 8 {
-        let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"));
-        let (size, checksum) = (word(0) as usize, word(4));
-        if rest.len() < 8 + size {
-            break;
-        }
-        let body = &rest[8..8 + size];
-        if checksum32(body, 0) != checksum {
-            break;
-        }
-        records.push(Record::decode(body).expect("a record whose checksum is right"));
-        rest = &rest[8 + size..];
-    }
-    records
-}
-
-fn frame(record: &Record, into: &mut Vec<u8>) {
-    let mut body = Vec::new();
-    record.encode(&mut body);
-    into.extend((body.len() as u32).to_le_bytes());
-    into.extend(checksum32(&body, 0).to_le_bytes());
-    into.extend(body);
 }
 
 impl Server {
     pub fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Server {
-        let text = start.disk.read("identity");
-        let found = (text.len() == 16).then(|| Identity {
-            disk: DiskId(u64::from_le_bytes(text[..8].try_into().expect("8"))),
-            incarnation: Incarnation(u64::from_le_bytes(text[8..].try_into().expect("8"))),
-        });
-        let mut table = Table::default();
-        let mut copies: BTreeMap<u16, Option<Copy>> = BTreeMap::new();
-        let mut whole = Vec::new();
-        for record in records(start.disk.read("log")) {
-            let copy = copies.entry(record.slot()).or_default();
-            Copy::replay(copy, &record, &mut table);
-            frame(&record, &mut whole);
-        }
-        out.note(|| format!("found {copies:?}"));
-        let mut changes = 0;
-        if whole.len() < start.disk.read("log").len() {
-            // A torn end is cut off, or what is written from now on would be behind it.
-            changes += 1;
-            out.push(Output::Replace("log", whole));
-        }
+        let found = read_identity(start.disk.read("identity"));
+        let slots = (0..SLOTS).collect();
+        let host = Host::found(&start, slots, setup.syncs_always, setup.bugs, out);
         out.push(Output::Wake(start.now_us + 1));
         Server {
             name: format!("n{}", start.me.0).parse().expect("a name"),
@@ -170,27 +52,12 @@ impl Server {
             identity_change: None,
             found,
             is_log_whole: setup.syncs_always || !start.lost_power,
-            copies: copies
-                .into_iter()
-                .filter_map(|(slot, it)| Some((slot, it?)))
-                .collect(),
-            table,
-            replication: None,
+            host,
             map: None,
             is_member: false,
             lease: new_lease(setup),
             keepalives: 0,
             sent_keepalive_ms: 0,
-            connected: BTreeSet::new(),
-            greeted: BTreeMap::new(),
-            waiting: Vec::new(),
-            changes,
-            records: 0,
-            on_disk: Vec::new(),
-            synced_ms: 0,
-            sync_due: false,
-            missing: false,
-            behind: false,
         }
     }
 
@@ -203,56 +70,27 @@ impl Server {
                 out.push(Output::Wake(now_us + TICK_US));
             }
             Input::Connected(peer) => {
-                self.connected.insert(peer);
-                self.greet(peer, out);
-            }
-            Input::Lost(peer) => {
-                self.connected.remove(&peer);
-                if let Some(node) = self.greeted.remove(&peer)
-                    && let Some(replication) = &mut self.replication
-                {
-                    replication.lost(place(node), now_ms);
+                if (1..=self.setup.servers).contains(&peer.0) {
+                    self.host.connected(peer, out);
                 }
             }
+            Input::Lost(peer) => self.host.lost(peer, now_ms),
             Input::Message(from, wire) | Input::Datagram(from, wire) => {
                 self.hear(now_ms, from, wire, &mut put, out);
             }
             Input::Synced(upto) => {
-                if self.setup.syncs_always {
-                    self.durable(upto, &mut put);
-                }
+                self.host.synced(upto, &mut put);
                 if self.identity_change.is_some_and(|change| change <= upto) {
                     self.identity_change = None;
                     self.register(now_ms, out);
                 }
             }
         }
-        self.end_turn(now_ms, put, out);
-    }
-
-    fn durable(&mut self, upto: u64, put: &mut Put) {
-        let reached = self
-            .on_disk
-            .iter()
-            .take_while(|(change, _)| *change <= upto)
-            .count();
-        if let Some((_, records)) = self.on_disk.drain(..reached).next_back()
-            && let Some(replication) = &mut self.replication
-        {
-            replication.durable(records, put);
-        }
-    }
-
-    fn greet(&mut self, peer: At, out: &mut Outputs<Wire>) {
-        let id = self
-            .map
-            .as_ref()
-            .and_then(|map| map.member_named(&self.name))
-            .map(|it| it.id);
-        if let (Some(id), Some(_)) = (id, &self.replication)
-            && (1..=self.setup.servers).contains(&peer.0)
-        {
-            out.push(Output::Send(peer, Wire::Hello(id)));
+        for ask in self.host.end_turn(now_ms, put, out) {
+            let (name, life) = (self.name.clone(), self.identity.incarnation);
+            if self.is_member {
+                datagram(out, SERVICE, Wire::Ask(name, life, ask));
+            }
         }
     }
 
@@ -271,25 +109,13 @@ impl Server {
                 self.live(disk, out);
             }
             Wire::HandOver(slot, to) => {
-                if let Some(replication) = &mut self.replication {
+                if let Some(replication) = &mut self.host.replication {
                     replication.owner.hand_over(slot, place(to));
                 }
             }
-            Wire::Hello(node) => {
-                self.greeted.insert(from, node);
-                if let Some(replication) = &mut self.replication {
-                    replication.connected(place(node), now_ms);
-                }
-            }
-            Wire::Peer(Peer(bytes)) => {
-                let message = Message::decode(&bytes).expect("whole");
-                if let (Some(node), Some(replication)) =
-                    (self.greeted.get(&from), &mut self.replication)
-                {
-                    replication.receive(place(*node), message, &mut self.table, now_ms, put);
-                }
-            }
-            Wire::Request(number, call) => self.execute(now_ms, from, number, call, put, out),
+            Wire::Hello(node) => self.host.hello(from, node, now_ms),
+            Wire::Peer(Peer(bytes)) => self.host.receive(from, &bytes, now_ms, put),
+            Wire::Request(number, call) => self.host.execute(now_ms, from, number, call, put, out),
             _ => {}
         }
     }
@@ -300,9 +126,7 @@ impl Server {
             true => self.lease.until_ms(),
             false => 0,
         };
-        if let Some(replication) = &mut self.replication {
-            replication.owner.set_lease(until);
-        }
+        self.host.set_lease(until);
     }
 
     fn see(&mut self, now_ms: u64, map: Arc<Map>, put: &mut Put, out: &mut Outputs<Wire>) {
@@ -326,10 +150,7 @@ impl Server {
             let disk = match proof {
                 Ok(()) => self.found.expect("it is proven").disk,
                 Err(_) => {
-                    self.copies.clear();
-                    self.table = Table::default();
-                    self.changes += 1;
-                    out.push(Output::Replace("log", Vec::new()));
+                    self.host.forget(out);
                     DiskId(self.random.word())
                 }
             };
@@ -339,39 +160,12 @@ impl Server {
         let Some(member) = member else {
             return;
         };
-        if self.replication.is_none() {
-            let limits = Limits {
-                silent_ms: 400,
-                ask_again_ms: 100,
-                beat_ms: 80,
-                chunk_bytes: 12,
-                window_bytes: 200,
-                fill_bytes_per_second: 1 << 20,
-                unacknowledged_bytes_max: 1_000,
-            };
-            let copies = std::mem::take(&mut self.copies);
-            let bugs = self.setup.bugs;
-            let replication = Replication::with_bugs(place(member.id), limits, copies, bugs);
-            self.replication = Some(replication);
-            for peer in self.connected.clone() {
-                self.greet(peer, out);
-            }
-            for node in self.greeted.values() {
-                let replication = self.replication.as_mut().expect("just made");
-                replication.connected(place(*node), now_ms);
-            }
-        }
+        self.host.begin(member.id, now_ms, out);
         self.is_member = member.registration.incarnation == self.identity.incarnation
             && member.state == State::Up
             && self.is_known;
         if self.is_member {
-            let replication = self.replication.as_mut().expect("made above");
-            for slot in 0..SLOTS {
-                let placed = &map.slots().of(slot).placed;
-                let assignment = Assignment::of(placed, place);
-                let epoch = map.epoch();
-                replication.assign(epoch, slot, &assignment, &mut self.table, now_ms, put);
-            }
+            self.host.assign(&map, now_ms, put);
         }
         self.lend();
     }
@@ -384,12 +178,10 @@ impl Server {
             disk,
             incarnation: Incarnation(self.identity.incarnation.0 + 1),
         };
-        let mut bytes = disk.0.to_le_bytes().to_vec();
-        bytes.extend(self.identity.incarnation.0.to_le_bytes());
-        self.changes += 1;
-        out.push(Output::Replace("identity", bytes));
+        let bytes = write_identity(self.identity);
+        let change = self.host.replace("identity", bytes, out);
         out.push(Output::Sync);
-        self.identity_change = Some(self.changes);
+        self.identity_change = Some(change);
     }
 
     fn register(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
@@ -431,161 +223,21 @@ impl Server {
                 self.live(disk, out);
             }
         }
-        if let Some(replication) = &mut self.replication {
-            replication.tick(now_ms, put);
-        }
-        if !self.setup.syncs_always && now_ms >= self.synced_ms + 300 {
-            self.synced_ms = now_ms;
-            self.sync_due = true;
-        }
+        self.host.tick(now_ms, put);
     }
+}
 
-    fn execute(
-        &mut self,
-        now_ms: u64,
-        client: At,
-        number: u64,
-        call: Call,
-        put: &mut Put,
-        out: &mut Outputs<Wire>,
-    ) {
-        let Call { slot, key, what } = call;
-        let refuse = Output::Send(client, Wire::Reply(number, Reply::NotDone));
-        let Some(replication) = &mut self.replication else {
-            return out.push(refuse);
-        };
-        let key = [b'k', key];
-        let before = self.table.get(slot, &key);
-        let value = before.as_ref().map_or(0, |bytes| {
-            u64::from_le_bytes(bytes.as_slice().try_into().expect("8 bytes"))
-        });
-        if what == Op::Get {
-            let (acknowledged, confirmed) = match replication.owner.read(slot, Some(&key), now_ms) {
-                ReadWait::Now => (None, false),
-                ReadWait::After {
-                    acknowledged,
-                    confirmed,
-                } => (acknowledged, confirmed),
-                ReadWait::NotOwner => return out.push(refuse),
-            };
-            self.waiting.push(Waiting {
-                client,
-                number,
-                reply: Reply::Value(value),
-                acknowledged,
-                confirmed: match confirmed {
-                    true => Confirmed::ToAsk,
-                    false => Confirmed::NotNeeded,
-                },
-                slot,
-            });
-            return;
-        }
-        let admission = replication.owner.may_write(slot, now_ms);
-        if admission != Admission::Now {
-            out.note(|| format!("refused: {admission:?}"));
-            return out.push(refuse);
-        }
-        let after = match what {
-            Op::Set(value) => Some(value),
-            Op::Add(by) => Some(value + by as u64),
-            _ => None,
-        };
-        let after = after.map(u64::to_le_bytes);
-        let bytes = after.as_ref().map(<[u8; 8]>::as_slice);
-        self.table.set(slot, &key, bytes);
-        let ticket = {
-            let changed = Changed {
-                key: &key,
-                value: bytes,
-                is_open: false,
-            };
-            replication.change(slot, changed, before, put)
-        };
-        self.waiting.push(Waiting {
-            client,
-            number,
-            reply: Reply::Done,
-            acknowledged: Some(ticket),
-            confirmed: Confirmed::NotNeeded,
-            slot,
-        });
-    }
+pub fn read_identity(text: &[u8]) -> Option<Identity> {
+    let word = |at: usize| u64::from_le_bytes(text[at..at + 8].try_into().expect("8"));
+    (text.len() == 16).then(|| Identity {
+        disk: DiskId(word(0)),
+        incarnation: Incarnation(word(8)),
+    })
+}
 
-    fn answer(&mut self, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
-        let Some(replication) = &mut self.replication else {
-            return;
-        };
-        let owner = &mut replication.owner;
-        self.waiting.retain_mut(|it| {
-            let known = it.acknowledged.as_ref().map(|ticket| owner.outcome(ticket));
-            if let Confirmed::ToAsk = it.confirmed
-                && let Some(asked) = owner.confirm(it.slot, now_ms, put)
-            {
-                it.confirmed = Confirmed::Asked(asked);
-            }
-            let confirmed = match &it.confirmed {
-                Confirmed::NotNeeded => Outcome::Acknowledged,
-                Confirmed::ToAsk if owner.is_owner(it.slot) => Outcome::Waiting,
-                Confirmed::ToAsk => Outcome::Unknown,
-                Confirmed::Asked(asked) => owner.is_confirmed(asked),
-            };
-            match (known.unwrap_or(Outcome::Acknowledged), confirmed) {
-                (Outcome::Acknowledged, Outcome::Acknowledged) => {
-                    out.push(Output::Send(it.client, Wire::Reply(it.number, it.reply)));
-                    false
-                }
-                (Outcome::Unknown, _) | (_, Outcome::Unknown) => false,
-                _ => true,
-            }
-        });
-    }
-
-    fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) {
-        self.answer(now_ms, &mut put, out);
-        if let Some(replication) = &mut self.replication {
-            replication.flush(&self.table, now_ms, &mut put);
-        }
-        if !put.records.is_empty() {
-            let mut bytes = Vec::new();
-            for record in &put.records {
-                frame(record, &mut bytes);
-            }
-            self.changes += 1;
-            self.records += put.records.len() as u64;
-            self.on_disk.push((self.changes, self.records));
-            out.push(Output::Append("log", bytes));
-            self.sync_due |= self.setup.syncs_always;
-        }
-        if std::mem::take(&mut self.sync_due) {
-            out.push(Output::Sync);
-        }
-        for (to, message) in put.messages {
-            let peer = self.greeted.iter().find(|(_, node)| place(**node) == to);
-            if let Some((peer, _)) = peer {
-                let mut bytes = Vec::new();
-                message.encode(&mut bytes);
-                out.push(Output::Send(*peer, Wire::Peer(Peer(bytes))));
-            }
-        }
-        for ask in put.asks {
-            let (name, life) = (self.name.clone(), self.identity.incarnation);
-            if self.is_member {
-                datagram(out, SERVICE, Wire::Ask(name, life, ask));
-            }
-        }
-        for event in put.events {
-            out.note(|| format!("{event:?}"));
-            self.missing |= matches!(event, Event::Missing(_));
-            self.behind |= matches!(event, Event::Behind(_));
-        }
-        if !self.setup.syncs_always && self.on_disk.last().is_some() {
-            // What is with the system is safe from a kill.
-            let mut put = Put::default();
-            self.durable(u64::MAX, &mut put);
-            self.end_turn(now_ms, put, out);
-        }
-    }
+pub fn write_identity(identity: Identity) -> Vec<u8> {
+    let words = [identity.disk.0, identity.incarnation.0];
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 fn new_lease(setup: &Setup) -> Lease {
@@ -594,8 +246,4 @@ fn new_lease(setup: &Setup) -> Lease {
         true => lease.counting_from_the_answer(),
         false => lease,
     }
-}
-
-pub fn place(node: NodeId) -> Place {
-    Place { node, core: 0 }
 }

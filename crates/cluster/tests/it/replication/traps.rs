@@ -8,7 +8,7 @@ use larder_cluster::replication::{
     ReadWait, Record, Replication, Rows, Ticket, Wanted,
 };
 
-use super::server::Table;
+use super::host::Table;
 
 const SLOT: u16 = 7;
 

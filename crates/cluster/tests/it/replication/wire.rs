@@ -3,11 +3,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use larder_cluster::map::{Incarnation, Map, NodeId, NodeName, Registration};
+use larder_cluster::coordination::{
+    Error, Keys, Request as CoordinationRequest, Response, Revision, Watched,
+};
+use larder_cluster::map::{Incarnation, Map, NodeId, NodeName, Registration, Term};
 use larder_cluster::replication::{Ask, Message};
 use larder_sim::{NodeId as At, Output, Outputs};
+use larder_types::VersionId;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Wire {
     /// To the service, and back: datagrams.
     Poll,
@@ -20,6 +24,17 @@ pub enum Wire {
     /// Between servers, over connections: which member this is, once it is ready.
     Hello(NodeId),
     Peer(Peer),
+    /// To etcd and back, over a connection, each with its number. A watch that is heard of no more was cut.
+    Call(u64, CoordinationRequest),
+    Answer(u64, Box<Result<Response, Error>>),
+    Watch(u64, Keys, Revision),
+    Heard(u64, Option<Watched>),
+    Unwatch(u64),
+    /// A read of stores over all slots, and its parts, which name the version that it began with.
+    Look(u64),
+    Looked(u64, Option<Vec<VersionId>>),
+    Part(u64, u16, VersionId),
+    PartOf(u64, u16, Option<VersionId>),
     /// Of a client, and back.
     Request(u64, Call),
     Reply(u64, Reply),
@@ -44,12 +59,13 @@ pub enum Op {
 pub enum Reply {
     /// What was read; 0 for nothing.
     Value(u64),
-    Done,
+    /// Of a slot that had this term.
+    Done(Term),
     NotDone,
 }
 
 /// A map, short in the trace.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Shown(pub Arc<Map>);
 
 impl fmt::Debug for Shown {
@@ -75,7 +91,7 @@ impl fmt::Debug for Shown {
 }
 
 /// A message of replication, as bytes.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Peer(pub Vec<u8>);
 
 impl fmt::Debug for Peer {

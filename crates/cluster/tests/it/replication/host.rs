@@ -1,0 +1,440 @@
+//! A place of a simulated node: its rows, its log, and what replicates them. Who tells it the map, and keeps its lease, is its caller's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use larder_cluster::map::{Map, NodeId, Term};
+use larder_cluster::replication::{
+    Admission, Ask, Assignment, Bugs, Changed, Confirmation, Copy, Event, Limits, Message, Outcome,
+    Outputs as Put, Place, ReadWait, Record, Replication, Row, Rows, Ticket,
+};
+use larder_sim::{NodeId as At, Output, Outputs, Start};
+use larder_types::checksum32;
+
+use super::wire::{Call, Op, Peer, Reply, Wire};
+
+/// The rows of all slots, owned or copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Table(pub BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Rows for Table {
+    fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.get(&slot)?.get(key).cloned()
+    }
+
+    fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
+        let rows = self.0.entry(slot).or_default();
+        match value {
+            Some(value) => rows.insert(key.to_vec(), value.to_vec()),
+            None => rows.remove(key),
+        };
+    }
+
+    fn clear(&mut self, slot: u16) {
+        self.0.remove(&slot);
+    }
+
+    fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
+        let Some(rows) = self.0.get(&slot) else {
+            return true;
+        };
+        let mut size = 0;
+        let from = rows
+            .iter()
+            .filter(|(key, _)| after.is_none_or(|it| key.as_slice() > it));
+        for (key, value) in from {
+            if size >= bytes {
+                return false;
+            }
+            size += key.len() + value.len();
+            into.push(Row::new(key, Some(value)));
+        }
+        true
+    }
+}
+
+/// A call that waits.
+struct Waiting {
+    client: At,
+    number: u64,
+    reply: Reply,
+    acknowledged: Option<Ticket>,
+    confirmed: Confirmed,
+    slot: u16,
+}
+
+enum Confirmed {
+    NotNeeded,
+    ToAsk,
+    Asked(Confirmation),
+}
+
+pub struct Host {
+    /// Those of these slots are replicated.
+    slots: Vec<u16>,
+    /// What is acknowledged is synced; else it is with the system.
+    syncs_always: bool,
+    bugs: Bugs,
+    pub table: Table,
+    copies: BTreeMap<u16, Copy>,
+    pub replication: Option<Replication>,
+    me: Option<NodeId>,
+    /// By the last map.
+    terms: BTreeMap<u16, Term>,
+    connected: BTreeSet<At>,
+    pub greeted: BTreeMap<At, NodeId>,
+    waiting: Vec<Waiting>,
+    /// Changes of the disk, and how many records each brought it to.
+    changes: u64,
+    records: u64,
+    on_disk: Vec<(u64, u64)>,
+    synced_ms: u64,
+    pub sync_due: bool,
+    pub missing: bool,
+    pub behind: bool,
+}
+
+/// The records of a log, as far as it is whole.
+pub fn records(log: &[u8]) -> Vec<Record> {
+    let mut records = Vec::new();
+    let mut rest = log;
+    while rest.len() >= 8 {
+        let word = |at: usize| u32::from_le_bytes(rest[at..at + 4].try_into().expect("four bytes"));
+        let (size, checksum) = (word(0) as usize, word(4));
+        if rest.len() < 8 + size {
+            break;
+        }
+        let body = &rest[8..8 + size];
+        if checksum32(body, 0) != checksum {
+            break;
+        }
+        records.push(Record::decode(body).expect("a record whose checksum is right"));
+        rest = &rest[8 + size..];
+    }
+    records
+}
+
+fn frame(record: &Record, into: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    record.encode(&mut body);
+    into.extend((body.len() as u32).to_le_bytes());
+    into.extend(checksum32(&body, 0).to_le_bytes());
+    into.extend(body);
+}
+
+impl Host {
+    /// What the disk has.
+    pub fn found(
+        start: &Start<'_>,
+        slots: Vec<u16>,
+        syncs_always: bool,
+        bugs: Bugs,
+        out: &mut Outputs<Wire>,
+    ) -> Host {
+        let mut table = Table::default();
+        let mut copies: BTreeMap<u16, Option<Copy>> = BTreeMap::new();
+        let mut whole = Vec::new();
+        for record in records(start.disk.read("log")) {
+            let copy = copies.entry(record.slot()).or_default();
+            Copy::replay(copy, &record, &mut table);
+            frame(&record, &mut whole);
+        }
+        out.note(|| format!("found {copies:?}"));
+        let mut changes = 0;
+        if whole.len() < start.disk.read("log").len() {
+            // A torn end is cut off, or what is written from now on would be behind it.
+            changes += 1;
+            out.push(Output::Replace("log", whole));
+        }
+        Host {
+            slots,
+            syncs_always,
+            bugs,
+            table,
+            copies: copies
+                .into_iter()
+                .filter_map(|(slot, it)| Some((slot, it?)))
+                .collect(),
+            replication: None,
+            me: None,
+            terms: BTreeMap::new(),
+            connected: BTreeSet::new(),
+            greeted: BTreeMap::new(),
+            waiting: Vec::new(),
+            changes,
+            records: 0,
+            on_disk: Vec::new(),
+            synced_ms: 0,
+            sync_due: false,
+            missing: false,
+            behind: false,
+        }
+    }
+
+    /// Writes a file other than the log; the number of the change.
+    pub fn replace(&mut self, file: &'static str, bytes: Vec<u8>, out: &mut Outputs<Wire>) -> u64 {
+        self.changes += 1;
+        out.push(Output::Replace(file, bytes));
+        self.changes
+    }
+
+    /// What was found cannot be proven: nothing of it is kept.
+    pub fn forget(&mut self, out: &mut Outputs<Wire>) {
+        self.copies.clear();
+        self.table = Table::default();
+        self.replace("log", Vec::new(), out);
+    }
+
+    /// The map says who this is.
+    pub fn begin(&mut self, me: NodeId, now_ms: u64, out: &mut Outputs<Wire>) {
+        if self.replication.is_some() {
+            return;
+        }
+        let limits = Limits {
+            silent_ms: 400,
+            ask_again_ms: 100,
+            beat_ms: 80,
+            chunk_bytes: 12,
+            window_bytes: 200,
+            fill_bytes_per_second: 1 << 20,
+            unacknowledged_bytes_max: 1_000,
+        };
+        let copies = std::mem::take(&mut self.copies);
+        let mut replication = Replication::with_bugs(place(me), limits, copies, self.bugs);
+        for node in self.greeted.values() {
+            replication.connected(place(*node), now_ms);
+        }
+        self.replication = Some(replication);
+        self.me = Some(me);
+        for peer in self.connected.clone() {
+            self.greet(peer, out);
+        }
+    }
+
+    pub fn assign(&mut self, map: &Map, now_ms: u64, put: &mut Put) {
+        let Some(replication) = &mut self.replication else {
+            return;
+        };
+        for &slot in &self.slots {
+            let placed = &map.slots().of(slot).placed;
+            let assignment = Assignment::of(placed, place);
+            let epoch = map.epoch();
+            self.terms.insert(slot, placed.term);
+            replication.assign(epoch, slot, &assignment, &mut self.table, now_ms, put);
+        }
+    }
+
+    pub fn set_lease(&mut self, until_ms: u64) {
+        if let Some(replication) = &mut self.replication {
+            replication.owner.set_lease(until_ms);
+        }
+    }
+
+    pub fn connected(&mut self, peer: At, out: &mut Outputs<Wire>) {
+        self.connected.insert(peer);
+        self.greet(peer, out);
+    }
+
+    fn greet(&mut self, peer: At, out: &mut Outputs<Wire>) {
+        if let Some(me) = self.me {
+            out.push(Output::Send(peer, Wire::Hello(me)));
+        }
+    }
+
+    pub fn lost(&mut self, peer: At, now_ms: u64) {
+        self.connected.remove(&peer);
+        if let Some(node) = self.greeted.remove(&peer)
+            && let Some(replication) = &mut self.replication
+        {
+            replication.lost(place(node), now_ms);
+        }
+    }
+
+    pub fn hello(&mut self, from: At, node: NodeId, now_ms: u64) {
+        self.greeted.insert(from, node);
+        if let Some(replication) = &mut self.replication {
+            replication.connected(place(node), now_ms);
+        }
+    }
+
+    pub fn receive(&mut self, from: At, bytes: &[u8], now_ms: u64, put: &mut Put) {
+        let message = Message::decode(bytes).expect("whole");
+        if let (Some(node), Some(replication)) = (self.greeted.get(&from), &mut self.replication) {
+            replication.receive(place(*node), message, &mut self.table, now_ms, put);
+        }
+    }
+
+    pub fn synced(&mut self, upto: u64, put: &mut Put) {
+        if self.syncs_always {
+            self.durable(upto, put);
+        }
+    }
+
+    pub fn tick(&mut self, now_ms: u64, put: &mut Put) {
+        if let Some(replication) = &mut self.replication {
+            replication.tick(now_ms, put);
+        }
+        if !self.syncs_always && now_ms >= self.synced_ms + 300 {
+            self.synced_ms = now_ms;
+            self.sync_due = true;
+        }
+    }
+
+    fn durable(&mut self, upto: u64, put: &mut Put) {
+        let reached = self
+            .on_disk
+            .iter()
+            .take_while(|(change, _)| *change <= upto)
+            .count();
+        if let Some((_, records)) = self.on_disk.drain(..reached).next_back()
+            && let Some(replication) = &mut self.replication
+        {
+            replication.durable(records, put);
+        }
+    }
+
+    pub fn execute(
+        &mut self,
+        now_ms: u64,
+        client: At,
+        number: u64,
+        call: Call,
+        put: &mut Put,
+        out: &mut Outputs<Wire>,
+    ) {
+        let Call { slot, key, what } = call;
+        let refuse = Output::Send(client, Wire::Reply(number, Reply::NotDone));
+        let Some(replication) = &mut self.replication else {
+            return out.push(refuse);
+        };
+        let key = [b'k', key];
+        let before = self.table.get(slot, &key);
+        let value = before.as_ref().map_or(0, |bytes| {
+            u64::from_le_bytes(bytes.as_slice().try_into().expect("8 bytes"))
+        });
+        if what == Op::Get {
+            let (acknowledged, confirmed) = match replication.owner.read(slot, Some(&key), now_ms) {
+                ReadWait::Now => (None, false),
+                ReadWait::After {
+                    acknowledged,
+                    confirmed,
+                } => (acknowledged, confirmed),
+                ReadWait::NotOwner => return out.push(refuse),
+            };
+            self.waiting.push(Waiting {
+                client,
+                number,
+                reply: Reply::Value(value),
+                acknowledged,
+                confirmed: match confirmed {
+                    true => Confirmed::ToAsk,
+                    false => Confirmed::NotNeeded,
+                },
+                slot,
+            });
+            return;
+        }
+        let admission = replication.owner.may_write(slot, now_ms);
+        if admission != Admission::Now {
+            out.note(|| format!("refused: {admission:?}"));
+            return out.push(refuse);
+        }
+        let after = match what {
+            Op::Set(value) => Some(value),
+            Op::Add(by) => Some(value + by as u64),
+            _ => None,
+        };
+        let after = after.map(u64::to_le_bytes);
+        let bytes = after.as_ref().map(<[u8; 8]>::as_slice);
+        self.table.set(slot, &key, bytes);
+        let changed = Changed {
+            key: &key,
+            value: bytes,
+            is_open: false,
+        };
+        let ticket = replication.change(slot, changed, before, put);
+        self.waiting.push(Waiting {
+            client,
+            number,
+            reply: Reply::Done(self.terms.get(&slot).copied().unwrap_or_default()),
+            acknowledged: Some(ticket),
+            confirmed: Confirmed::NotNeeded,
+            slot,
+        });
+    }
+
+    fn answer(&mut self, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
+        let Some(replication) = &mut self.replication else {
+            return;
+        };
+        let owner = &mut replication.owner;
+        self.waiting.retain_mut(|it| {
+            let known = it.acknowledged.as_ref().map(|ticket| owner.outcome(ticket));
+            if let Confirmed::ToAsk = it.confirmed
+                && let Some(asked) = owner.confirm(it.slot, now_ms, put)
+            {
+                it.confirmed = Confirmed::Asked(asked);
+            }
+            let confirmed = match &it.confirmed {
+                Confirmed::NotNeeded => Outcome::Acknowledged,
+                Confirmed::ToAsk if owner.is_owner(it.slot) => Outcome::Waiting,
+                Confirmed::ToAsk => Outcome::Unknown,
+                Confirmed::Asked(asked) => owner.is_confirmed(asked),
+            };
+            match (known.unwrap_or(Outcome::Acknowledged), confirmed) {
+                (Outcome::Acknowledged, Outcome::Acknowledged) => {
+                    out.push(Output::Send(it.client, Wire::Reply(it.number, it.reply)));
+                    false
+                }
+                (Outcome::Unknown, _) | (_, Outcome::Unknown) => false,
+                _ => true,
+            }
+        });
+    }
+
+    /// The turn ends: replies, records, messages. What the owner wants changed in the map is the caller's to see to.
+    pub fn end_turn(&mut self, now_ms: u64, mut put: Put, out: &mut Outputs<Wire>) -> Vec<Ask> {
+        self.answer(now_ms, &mut put, out);
+        if let Some(replication) = &mut self.replication {
+            replication.flush(&self.table, now_ms, &mut put);
+        }
+        if !put.records.is_empty() {
+            let mut bytes = Vec::new();
+            for record in &put.records {
+                frame(record, &mut bytes);
+            }
+            self.changes += 1;
+            self.records += put.records.len() as u64;
+            self.on_disk.push((self.changes, self.records));
+            out.push(Output::Append("log", bytes));
+            self.sync_due |= self.syncs_always;
+        }
+        if std::mem::take(&mut self.sync_due) {
+            out.push(Output::Sync);
+        }
+        for (to, message) in put.messages {
+            let peer = self.greeted.iter().find(|(_, node)| place(**node) == to);
+            if let Some((peer, _)) = peer {
+                let mut bytes = Vec::new();
+                message.encode(&mut bytes);
+                out.push(Output::Send(*peer, Wire::Peer(Peer(bytes))));
+            }
+        }
+        let mut asks = put.asks;
+        for event in put.events {
+            out.note(|| format!("{event:?}"));
+            self.missing |= matches!(event, Event::Missing(_));
+            self.behind |= matches!(event, Event::Behind(_));
+        }
+        if !self.syncs_always && self.on_disk.last().is_some() {
+            // What is with the system is safe from a kill.
+            let mut put = Put::default();
+            self.durable(u64::MAX, &mut put);
+            asks.extend(self.end_turn(now_ms, put, out));
+        }
+        asks
+    }
+}
+
+pub fn place(node: NodeId) -> Place {
+    Place { node, core: 0 }
+}

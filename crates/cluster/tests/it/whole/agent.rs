@@ -1,0 +1,244 @@
+//! What a node has to do with the service: a lease, a mirror of all keys, and changes, one at a time for each purpose.
+//!
+//! As a node's own thread does it, without its clock: what is not answered for a while is asked again, a change under its own mark.
+
+use std::collections::BTreeMap;
+
+use larder_cluster::coordination::{
+    Change, Error, Freshness, Keys, Lease, LeaseId, Mirror, Outcome, Request, Response, Watched,
+};
+use larder_sim::{Output, Outputs};
+
+use super::SERVICE;
+use crate::replication::wire::Wire;
+
+const PATIENCE_MS: u64 = 700;
+const CHECK_EVERY_MS: u64 = 1_000;
+const TTL_SECONDS: u32 = 2;
+
+/// What a change is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Writing {
+    Register,
+    Map,
+    Report,
+    Answer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Purpose {
+    Read,
+    Check,
+    Grant,
+    KeepAlive,
+    Change(Writing),
+}
+
+/// What came of what was asked.
+pub enum News {
+    /// Keys have changed.
+    Mirror,
+    Leased,
+    Renewed,
+    LeaseEnded,
+    /// `None`: it was refused for good.
+    Changed(Writing, Option<Outcome>),
+}
+
+pub struct Agent {
+    is_connected: bool,
+    numbers: u64,
+    /// The number under which each was asked last, and when.
+    open: BTreeMap<Purpose, (u64, u64)>,
+    changes: BTreeMap<Writing, Change>,
+    pub mirror: Mirror,
+    pub is_confirmed: bool,
+    must_read: bool,
+    watch: Option<u64>,
+    check_at_ms: u64,
+    pub lease: Option<Lease>,
+}
+
+impl Agent {
+    pub fn new() -> Agent {
+        Agent {
+            is_connected: false,
+            numbers: 0,
+            open: BTreeMap::new(),
+            changes: BTreeMap::new(),
+            mirror: Mirror::new(Keys::below("")),
+            is_confirmed: false,
+            must_read: true,
+            watch: None,
+            check_at_ms: 0,
+            lease: None,
+        }
+    }
+
+    pub fn connected(&mut self, is_connected: bool) {
+        self.is_connected = is_connected;
+        self.watch = None;
+        // What was under way may have been done; it is asked again.
+        self.open.clear();
+    }
+
+    pub fn lease_id(&self) -> Option<LeaseId> {
+        self.lease.as_ref().map(Lease::id)
+    }
+
+    pub fn is_writing(&self, writing: Writing) -> bool {
+        self.changes.contains_key(&writing)
+    }
+
+    pub fn write(&mut self, writing: Writing, change: Change) {
+        assert_eq!(change.check(), Ok(()));
+        self.changes.insert(writing, change);
+    }
+
+    /// Asks for what is due.
+    pub fn tick(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
+        if !self.is_connected {
+            return;
+        }
+        self.open
+            .retain(|_, (_, sent_ms)| now_ms < *sent_ms + PATIENCE_MS);
+        let keys = self.mirror.keys().clone();
+        if self.must_read {
+            let freshness = Freshness::Latest;
+            self.ask(now_ms, Purpose::Read, out, || Request::Read {
+                keys,
+                freshness,
+            });
+        } else {
+            if self.watch.is_none() {
+                self.numbers += 1;
+                self.watch = Some(self.numbers);
+                let watch = Wire::Watch(self.numbers, keys.clone(), self.mirror.revision());
+                out.push(Output::Send(SERVICE, watch));
+            }
+            if now_ms >= self.check_at_ms {
+                let after = self.mirror.checked();
+                self.ask(now_ms, Purpose::Check, out, || Request::Recent {
+                    keys,
+                    after,
+                });
+            }
+        }
+        match &self.lease {
+            None => {
+                let ttl_seconds = TTL_SECONDS;
+                self.ask(now_ms, Purpose::Grant, out, || Request::Grant {
+                    ttl_seconds,
+                });
+            }
+            Some(lease) if now_ms >= lease.renewal_at_ms() => {
+                let id = lease.id();
+                self.ask(now_ms, Purpose::KeepAlive, out, || Request::KeepAlive(id));
+            }
+            Some(_) => {}
+        }
+        for (writing, change) in self.changes.clone() {
+            self.ask(now_ms, Purpose::Change(writing), out, || {
+                Request::Change(change)
+            });
+        }
+    }
+
+    fn ask(
+        &mut self,
+        now_ms: u64,
+        purpose: Purpose,
+        out: &mut Outputs<Wire>,
+        request: impl FnOnce() -> Request,
+    ) {
+        if let std::collections::btree_map::Entry::Vacant(open) = self.open.entry(purpose) {
+            self.numbers += 1;
+            open.insert((self.numbers, now_ms));
+            out.push(Output::Send(SERVICE, Wire::Call(self.numbers, request())));
+        }
+    }
+
+    pub fn heard(&mut self, number: u64, heard: Option<Watched>) -> Option<News> {
+        if self.watch != Some(number) {
+            return None;
+        }
+        match heard {
+            Some(Watched::Events(events)) => {
+                let news = self.mirror.take(events);
+                (!news.is_empty()).then_some(News::Mirror)
+            }
+            Some(Watched::Compacted) => {
+                self.must_read = true;
+                self.watch = None;
+                None
+            }
+            None => {
+                self.watch = None;
+                self.check_at_ms = 0;
+                None
+            }
+        }
+    }
+
+    pub fn answered(
+        &mut self,
+        now_ms: u64,
+        number: u64,
+        reply: Result<Response, Error>,
+        out: &mut Outputs<Wire>,
+    ) -> Option<News> {
+        let found = self.open.iter().find(|(_, (of, _))| *of == number);
+        let (purpose, sent_ms) = found.map(|(purpose, (_, sent_ms))| (*purpose, *sent_ms))?;
+        if matches!(reply, Err(Error::Unknown(_) | Error::NotDone(_))) {
+            // Asked again at the next tick.
+            self.open.remove(&purpose);
+            return None;
+        }
+        self.open.remove(&purpose);
+        match (purpose, reply) {
+            (Purpose::Read, Ok(Response::Read(snapshot))) => {
+                self.must_read = false;
+                self.is_confirmed = true;
+                if let Some(watch) = self.watch.take() {
+                    out.push(Output::Send(SERVICE, Wire::Unwatch(watch)));
+                }
+                self.mirror.take_all(snapshot);
+                self.check_at_ms = now_ms + CHECK_EVERY_MS;
+                Some(News::Mirror)
+            }
+            (Purpose::Check, Ok(Response::Recent(recent))) => {
+                match self.mirror.agrees(&recent) {
+                    true => self.check_at_ms = now_ms + CHECK_EVERY_MS,
+                    false => self.must_read = true,
+                }
+                None
+            }
+            (Purpose::Grant, Ok(Response::Granted { lease, ttl_seconds })) => {
+                self.lease = Some(Lease::new(lease, ttl_seconds, sent_ms));
+                Some(News::Leased)
+            }
+            (Purpose::KeepAlive, Ok(Response::KeptAlive(left))) => {
+                let lease = self.lease.as_mut()?;
+                lease.answered(sent_ms, left);
+                if !lease.has_ended() {
+                    return Some(News::Renewed);
+                }
+                self.lease = None;
+                // What was to be written was of a life that is over.
+                self.changes.clear();
+                self.open
+                    .retain(|purpose, _| !matches!(purpose, Purpose::Change(_)));
+                Some(News::LeaseEnded)
+            }
+            (Purpose::Change(writing), Ok(Response::Changed(outcome))) => {
+                self.changes.remove(&writing);
+                Some(News::Changed(writing, Some(outcome)))
+            }
+            (Purpose::Change(writing), Err(_)) => {
+                self.changes.remove(&writing);
+                Some(News::Changed(writing, None))
+            }
+            (purpose, reply) => panic!("{purpose:?} is answered {reply:?}"),
+        }
+    }
+}

@@ -1,0 +1,501 @@
+//! A whole cluster under simulation: nodes with their leases, maps, controllers, rows and stores; a simulated etcd that fails as well;
+//! clients, and a person who pushes and drains. What is checked:
+//!
+//! | while it runs | in the end |
+//! |---|---|
+//! | a map follows from the one before, terms never go back | every read of rows is explained by some order of the writes, so is what is left |
+//! | only who has a lease changes it as the controller | in one term of a slot one node acknowledged |
+//! | | every read of the store was of one version, which was live before |
+//! | | what was granted stays; all slots are owned, where they are to be, and take writes; all who are to have the live version have it |
+
+mod agent;
+mod node;
+mod operator;
+mod service;
+mod stores;
+mod view;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use larder_cluster::map::{Map, State};
+use larder_cluster::replication::{Bugs, Rows};
+use larder_sim::{
+    Disk, Fault, Input, NodeId as At, Options, Output, Outputs, Plan, Random, Scene, Start, World,
+    for_each_seed,
+};
+use larder_types::StoreName;
+
+use crate::replication::client::{Client, check_history, check_one_owner_a_term};
+use crate::replication::host::Table;
+use crate::replication::wire::Wire;
+use node::Node;
+use operator::Operator;
+use service::Service;
+
+const SERVICE: At = At(0);
+const FAULTS_US: u64 = 15_000_000;
+const CALM_US: u64 = 40_000_000;
+const LASTS_US_MAX: u64 = 4_000_000;
+/// When a disk is exchanged, if one is; other faults are over by then.
+const EXCHANGE_US: u64 = 13_000_000;
+/// The last stretch, in which every slot must have taken writes.
+const LAST_US: u64 = 3_000_000;
+/// From here on no call begins.
+const QUIET_US: u64 = CALM_US - 1_000_000;
+/// Slots that have rows; the others are moved as these, and are empty. Clients number them from 0.
+const SLOTS: [u16; 3] = [100, 6_000, 12_000];
+
+fn store_name() -> StoreName {
+    "s".parse().expect("a name")
+}
+
+#[derive(Debug, Clone)]
+struct Setup {
+    /// The last of them joins later.
+    nodes: usize,
+    joins_us: u64,
+    clients: usize,
+    replicas: u8,
+    zones: usize,
+    syncs_always: bool,
+    /// Nodes are drained and removed.
+    moves: bool,
+    service_fails: bool,
+    /// A disk is exchanged for an empty one, or one of earlier.
+    loses_a_disk: bool,
+    think_us: u64,
+    bugs: Bugs,
+    planted: Planted,
+}
+
+/// Mistakes for the simulation to find.
+#[derive(Debug, Clone, Copy, Default)]
+struct Planted {
+    /// A part of a read over several nodes is answered from what is live there.
+    mixes_versions: bool,
+    /// A version is read as soon as it is there.
+    swaps_before_it_is_live: bool,
+    /// A controller changes the map without comparing its candidacy.
+    leads_without_a_lease: bool,
+    /// A node says of any disk that it is the one that the map means.
+    claims_any_disk: bool,
+    /// A replica is said to have all rows when it has begun to be given them.
+    reports_fills_early: bool,
+}
+
+impl Setup {
+    fn draw(random: &mut Random) -> Setup {
+        Setup {
+            nodes: random.between(4, 5) as usize,
+            joins_us: random.between(1, 12_000_000),
+            clients: 3,
+            replicas: random.between(2, 3) as u8,
+            zones: random.between(1, 3) as usize,
+            syncs_always: random.one_in(2),
+            moves: random.one_in(2),
+            service_fails: random.one_in(2),
+            loses_a_disk: random.one_in(2),
+            think_us: random.between(20_000, 80_000),
+            bugs: Bugs::default(),
+            planted: Planted::default(),
+        }
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "there are few")]
+enum Actor {
+    Service(Service),
+    Node(Node),
+    Client(Client),
+    Operator(Operator),
+}
+
+impl larder_sim::Node for Actor {
+    type Setup = Setup;
+    type Message = Wire;
+
+    fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Actor {
+        let me = start.me.0;
+        if (1..=setup.nodes).contains(&me) {
+            return Actor::Node(Node::start(setup, start, out));
+        }
+        out.push(Output::Wake(start.now_us + 1));
+        match me {
+            0 => Actor::Service(Service::new(setup, start.seed)),
+            _ if me == setup.nodes + 1 => Actor::Operator(Operator::new(setup, start.seed)),
+            _ => {
+                let (think_us, nodes) = (setup.think_us, setup.nodes);
+                Actor::Client(Client::new(
+                    me as u32, nodes, start.seed, think_us, QUIET_US,
+                ))
+            }
+        }
+    }
+
+    fn step(&mut self, now_us: u64, input: Input<Wire>, out: &mut Outputs<Wire>) {
+        match self {
+            Actor::Service(service) => service.step(now_us, input, out),
+            Actor::Node(node) => node.step(now_us, input, out),
+            Actor::Client(client) => client.step(now_us, input, out),
+            Actor::Operator(operator) => operator.step(now_us, input, out),
+        }
+    }
+}
+
+struct Case {
+    setup: Setup,
+    options: Options,
+    plan: Plan,
+    random: Random,
+}
+
+/// A cluster, and what becomes of a disk meanwhile.
+struct Run {
+    world: World<Actor>,
+    random: Random,
+}
+
+fn prepare(seed: u64, is_traced: bool, change: &dyn Fn(&mut Case)) -> Run {
+    let mut random = Random::stream(seed, 0);
+    let setup = Setup::draw(&mut random);
+    let nodes: Vec<At> = (1..=setup.nodes).map(At).collect();
+    let scene = Scene {
+        mortal: nodes.clone(),
+        linked: std::iter::once(SERVICE).chain(nodes).collect(),
+        every_us: 300_000,
+        lasts_us_max: LASTS_US_MAX,
+        // Without syncing what is lost with the power is lost.
+        power: setup.syncs_always,
+    };
+    let plan = Plan::draw(&mut random, &scene, 3_000_000, FAULTS_US);
+    let options = Options::draw(&mut random, seed);
+    let mut case = Case {
+        setup,
+        options,
+        plan,
+        random,
+    };
+    change(&mut case);
+    if case.setup.loses_a_disk {
+        let last_us = EXCHANGE_US - LASTS_US_MAX - 3_500_000;
+        case.plan.0.retain(|(at_us, _)| *at_us < last_us);
+    }
+    let Case { setup, options, .. } = case;
+    let all = 2 + setup.nodes + setup.clients;
+    let exact_clocks = std::iter::once(0).chain(1 + setup.nodes..all);
+    let options = Options {
+        is_traced,
+        exact_clocks: exact_clocks.map(At).collect(),
+        ..options
+    };
+    Run {
+        world: World::new(all, setup, options, case.plan),
+        random: case.random,
+    }
+}
+
+fn service(world: &World<Actor>) -> &Service {
+    match world.node(SERVICE) {
+        Some(Actor::Service(service)) => service,
+        _ => panic!("the service runs"),
+    }
+}
+
+fn map(world: &World<Actor>) -> &Map {
+    service(world).map.as_ref().expect("there is a map")
+}
+
+fn node(world: &World<Actor>, at: usize) -> &Node {
+    match world.node(At(at)) {
+        Some(Actor::Node(node)) => node,
+        _ => panic!("node {at} does not run in the end"),
+    }
+}
+
+fn shown(world: &World<Actor>, at: usize) -> String {
+    match world.node(At(at)) {
+        Some(Actor::Node(node)) => node.shown(),
+        _ => format!("{at} is down\n"),
+    }
+}
+
+fn node_of(world: &World<Actor>, id: larder_cluster::map::NodeId) -> &Node {
+    let name = map(world).name_of(id);
+    node(world, name[1..].parse().expect("n and a number"))
+}
+
+fn clients(world: &World<Actor>) -> impl Iterator<Item = &Client> {
+    let all = 2 + world.setup().nodes + world.setup().clients;
+    (0..all).filter_map(|at| match world.node(At(at)) {
+        Some(Actor::Client(client)) => Some(client),
+        _ => None,
+    })
+}
+
+fn operator(world: &World<Actor>) -> &Operator {
+    match world.node(At(world.setup().nodes + 1)) {
+        Some(Actor::Operator(operator)) => operator,
+        _ => panic!("the operator is there"),
+    }
+}
+
+fn check(run: &mut Run) {
+    if run.world.setup().loses_a_disk {
+        exchange_a_disk(run);
+    }
+    let world = &mut run.world;
+    world.run_until(FAULTS_US);
+    world.calm();
+    world.run_until(CALM_US);
+    check_settled(world);
+    check_versions(world);
+    check_progress(world);
+    let end = check_copies(world);
+    check_one_owner_a_term(clients(world));
+    check_history(clients(world), &SLOTS, &end, CALM_US);
+}
+
+/// A node returns with an empty disk, or with that of some seconds before, while all others are well: nothing is lost by it.
+fn exchange_a_disk(run: &mut Run) {
+    let Run { world, random } = run;
+    let victim = At(1 + random.index(world.setup().nodes - 1));
+    world.run_until(random.between(3_000_000, 8_000_000));
+    let copy: Disk = match random.one_in(2) {
+        true => Disk::default(),
+        false => world.disk(victim).clone(),
+    };
+    let mut at_us = EXCHANGE_US;
+    while at_us < FAULTS_US {
+        world.run_until(at_us);
+        at_us += 50_000;
+        let name = format!("n{}", victim.0).parse().expect("a name");
+        let Some(map) = &service(world).map else {
+            continue;
+        };
+        let id = map.member_named(&name).map(|it| it.id);
+        let is_alone = map.slots().runs().iter().any(|run| {
+            let mut others = run.placed.holders().filter(|it| Some(*it) != id);
+            !others.any(|it| map.is_up(it))
+        });
+        if is_alone {
+            continue;
+        }
+        if world.node(victim).is_some() {
+            let node = victim;
+            world.inflict(&Fault::Kill {
+                node,
+                down_us: random.between(1, 5_000_000),
+            });
+        }
+        if world.node(victim).is_none() {
+            // An image of its present life has the right numbers: an owner with it finds out that it lacks something, and a person must help.
+            let life = world.disk(victim).read("identity");
+            let is_image = life == copy.read("identity");
+            world.set_disk(victim, if is_image { Disk::default() } else { copy });
+            EXCHANGED.set(EXCHANGED.get() + 1);
+            return;
+        }
+    }
+}
+
+thread_local! {
+    static EXCHANGED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Everybody is there, and has what is to be his.
+fn check_settled(world: &World<Actor>) {
+    let map = map(world);
+    let text = || map.to_text();
+    for run in map.slots().runs() {
+        assert!(
+            run.placed.owner.is_some() && run.placed.is_settled(),
+            "{} are not where they are to be: {:?} {}",
+            run.slots,
+            run.placed,
+            text()
+        );
+    }
+    for at in 1..=world.setup().nodes {
+        let name = format!("n{at}").parse().expect("a name");
+        match map.member_named(&name) {
+            None => assert!(node(world, at).is_over, "n{at} is no member"),
+            Some(member) => {
+                assert_eq!(member.state, State::Up, "n{at} {}", text());
+                let has = map
+                    .slots()
+                    .runs()
+                    .iter()
+                    .any(|run| run.placed.is_holder(member.id));
+                assert_eq!(has, member.leaving.is_none(), "n{at} {}", text());
+            }
+        }
+    }
+}
+
+/// What was granted is so, and whoever is to have the live version has it.
+fn check_versions(world: &World<Actor>) {
+    let operator = operator(world);
+    operator.check(&service(world).live);
+    let map = map(world);
+    let Some(store) = map.stores().get(&store_name()) else {
+        return;
+    };
+    assert!(
+        store.push.is_none() && store.lacking.is_empty(),
+        "{}",
+        map.to_text()
+    );
+    if let Some(live) = &store.live {
+        for run in map.slots().runs() {
+            for id in run.placed.holders() {
+                let has = node_of(world, id).stores.have.get(&live.version);
+                let has = has.is_some_and(|had| had.digest == live.digest);
+                assert!(has, "{id} lacks what is live");
+            }
+        }
+    }
+    use larder_cluster::controller::Ask as Wish;
+    let granted = operator.answers.iter().rev().find(|(wish, answer)| {
+        matches!(wish, Wish::Push { .. } | Wish::RollBack { .. }) && !answer.starts_with("no: ")
+    });
+    if let Some((Wish::Push { digest, .. }, answer)) = granted {
+        let live = store.live.as_ref().map(|it| &it.digest);
+        assert_eq!(
+            live,
+            Some(digest),
+            "a version that went live ({answer}) is not live"
+        );
+    }
+}
+
+fn check_progress(world: &World<Actor>) {
+    for (slot, real) in SLOTS.into_iter().enumerate() {
+        let last = clients(world).map(|client| client.last_done_us[slot]).max();
+        assert!(
+            last > Some(CALM_US - LAST_US),
+            "slot {real} takes no writes long after all faults ended; the last was at {last:?} us: {:?}",
+            map(world).slots().of(real).placed
+        );
+    }
+}
+
+/// The owner's rows; replicas in sync have the same, with their tails.
+fn check_copies(world: &World<Actor>) -> Table {
+    let map = map(world);
+    let mut end = Table::default();
+    for slot in SLOTS {
+        let placed = &map.slots().of(slot).placed;
+        let owner = &node_of(world, placed.owner.expect("owned")).host;
+        let rows = owner.table.0.get(&slot).cloned().unwrap_or_default();
+        for node in &placed.in_sync {
+            let host = &node_of(world, *node).host;
+            let mut table = host.table.clone();
+            let replication = host.replication.as_ref().expect("it runs");
+            let copy = replication.replica.copy(slot).expect("a copy");
+            for entry in &copy.tail {
+                table.set(slot, entry.row.key(), entry.row.value());
+            }
+            let copied = table.0.get(&slot).cloned().unwrap_or_default();
+            assert_eq!(copied, rows, "slot {slot}: {node} and its owner differ");
+        }
+        end.0.insert(slot, rows);
+    }
+    end
+}
+
+/// Runs a seed; when it fails, once more with a trace, to tell all.
+fn run(seed: u64, change: &dyn Fn(&mut Case)) {
+    let again = || check(&mut prepare(seed, false, change));
+    if catch_unwind(AssertUnwindSafe(again)).is_ok() {
+        return;
+    }
+    let mut again = prepare(seed, true, change);
+    let failed = catch_unwind(AssertUnwindSafe(|| check(&mut again)));
+    let world = &again.world;
+    eprintln!(
+        "seed {seed}\n{:?}\n{:?}\nfaults:\n{}\nthe last that happened:\n{}\n{:?}\n{}\n{}",
+        world.setup(),
+        world.options(),
+        world.plan(),
+        world.trace(),
+        world.marks(),
+        service(world).held(),
+        (1..=world.setup().nodes)
+            .map(|at| shown(world, at))
+            .collect::<String>()
+    );
+    if let Err(panic) = failed {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn whatever_fails_nothing_is_lost_or_mixed_and_the_cluster_mends_itself() {
+    for_each_seed(100, 10_000, |seed| run(seed, &|_| {}));
+}
+
+/// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
+fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
+    let fails = |seed: u64, is_planted: bool| {
+        let change = |case: &mut Case| {
+            scenario(case);
+            if is_planted {
+                plant(&mut case.setup);
+            }
+        };
+        let run = || check(&mut prepare(seed, false, &change));
+        catch_unwind(AssertUnwindSafe(run)).is_err()
+    };
+    let found = (0..seeds).find(|seed| fails(*seed, true));
+    eprintln!("found by seed {found:?}");
+    let found = found.unwrap_or_else(|| panic!("{seeds} seeds do not find it"));
+    assert!(!fails(found, false), "seed {found} fails without it, too");
+}
+
+#[test]
+fn a_read_of_several_versions_is_found() {
+    check_found(100, |_| {}, |setup| setup.planted.mixes_versions = true);
+}
+
+#[test]
+fn a_version_that_is_read_before_it_is_live_is_found() {
+    check_found(
+        100,
+        |_| {},
+        |setup| setup.planted.swaps_before_it_is_live = true,
+    );
+}
+
+#[test]
+fn a_controller_whose_lease_has_ended_is_found() {
+    check_found(
+        200,
+        |_| {},
+        |setup| setup.planted.leads_without_a_lease = true,
+    );
+}
+
+#[test]
+fn a_disk_that_is_not_what_the_map_means_is_found() {
+    let exchanged = |case: &mut Case| case.setup.loses_a_disk = true;
+    check_found(100, exchanged, |setup| setup.planted.claims_any_disk = true);
+}
+
+#[test]
+fn a_replica_that_is_in_sync_too_early_is_found() {
+    check_found(
+        100,
+        |_| {},
+        |setup| setup.planted.reports_fills_early = true,
+    );
+}
+
+#[test]
+fn a_write_that_is_acknowledged_before_all_in_sync_have_it_is_found() {
+    check_found(
+        100,
+        |_| {},
+        |setup| setup.bugs.acknowledges_before_all = true,
+    );
+}

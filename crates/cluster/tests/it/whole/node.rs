@@ -1,0 +1,720 @@
+//! A node: its life with the service, the controller when it leads, its rows, its stores.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use larder_cluster::controller::{Ask as Wish, Decision, Report, Synced, World, decide};
+use larder_cluster::coordination::{Change, Entry, Outcome, Revision, Writer, candidacy, leader};
+use larder_cluster::map::{
+    AskId, AtTerm, By, Change as MapChange, ChangeId, DiskId, Epoch, Incarnation, Leaving, Map,
+    NodeId, NodeName, Registration, Roles, Settings, SlotRange, State, Term,
+};
+use larder_cluster::replication::recovery::{Identity, prove};
+use larder_cluster::replication::{Ask, Outputs as Put, Wanted};
+use larder_sim::{Input, NodeId as At, Output, Outputs, Random, Start};
+use larder_types::VersionId;
+
+use super::agent::{Agent, News, Writing};
+use super::stores::{Look, Stores};
+use super::view::{read_map, without};
+use super::{SERVICE, SLOTS, Setup};
+use crate::replication::host::Host;
+use crate::replication::server::{read_identity, write_identity};
+use crate::replication::wire::{Peer, Wire};
+
+const TICK_US: u64 = 40_000;
+
+pub struct Node {
+    at: At,
+    name: NodeName,
+    setup: Setup,
+    random: Random,
+    pub host: Host,
+    found: Option<Identity>,
+    is_log_whole: bool,
+    identity: Option<Identity>,
+    /// The disk is told of a new life first.
+    identity_change: Option<u64>,
+    is_registered: bool,
+    /// It was removed, and has ended.
+    pub is_over: bool,
+    agent: Agent,
+    writers: BTreeMap<Writing, Writer>,
+    controls: Writer,
+    /// The newest map that it knows of.
+    revision: Revision,
+    pub map: Option<Arc<Map>>,
+    is_member: bool,
+    /// What the map will be if the change under way is made.
+    map_to_be: Option<Arc<Map>>,
+    /// There is news since the controller last looked: also what a mirror finds that had lost it, at a revision that it knew.
+    has_news: bool,
+    control_again_ms: u64,
+    /// When each filling was first seen, of slots without rows.
+    fills: BTreeMap<(SlotRange, Term, NodeId, Epoch), u64>,
+    /// Slots with rows that are filled.
+    filled: BTreeMap<(u16, NodeId, Epoch), Term>,
+    reported: Option<Report>,
+    pub stores: Stores,
+    looks: BTreeMap<u64, Look>,
+    look_numbers: u64,
+}
+
+impl Node {
+    pub fn start(setup: &Setup, start: Start<'_>, out: &mut Outputs<Wire>) -> Node {
+        let name: NodeName = format!("n{}", start.me.0).parse().expect("a name");
+        let host = Host::found(&start, SLOTS.to_vec(), setup.syncs_always, setup.bugs, out);
+        let writer = |of: &str| Writer::new(format!("{of}-{name}"), start.seed);
+        let writers = [
+            (Writing::Register, "life"),
+            (Writing::Map, "owner"),
+            (Writing::Report, "report"),
+            (Writing::Answer, "answer"),
+        ];
+        out.push(Output::Wake(start.now_us + 1));
+        Node {
+            at: start.me,
+            setup: setup.clone(),
+            random: Random::stream(start.seed, 3),
+            host,
+            found: read_identity(start.disk.read("identity")),
+            is_log_whole: setup.syncs_always || !start.lost_power,
+            identity: None,
+            identity_change: None,
+            is_registered: false,
+            is_over: !start.disk.read("over").is_empty(),
+            agent: Agent::new(),
+            writers: writers.map(|(writing, of)| (writing, writer(of))).into(),
+            controls: Writer::new(format!("controller-{name}"), start.seed),
+            revision: Revision(0),
+            map: None,
+            is_member: false,
+            map_to_be: None,
+            has_news: true,
+            control_again_ms: 0,
+            fills: BTreeMap::new(),
+            filled: BTreeMap::new(),
+            reported: None,
+            stores: Stores::found(start.disk.read("stores")),
+            looks: BTreeMap::new(),
+            look_numbers: 0,
+            name,
+        }
+    }
+
+    pub fn step(&mut self, now_us: u64, input: Input<Wire>, out: &mut Outputs<Wire>) {
+        let is_late = self.at.0 == self.setup.nodes && now_us < self.setup.joins_us;
+        if self.is_over || (is_late && matches!(input, Input::Tick)) {
+            if matches!(input, Input::Tick) {
+                out.push(Output::Wake(now_us + TICK_US));
+            }
+            return;
+        }
+        let now_ms = now_us / 1_000;
+        let mut put = Put::default();
+        match input {
+            Input::Tick => {
+                self.agent.tick(now_ms, out);
+                self.host.tick(now_ms, &mut put);
+                self.pull(now_ms, out);
+                self.report(now_ms);
+                self.control(now_ms, out);
+                out.push(Output::Wake(now_us + TICK_US));
+            }
+            Input::Connected(SERVICE) => self.agent.connected(true),
+            Input::Lost(SERVICE) => self.agent.connected(false),
+            Input::Connected(peer) if self.is_node(peer) => self.host.connected(peer, out),
+            Input::Lost(peer) if self.is_node(peer) => self.host.lost(peer, now_ms),
+            Input::Message(from, wire) => self.hear(now_ms, from, wire, &mut put, out),
+            Input::Synced(upto) => {
+                self.host.synced(upto, &mut put);
+                self.stores.synced(upto);
+                if self.identity_change.is_some_and(|change| change <= upto) {
+                    self.identity_change = None;
+                    self.register();
+                }
+            }
+            _ => {}
+        }
+        for ask in self.host.end_turn(now_ms, put, out) {
+            self.want(ask);
+        }
+    }
+
+    /// For whoever looks for a fault.
+    pub fn shown(&self) -> String {
+        let epoch = self.map.as_ref().map(|map| map.epoch());
+        let life = self.identity.map(|it| it.incarnation);
+        let acts = (self.is_member, self.is_registered);
+        let leader = leader(&self.agent.mirror).map(|it| it.key.clone());
+        format!(
+            "{} life {life:?} {acts:?} epoch {epoch:?} behind {} missing {} lease {:?} leader {leader:?} {:?}\n",
+            self.name,
+            self.host.behind,
+            self.host.missing,
+            self.agent.lease_id(),
+            self.stores
+        )
+    }
+
+    fn is_node(&self, peer: At) -> bool {
+        (1..=self.setup.nodes).contains(&peer.0)
+    }
+
+    fn hear(&mut self, now_ms: u64, from: At, wire: Wire, put: &mut Put, out: &mut Outputs<Wire>) {
+        match wire {
+            Wire::Answer(number, reply) => {
+                if let Some(news) = self.agent.answered(now_ms, number, *reply, out) {
+                    self.learn(now_ms, news, put, out);
+                }
+                self.agent.tick(now_ms, out);
+            }
+            Wire::Heard(number, heard) => {
+                if let Some(news) = self.agent.heard(number, heard) {
+                    self.learn(now_ms, news, put, out);
+                }
+                self.agent.tick(now_ms, out);
+            }
+            Wire::Hello(node) => self.host.hello(from, node, now_ms),
+            Wire::Peer(Peer(bytes)) => self.host.receive(from, &bytes, now_ms, put),
+            Wire::Request(number, mut call) => {
+                call.slot = SLOTS[usize::from(call.slot)];
+                self.host.execute(now_ms, from, number, call, put, out);
+            }
+            Wire::Look(number) => self.look(from, number, out),
+            Wire::Part(number, slot, version) => {
+                let answer = self.part(slot, version);
+                out.push(Output::Send(from, Wire::PartOf(number, slot, answer)));
+            }
+            Wire::PartOf(number, slot, answer) => self.parted(number, slot, answer, out),
+            _ => {}
+        }
+    }
+
+    fn learn(&mut self, now_ms: u64, news: News, put: &mut Put, out: &mut Outputs<Wire>) {
+        self.has_news = true;
+        match news {
+            News::Mirror => {
+                if let Some(entry) = self.agent.mirror.get("map").cloned() {
+                    self.take_map(now_ms, &entry, put, out);
+                }
+                if self.identity.is_none() && self.agent.is_confirmed {
+                    self.prove(out);
+                }
+            }
+            News::Renewed => self.lend(),
+            // A new lease is a new life.
+            News::Leased => self.live(out),
+            News::LeaseEnded => {
+                self.is_registered = false;
+                self.map_to_be = None;
+                self.lend();
+            }
+            News::Changed(Writing::Register, outcome) => {
+                self.is_registered = matches!(outcome, Some(Outcome::Done(_)));
+                match outcome {
+                    Some(Outcome::Done(_)) => self.lend(),
+                    Some(Outcome::Conflict(at)) => {
+                        self.register_after(at.first().cloned().flatten())
+                    }
+                    None => {}
+                }
+            }
+            News::Changed(Writing::Map, outcome) => {
+                let to_be = self.map_to_be.take();
+                match outcome {
+                    Some(Outcome::Done(revision)) => {
+                        if let Some(map) = to_be {
+                            self.see(now_ms, revision, map, put, out);
+                        }
+                    }
+                    Some(Outcome::Conflict(at)) => {
+                        if let Some(Some(entry)) = at.first() {
+                            self.take_map(now_ms, entry, put, out);
+                        }
+                    }
+                    None => {}
+                }
+            }
+            News::Changed(Writing::Report, outcome) => {
+                if !matches!(outcome, Some(Outcome::Done(_))) {
+                    self.reported = None;
+                }
+            }
+            News::Changed(Writing::Answer, _) => {}
+        }
+        self.control(now_ms, out);
+    }
+
+    fn take_map(&mut self, now_ms: u64, entry: &Entry, put: &mut Put, out: &mut Outputs<Wire>) {
+        if entry.key == "map" && entry.modified > self.revision {
+            self.see(now_ms, entry.modified, read_map(&entry.value), put, out);
+        }
+    }
+
+    /// What is on the disk counts, or is forgotten.
+    fn prove(&mut self, out: &mut Outputs<Wire>) {
+        let member = self
+            .map
+            .as_ref()
+            .and_then(|map| map.member_named(&self.name));
+        let known = member.map(|it| Identity {
+            disk: it.registration.disk,
+            incarnation: it.registration.incarnation,
+        });
+        let proof = prove(self.found, known, self.is_log_whole);
+        let newest = [self.found, known].into_iter().flatten();
+        let newest = newest.map(|it| it.incarnation).max();
+        let disk = match (proof, known) {
+            (Ok(()), _) => self.found.expect("it is proven").disk,
+            (Err(_), Some(known)) if self.setup.planted.claims_any_disk => known.disk,
+            (Err(_), _) => {
+                self.host.forget(out);
+                DiskId(self.random.word())
+            }
+        };
+        self.identity = Some(Identity {
+            disk,
+            incarnation: newest.unwrap_or(Incarnation(0)),
+        });
+        self.live(out);
+    }
+
+    /// A new life begins: the disk is told first, then the service.
+    fn live(&mut self, out: &mut Outputs<Wire>) {
+        let (Some(identity), Some(_)) = (&mut self.identity, &self.agent.lease) else {
+            return;
+        };
+        identity.incarnation = Incarnation(identity.incarnation.0 + 1);
+        let bytes = write_identity(*identity);
+        self.is_member = false;
+        self.identity_change = Some(self.host.replace("identity", bytes, out));
+        self.host.sync_due = true;
+        self.reported = None;
+    }
+
+    fn register(&mut self) {
+        self.register_after(self.agent.mirror.get(&self.node_key()).cloned());
+    }
+
+    fn node_key(&self) -> String {
+        format!("nodes/{}", self.name)
+    }
+
+    fn register_after(&mut self, before: Option<Entry>) {
+        let (Some(identity), Some(lease)) = (self.identity, self.agent.lease_id()) else {
+            return;
+        };
+        let registration = Registration {
+            name: self.name.clone(),
+            incarnation: identity.incarnation,
+            disk: identity.disk,
+            resp: String::new(),
+            http: String::new(),
+            peer: String::new(),
+            hostname: None,
+            cores: 1,
+            zone: format!("zone{}", self.at.0 % self.setup.zones),
+            weight: 1,
+            roles: Roles::Both,
+        };
+        let modified = before.map_or(Revision(0), |entry| entry.modified);
+        let value = serde_json::to_vec(&registration).expect("plain");
+        let writer = self
+            .writers
+            .get_mut(&Writing::Register)
+            .expect("all are there");
+        let key = format!("nodes/{}", self.name);
+        let change = writer
+            .change()
+            .unless_changed(key.clone(), modified)
+            .put_bound(key, value, Some(lease));
+        let change = candidacy(change, lease, self.name.as_str());
+        self.agent.write(Writing::Register, change);
+    }
+
+    /// A lease counts for the slots of a map that has this life.
+    fn lend(&mut self) {
+        let lease = self.agent.lease.as_ref();
+        let until = lease.map_or(0, |lease| lease.held_until_ms());
+        let acts = self.is_member && self.is_registered;
+        self.host.set_lease(if acts { until } else { 0 });
+    }
+
+    fn see(
+        &mut self,
+        now_ms: u64,
+        revision: Revision,
+        map: Arc<Map>,
+        put: &mut Put,
+        out: &mut Outputs<Wire>,
+    ) {
+        self.revision = revision;
+        self.map = Some(map.clone());
+        let Some(member) = map.member_named(&self.name) else {
+            return;
+        };
+        let life = self.identity.map(|it| it.incarnation);
+        self.is_member = life == Some(member.registration.incarnation) && member.state == State::Up;
+        let has_slots = map
+            .slots()
+            .runs()
+            .iter()
+            .any(|run| run.placed.names(member.id));
+        if member.leaving == Some(Leaving::Remove) && !has_slots {
+            self.is_over = true;
+            self.host.replace("over", b"1".to_vec(), out);
+            return;
+        }
+        if self.is_member {
+            self.host.begin(member.id, now_ms, out);
+            self.host.assign(&map, now_ms, put);
+        }
+        self.lend();
+    }
+
+    fn me(&self) -> Option<NodeId> {
+        self.map.as_ref()?.member_named(&self.name).map(|it| it.id)
+    }
+
+    /// What replication wants changed in the map, or told to the controller.
+    fn want(&mut self, ask: Ask) {
+        let (Some(me), Some(map), true) = (self.me(), self.map.clone(), self.is_member) else {
+            return;
+        };
+        let placed = &map.slots().of(ask.slot).placed;
+        if placed.owner != Some(me) || placed.term != ask.term {
+            return;
+        }
+        let slots = SlotRange::new(ask.slot, ask.slot);
+        let change = match ask.what {
+            Wanted::Into(place, began) => {
+                self.filled.insert((ask.slot, place.node, began), ask.term);
+                return;
+            }
+            Wanted::Out(place) => MapChange::SyncChanged {
+                by: By::Owner(me),
+                slots: vec![AtTerm {
+                    slots,
+                    term: ask.term,
+                    out: vec![place.node],
+                    into: Vec::new(),
+                }],
+            },
+            Wanted::EndFill(place) => MapChange::FillsEnded {
+                slots: vec![(slots, place.node)],
+            },
+            Wanted::Move(_) => return,
+        };
+        let Some(entry) = self.agent.mirror.get(&self.node_key()) else {
+            return;
+        };
+        let created = entry.created;
+        if !self.is_registered || self.agent.is_writing(Writing::Map) {
+            return;
+        }
+        let writer = self.writers.get_mut(&Writing::Map).expect("all are there");
+        let write = writer.change();
+        let id = ChangeId(write.mark.id.clone());
+        if let Ok(next) = map.apply(&change, &id) {
+            let key = format!("nodes/{}", self.name);
+            let write = write.while_since(key, created);
+            self.write_map(write, next);
+        }
+    }
+
+    fn write_map(&mut self, write: Change, next: Map) {
+        let write = write.unless_changed("map", self.revision);
+        // The map comes first in what a conflict tells.
+        let mut write = write;
+        write.compares.rotate_right(1);
+        self.agent
+            .write(Writing::Map, write.put("map", next.to_text()));
+        self.map_to_be = Some(Arc::new(next));
+    }
+
+    /// The controller's turn, if this node leads.
+    fn control(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
+        let Some(lease) = self.agent.lease_id() else {
+            return;
+        };
+        let mirror = &self.agent.mirror;
+        let own = format!("controller/{lease}");
+        let leads = leader(mirror).filter(|entry| entry.key == own);
+        let Some(candidate) = leads.map(|entry| entry.created) else {
+            return;
+        };
+        let is_busy = self.agent.is_writing(Writing::Map) || self.agent.is_writing(Writing::Answer);
+        if is_busy || (!self.has_news && now_ms < self.control_again_ms) {
+            return;
+        }
+        let registered = mirror
+            .entries()
+            .filter(|entry| entry.key.starts_with("nodes/"));
+        let registered = registered.map(|entry| {
+            let it: Registration = serde_json::from_slice(&entry.value).expect("a registration");
+            (it.name.clone(), it)
+        });
+        let registered: BTreeMap<NodeName, Registration> = registered.collect();
+        let reports = mirror.entries().filter_map(|entry| {
+            let name = entry.key.strip_prefix("reports/")?.parse().ok()?;
+            Some((
+                name,
+                serde_json::from_slice(&entry.value).expect("a report"),
+            ))
+        });
+        let reports: BTreeMap<NodeName, Report> = reports.collect();
+        let mut asks: Vec<(&Entry, (AskId, Wish))> = Vec::new();
+        for entry in mirror.entries() {
+            if let Some(id) = entry.key.strip_prefix("asks/") {
+                let wish = serde_json::from_slice(&entry.value).expect("a wish");
+                asks.push((entry, (AskId(id.to_owned()), wish)));
+            }
+        }
+        asks.sort_by_key(|(entry, _)| entry.created);
+        let (entries, asks): (Vec<&Entry>, Vec<(AskId, Wish)>) = asks.into_iter().unzip();
+        let map = match &self.map {
+            Some(map) => map.clone(),
+            None => Arc::new(Map::new("test", self.settings())),
+        };
+        let decision = decide(&World {
+            map: &map,
+            now_ms,
+            registered: &registered,
+            reports: &reports,
+            asks: &asks,
+        });
+        let fence = |write: Change| match self.setup.planted.leads_without_a_lease {
+            true => write,
+            false => write.while_since(own, candidate),
+        };
+        match decision {
+            Decision::Change { change, why } => {
+                out.note(|| format!("controller: {why}"));
+                let write = self.controls.change();
+                let next = map.apply(&change, &ChangeId(write.mark.id.clone()));
+                let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
+                let write = fence(write);
+                self.write_map(write, next);
+            }
+            Decision::Answer { ask, answer } => {
+                let at = asks
+                    .iter()
+                    .position(|(id, _)| *id == ask)
+                    .expect("it was asked");
+                let (key, modified) = (entries[at].key.clone(), entries[at].modified);
+                let text = answer.unwrap_or_else(|why| format!("no: {why}"));
+                let writer = self
+                    .writers
+                    .get_mut(&Writing::Answer)
+                    .expect("all are there");
+                let write = writer
+                    .change()
+                    .unless_changed(key.clone(), modified)
+                    .delete(key);
+                let write = fence(write).put(format!("answers/{ask}"), text);
+                self.agent.write(Writing::Answer, write);
+            }
+            Decision::Nothing {
+                look_again_at_ms, ..
+            } => {
+                self.has_news = false;
+                self.control_again_ms = look_again_at_ms.unwrap_or(u64::MAX).max(now_ms + 100);
+            }
+        }
+        self.agent.tick(now_ms, out);
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            replicas: self.setup.replicas,
+            lease_ms: 2_000,
+            start_nodes: self.setup.nodes as u32 - 1,
+            fill_slots_at_once: 8_192,
+            replace_after_ms: 3_000,
+            push_silence_ms: 6_000,
+            ..Settings::default()
+        }
+    }
+
+    /// Replicas that are filled: of slots with rows, when replication says so; of others after a time.
+    fn synced(&mut self, now_ms: u64) -> Vec<Synced> {
+        let (Some(me), Some(map)) = (self.me(), &self.map) else {
+            return Vec::new();
+        };
+        let (mut all, mut fills) = (Vec::new(), BTreeMap::new());
+        let owned = map
+            .slots()
+            .runs()
+            .iter()
+            .filter(|run| run.placed.owner == Some(me));
+        for run in owned {
+            for filling in &run.placed.filling {
+                let (term, node, began) = (run.placed.term, filling.node, filling.began);
+                let synced = |slots| Synced {
+                    slots,
+                    term,
+                    node,
+                    began,
+                };
+                let key = (run.slots, term, node, began);
+                let since = self.fills.get(&key).copied().unwrap_or(now_ms);
+                fills.insert(key, since);
+                let is_early = self.setup.planted.reports_fills_early;
+                if now_ms >= since + 200 {
+                    all.extend(without(run.slots, &SLOTS).into_iter().map(synced));
+                }
+                for slot in SLOTS.into_iter().filter(|slot| run.slots.contains(*slot)) {
+                    let filled = self.filled.get(&(slot, node, began));
+                    if filled == Some(&term) || is_early {
+                        all.push(synced(SlotRange::new(slot, slot)));
+                    }
+                }
+            }
+        }
+        self.fills = fills;
+        all
+    }
+
+    fn report(&mut self, now_ms: u64) {
+        if !self.is_member || !self.is_registered || self.agent.is_writing(Writing::Report) {
+            return;
+        }
+        let (Some(map), Some(me)) = (self.map.clone(), self.me()) else {
+            return;
+        };
+        let mut report = Report {
+            incarnation: self.identity.expect("a member has one").incarnation,
+            epoch: map.epoch(),
+            versions: self.stores.report(&Stores::wanted(&map, me)),
+            synced: self.synced(now_ms),
+        };
+        let fillings = map.slots().runs().iter();
+        let newest = fillings
+            .filter_map(|run| run.placed.filling(me))
+            .map(|it| it.began)
+            .max();
+        if let Some(reported) = &self.reported {
+            // A newer map alone is no news, unless it gives this node slots.
+            let epoch = std::mem::replace(&mut report.epoch, reported.epoch);
+            if report == *reported && newest.is_none_or(|began| began <= reported.epoch) {
+                return;
+            }
+            report.epoch = epoch;
+        }
+        let key = format!("reports/{}", self.name);
+        let before = self.agent.mirror.get(&key);
+        let modified = before.map_or(Revision(0), |entry| entry.modified);
+        let value = serde_json::to_vec(&report).expect("plain");
+        let writer = self
+            .writers
+            .get_mut(&Writing::Report)
+            .expect("all are there");
+        let write = writer.change().unless_changed(key.clone(), modified);
+        self.agent.write(Writing::Report, write.put(key, value));
+        self.reported = Some(report);
+    }
+
+    fn pull(&mut self, now_ms: u64, out: &mut Outputs<Wire>) {
+        let (Some(map), Some(me)) = (self.map.clone(), self.me()) else {
+            return;
+        };
+        if let Some(text) = self.stores.tick(&map, me, now_ms, &mut self.random) {
+            let change = self.host.replace("stores", text, out);
+            self.stores.is_written_by(change);
+            self.host.sync_due = true;
+        }
+    }
+
+    /// A client reads a record in each slot, all of one version.
+    fn look(&mut self, client: At, number: u64, out: &mut Outputs<Wire>) {
+        let refused = Output::Send(client, Wire::Looked(number, None));
+        let (Some(map), Some(me)) = (self.map.clone(), self.me()) else {
+            return out.push(refused);
+        };
+        let live = match self.setup.planted.swaps_before_it_is_live {
+            true => self.stores.latest_had(),
+            false => Stores::live(&map),
+        };
+        let Some(version) = live else {
+            return out.push(refused);
+        };
+        self.look_numbers += 1;
+        let mut look = Look::new(client, number);
+        for (at, slot) in SLOTS.into_iter().enumerate() {
+            if self.stores.answers(&map, me, slot, version) {
+                look.parts[at] = Some(version);
+                continue;
+            }
+            let placed = &map.slots().of(slot).placed;
+            let others: Vec<NodeId> = placed.holders().filter(|node| *node != me).collect();
+            let to = others.iter().find_map(|node| {
+                let greeted = self.host.greeted.iter();
+                greeted
+                    .into_iter()
+                    .find(|(_, it)| *it == node)
+                    .map(|(at, _)| *at)
+            });
+            match to {
+                Some(to) => {
+                    let part = Wire::Part(self.look_numbers, slot, version);
+                    out.push(Output::Send(to, part));
+                }
+                None => return out.push(refused),
+            }
+        }
+        self.looks.insert(self.look_numbers, look);
+        self.look_done(self.look_numbers, out);
+        while self.looks.len() > 50 {
+            self.looks.pop_first();
+        }
+    }
+
+    /// Another node asks for a slot: the version is the one that its request began with, or nothing.
+    fn part(&self, slot: u16, version: VersionId) -> Option<VersionId> {
+        let (Some(map), Some(me)) = (&self.map, self.me()) else {
+            return None;
+        };
+        let version = match self.setup.planted.mixes_versions {
+            true => Stores::live(map)?,
+            false => version,
+        };
+        self.stores
+            .answers(map, me, slot, version)
+            .then_some(version)
+    }
+
+    fn parted(
+        &mut self,
+        number: u64,
+        slot: u16,
+        answer: Option<VersionId>,
+        out: &mut Outputs<Wire>,
+    ) {
+        let Some(look) = self.looks.get_mut(&number) else {
+            return;
+        };
+        let Some(answer) = answer else {
+            out.push(Output::Send(look.client, Wire::Looked(look.number, None)));
+            self.looks.remove(&number);
+            return;
+        };
+        let at = SLOTS
+            .iter()
+            .position(|it| *it == slot)
+            .expect("it was asked for");
+        look.parts[at] = Some(answer);
+        self.look_done(number, out);
+    }
+
+    fn look_done(&mut self, number: u64, out: &mut Outputs<Wire>) {
+        let whole = self.looks.get(&number).is_some_and(Look::is_whole);
+        if whole && let Some(look) = self.looks.remove(&number) {
+            let versions = look.parts.into_iter().flatten().collect();
+            out.push(Output::Send(
+                look.client,
+                Wire::Looked(look.number, Some(versions)),
+            ));
+        }
+    }
+}
