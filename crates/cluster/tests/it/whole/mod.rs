@@ -78,8 +78,6 @@ struct Planted {
     swaps_before_it_is_live: bool,
     /// A controller changes the map without comparing its candidacy.
     leads_without_a_lease: bool,
-    /// A node says of any disk that it is the one that the map means.
-    claims_any_disk: bool,
     /// A replica is said to have all rows when it has begun to be given them.
     reports_fills_early: bool,
 }
@@ -474,12 +472,6 @@ fn a_controller_whose_lease_has_ended_is_found() {
         |_| {},
         |setup| setup.planted.leads_without_a_lease = true,
     );
-}
-
-#[test]
-fn a_disk_that_is_not_what_the_map_means_is_found() {
-    let exchanged = |case: &mut Case| case.setup.loses_a_disk = true;
-    check_found(100, exchanged, |setup| setup.planted.claims_any_disk = true);
 }
 
 #[test]

@@ -265,10 +265,9 @@ impl Node {
         let proof = prove(self.found, known, self.is_log_whole);
         let newest = [self.found, known].into_iter().flatten();
         let newest = newest.map(|it| it.incarnation).max();
-        let disk = match (proof, known) {
-            (Ok(()), _) => self.found.expect("it is proven").disk,
-            (Err(_), Some(known)) if self.setup.planted.claims_any_disk => known.disk,
-            (Err(_), _) => {
+        let disk = match proof {
+            Ok(()) => self.found.expect("it is proven").disk,
+            Err(_) => {
                 self.host.forget(out);
                 DiskId(self.random.word())
             }
