@@ -71,6 +71,8 @@ struct Owners {
     conversation: u64,
     /// Numbers of their places.
     begun: Vec<u16>,
+    /// Something came from them: there may be rows here that must be kept fresh.
+    has_told: bool,
 }
 
 struct Reader {
@@ -136,6 +138,7 @@ impl Conversations {
                     link,
                     conversation,
                     begun: Vec::new(),
+                    has_told: false,
                 })
             }
         };
@@ -245,10 +248,13 @@ impl Tables {
         };
         if !link.is_accepted() {
             let is_present = self.with_conversations(|all| {
-                let owners = all.owners.get(&peer.node);
-                owners.is_some_and(|owners| {
-                    Rc::ptr_eq(&owners.link, link) && owners.conversation == exchange.conversation
-                })
+                let Some(owners) = all.owners.get_mut(&peer.node) else {
+                    return false;
+                };
+                let is_present =
+                    Rc::ptr_eq(&owners.link, link) && owners.conversation == exchange.conversation;
+                owners.has_told |= is_present;
+                is_present
             });
             if is_present == Some(true)
                 && let Some(number) = self.place_number(place)
@@ -466,7 +472,7 @@ impl Tables {
             Some(all) if all.owners.is_empty() => true,
             Some(all) => {
                 let now_ms = boot_ms();
-                let mut owners = all.owners.values();
+                let mut owners = all.owners.values().filter(|owners| owners.has_told);
                 owners.all(|owners| now_ms < owners.link.subscribed_until_ms())
             }
         }
