@@ -21,6 +21,11 @@ impl Held {
         Held(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
+    /// That of who has lost it.
+    pub fn no_more() -> Held {
+        Held(Arc::default())
+    }
+
     /// The time is [`boot_ms`], read after whatever rests on the answer was decided.
     #[inline]
     pub fn is_held_surely(&self, now_ms: u64) -> bool {

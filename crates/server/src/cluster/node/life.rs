@@ -155,12 +155,12 @@ impl Node {
         }
     }
 
-    /// Until nobody else is registered as this node. An earlier life of this very folder is ended: its process is gone.
+    /// Until nobody else is registered as this node. An earlier life of this very folder is ended: its process is gone, or is this one.
     async fn wait_for_name(&mut self) {
         let name = self.registration.name.clone();
         let mut is_told = false;
         while let Some((other, token)) = self.ears.known.registration(&name) {
-            if self.is_first && self.disk.was(other) {
+            if self.disk.was(other) {
                 if let Some(lease) = token.lease {
                     let service = self.service.clone();
                     let ended = self.ears.until(async { service.revoke(lease).await }).await;

@@ -91,7 +91,7 @@ impl Standing {
             ),
         };
         Some(format!(
-            "etcd at {} does not answer ({why}): reads go on by the last map, {writes}",
+            "etcd at {} does not answer ({why}): reads of stores go on by the last map and those of rows where replicas confirm them, {writes}",
             self.endpoints
         ))
     }

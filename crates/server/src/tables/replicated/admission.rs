@@ -187,6 +187,10 @@ impl Replicated {
         if awaits.is_over() {
             return Poll::Ready(Ok(()));
         }
+        if awaits.tickets.is_empty() && awaits.upto.is_none() {
+            // Replicas confirm a read without any lease, or their connection ends.
+            return Poll::Pending;
+        }
         let without_ms = boot_ms().saturating_sub(state.lease_until_ms());
         match Duration::from_millis(without_ms) > UNKNOWN_AFTER {
             true => Poll::Ready(Err(

@@ -104,7 +104,7 @@ fn reads_go_on_while_etcd_is_stopped_and_the_cluster_after_it() {
     });
     let (status, ready) = cluster.get(0, "/readyz");
     assert!(
-        status == 200 && ready.contains("reads go on by the last map"),
+        status == 200 && ready.contains("reads of stores go on by the last map"),
         "{ready}"
     );
     assert!(

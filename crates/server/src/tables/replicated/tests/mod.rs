@@ -79,6 +79,8 @@ struct World {
     on_way: Rc<RefCell<OnWay>>,
     map: Map,
     connections: u64,
+    /// What each node has when it next sees the map.
+    held: Held,
 }
 
 fn registration(node: u32, incarnation: u64) -> Registration {
@@ -113,6 +115,7 @@ impl World {
             on_way: Rc::default(),
             map: Map::new("test", settings),
             connections: 0,
+            held: Held::for_ever(),
         };
         for node in 1..=nodes {
             world.change(Change::MemberAdded {
@@ -243,13 +246,13 @@ impl World {
 
     /// The node learns of the map.
     fn see(&mut self, node: u32) {
-        let map = self.map.clone();
+        let (map, held) = (self.map.clone(), self.held.clone());
         let it = self.nodes.get_mut(&node).unwrap();
         let running = it.running.as_mut().expect("it runs");
         let life = Life {
             incarnation: Incarnation(it.incarnation),
             disk: DiskId(u64::from(node)),
-            held: Held::for_ever(),
+            held,
             unproven: None,
         };
         running.view = Arc::new(running.view.after(map, NodeId(node), Some(life)));

@@ -1,10 +1,13 @@
 //! What must hold, one case after another.
 
+use std::task::Poll;
+
+use larder_cluster::coordination::Held;
 use larder_cluster::map::{Change, NodeId, SlotRange};
 use larder_join::row_slot;
 use larder_protocol::errors::Code;
 
-use super::World;
+use super::{World, poll};
 
 /// The dead are dropped, and the next in sync takes over.
 fn fail_over(world: &mut World, dead: u32, to: u32) {
@@ -35,6 +38,33 @@ fn a_write_is_answered_when_owner_and_replica_have_it() {
     assert!(!world.is_answered(1, &mut gate), "it is not acknowledged");
     world.run();
     assert!(world.is_answered(1, &mut gate) && world.is_answered(1, &mut reads));
+}
+
+#[test]
+fn an_owner_whose_lease_ended_long_ago_reads_rows_that_its_replica_confirms() {
+    let mut world = World::new(2, 2);
+    world.run();
+    let mut gate = world.set(1, "t|a|1", "v");
+    world.run();
+    assert!(world.is_answered(1, &mut gate));
+    world.held = Held::no_more();
+    world.see(1);
+    for _ in 0..2 {
+        let (value, mut reads) = world.get(1, "t|a|1").unwrap();
+        assert_eq!(value.as_deref(), Some("v"));
+        let polled = poll(world.tables(1), &mut reads);
+        assert!(polled.is_pending(), "{polled:?}");
+        world.turn(1);
+        world.run();
+        assert!(world.is_answered(1, &mut reads));
+    }
+    let refused = world.write(1, &["SET", "t|a|1", "w"]).err().unwrap();
+    assert_eq!(refused.0, Code::ClusterDown, "{}", refused.1);
+    // A replica that is not there confirms nothing.
+    let (_, mut reads) = world.get(1, "t|a|1").unwrap();
+    world.cut(2);
+    let polled = poll(world.tables(1), &mut reads);
+    assert!(matches!(polled, Poll::Ready(Err(_))), "{polled:?}");
 }
 
 #[test]
