@@ -257,7 +257,6 @@ fn preview(
             admin.cluster_plan(&[added], &[], None)?
         }
         (ClusterAsk::Join { .. }, Ok(_)) => return Ok(status.moves),
-        (ClusterAsk::Remove { .. }, Err(_)) => return Ok(Default::default()),
         (_, Err(unknown)) => return Err(unknown),
         (_, Ok(_)) => admin.cluster_plan(&[], &[node.to_owned()], None)?,
     };

@@ -39,6 +39,9 @@ pub fn plan(args: PlanArgs) -> Result<(), Failure> {
         .server
         .admin()?
         .cluster_plan(&args.add, &args.remove, args.replicas)?;
+    if plan.nodes.is_empty() {
+        return Err(Failure::refused("no node would be left to have any slot"));
+    }
     match args.json {
         true => output::print_json(&plan),
         false => output::print_line(&planned(&plan)),
