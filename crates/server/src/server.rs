@@ -215,7 +215,12 @@ impl Shared {
             config.cluster.mode == ClusterMode::Etcd,
         )?;
         let cores = crate::stats::thread_count(&config);
-        let tables = Arc::new(TablesHandle::new(cores, !config.mapped.is_empty()));
+        let cursors = match config.cluster.mode {
+            ClusterMode::Etcd => Cursors::of_node(&config.cluster.node),
+            _ => Cursors::default(),
+        };
+        let tables = TablesHandle::new(cores, !config.mapped.is_empty(), cursors);
+        let tables = Arc::new(tables);
         let postgres = Postgres::start(&config, tables.clone())?;
         Ok(Shared {
             stats: Stats::new(&config),

@@ -166,7 +166,7 @@ pub struct TablesHandle {
 }
 
 impl TablesHandle {
-    pub fn new(cores: usize, has_mapped_tables: bool) -> TablesHandle {
+    pub fn new(cores: usize, has_mapped_tables: bool, cursors: Cursors) -> TablesHandle {
         let channels = (0..cores).map(|_| mpsc::unbounded_channel());
         let (senders, receivers) = channels.map(|(s, r)| (s, Some(r))).unzip();
         TablesHandle {
@@ -176,7 +176,7 @@ impl TablesHandle {
             figures: Mutex::new(vec![Figures::default(); cores]),
             used_bytes: (0..cores).map(|_| AtomicU64::new(0)).collect(),
             refusal: Mutex::default(),
-            cursors: Mutex::default(),
+            cursors: Mutex::new(cursors),
             has_mapped_tables,
             serving: AtomicUsize::new(cores),
             tickets: AtomicU64::new(0),

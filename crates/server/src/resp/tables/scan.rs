@@ -77,9 +77,7 @@ impl Walk {
         let from = match cursor {
             0 => Vec::new(),
             _ => cursors.get(cursor).ok_or_else(|| {
-                let message = format!(
-                    "cursor {cursor} is not remembered any more; begin again with cursor 0"
-                );
+                let message = format!("cursor {cursor} {}", cursors.advice());
                 (Code::BadRequest, message)
             })?,
         };
