@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, ControlFlow};
 
 use crate::base::key_range::KeyRange;
-use crate::base::owner::Shard;
+use crate::base::owner::{NOBODY, Owner, Shard};
 use crate::base::spans::Spans;
 use crate::engine::Engine;
 use crate::evaluate::reads::OwnRows;
@@ -233,6 +233,8 @@ impl Exchange {
         for peer in &mut self.peers {
             // The answers will be of an earlier epoch, and count for nothing: who still needs them asks again.
             peer.owner.asked = Spans::default();
+            // So were the questions: who asked asks again.
+            peer.reader.answers.clear();
         }
     }
 
@@ -373,7 +375,7 @@ impl Exchange {
                 budget -= 1;
             }
             while budget > 0
-                && self.peers[at].reader.on_way < CHUNKS_ON_WAY
+                && may_be_answered(&self.shard, &self.peers[at].reader)
                 && let Some(range) = self.peers[at].reader.answers.pop_front()
             {
                 let spent = self.answer(engine, at, range, now);
@@ -387,7 +389,7 @@ impl Exchange {
         let waits = |peer: &Peer| {
             is_due(&peer.owner.inbox, epoch)
                 || is_due(&peer.reader.inbox, epoch)
-                || peer.reader.may_be_answered()
+                || may_be_answered(&self.shard, &peer.reader)
         };
         progress.more = self.peers.iter().any(waits);
         progress
@@ -526,13 +528,23 @@ fn is_due(inbox: &VecDeque<EngineMessage>, epoch: u64) -> bool {
     first.is_some_and(|first| first.epoch().is_none_or(|of| of <= epoch))
 }
 
+/// Whether the next question is to be answered now. A shard that does not have yet what others believe to be its own says nothing of
+/// it: that there are no rows would be wrong, and nobody would be told when they come.
+fn may_be_answered(shard: &Shard, reader: &ReaderSide) -> bool {
+    let Some(range) = reader.answers.front() else {
+        return false;
+    };
+    let is_here = match shard.owner_of_range(&range.lo, &range.hi) {
+        // Another's is asked for where the rest of a range over several columns is known.
+        Owner::One(owner) => owner != NOBODY,
+        Owner::All => shard.owners().all(|owner| owner != NOBODY),
+    };
+    is_here && reader.on_way < CHUNKS_ON_WAY
+}
+
 impl ReaderSide {
     fn first_unacknowledged(&self) -> Option<u64> {
         self.outstanding.front().map(|(first, _)| *first)
-    }
-
-    fn may_be_answered(&self) -> bool {
-        !self.answers.is_empty() && self.on_way < CHUNKS_ON_WAY
     }
 
     fn tell(&mut self, row: (Bytes, Option<Bytes>), sequence: u64, is_whole: bool) {
