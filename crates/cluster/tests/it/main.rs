@@ -4,6 +4,7 @@ mod changes;
 mod controller;
 mod coordination;
 mod maps;
+mod paper;
 mod peer;
 mod placement;
 mod plan;
