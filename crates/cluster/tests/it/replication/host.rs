@@ -186,6 +186,14 @@ impl Host {
 
     /// The map says who this is.
     pub fn begin(&mut self, me: NodeId, now_ms: u64, out: &mut Outputs<Wire>) {
+        if self.me.is_some_and(|known| known != me) {
+            // It was removed while nobody heard it, and is a new member: what it has is nobody's.
+            self.forget(out);
+            self.replication = None;
+            self.waiting.clear();
+            self.on_disk.clear();
+            self.records = 0;
+        }
         if self.replication.is_some() {
             return;
         }
