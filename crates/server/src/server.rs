@@ -28,7 +28,7 @@ use crate::settings::RunningSettings;
 use crate::stats::Stats;
 use crate::stores::{FolderLock, Stores};
 use crate::tables::postgres::Postgres;
-use crate::tables::{CoreMessage, TablesHandle};
+use crate::tables::{CoreMessage, Cursors, TablesHandle};
 use crate::{http, resp};
 
 /// What every thread of a server sees.
