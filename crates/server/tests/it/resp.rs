@@ -44,7 +44,13 @@ impl Client {
 
     /// One reply, its line breaks shown as `|`; nested replies follow one another.
     pub fn reply(&mut self) -> String {
-        wire::shown(&wire::frame(&mut self.stream).expect("a reply"))
+        self.reply_or_end().expect("a reply")
+    }
+
+    /// The same, or nothing: the server has closed the connection, so what became of the request is unknown.
+    pub fn reply_or_end(&mut self) -> Option<String> {
+        let frame = wire::frame(&mut self.stream);
+        frame.ok().map(|frame| wire::shown(&frame))
     }
 
     pub fn ask(&mut self, line: &str) -> String {

@@ -230,20 +230,25 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
         cluster.ask(seen_by, &format!("SET {key} new")) == "+OK"
     });
     cluster.cont(owner);
-    let read = reader.reply();
-    let wrote = writer.reply();
+    // Of a closed connection it is unknown what became of its request.
+    let (read, wrote) = (reader.reply_or_end(), writer.reply_or_end());
     cluster.wait_for("it is in a new life", || {
         cluster.state(seen_by, &name) == "up" && cluster.info(owner, "cluster_missing").is_empty()
     });
     let now = cluster.ask(seen_by, &format!("GET {key}"));
-    let may_be = match wrote.as_str() {
-        "+OK" => "$4|late",
-        _ => "$3|new",
+    let may_be: &[&str] = match wrote.as_deref() {
+        Some("+OK") => &["$4|late"],
+        Some(_) => &["$3|new"],
+        None => &["$3|new", "$4|late"],
     };
-    assert_eq!(now, may_be, "the late write was answered {wrote}");
     assert!(
-        read.starts_with('-') || read == "$3|new" || read == "$4|late",
-        "what it read is old: {read}\n{}",
+        may_be.contains(&&*now),
+        "{now}; the late write was answered {wrote:?}"
+    );
+    assert!(
+        read.as_ref()
+            .is_none_or(|read| read.starts_with('-') || read == "$3|new" || read == "$4|late"),
+        "what it read is old: {read:?}\n{}",
         cluster.logs()
     );
 }
