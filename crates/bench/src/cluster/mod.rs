@@ -9,7 +9,7 @@ mod servers;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use larder_types::Random;
@@ -25,6 +25,8 @@ use servers::Cluster;
 const GROUP: u64 = 10;
 /// Requests that are encoded for each node.
 const REQUESTS: usize = 50_000;
+/// A cluster takes all writes by then.
+const BEGUN_MAX: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
 pub struct ClusterArgs {
@@ -258,7 +260,14 @@ fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
         What::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
     }
     for (node, requests) in cluster.nodes.iter().zip(&requests) {
-        load::send_all(node.resp, requests)?;
+        // Nodes that have just begun do not take writes for all their slots yet.
+        let begun = Instant::now();
+        while let Err(error) = load::send_all(node.resp, requests) {
+            if begun.elapsed() > BEGUN_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
     Ok(())
 }
