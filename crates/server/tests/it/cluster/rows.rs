@@ -42,10 +42,10 @@ fn write(nodes: &[SocketAddr], stop: &AtomicBool, progress: &AtomicU64) -> Writt
     while !stop.load(Ordering::Relaxed) {
         if client.is_none() || random.below(50) == 0 {
             let addr = nodes[random.index(nodes.len())];
-            if std::net::TcpStream::connect(addr).is_err() {
+            let Ok(open) = Client::try_to(addr) else {
                 continue;
-            }
-            client = Some(Client::to(addr));
+            };
+            client = Some(open);
         }
         let Some(open) = &mut client else { continue };
         number += 1;
