@@ -15,6 +15,7 @@ pub struct Lookup {
     computes: Vec<Option<NodeId>>,
     names: HashMap<NodeName, NodeId>,
     held: HashMap<NodeId, Held>,
+    listed: Vec<Served>,
     served: Vec<Served>,
 }
 
@@ -27,7 +28,7 @@ pub struct Held {
     pub filling: Vec<SlotRange>,
 }
 
-/// An entry of `CLUSTER SLOTS`: adjacent slots that the same nodes serve.
+/// Adjacent slots that the same nodes have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Served {
     pub slots: SlotRange,
@@ -41,7 +42,7 @@ impl Lookup {
         let runs = map.slots().runs();
         let mut run_of = Vec::with_capacity(usize::from(SLOTS));
         let mut held: HashMap<NodeId, Held> = HashMap::new();
-        let mut served: Vec<Served> = Vec::new();
+        let (mut listed, mut served) = (Vec::new(), Vec::new());
         for (at, run) in runs.iter().enumerate() {
             let at = u16::try_from(at).expect("there are no more runs than slots");
             run_of.resize(usize::from(run.slots.to) + 1, at);
@@ -58,8 +59,14 @@ impl Lookup {
                     run.slots,
                 );
             }
-            if let Some(owner) = placed.owner.filter(|&owner| map.is_up(owner)) {
-                serve(&mut served, run.slots, owner, &placed.in_sync);
+            match placed.owner {
+                None => {}
+                Some(owner) if map.is_up(owner) => {
+                    serve(&mut listed, run.slots, owner, &placed.in_sync);
+                    serve(&mut served, run.slots, owner, &placed.in_sync);
+                }
+                // Then so are those in sync.
+                Some(owner) => serve(&mut listed, run.slots, owner, &[]),
             }
         }
         let mut computes = vec![None; usize::from(SLOTS)];
@@ -73,6 +80,7 @@ impl Lookup {
             computes,
             names: names.collect(),
             held,
+            listed,
             served,
         }
     }
@@ -106,7 +114,12 @@ impl Lookup {
         self.held.get(&node)
     }
 
-    /// What `CLUSTER SLOTS` tells, in its order. Slots whose owner is down are not in it.
+    /// What `CLUSTER SLOTS` tells, in its order: also slots whose owner is down, since clients want to hear of every slot before they begin.
+    pub fn listed(&self) -> &[Served] {
+        &self.listed
+    }
+
+    /// Slots whose owner is up, in their order.
     pub fn served(&self) -> &[Served] {
         &self.served
     }

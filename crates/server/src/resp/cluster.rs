@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use larder_cluster::map::{Map, Member, NodeId, Served, SlotRange, State as MemberState};
+use larder_cluster::map::{Member, Served, SlotRange, State as MemberState};
 use larder_protocol::commands::{Command, Id};
 use larder_protocol::errors::Code;
 use larder_protocol::resp::{Encoder, Proto};
@@ -64,41 +64,14 @@ impl Seen<'_> {
     }
 }
 
-/// Adjacent slots with the same owner and replicas: also those whose owner is down, since clients want to hear of every slot before they
-/// begin.
-fn listed(map: &Map) -> Vec<Served> {
-    let mut listed: Vec<Served> = Vec::new();
-    for run in map.slots().runs() {
-        let Some(owner) = run.placed.owner else {
-            continue;
-        };
-        let up = run.placed.in_sync.iter().filter(|node| map.is_up(**node));
-        let replicas: Vec<NodeId> = up.copied().collect();
-        match listed.last_mut() {
-            Some(last)
-                if last.slots.to + 1 == run.slots.from
-                    && (last.owner, &last.replicas) == (owner, &replicas) =>
-            {
-                last.slots.to = run.slots.to;
-            }
-            _ => listed.push(Served {
-                slots: run.slots,
-                owner,
-                replicas,
-            }),
-        }
-    }
-    listed
-}
-
 fn slots(encoder: &mut Encoder<'_>, cluster: &Seen<'_>) {
-    let listed = listed(&cluster.view.map);
+    let listed = cluster.view.lookup.listed();
     encoder.array(listed.len());
     for Served {
         slots,
         owner,
         replicas,
-    } in &listed
+    } in listed
     {
         let nodes = std::iter::once(owner).chain(replicas);
         let nodes: Vec<&Member> = nodes
