@@ -90,6 +90,23 @@ pub fn rate(number: u64, time: Duration) -> f64 {
     number as f64 / time.as_secs_f64().max(1e-6)
 }
 
+/// Prints numbered steps: a title, then what came of it.
+#[derive(Default)]
+pub struct Story {
+    step: u32,
+}
+
+impl Story {
+    pub fn tell(&mut self, title: &str, lines: &[String]) -> Result<(), Failure> {
+        self.step += 1;
+        print_line(&format!("{}. {title}", self.step))?;
+        for line in lines {
+            print_line(&format!("   {line}"))?;
+        }
+        print_line("")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

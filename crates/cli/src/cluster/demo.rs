@@ -10,7 +10,7 @@ use super::local::{Local, Shape, Told};
 use super::status::is_well;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{count, duration, print_line};
+use crate::output::{Story, count, duration, print_line};
 
 const ROWS: usize = 1000;
 const JOIN: &str =
@@ -46,7 +46,7 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     }
     let mut demo = Demo {
         local: Local::start(&args.shape)?,
-        step: 0,
+        story: Story::default(),
     };
     demo.introduce()?;
     demo.write_and_read()?;
@@ -63,19 +63,10 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
 
 struct Demo {
     local: Local,
-    step: u32,
+    story: Story,
 }
 
 impl Demo {
-    fn tell(&mut self, title: &str, lines: &[String]) -> Result<(), Failure> {
-        self.step += 1;
-        print_line(&format!("{}. {title}", self.step))?;
-        for line in lines {
-            print_line(&format!("   {line}"))?;
-        }
-        print_line("")
-    }
-
     fn introduce(&mut self) -> Result<(), Failure> {
         let nodes = self.local.told();
         let replicas = self.local.replicas();
@@ -90,7 +81,7 @@ impl Demo {
         }
         let title = format!("{} nodes and an etcd", nodes.len());
         self.wait_until("all copies are made", is_well)?;
-        self.tell(&title, &lines)
+        self.story.tell(&title, &lines)
     }
 
     fn write_and_read(&mut self) -> Result<(), Failure> {
@@ -102,7 +93,7 @@ impl Demo {
         }
         let written = started.elapsed();
         let found = rows_of(&client(&last))?;
-        self.tell(
+        self.story.tell(
             "Any node answers any client",
             &[
                 format!("{} rows written through {} in {}; each was acknowledged when its owner and its copies had it", count(ROWS as u64), first.name, duration(written)),
@@ -124,7 +115,7 @@ impl Demo {
         let before = seen(&second)?;
         first.command(&[b"SET", b"post|ann|9999", b"news"])?;
         let after = seen(&second)?;
-        self.tell(
+        self.story.tell(
             "Joins over nodes",
             &[
                 format!(
@@ -165,7 +156,7 @@ impl Demo {
                 Err(_) => self.wait()?,
             }
         }
-        self.tell(
+        self.story.tell(
             &format!("{killed} dies"),
             &[
                 format!("kill -9 {pid}"),
@@ -206,7 +197,7 @@ impl Demo {
             .iter()
             .map(|it| format!("{} {}", it.name, count(u64::from(it.slots_owned))));
         let each = each.collect::<Vec<_>>().join(", ");
-        self.tell(
+        self.story.tell(
             &format!("{} takes its place", new.name),
             &[
                 format!("larder serve with cluster.node={}, then: larder cluster remove {gone}", new.name),

@@ -26,7 +26,7 @@ use crate::demo::graph::Graph;
 use crate::demo::readers::Readers;
 use crate::failure::Failure;
 use crate::interrupt;
-use crate::output::{count, duration, print_line, rate};
+use crate::output::{Story, count, duration, print_line, rate};
 use crate::push;
 
 const STORE: &str = "pymk";
@@ -66,7 +66,7 @@ pub struct DemoArgs {
 pub fn run(args: DemoArgs) -> Result<(), Failure> {
     interrupt::listen()?;
     let folder = build::temp_folder(None)?;
-    let mut story = Story { step: 0 };
+    let mut story = Story::default();
     let graph = friendships(&args, &mut story)?;
     let demo = Demo {
         folder: folder.path(),
@@ -96,22 +96,6 @@ pub fn run(args: DemoArgs) -> Result<(), Failure> {
     server.stop()?;
     drop(folder);
     print_line("The server is stopped and the demo's folder removed.")
-}
-
-/// Prints numbered steps: a title, then what came of it.
-struct Story {
-    step: u32,
-}
-
-impl Story {
-    fn tell(&mut self, title: &str, lines: &[String]) -> Result<(), Failure> {
-        self.step += 1;
-        print_line(&format!("{}. {title}", self.step))?;
-        for line in lines {
-            print_line(&format!("   {line}"))?;
-        }
-        print_line("")
-    }
 }
 
 fn friendships(args: &DemoArgs, story: &mut Story) -> Result<Graph, Failure> {

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 use larder_client::RespClient;
 use larder_types::Random;
 
-use crate::demo::Story;
 use crate::demo::graph::Graph;
 use crate::demo::social::Social;
 use crate::failure::Failure;
-use crate::output::{count, duration, print_line, rate};
+use crate::output::{Story, count, duration, print_line, rate};
 
 const JOIN: &str =
     "tline|<user>|<time>|<author> = check sub|<user>|<author> copy post|<author>|<time>";
