@@ -24,5 +24,5 @@ pub use disk::Disk;
 pub use faults::{Fault, Plan, Scene};
 pub use node::{Input, Node, NodeId, Output, Outputs, Start};
 pub use random::Random;
-pub use seeds::for_each_seed;
+pub use seeds::{check_found, for_each_seed};
 pub use world::{Mark, Options, World};

@@ -24,6 +24,20 @@ pub fn for_each_seed(quick: u64, slow: u64, check: impl Fn(u64)) {
     }
 }
 
+/// A planted mistake must be found: the check fails with some seed of so many, and with that one passes where nothing is planted. It is told the
+/// seed, and whether to plant.
+///
+/// # Panics
+/// No seed finds it, or the one that does fails without it, too.
+pub fn check_found(seeds: u64, check: impl Fn(u64, bool)) {
+    let fails =
+        |seed, is_planted| catch_unwind(AssertUnwindSafe(|| check(seed, is_planted))).is_err();
+    let found = (0..seeds).find(|seed| fails(*seed, true));
+    eprintln!("found by seed {found:?}");
+    let found = found.unwrap_or_else(|| panic!("{seeds} seeds do not find it"));
+    assert!(!fails(found, false), "seed {found} fails without it, too");
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

@@ -435,20 +435,15 @@ fn whatever_fails_nothing_is_lost_or_mixed_and_the_cluster_mends_itself() {
 
 /// A planted bug must be found, by some seed of so many; without it, the same run must be fine.
 fn check_found(seeds: u64, scenario: impl Fn(&mut Case), plant: impl Fn(&mut Setup)) {
-    let fails = |seed: u64, is_planted: bool| {
+    larder_sim::check_found(seeds, |seed, is_planted| {
         let change = |case: &mut Case| {
             scenario(case);
             if is_planted {
                 plant(&mut case.setup);
             }
         };
-        let run = || check(&mut prepare(seed, false, &change));
-        catch_unwind(AssertUnwindSafe(run)).is_err()
-    };
-    let found = (0..seeds).find(|seed| fails(*seed, true));
-    eprintln!("found by seed {found:?}");
-    let found = found.unwrap_or_else(|| panic!("{seeds} seeds do not find it"));
-    assert!(!fails(found, false), "seed {found} fails without it, too");
+        check(&mut prepare(seed, false, &change));
+    });
 }
 
 #[test]
