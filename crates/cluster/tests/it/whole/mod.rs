@@ -39,8 +39,9 @@ const CALM_US: u64 = 40_000_000;
 const LASTS_US_MAX: u64 = 4_000_000;
 /// When a disk is exchanged, if one is; other faults are over by then.
 const EXCHANGE_US: u64 = 13_000_000;
-/// The last stretch, in which every slot must have taken writes.
-const LAST_US: u64 = 3_000_000;
+/// The last stretch, in which every slot must have taken writes. It is long: clients look for owners by chance, also at nodes that were
+/// removed, which do not answer.
+const LAST_US: u64 = 9_000_000;
 /// From here on no call begins.
 const QUIET_US: u64 = CALM_US - 1_000_000;
 /// Slots that have rows; the others are moved as these, and are empty. Clients number them from 0.

@@ -493,7 +493,18 @@ impl Node {
                 let write = self.controls.change();
                 let next = map.apply(&change, &ChangeId(write.mark.id.clone()));
                 let next = next.unwrap_or_else(|refused| panic!("{refused}: {change:?}"));
-                let write = fence(write);
+                let mut write = fence(write);
+                if let MapChange::MembersLost { nodes, .. } = &change {
+                    // A mirror that lost an event may not know that a node has registered.
+                    for name in nodes
+                        .iter()
+                        .filter_map(|node| Some(map.member(*node)?.name()))
+                    {
+                        let key = format!("nodes/{name}");
+                        let created = mirror.get(&key).map_or(Revision(0), |it| it.created);
+                        write = write.while_since(key, created);
+                    }
+                }
                 self.write_map(write, next);
             }
             Decision::Answer { ask, answer } => {
