@@ -91,6 +91,27 @@ impl Replication {
         }
     }
 
+    /// This process is another member from now on: its node was removed while it heard nothing. What it has of any slot is nobody's.
+    pub fn begin_as(&mut self, me: Place, rows: &mut impl Rows, out: &mut Outputs) {
+        let owned: Vec<u16> = self.owner.slots().collect();
+        for slot in owned {
+            let copy = self.owner.close(slot, Term(0), rows, out);
+            self.replica.keep(slot, copy);
+        }
+        let kept: Vec<u16> = self.replica.slots().collect();
+        for slot in kept {
+            self.replica.take(slot);
+            self.logged += 1;
+            out.records.push(Record::Gone { slot });
+            rows.clear(slot);
+        }
+        self.me = me;
+    }
+
+    pub fn me(&self) -> Place {
+        self.me
+    }
+
     fn open(
         &mut self,
         slot: u16,

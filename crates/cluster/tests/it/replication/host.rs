@@ -185,16 +185,15 @@ impl Host {
     }
 
     /// The map says who this is.
-    pub fn begin(&mut self, me: NodeId, now_ms: u64, out: &mut Outputs<Wire>) {
-        if self.me.is_some_and(|known| known != me) {
-            // It was removed while nobody heard it, and is a new member: what it has is nobody's.
-            self.forget(out);
-            self.replication = None;
-            self.waiting.clear();
-            self.on_disk.clear();
-            self.records = 0;
-        }
-        if self.replication.is_some() {
+    pub fn begin(&mut self, me: NodeId, now_ms: u64, put: &mut Put, out: &mut Outputs<Wire>) {
+        if let Some(replication) = &mut self.replication {
+            if self.me.replace(me) != Some(me) {
+                replication.begin_as(place(me), &mut self.table, put);
+                self.terms.clear();
+                for peer in self.connected.clone() {
+                    self.greet(peer, out);
+                }
+            }
             return;
         }
         let limits = Limits {
@@ -258,8 +257,11 @@ impl Host {
     }
 
     pub fn hello(&mut self, from: At, node: NodeId, now_ms: u64) {
-        self.greeted.insert(from, node);
+        let before = self.greeted.insert(from, node);
         if let Some(replication) = &mut self.replication {
+            if let Some(before) = before.filter(|before| *before != node) {
+                replication.lost(place(before), now_ms);
+            }
             replication.connected(place(node), now_ms);
         }
     }

@@ -160,7 +160,7 @@ impl Server {
         let Some(member) = member else {
             return;
         };
-        self.host.begin(member.id, now_ms, out);
+        self.host.begin(member.id, now_ms, put, out);
         self.is_member = member.registration.incarnation == self.identity.incarnation
             && member.state == State::Up
             && self.is_known;

@@ -366,7 +366,7 @@ impl Node {
             return;
         }
         if self.is_member {
-            self.host.begin(member.id, now_ms, out);
+            self.host.begin(member.id, now_ms, put, out);
             self.host.assign(&map, now_ms, put);
         }
         self.lend();

@@ -110,6 +110,18 @@ impl Tables {
         self.replicated.as_ref()?.links.borrow().clone()
     }
 
+    /// Ends all connections of this core, in both directions.
+    pub(super) fn end_links(&self, why: &str) {
+        if let Some(links) = self.links() {
+            links.own.borrow().values().for_each(|link| link.end(why));
+            links
+                .accepted
+                .borrow()
+                .values()
+                .for_each(|link| link.end(why));
+        }
+    }
+
     /// A connection of this core to another node, or from one, is there.
     pub fn replication_linked(&self, link: &Rc<Link>) {
         let (Some(links), Some(peer)) = (self.links(), link.peer()) else {

@@ -24,7 +24,13 @@ impl Tables {
         view: &View,
     ) -> Arc<SlotOwners> {
         let mut state = replicated.state.borrow_mut();
-        state.take_view(engine, view);
+        if state.take_view(engine, view) {
+            tracing::warn!(
+                "this node was removed from the cluster while it heard nothing, and is a new member of it now: the rows that it had are dropped"
+            );
+            // Others know them as those of the member that is gone.
+            self.end_links("this node is another member now");
+        }
         replicated.note_progress();
         let own = view.places.number(state.place(view.me));
         let owner = state.replication.as_ref().map(|it| &it.owner);
@@ -49,7 +55,8 @@ impl Tables {
 }
 
 impl State {
-    fn take_view(&mut self, engine: &mut Engine, view: &View) {
+    /// Says whether this process was another member before.
+    fn take_view(&mut self, engine: &mut Engine, view: &View) -> bool {
         let map = &view.map;
         self.waits_for_replicas = map.settings().acknowledge == Acknowledge::Replicas;
         let own = view.own().filter(|_| view.is_up());
@@ -59,7 +66,15 @@ impl State {
             .is_some_and(|(own, life)| own.registration.incarnation == life.incarnation);
         if !is_present {
             self.lease = None;
-            return;
+            return false;
+        }
+        let me = self.place(view.me);
+        let is_another = self.replication.as_ref().is_some_and(|it| it.me() != me);
+        if is_another {
+            with_rows!(self, &mut *engine, |replication, rows, out| {
+                replication.begin_as(me, rows, out);
+            });
+            self.assigned.clear();
         }
         if self.replication.is_none() {
             if life.is_some_and(|life| life.unproven.is_some()) {
@@ -77,6 +92,7 @@ impl State {
         if let Some(replication) = &mut self.replication {
             replication.owner.set_lease(until_ms);
         }
+        is_another
     }
 
     /// The rows that were on disk do not count.

@@ -246,6 +246,11 @@ impl World {
 
     /// The node learns of the map.
     fn see(&mut self, node: u32) {
+        self.see_as(node, NodeId(node));
+    }
+
+    /// In the map it is this member.
+    fn see_as(&mut self, node: u32, me: NodeId) {
         let (map, held) = (self.map.clone(), self.held.clone());
         let it = self.nodes.get_mut(&node).unwrap();
         let running = it.running.as_mut().expect("it runs");
@@ -255,7 +260,7 @@ impl World {
             held,
             unproven: None,
         };
-        running.view = Arc::new(running.view.after(map, NodeId(node), Some(life)));
+        running.view = Arc::new(running.view.after(map, me, Some(life)));
         running.tables.take_view(&running.view);
         self.turn(node);
     }

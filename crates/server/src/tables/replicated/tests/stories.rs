@@ -273,6 +273,55 @@ fn a_snapshot_is_of_each_slot_as_the_log_says_it_was_there() {
 }
 
 #[test]
+fn a_process_that_was_removed_unheard_is_another_member_and_has_nothing_of_before() {
+    let mut world = World::new(1, 1);
+    let mut gate = world.set(1, "t|a|1", "of the member before");
+    assert!(world.is_answered(1, &mut gate));
+    // It stands still for longer than its lease; a person removes it, and it goes on.
+    let (before, now) = (NodeId(1), NodeId(2));
+    world.change(Change::MembersLost {
+        nodes: vec![before],
+        owners: Vec::new(),
+        at_ms: 0,
+    });
+    world.change(Change::RowsGivenUp { node: before });
+    world.change(Change::MemberGone { node: before });
+    world.change(Change::MemberAdded {
+        registration: super::registration(1, 2),
+        at_ms: 0,
+    });
+    world.change(Change::MembersAdmitted {
+        nodes: vec![now],
+        at_ms: 0,
+    });
+    world.change(Change::PlacementTaken {
+        goals: vec![(SlotRange::ALL, vec![now])],
+        outputs: Vec::new(),
+        from: 2,
+    });
+    world.nodes.get_mut(&1).unwrap().incarnation = 2;
+    world.see_as(1, now);
+    assert!(world.rows(1, "t|", "t}").is_empty());
+    let mut gate = world.set(1, "t|b|1", "of the member now");
+    assert!(world.is_answered(1, &mut gate));
+    world.kill(1);
+    world.start(1);
+    world.change(Change::MembersLost {
+        nodes: vec![now],
+        owners: Vec::new(),
+        at_ms: 0,
+    });
+    world.change(Change::MemberReturned {
+        node: now,
+        registration: super::registration(1, 3),
+        at_ms: 0,
+    });
+    world.nodes.get_mut(&1).unwrap().incarnation = 3;
+    world.see_as(1, now);
+    assert_eq!(world.rows(1, "t|", "t}"), ["t|b|1=of the member now"]);
+}
+
+#[test]
 fn a_transaction_of_one_slot_is_one_batch_and_one_change_for_readers() {
     let mut world = World::new(2, 2);
     world.run();
