@@ -465,7 +465,7 @@ fn peers() -> std::io::Result<()> {
         Frame::Replicate(replicate),
         Frame::Taken(stream(1)),
         Frame::Cancel(stream(2)),
-        Frame::Pong(1_000),
+        Frame::Pong(1_000, 700),
     ];
     let welcome = Frame::Welcome(Welcome {
         format: FORMAT,
@@ -473,7 +473,7 @@ fn peers() -> std::io::Result<()> {
     });
     let answers = vec![
         welcome,
-        Frame::Pong(1_000),
+        Frame::Pong(1_000, 700),
         piece(0, Last::No, &[7], Some((4, 5))),
         piece(0, Last::Whole, &[3, 10], None),
         piece(1, Last::NotDone, &[], None),

@@ -2,6 +2,7 @@
 //!
 //! Two threads for each connection, one for each direction.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,6 +25,10 @@ struct Rules {
     is_cut: bool,
     /// Connections with smaller numbers are stalled.
     stalled_below: u64,
+    /// So is every connection whose last request has one of these words.
+    held: Vec<String>,
+    /// The last request of each connection, or its beginning.
+    requests: BTreeMap<u64, Vec<u8>>,
     delay: Duration,
     /// So many of the next replies are lost, each with its connection.
     replies_to_lose: u64,
@@ -72,6 +77,11 @@ impl Proxy {
         rules.stalled_below = rules.next;
     }
 
+    /// Holds back connections whose last request has one of these words, as [`Proxy::stall`] does; all others are carried.
+    pub fn hold(&self, words: &[&str]) {
+        self.shared.rules().held = words.iter().map(|&word| word.to_owned()).collect();
+    }
+
     /// Everything arrives so much later.
     pub fn delay(&self, delay: Duration) {
         self.shared.rules().delay = delay;
@@ -82,6 +92,7 @@ impl Proxy {
         let mut rules = self.shared.rules();
         rules.is_cut = false;
         rules.stalled_below = 0;
+        rules.held.clear();
         rules.delay = Duration::ZERO;
         self.shared.changed.notify_all();
     }
@@ -111,6 +122,12 @@ impl Drop for Proxy {
 }
 
 impl Rules {
+    fn is_held(&self, number: u64) -> bool {
+        let request = self.requests.get(&number).map_or(&[][..], Vec::as_slice);
+        let has = |word: &String| request.windows(word.len()).any(|it| it == word.as_bytes());
+        number < self.stalled_below || self.held.iter().any(has)
+    }
+
     fn break_all(&mut self) {
         for (_, client, server) in self.open.drain(..) {
             let _ = client.shutdown(Shutdown::Both);
@@ -178,23 +195,28 @@ impl Shared {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(length) = from.read(&mut bytes)
             && length > 0
-            && self.lets_pass(number, direction)
+            && self.lets_pass(number, direction, &bytes[..length])
             && to.write_all(&bytes[..length]).is_ok()
         {}
         let _ = from.shutdown(Shutdown::Both);
         let _ = to.shutdown(Shutdown::Both);
-        self.rules().open.retain(|(open, _, _)| *open != number);
+        let mut rules = self.rules();
+        rules.open.retain(|(open, _, _)| *open != number);
+        rules.requests.remove(&number);
     }
 
-    fn lets_pass(&self, number: u64, direction: Direction) -> bool {
+    fn lets_pass(&self, number: u64, direction: Direction, bytes: &[u8]) -> bool {
         let mut rules = self.rules();
+        if direction == Direction::Request {
+            rules.requests.insert(number, bytes.to_vec());
+        }
         if direction == Direction::Reply && rules.replies_to_lose > 0 {
             rules.replies_to_lose -= 1;
             rules.replies_lost += 1;
             return false;
         }
         let delay = rules.delay;
-        while number < rules.stalled_below && !rules.is_cut {
+        while rules.is_held(number) && !rules.is_cut {
             rules = self
                 .changed
                 .wait(rules)

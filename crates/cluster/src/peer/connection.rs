@@ -20,7 +20,9 @@
 //! The host's part, in this order: write what [`Connection::slices`] gives; read into [`Connection::buffer`] and call
 //! [`Connection::received`]; take events until there is none; [`Connection::tick`] when [`Connection::next_tick_ms`] has come.
 
+use std::fmt;
 use std::io::IoSlice;
+use std::rc::Rc;
 
 use bytes::BytesMut;
 
@@ -112,9 +114,19 @@ enum State {
     Ended,
 }
 
+/// Until when this side surely may act for its slots.
+struct ActsUntil(Option<Rc<dyn Fn() -> u64>>);
+
+impl fmt::Debug for ActsUntil {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ActsUntil")
+    }
+}
+
 #[derive(Debug)]
 pub struct Connection {
     options: Options,
+    acts_until: ActsUntil,
     state: State,
     decoder: FrameDecoder,
     inbox: BytesMut,
@@ -157,6 +169,7 @@ impl Connection {
         );
         Connection {
             options,
+            acts_until: ActsUntil(None),
             state,
             decoder: FrameDecoder::new(GREETING_BYTES_MAX),
             inbox: BytesMut::new(),
@@ -169,6 +182,17 @@ impl Connection {
             begun_ms: now_ms,
             heard_ms: now_ms,
         }
+    }
+
+    /// Until when this side surely may act for its slots, in the life in which the connection began: asked at each ping, so that the other trusts
+    /// what it is told no longer. Without it: for ever.
+    pub fn set_acts_until(&mut self, until_ms: Rc<dyn Fn() -> u64>) {
+        self.acts_until = ActsUntil(Some(until_ms));
+    }
+
+    /// The life of this side's node in which the connection began.
+    pub fn life(&self) -> Incarnation {
+        self.options.me.incarnation
     }
 
     /// Who is at the other end, once both have greeted.
@@ -491,11 +515,16 @@ impl Connection {
             Frame::Replicate(replicate) => Some(Event::Replicate(replicate)),
             Frame::Ping(time) => {
                 self.lease.heard_ping(now_ms);
-                self.outbox.push(&Frame::Pong(time));
+                let acts_until = &self.acts_until.0;
+                let acts_for_ms = match acts_until {
+                    None => u64::MAX,
+                    Some(until_ms) => until_ms().saturating_sub(now_ms),
+                };
+                self.outbox.push(&Frame::Pong(time, acts_for_ms));
                 None
             }
-            Frame::Pong(time) => {
-                self.lease.heard_pong(time)?;
+            Frame::Pong(time, acts_for_ms) => {
+                self.lease.heard_pong(time, acts_for_ms)?;
                 None
             }
             Frame::Hello(_) | Frame::Welcome(_) | Frame::Refused(_) => {

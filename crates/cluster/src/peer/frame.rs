@@ -145,8 +145,8 @@ pub enum Frame {
     Replicate(Replicate),
     /// The sender's own time. It is answered in its turn.
     Ping(u64),
-    /// The time that the ping had.
-    Pong(u64),
+    /// The time that the ping had, and for how many milliseconds the sender surely may act for its slots.
+    Pong(u64, u64),
 }
 
 impl Ends {
@@ -274,10 +274,14 @@ impl Frame {
                 out.extend_from_slice(&replicate.to_core.to_le_bytes());
                 return replicate.bytes.clone();
             }
-            Frame::Ping(time) | Frame::Pong(time) => {
-                let is_ping = matches!(self, Frame::Ping(_));
-                out.push(if is_ping { PING } else { PONG });
+            Frame::Ping(time) => {
+                out.push(PING);
                 out.extend_from_slice(&time.to_le_bytes());
+            }
+            Frame::Pong(time, acts_for_ms) => {
+                out.push(PONG);
+                out.extend_from_slice(&time.to_le_bytes());
+                out.extend_from_slice(&acts_for_ms.to_le_bytes());
             }
         }
         Bytes::new()
@@ -329,7 +333,7 @@ impl Frame {
                 return Ok(Frame::Replicate(replicate));
             }
             PING => Frame::Ping(bytes.u64()?),
-            PONG => Frame::Pong(bytes.u64()?),
+            PONG => Frame::Pong(bytes.u64()?, bytes.u64()?),
             _ => return Err(Malformed("a frame is of no kind that this larder knows")),
         };
         bytes.end()?;

@@ -11,6 +11,8 @@
 //!    trusts a row has heard all of it.
 //! 3. The owner counts with the lease that the reader said it has. It answers pings as long as the connection is there; an owner
 //!    that will not wait for a reader ends the connection first.
+//! 4. An answer says for how long the owner surely may act for its slots, and the reader trusts it no longer: when the owner's own lease has
+//!    ended, others may take writes of rows that it told of. So trust is never longer than the lease it rests on.
 
 use std::collections::VecDeque;
 
@@ -63,16 +65,18 @@ impl SubscriptionLease {
         })
     }
 
-    /// A ping was answered.
+    /// A ping was answered, by an owner that surely acts for so long from when it heard the ping.
     ///
     /// # Errors
     /// It is not the next that was to be.
-    pub fn heard_pong(&mut self, sent_ms: u64) -> Result<(), Malformed> {
+    pub fn heard_pong(&mut self, sent_ms: u64, acts_for_ms: u64) -> Result<(), Malformed> {
         if self.unanswered.front() != Some(&sent_ms) {
             return Err(Malformed("a pong answers no ping, or not the oldest"));
         }
         self.unanswered.pop_front();
-        self.subscribed_until_ms = sent_ms.saturating_add(self.lease_ms);
+        let until_ms = sent_ms.saturating_add(self.lease_ms.min(acts_for_ms));
+        // What an earlier answer said holds, too.
+        self.subscribed_until_ms = self.subscribed_until_ms.max(until_ms);
         Ok(())
     }
 
@@ -121,9 +125,9 @@ mod tests {
         );
         assert_eq!(lease.subscribed_until_ms(), 0, "none was answered");
         // However late the answer is.
-        lease.heard_pong(10_000).expect("the oldest");
+        lease.heard_pong(10_000, u64::MAX).expect("the oldest");
         assert_eq!(lease.subscribed_until_ms(), 13_000);
-        lease.heard_pong(11_000).expect("the next");
+        lease.heard_pong(11_000, u64::MAX).expect("the next");
         assert_eq!(lease.subscribed_until_ms(), 14_000);
         lease.end();
         assert_eq!((lease.subscribed_until_ms(), lease.ping(90_000)), (0, None));
@@ -148,12 +152,34 @@ mod tests {
     }
 
     #[test]
+    fn a_reader_trusts_no_longer_than_the_owner_may_act() {
+        let mut lease = lease();
+        lease.ping(10_000);
+        lease.heard_pong(10_000, 1_200).expect("the oldest");
+        assert_eq!(lease.subscribed_until_ms(), 11_200);
+        lease.ping(11_000);
+        lease.heard_pong(11_000, 0).expect("the next");
+        assert_eq!(
+            lease.subscribed_until_ms(),
+            11_200,
+            "an owner without a lease adds nothing"
+        );
+        lease.ping(12_000);
+        lease.heard_pong(12_000, 60_000).expect("the next");
+        assert_eq!(lease.subscribed_until_ms(), 15_000);
+    }
+
+    #[test]
     fn pongs_that_answer_nothing_give_no_lease() {
         let mut lease = lease();
-        lease.heard_pong(9_999).expect_err("no ping was sent");
+        lease
+            .heard_pong(9_999, u64::MAX)
+            .expect_err("no ping was sent");
         lease.ping(10_000);
         lease.ping(11_000);
-        lease.heard_pong(11_000).expect_err("another is older");
+        lease
+            .heard_pong(11_000, u64::MAX)
+            .expect_err("another is older");
         assert_eq!(lease.subscribed_until_ms(), 0);
     }
 }

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
+use larder_cluster::map::Incarnation;
 use larder_cluster::peer::{
     Connection, Ended, Exchange, Last, NotSent, Peer, Piece, Replicate, Requests, StreamId,
 };
@@ -99,6 +100,11 @@ impl Link {
 
     pub fn is_accepted(&self) -> bool {
         self.is_accepted
+    }
+
+    /// The life of this node in which it began.
+    pub fn life(&self) -> Incarnation {
+        self.connection.borrow().life()
     }
 
     /// Who is at the other end, or was; none before both have greeted.

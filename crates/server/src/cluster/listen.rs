@@ -43,7 +43,8 @@ pub async fn accept(core: Rc<Core>, listener: TcpListener) {
 async fn serve(core: Rc<Core>, socket: TcpStream, addr: SocketAddr, strangers: Rc<Cell<usize>>) {
     // Without it small frames wait for acknowledgements; nothing breaks.
     let _ = socket.set_nodelay(true);
-    let connection = Connection::accept(core.options(), core.now_ms());
+    let mut connection = Connection::accept(core.options(), core.now_ms());
+    core.limit_trust(&mut connection);
     let link = Link::new(connection, true);
     let stranger = Stranger(strangers);
     let whom = format!("the node at {addr}");

@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::{Epoch, Incarnation, NodeId};
-use larder_cluster::peer::Options;
+use larder_cluster::peer::{Connection, Options};
 
 pub use incoming::{Arrivals, Incoming};
 pub use link::{Answer, Answering, Failure, Link};
@@ -66,12 +66,17 @@ pub trait Members {
     }
     fn known(&self, node: NodeId) -> Option<Known>;
     fn epoch(&self) -> Epoch;
+
+    /// Until when this node surely may act for its slots, if it is in this life.
+    fn acts_until_ms(&self, _life: Incarnation) -> u64 {
+        u64::MAX
+    }
 }
 
 /// What the connections of one core share.
 pub struct Core {
     options: Options,
-    members: Box<dyn Members>,
+    members: Rc<dyn Members>,
     tls: Option<Tls>,
     arrivals: Arrivals,
     /// Any numbers: nodes that lost the same node shall not return to it in the same moment.
@@ -87,7 +92,7 @@ impl Core {
     ) -> Rc<Core> {
         Rc::new(Core {
             options,
-            members: Box::new(members),
+            members: Rc::new(members),
             tls,
             arrivals: Arrivals::default(),
             random: RefCell::new(Box::new(random)),
@@ -107,6 +112,12 @@ impl Core {
             (options.me.node, options.me.incarnation) = me;
         }
         options
+    }
+
+    /// Has the other side of a connection trust this node no longer than it may act in its present life.
+    fn limit_trust(&self, connection: &mut Connection) {
+        let (members, life) = (self.members.clone(), connection.life());
+        connection.set_acts_until(Rc::new(move || members.acts_until_ms(life)));
     }
 
     fn now_ms(&self) -> u64 {

@@ -62,7 +62,9 @@ impl Peers {
             let why = format!("node {to} is no member in this node's map");
             return Err(Failure::NotDone(why.into()));
         };
-        let connection = Connection::connect(self.core.options(), to, known.incarnation, now_ms);
+        let mut connection =
+            Connection::connect(self.core.options(), to, known.incarnation, now_ms);
+        self.core.limit_trust(&mut connection);
         let link = Link::new(connection, false);
         node.link = Some(link.clone());
         drop(nodes);

@@ -12,6 +12,8 @@
 //!    number than the present one is thrown away.
 //! 3. A reader trusts what it was told as long as the connection's subscription lease lasts, see `larder_cluster::peer::SubscriptionLease`:
 //!    it looks after each read of outputs.
+//!    The owner gives no more of it than is left of its own lease, in the life in which the connection began: when it may not act any
+//!    more, its rows may have another owner, and no reader trusts what it said.
 //! 4. An owner whose connection to a reader has ended waits until that lease has surely ended, or the reader begins anew, before it
 //!    acknowledges what the reader was to reflect. One that does not acknowledge for long has its connection ended.
 
@@ -22,14 +24,14 @@ use std::task::Waker;
 
 use bytes::Bytes;
 use larder_cluster::coordination::boot_ms;
-use larder_cluster::map::NodeId;
+use larder_cluster::map::{Incarnation, NodeId};
 use larder_cluster::peer;
 use larder_cluster::replication::Place;
 use larder_join::EngineMessage;
 use larder_types::wire::WireReader;
 
 use super::{CoreMessage, Tables};
-use crate::cluster::{Link, Peers};
+use crate::cluster::{Link, Peers, View};
 
 /// A reader that has not acknowledged anything for so long while it should is not waited for.
 const SLOW_MS: u64 = 3_000;
@@ -49,6 +51,8 @@ pub struct FromReader {
     pub place: Place,
     /// The life of the reader's node, and its number of the conversation.
     pub conversation: (u64, u64),
+    /// The life of this node in which the connection began.
+    pub life: Incarnation,
     pub via: Via,
     pub messages: Vec<EngineMessage>,
 }
@@ -102,6 +106,8 @@ fn decoded(bytes: &[u8], is_of_owner: bool) -> Option<Vec<EngineMessage>> {
     let is_right = |message: &EngineMessage| message.is_of_owner() == is_of_owner;
     messages.iter().all(is_right).then_some(messages)
 }
+
+const OTHER_LIFE: &str = "this node is in another life, in which it may own other rows";
 
 /// What the other side breaks the rules with.
 const MALFORMED: &str = "what your engine says is nothing that this larder understands";
@@ -269,6 +275,7 @@ impl Tables {
                 ..place
             },
             conversation: (peer.incarnation.0, exchange.conversation),
+            life: link.life(),
             via: Via {
                 core: self.index as u16,
                 link: link.id,
@@ -291,6 +298,9 @@ impl Tables {
             // A later view will know it. Nothing was promised: it is told that it is not heard.
             return self.end_link(from.via, "this node's map does not have yours yet");
         };
+        if self.present_life() != Some(from.life) {
+            return self.end_link(from.via, OTHER_LIFE);
+        }
         let mut begins = false;
         let is_present = self.with_conversations(|all| {
             let reader = all.readers.get_mut(&number);
@@ -370,9 +380,24 @@ impl Tables {
         });
     }
 
+    /// Of this node, as the last view has it that this core has taken.
+    fn present_life(&self) -> Option<Incarnation> {
+        let view = self.view()?;
+        view.is_up().then_some(view.life.as_ref()?.incarnation)
+    }
+
+    /// What came from nodes that are down is forgotten: others take writes of it, and nobody says that it is fresh any more.
+    pub(super) fn forget_nodes_down(&self, view: &View) {
+        let gone = self.with_conversations(|all| {
+            let down = |node: &NodeId, _: &mut Owners| !view.map.is_up(*node);
+            let down = all.owners.extract_if(down);
+            down.flat_map(|(_, owners)| owners.begun).collect()
+        });
+        self.forget_owners(gone.unwrap_or_default());
+    }
+
     /// Forgets the rows of owners whose connection has ended.
     fn look_at_owners(&self) {
-        let Some(sharing) = &self.sharing else { return };
         let ended = self.with_conversations(|all| {
             let ended: Vec<NodeId> = (all.owners.iter())
                 .filter(|(_, owners)| owners.link.is_ended())
@@ -381,7 +406,12 @@ impl Tables {
             let gone = ended.iter().filter_map(|node| all.owners.remove(node));
             gone.flat_map(|owners| owners.begun).collect::<Vec<u16>>()
         });
-        for number in ended.unwrap_or_default() {
+        self.forget_owners(ended.unwrap_or_default());
+    }
+
+    fn forget_owners(&self, numbers: Vec<u16>) {
+        let Some(sharing) = &self.sharing else { return };
+        for number in numbers {
             let mut engine = self.engine.borrow_mut();
             sharing
                 .exchange
@@ -405,6 +435,7 @@ impl Tables {
             tick.tick().await;
             self.look_at_owners();
             self.look_at_readers();
+            self.end_links_of_earlier_lives();
             for (number, messages) in sharing.unsent.take() {
                 // Whoever has the rows of a node that is down is asked anew.
                 let is_up =
@@ -415,6 +446,21 @@ impl Tables {
             }
             // Whoever waits for a lease, or for somebody who cannot be reached, looks again.
             sharing.waiting.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Nothing is promised over them any more: those who read what this node owns now connect anew.
+    fn end_links_of_earlier_lives(&self) {
+        let Some(life) = self.present_life() else {
+            return;
+        };
+        let ended = self.with_conversations(|all| {
+            let links = all.accepted.values();
+            let earlier = links.filter(|link| link.life() != life && !link.is_ended());
+            earlier.cloned().collect::<Vec<_>>()
+        });
+        for link in ended.into_iter().flatten() {
+            link.end(OTHER_LIFE);
         }
     }
 

@@ -209,6 +209,7 @@ impl Tables {
             self.move_rows(replicated, &mut engine);
         }
         drop(engine);
+        self.forget_nodes_down(view);
         self.handle.set_owners(view.owners.clone());
         self.note_definitions();
         sharing.waiting.take().into_iter().for_each(Waker::wake);
@@ -488,6 +489,8 @@ impl Tables {
             self.wait_while_paused(ticket).await;
         }
         loop {
+            // Its own rows are another's when the lease has ended, as it may have while this waited.
+            self.ensure_lease()?;
             let done = match ticket {
                 None => self.with_deferred_reads(|| self.read(&mut read)),
                 Some(_) => self.read(&mut read),

@@ -376,7 +376,7 @@ fn a_reader_trusts_from_its_own_ping_and_an_owner_waits_longer() {
 fn a_pong_that_was_not_asked_for_gives_no_lease() {
     let (mut reader, _) = pair(NOW);
     let mut bytes = Vec::new();
-    Frame::Pong(NOW + 1_000_000).encode(&mut bytes);
+    Frame::Pong(NOW + 1_000_000, u64::MAX).encode(&mut bytes);
     reader.buffer().extend_from_slice(&bytes);
     let told = events(&mut reader, NOW);
     assert!(matches!(&told[..], [Event::Ended(_)]));

@@ -47,7 +47,7 @@ fn frames() -> Vec<Frame> {
             bytes: Bytes::new(),
         }),
         Frame::Ping(17),
-        Frame::Pong(u64::MAX),
+        Frame::Pong(u64::MAX, 7),
     ];
     let clients = ["127.0.0.1:80", "[::1]:65535"].map(|it| it.parse().ok());
     for execution in [

@@ -74,6 +74,16 @@ impl Members for OfView {
         let membership = self.0.membership.as_ref();
         membership.map_or(Epoch(0), |membership| membership.view().map.epoch())
     }
+
+    fn acts_until_ms(&self, life: Incarnation) -> u64 {
+        let view = self.0.membership.as_ref().map(|it| it.view());
+        let life = view
+            .as_ref()
+            .filter(|view| view.is_up())
+            .and_then(|view| view.life.as_ref())
+            .filter(|present| present.incarnation == life);
+        life.map_or(0, |life| life.held.until_ms())
+    }
 }
 
 /// The certificates of `cluster.tls_*`; nothing if nodes speak in plain text.

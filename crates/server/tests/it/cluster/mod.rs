@@ -6,6 +6,7 @@ mod broken;
 mod faults;
 mod forward;
 pub mod harness;
+mod late;
 mod life;
 mod replicated;
 mod rows;

@@ -1,0 +1,147 @@
+//! A node that reads rows of others, and hears late that they have another owner: what it answers meanwhile is not old.
+
+use larder_types::slot_of;
+use serde_json::Value;
+
+use super::harness::{Cluster, Options};
+
+/// What a node asks of etcd to hear of changes: the watch, and the comparison that finds what a watch has lost.
+const NEWS: [&str; 2] = ["/v3/watch", "min_mod_revision"];
+
+/// Three nodes with two copies of each row, and a join from rows of one to outputs of another.
+struct Story {
+    cluster: Cluster,
+    /// Owns the base row.
+    owner: usize,
+    /// Has a copy of it.
+    replica: usize,
+    /// Computes the output.
+    reader: usize,
+    base: String,
+    output: String,
+}
+
+/// What the map says of a column's slot.
+fn placed(status: &Value, column: &str) -> Value {
+    let slot = u64::from(slot_of(column.as_bytes()));
+    let runs = status["slots"].as_array().expect("a list");
+    let has = |run: &&Value| {
+        let at = |of: &str| run[of].as_u64().expect("a slot");
+        (at("from")..=at("to")).contains(&slot)
+    };
+    runs.iter()
+        .find(has)
+        .expect("every slot is somewhere")
+        .clone()
+}
+
+impl Story {
+    fn begin() -> Option<Story> {
+        let cluster = Options::new(3)
+            .set("tables.replicas", 2)
+            .proxied()
+            .start()?;
+        let mut client = cluster.client(0);
+        client.create("by", "by|<voter>|<thing> = copy vote|<thing>|<voter>");
+        for node in 0..3 {
+            cluster.wait_for("the join is everywhere", || {
+                cluster.ask(node, "JOIN.LIST").contains("by|")
+            });
+        }
+        let (_, status) = cluster.get(0, "/v1/cluster");
+        let status: Value = serde_json::from_str(&status).expect("JSON");
+        // Neither the controller is held up, nor is what it does part of the story.
+        let controller = cluster.named(&cluster.info(0, "cluster_controller"));
+        let name = |of: &Value| cluster.named(of.as_str().expect("a name"));
+        let reader = (controller + 1) % 3;
+        let owner = (controller + 2) % 3;
+        let column = |holds: &dyn Fn(&Value) -> bool| {
+            let mut all = (0..).map(|number| format!("c{number}"));
+            all.find(|column| holds(&placed(&status, column)))
+                .expect("one of them")
+        };
+        let thing = column(&|it| {
+            name(&it["owner"]) == owner
+                && it["in_sync"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|it| name(it) == controller))
+        });
+        let voter = column(&|it| name(&it["owner"]) == reader);
+        let (base, output) = (
+            format!("vote|{thing}|{voter}"),
+            format!("by|{voter}|{thing}"),
+        );
+        assert_eq!(cluster.ask(reader, &format!("SET {base} old")), "+OK");
+        assert_eq!(cluster.ask(reader, &format!("GET {output}")), "$3|old");
+        Some(Story {
+            cluster,
+            owner,
+            replica: controller,
+            reader,
+            base,
+            output,
+        })
+    }
+
+    /// From now on the reader hears nothing of the map, and keeps its lease.
+    fn hold_news(&self) {
+        self.cluster.etcd_proxy(self.reader, 0).hold(&NEWS);
+    }
+
+    /// Somebody else takes a write of the row; then what the reader says of it.
+    fn written_elsewhere(&self) -> String {
+        let cluster = &self.cluster;
+        let epoch = cluster.info(self.reader, "cluster_epoch");
+        let column = self.base.split('|').nth(1).expect("a column");
+        cluster.wait_for("the row is another's", || {
+            let (_, status) = cluster.get(self.replica, "/v1/cluster");
+            let status: Value = serde_json::from_str(&status).unwrap_or_default();
+            placed(&status, column)["owner"] != cluster.name(self.owner)
+        });
+        cluster.wait_for("the replica takes writes", || {
+            cluster.ask(self.replica, &format!("SET {} new", self.base)) == "+OK"
+        });
+        let read = cluster.ask(self.reader, &format!("GET {}", self.output));
+        assert_eq!(
+            cluster.info(self.reader, "cluster_epoch"),
+            epoch,
+            "it was late"
+        );
+        read
+    }
+
+    /// Everybody hears everything again.
+    fn end(self) {
+        let Story {
+            cluster,
+            reader,
+            owner,
+            ..
+        } = &self;
+        (0..3).for_each(|node| cluster.etcd_proxy(node, 0).heal());
+        for node in [*reader, *owner] {
+            cluster.wait_for("all is as it should be", || {
+                cluster.ask(node, &format!("GET {}", self.output)) == "$3|new"
+            });
+        }
+    }
+}
+
+#[track_caller]
+fn is_not_old(story: &Story, read: &str) {
+    assert!(
+        read == "$3|new" || read.starts_with("-CLUSTERDOWN"),
+        "{read}\n{}",
+        story.cluster.logs()
+    );
+}
+
+#[test]
+fn rows_of_an_owner_whose_lease_has_ended_are_not_trusted_by_who_does_not_know_it() {
+    let Some(story) = Story::begin() else { return };
+    story.hold_news();
+    story.cluster.etcd_proxy(story.owner, 0).cut();
+    let read = story.written_elsewhere();
+    is_not_old(&story, &read);
+    story.end();
+}
