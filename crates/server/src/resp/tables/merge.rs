@@ -54,13 +54,13 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
     let head = loop {
         let Some(is_last) = incoming.next(&mut bytes).await else {
             let why = incoming.not_done().map(str::to_owned);
-            let piece = why.map_or_else(|| Piece::Refused(gone()), Piece::NotDone);
+            let piece = why.map_or_else(|| Piece::Refused(lost()), Piece::NotDone);
             return drop(pieces.send(piece).await);
         };
         match Token::first(&bytes) {
             Some((Token::Array(count), size)) => break Ok((count, size)),
             Some((Token::Error(text), _)) => break Err(refusal_of(text)),
-            _ if is_last => break Err(gone()),
+            _ if is_last => break Err(lost()),
             _ => {}
         }
     };
@@ -91,7 +91,7 @@ async fn hand_over(mut incoming: Incoming, keys_only: bool, pieces: mpsc::Sender
         if left > 0 {
             match incoming.next(&mut bytes).await {
                 Some(_) => {}
-                None => return drop(pieces.send(Piece::Refused(gone())).await),
+                None => return drop(pieces.send(Piece::Refused(lost())).await),
             }
         }
     }
@@ -252,7 +252,7 @@ impl Merge {
                     Some(Piece::Count { rows, .. }) => source.left = rows,
                     Some(Piece::NotDone(why)) => not_done = Some(why),
                     Some(Piece::Refused(refused)) => return Err(refused),
-                    _ => return Err(gone()),
+                    _ => return Err(lost()),
                 }
                 left += source.left;
             }
@@ -338,4 +338,10 @@ impl Merge {
 fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
     (Code::Io, message)
+}
+
+/// A node's rows are not all there.
+fn lost() -> Refusal {
+    let message = "a node's rows were lost on their way, or it may not answer for them any more; send it again".to_owned();
+    (Code::TryAgain, message)
 }

@@ -113,6 +113,7 @@ impl SeveralCores {
             snapshot: self.snapshot.take(),
         };
         let over_nodes = self.over_nodes;
+        let is_of_cluster = state.core.nodes.is_some();
         let (limits, spec) = (state.core.clients.limits, command.spec);
         let queued_writes = |transaction: &Transaction| {
             let mut queued = transaction.requests().iter();
@@ -129,6 +130,10 @@ impl SeveralCores {
                 None if over_nodes => all.anywhere(command.command()).await,
                 None => all.execute(command.command()).await,
             };
+            let reply = reply.map_err(|refused| match is_of_cluster && refused == gone() {
+                true => lost(writes),
+                false => refused,
+            });
             reply.map(|reply| Done {
                 reply: match (reply.len(), writes) {
                     (bytes, _) if bytes <= limits.most() => reply,
@@ -188,6 +193,20 @@ struct Coordinator {
 fn gone() -> Refusal {
     let message = "a core of the server does not answer: it is stopping".to_owned();
     (Code::Io, message)
+}
+
+/// As [`gone`] in a cluster, where a part's replies are lost, too, when its node may not answer for the slots any more.
+fn lost(writes: bool) -> Refusal {
+    match writes {
+        true => {
+            let message = "this node lost its lease, or the slots, before replicas had acknowledged this; it is unknown whether it was done";
+            (Code::Unknown, message.to_owned())
+        }
+        false => {
+            let message = "owners have changed while this was read; send it again";
+            (Code::TryAgain, message.to_owned())
+        }
+    }
 }
 
 /// The first reply that is an error, when all have come.
