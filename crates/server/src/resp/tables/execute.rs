@@ -86,11 +86,19 @@ pub(super) fn try_settled(
 ) -> Option<Work> {
     let mark = state.output.mark();
     let tables = state.tables();
+    let is_of_cluster = state.core.nodes.is_some();
+    let numbered = is_of_cluster.then(|| tables.numbered_changes());
     let done = match whole {
         true => execute_now(state, snapshot, command, true),
         false => tables.with_deferred_reads(|| execute_now(state, snapshot, command, false)),
     };
-    if state.core.nodes.is_some() && !command.writes() {
+    if is_of_cluster && command.writes() {
+        let changed = tables.numbered_changes() - numbered.unwrap_or(0);
+        // Rows whose time has come may be among them.
+        if changed == 0 || changed != command.keys().len() as u64 {
+            tables.wait_for_seen(command, &mut state.gate);
+        }
+    } else if is_of_cluster {
         tables.wait_for_told(command, &mut state.gate);
         // What it was computed from may have changed on other nodes, which could not tell.
         if done.is_ok() && !tables.is_subscribed() && reads_outputs(state, command) {

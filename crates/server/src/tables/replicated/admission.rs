@@ -111,6 +111,29 @@ impl Tables {
         }
     }
 
+    /// How many changes were numbered so far.
+    pub fn numbered_changes(&self) -> u64 {
+        let replicated = self.replicated.as_ref();
+        replicated.map_or(0, |replicated| replicated.state.borrow().numbered)
+    }
+
+    /// Has the reply of a write that left some of its rows as they were wait for what changed them before, as that of a read does: it shows that.
+    pub fn wait_for_seen(&self, command: Command<'_>, gate: &mut Gate) {
+        self.wait_for_told(command, gate);
+        let Some(replicated) = self.replicated.as_ref().filter(|_| is_of_rows(command)) else {
+            return;
+        };
+        let engine = self.engine.borrow();
+        let mut state = replicated.state.borrow_mut();
+        // An error would have refused the write.
+        if let Ok(awaits) = state.admit_read(command, boot_ms(), &engine)
+            && !awaits.is_over()
+        {
+            gate.replicated.get_or_insert_default().join(awaits);
+            self.wake_maintenance();
+        }
+    }
+
     /// Waits until all that was executed on this core is committed: for reads of several slots that have no gate.
     ///
     /// # Errors

@@ -95,6 +95,8 @@ struct State {
     wanted: BTreeSet<NodeId>,
     /// Copies that do not count, for the journal; before anything else of replication.
     dropped: Vec<Record>,
+    /// Changes of own rows so far.
+    numbered: u64,
     /// The journal lacks something that was put out: nothing is taken any more.
     is_broken: bool,
     ticked_ms: u64,
@@ -144,6 +146,7 @@ impl Replicated {
                 cores_of: BTreeMap::new(),
                 wanted: BTreeSet::new(),
                 dropped: Vec::new(),
+                numbered: 0,
                 is_broken: false,
                 ticked_ms: 0,
                 limits: Limits::default(),

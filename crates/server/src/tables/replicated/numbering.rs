@@ -75,6 +75,7 @@ impl State {
             };
             let value = before.value.as_deref();
             let value = value.map(|value| encode(value, before.expires_at));
+            self.numbered += 1;
             let ticket = replication.change(slot, changed, value, &mut self.out);
             if self.waits_for_replicas {
                 self.changes.executed += 1;

@@ -1,7 +1,7 @@
 //! Rows of tables while nodes die, stand still, come and go: what was acknowledged is there, and nothing old is answered.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -116,7 +116,7 @@ fn while_writing(cluster: &mut Cluster, happens: impl FnOnce(&mut Cluster, &dyn 
 }
 
 /// The writer ends also where a test fails.
-struct StopAtEnd<'a>(&'a AtomicBool);
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
@@ -134,7 +134,7 @@ fn start() -> Option<Cluster> {
 }
 
 /// Every slot is where it is to be.
-fn wait_until_settled(cluster: &Cluster) {
+pub fn wait_until_settled(cluster: &Cluster) {
     cluster.wait_until_served();
     cluster.wait_for("every slot is where it is to be", || {
         let (_, status) = cluster.get(cluster.running()[0], "/v1/cluster");
@@ -194,6 +194,56 @@ fn a_fourth_node_takes_its_share_while_all_goes_on() {
     });
 }
 
+/// A key that a node owns.
+fn owned_key(cluster: &Cluster, owner: usize) -> String {
+    let (_, status) = cluster.get(owner, "/v1/cluster");
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let slots = status["slots"].as_array().expect("a list");
+    let owns = |tag: u64| {
+        let slot = u64::from(larder_types::slot_of(format!("{{{tag}}}").as_bytes()));
+        let range = |it: &&Value| {
+            let at = |of: &str| it[of].as_u64().expect("a slot");
+            (at("from")..=at("to")).contains(&slot)
+        };
+        let found = slots.iter().find(range);
+        found.is_some_and(|it| it["owner"] == cluster.name(owner))
+    };
+    let tag = (0..).find(|tag| owns(*tag)).expect("it owns something");
+    format!("t|{{{tag}}}|k")
+}
+
+/// It shows what the other did, which the owner's death could undo.
+#[test]
+fn a_write_that_finds_its_row_gone_waits_with_the_write_that_removed_it() {
+    let settings = [("tables.replicas", "2"), ("cluster.lease_seconds", "20")];
+    let Some(cluster) = Cluster::start(2, &settings) else {
+        return;
+    };
+    wait_until_settled(&cluster);
+    let key = owned_key(&cluster, 0);
+    let mut clients: Vec<Client> = (0..4).map(|_| cluster.client(0)).collect();
+    clients[0].check(&format!("SET {key} 1"), "+OK");
+    cluster.stop(1);
+    for client in &mut clients[..2] {
+        client.send(&request(&["DEL", &key]));
+    }
+    clients[2].send(&request(&["SET", &key, "2", "XX"]));
+    // The core has long executed them.
+    for _ in 0..100 {
+        clients[3].check("PING", "+PONG");
+    }
+    for client in &mut clients[1..3] {
+        client.stream.get_ref().set_nonblocking(true).expect("set");
+        let early = client.stream.fill_buf().map(<[u8]>::to_vec);
+        let why = early.expect_err("it is answered before the row is surely gone");
+        assert_eq!(why.kind(), io::ErrorKind::WouldBlock);
+        client.stream.get_ref().set_nonblocking(false).expect("set");
+    }
+    cluster.cont(1);
+    let told: Vec<String> = clients[..3].iter_mut().map(Client::reply).collect();
+    assert_eq!(told, [":1", ":0", "$-1"]);
+}
+
 #[test]
 fn a_node_that_stood_still_answers_nothing_that_is_old() {
     let Some(cluster) = start() else {
@@ -202,23 +252,8 @@ fn a_node_that_stood_still_answers_nothing_that_is_old() {
     wait_until_settled(&cluster);
     let owner = 0;
     let seen_by = (owner + 1) % 3;
-    let (_, status) = cluster.get(seen_by, "/v1/cluster");
-    let status: Value = serde_json::from_str(&status).expect("JSON");
     let name = cluster.name(owner).to_owned();
-    let slots = status["slots"].as_array().expect("a list").clone();
-    let owns = |tag: u64| {
-        let slot = u64::from(larder_types::slot_of(format!("{{{tag}}}").as_bytes()));
-        let range = |it: &&Value| {
-            let at = |of: &str| it[of].as_u64().expect("a slot");
-            (at("from")..=at("to")).contains(&slot)
-        };
-        slots
-            .iter()
-            .find(range)
-            .is_some_and(|it| it["owner"] == name)
-    };
-    let tag = (0..).find(|tag| owns(*tag)).expect("it owns something");
-    let key = format!("t|{{{tag}}}|k");
+    let key = owned_key(&cluster, owner);
     assert_eq!(cluster.ask(seen_by, &format!("SET {key} old")), "+OK");
     let mut reader = cluster.client(owner);
     let mut writer = cluster.client(owner);
