@@ -210,6 +210,20 @@ impl Membership {
         }
     }
 
+    /// Notes whether another node was reached, or why not.
+    pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
+        if let Home::Etcd(handle) = &self.home {
+            handle.met(node, how);
+        }
+    }
+
+    /// Forgets what was noted of nodes that are not these.
+    pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
+        if let Home::Etcd(handle) = &self.home {
+            handle.keep_met(nodes);
+        }
+    }
+
     /// Where clients find a member of a view: host and port. This node is where a client has reached it, unless another address is announced.
     pub fn address(&self, view: &View, member: &Member, reached: SocketAddr) -> (String, u16) {
         let is_own = member.id == view.me;

@@ -101,6 +101,7 @@ pub fn is_well(status: &ClusterStatus) -> bool {
         && status.blocked.is_empty()
         && status.missing.is_none()
         && status.trouble.is_none()
+        && status.unreached.is_empty()
         && status.pushes.is_empty()
         && status.members.iter().all(|it| it.state != "joining")
         && status.slots.iter().all(|run| {
@@ -146,7 +147,8 @@ fn told(status: &ClusterStatus) -> String {
         );
     }
     let notes = [status.missing.as_ref(), status.trouble.as_ref()];
-    for note in notes.into_iter().flatten().chain(&status.blocked) {
+    let notes = notes.into_iter().flatten();
+    for note in notes.chain(&status.unreached).chain(&status.blocked) {
         text += &format!("\n\n! {note}");
     }
     text
@@ -291,6 +293,7 @@ mod tests {
         not(|it| it.slots[0].in_sync.clear());
         not(|it| it.slots[0].goal = vec!["b".to_owned()]);
         not(|it| it.blocked.push("a is gone".to_owned()));
+        not(|it| it.unreached.push("node a cannot be reached".to_owned()));
         not(|it| it.members[0].state = "joining".to_owned());
         not(|it| it.pushes.push(ClusterPush::default()));
         // One node alone cannot have copies elsewhere.

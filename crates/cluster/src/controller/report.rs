@@ -1,9 +1,11 @@
 //! What nodes tell of how far they are.
 
+use std::collections::BTreeMap;
+
 use larder_types::{StoreName, VersionId};
 use serde::{Deserialize, Serialize};
 
-use crate::map::{Epoch, Incarnation, NodeId, SlotRange, Store, Term};
+use crate::map::{Epoch, Incarnation, NodeId, NodeName, SlotRange, Store, Term};
 
 /// How far a node is with what the map asks of it (the key `reports/<name>`). It says all again each time, so a
 /// report may come late or twice: what the map no longer asks for is passed over.
@@ -20,6 +22,9 @@ pub struct Report {
     /// Of slots that it owns: replicas that have all, and whose acknowledgements it waits for *from before it says so here*.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub synced: Vec<Synced>,
+    /// Nodes that it could not reach for long, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unreached: BTreeMap<NodeName, String>,
 }
 
 /// How far a node is with a version of a store.

@@ -31,6 +31,9 @@ pub struct ClusterStatus {
     pub missing: Option<String>,
     /// Why etcd does not answer this node, and what follows from it.
     pub trouble: Option<String>,
+    /// Which nodes cannot be reached by which others, and why, in sentences.
+    #[serde(default)]
+    pub unreached: Vec<String>,
 }
 
 /// What is the same on every node.

@@ -149,6 +149,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
             match event {
                 Event::Hello(hello) => self.greet(&hello, now_ms),
                 Event::Ready(peer) => {
+                    self.core.members.met(peer.node, Ok(()));
                     link.set_peer(peer);
                     arrivals.push(Incoming::Connected(link.clone(), peer));
                     link.wake_all();

@@ -71,6 +71,9 @@ pub trait Members {
     fn acts_until_ms(&self, _life: Incarnation) -> u64 {
         u64::MAX
     }
+
+    /// A node was reached over a new connection, or why it was not.
+    fn met(&self, _node: NodeId, _how: Result<(), &str>) {}
 }
 
 /// What the connections of one core share.

@@ -99,6 +99,10 @@ impl Peers {
             node.back_off.reset();
         }
         node.not_before_ms = self.core.now_ms() + node.back_off.next_ms(random);
+        drop(nodes);
+        if let (None, Some(why)) = (link.peer(), link.why()) {
+            self.core.members.met(to, Err(&why));
+        }
     }
 
     /// # Errors

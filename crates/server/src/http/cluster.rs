@@ -48,6 +48,13 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
     let leader = standing.as_ref().and_then(|it| it.known.leader.as_ref());
     let served = view.lookup.served().iter();
     let bytes = slot_bytes(&shared, &view);
+    // What this node misses says it already.
+    let missing = standing.as_ref().and_then(|it| it.missing(&view));
+    let unreached = standing.as_ref().map(|it| {
+        let mut told = it.unreached(&view);
+        told.retain(|it| Some(it) != missing.as_ref());
+        told
+    });
     let alone = || view.own().map(|own| own.name().to_string());
     Ok(Json(ClusterStatus {
         name: map.cluster().to_owned(),
@@ -68,8 +75,9 @@ pub async fn status(State(shared): Server) -> Answer<ClusterStatus> {
         blocked: standing
             .as_ref()
             .map_or_else(Vec::new, |it| it.known.blocked.to_vec()),
-        missing: standing.as_ref().and_then(|it| it.missing(&view)),
+        missing,
         trouble: standing.as_ref().and_then(|it| it.trouble(&view)),
+        unreached: unreached.unwrap_or_default(),
     }))
 }
 

@@ -136,6 +136,7 @@ async fn ready(
         let view = membership.view();
         reasons.extend(standing.missing(&view));
         notes.extend(standing.trouble(&view).map(|note| note + "\n"));
+        notes.extend(standing.unreached(&view).iter().map(|it| format!("{it}\n")));
     }
     if reasons.is_empty() {
         return match guard::knows_password(&shared, peer, &headers) {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 
 use super::core::Core;
-use super::nodes::{self, Nodes, take_arrivals};
+use super::nodes::{self, Nodes, keep_in_touch, take_arrivals};
 use super::remote;
 use super::secured;
 use super::session;
@@ -236,6 +236,7 @@ fn start_node_tasks(core: &Rc<Core>, nodes: Rc<Nodes>, peers: Option<TcpListener
     tokio::task::spawn_local(tables.clone().watch_conversations());
     if core.index == 0 {
         tokio::task::spawn_local(follow_definitions(tables.clone()));
+        tokio::task::spawn_local(keep_in_touch(core.shared.clone(), nodes.peers.clone()));
     }
     let listener = peers.map(|peers| {
         peers.set_nonblocking(true)?;

@@ -337,6 +337,7 @@ impl Cluster {
             epoch: node.epoch,
             versions: node.versions.clone(),
             synced: node.synced.clone(),
+            ..Report::default()
         });
         let at = node.reported.len().saturating_sub(1 + late);
         let report = node.reported[at].clone();

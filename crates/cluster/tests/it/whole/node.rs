@@ -598,6 +598,7 @@ impl Node {
             epoch: map.epoch(),
             versions: self.stores.report(&Stores::wanted(&map, me)),
             synced: self.synced(now_ms),
+            ..Report::default()
         };
         let fillings = map.slots().runs().iter();
         let newest = fillings

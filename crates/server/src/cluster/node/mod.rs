@@ -21,6 +21,7 @@ mod disk;
 mod ears;
 mod known;
 mod life;
+mod reach;
 mod reports;
 mod slots;
 mod standing;
@@ -35,8 +36,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use larder_cluster::controller::{Ask, Report};
-use larder_cluster::coordination::{Coordination, Etcd, EtcdConfig, TlsFiles};
-use larder_cluster::map::{self, Registration, Settings};
+use larder_cluster::coordination::{Coordination, Etcd, EtcdConfig, TlsFiles, boot_ms};
+use larder_cluster::map::{self, NodeName, Registration, Settings};
 use larder_protocol::config::{Acknowledge, ServerConfig};
 use tokio::sync::{mpsc, watch};
 
@@ -45,6 +46,7 @@ use super::slot_asks::SlotAsks;
 use crate::error::Error;
 use asks::Wanted;
 use disk::Disk;
+use reach::Reach;
 use reports::Reports;
 
 pub use known::{Known, KnownMap};
@@ -59,6 +61,7 @@ pub struct Handle {
     /// Whether [`Standing::refusal`] is something.
     is_refusing: Arc<AtomicBool>,
     reports: Arc<Reports>,
+    reach: Reach,
     asks: mpsc::UnboundedSender<Wanted>,
     peer: Mutex<Option<TcpListener>>,
     peer_addr: Option<SocketAddr>,
@@ -113,6 +116,7 @@ impl Handle {
             ))),
             is_refusing: Arc::new(AtomicBool::new(true)),
             reports: Arc::default(),
+            reach: Reach::new(section.lease_seconds * 1000),
             asks: sender,
             peer_addr: peer.as_ref().and_then(|peer| peer.local_addr().ok()),
             peer: Mutex::new(peer),
@@ -197,6 +201,24 @@ impl Handle {
 
     pub fn report(&self, change: impl FnOnce(&mut Report)) {
         self.reports.change(change);
+    }
+
+    /// Notes whether another node was reached, or why not.
+    pub fn met(&self, node: &NodeName, how: Result<(), &str>) {
+        if self.reach.met(node, how, boot_ms()) {
+            self.report_reach();
+        }
+    }
+
+    /// Forgets what was noted of nodes that are not these.
+    pub fn keep_met(&self, nodes: impl Fn(&NodeName) -> bool) {
+        if self.reach.keep(nodes) {
+            self.report_reach();
+        }
+    }
+
+    fn report_reach(&self) {
+        self.report(|report| report.unreached = self.reach.lasting());
     }
 }
 

@@ -3,7 +3,7 @@
 use larder_cluster::coordination::boot_ms;
 use larder_cluster::map::{NodeName, State};
 
-use super::Known;
+use super::{Known, reach};
 use crate::cluster::View;
 
 /// At about one moment.
@@ -68,7 +68,22 @@ impl Standing {
                 format!("the map does not have node {name} back yet ({controller})")
             }));
         }
-        self.unassigned(view)
+        self.unassigned(view).or_else(|| self.is_unreached(view))
+    }
+
+    /// Of three nodes or more: that most of the others cannot reach this one.
+    fn is_unreached(&self, view: &View) -> Option<String> {
+        let (by, why) = reach::unreached(&view.map, &self.known.reports, &self.name);
+        let there = view.map.members().iter();
+        let others = there
+            .filter(|it| it.state != State::Down && it.id != view.me)
+            .count();
+        (by.len() > 1 && 2 * by.len() > others).then(|| reach::sentence(&self.name, &by, why))
+    }
+
+    /// Which nodes cannot be reached by which others, in sentences.
+    pub fn unreached(&self, view: &View) -> Vec<String> {
+        reach::told(&view.map, &self.known.reports)
     }
 
     /// Why commands on tables are refused, if all of them are.

@@ -89,6 +89,10 @@ fn info_cluster(state: &State, _: &Snapshot) -> String {
             ("cluster_lease_left_ms", &standing.lease_left_ms(&view)),
             ("cluster_missing", &one_line(standing.missing(&view))),
             ("cluster_etcd_trouble", &one_line(standing.trouble(&view))),
+            (
+                "cluster_unreached",
+                &one_line(Some(standing.unreached(&view).join("; "))),
+            ),
             ("cluster_blocked", &standing.known.blocked.len()),
             ("cluster_etcd_requests", &membership.etcd_requests()),
         ]);

@@ -16,8 +16,9 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
-use larder_cluster::map::{Epoch, Incarnation, NodeId};
+use larder_cluster::map::{Epoch, Incarnation, Member, NodeId, State as MemberState};
 use larder_cluster::peer::{Options, Peer};
 use larder_protocol::config::{ClusterMode, ServerConfig};
 
@@ -40,6 +41,10 @@ const MARGIN_MS: u64 = 250;
 const GREETING_MS: u64 = 3_000;
 /// Bytes that wait for one connection before those who ask wait.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
+/// Between two looks at whether other nodes are connected.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Nodes that are connected to before anybody needs them.
+const IN_TOUCH_MAX: usize = 64;
 /// Clients of other nodes that are kept for their next requests.
 const CLIENTS_MAX: usize = 256;
 
@@ -50,8 +55,8 @@ pub(super) struct Nodes {
     clients: RefCell<HashMap<Option<SocketAddr>, Arc<Client>>>,
 }
 
-/// The map, for connections.
-struct OfView(Arc<Shared>);
+/// The map, for connections of a core.
+struct OfView(Arc<Shared>, usize);
 
 impl Members for OfView {
     fn me(&self) -> Option<(NodeId, Incarnation)> {
@@ -84,6 +89,16 @@ impl Members for OfView {
             .filter(|present| present.incarnation == life);
         life.map_or(0, |life| life.held.until_ms())
     }
+
+    /// Of one core, which looks at all nodes: see [`keep_in_touch`].
+    fn met(&self, node: NodeId, how: Result<(), &str>) {
+        let membership = self.0.membership.as_ref().filter(|_| self.1 == 0);
+        if let Some(membership) = membership
+            && let Some(member) = membership.view().map.member(node)
+        {
+            membership.met(member.name(), how);
+        }
+    }
 }
 
 /// The certificates of `cluster.tls_*`; nothing if nodes speak in plain text.
@@ -104,6 +119,36 @@ pub(super) fn tls(config: &ServerConfig) -> Result<Option<Tls>, Error> {
     opened
         .map(Some)
         .map_err(|why| Error::BadRequest(format!("cluster.tls_*: {why}")))
+}
+
+/// Connects to other nodes before anybody needs them, and again when they were lost, so that it is told in time which cannot be reached.
+/// In a large cluster to the next ones by their numbers. Runs for ever.
+pub(super) async fn keep_in_touch(shared: Arc<Shared>, peers: Rc<Peers>) {
+    let Some(membership) = &shared.membership else {
+        return;
+    };
+    let mut tick = tokio::time::interval(LOOK_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let view = membership.view();
+        if !view.is_up() {
+            membership.keep_met(|_| false);
+            continue;
+        }
+        let is_there = |member: &&Member| member.state != MemberState::Down && member.id != view.me;
+        let members = view.map.members();
+        let later = members.iter().filter(|it| it.id > view.me);
+        let earlier = members.iter().filter(|it| it.id < view.me);
+        for member in later.chain(earlier).filter(is_there).take(IN_TOUCH_MAX) {
+            // Why there is no connection is noted where it has failed.
+            let _ = peers.link(member.id);
+        }
+        membership.keep_met(|name| {
+            let member = view.map.member_named(name);
+            member.as_ref().is_some_and(is_there)
+        });
+    }
 }
 
 fn any_number() -> u64 {
@@ -133,7 +178,7 @@ impl Nodes {
             greeting_ms: GREETING_MS,
             queued_bytes_max: QUEUED_BYTES_MAX,
         };
-        let net = cluster::Core::new(options, OfView(shared.clone()), tls, any_number);
+        let net = cluster::Core::new(options, OfView(shared.clone(), core), tls, any_number);
         let peers = Peers::new(net.clone());
         Some(Rc::new(Nodes {
             net,
