@@ -3,12 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use larder_testing::proxy::Proxy;
 use larder_types::Random;
 
 use super::harness::{Cluster, Options};
@@ -17,23 +15,9 @@ use crate::judged::check_explained;
 use crate::resp::{Client, TIMELINE};
 
 /// A cluster whose nodes reach each of them over a proxy of its own.
-fn proxied(nodes: usize, threads: usize) -> Option<(Cluster, Vec<Proxy>)> {
-    let mut options = Options::new(nodes).set("server.threads", threads);
-    let mut proxies = Vec::new();
-    for node in 0..nodes {
-        // It is free again for the node, which takes it at once.
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        drop(listener);
-        let proxy = Proxy::to(address.to_string());
-        options = options.set_on(node, "cluster.peer", address).set_on(
-            node,
-            "cluster.peer_announce",
-            proxy.address(),
-        );
-        proxies.push(proxy);
-    }
-    Some((options.start()?, proxies))
+fn proxied(nodes: usize, threads: usize) -> Option<Cluster> {
+    let options = Options::new(nodes).set("server.threads", threads);
+    options.peers_proxied().start()
 }
 
 /// Keys and values of a range, as a node has it; asked again while it says that it cannot be answered.
@@ -94,7 +78,7 @@ fn recomputed(
 
 #[test]
 fn connections_that_break_at_any_time_lose_nothing_that_was_acknowledged() {
-    let Some((cluster, proxies)) = proxied(3, 1) else {
+    let Some(cluster) = proxied(3, 1) else {
         return;
     };
     let mut at: Vec<Client> = (0..3).map(|node| cluster.client(node)).collect();
@@ -103,7 +87,7 @@ fn connections_that_break_at_any_time_lose_nothing_that_was_acknowledged() {
     let (mut acknowledged, mut refused) = (0, 0);
     for round in 0..700 {
         if round % 7 == 0 {
-            proxies[random.index(3)].break_connections();
+            cluster.peer_proxy(random.index(3)).break_connections();
         }
         let (user, author) = (random.below(8), random.below(8));
         let by = random.index(3);
@@ -173,7 +157,7 @@ fn rows_of(cluster: &Cluster, node: usize, user: u64) -> BTreeMap<String, String
 fn what_many_clients_read_of_many_nodes_is_what_was_written_though_connections_break() {
     const CLIENTS: u32 = 6;
     for threads in [1, 2] {
-        let Some((cluster, proxies)) = proxied(3, threads) else {
+        let Some(cluster) = proxied(3, threads) else {
             return;
         };
         prepare(cluster.resp(0));
@@ -207,15 +191,15 @@ fn what_many_clients_read_of_many_nodes_is_what_was_written_though_connections_b
                     thread::yield_now();
                 }
                 match breaks % 10 {
-                    0 => proxies[random.index(3)].stall(),
-                    _ => proxies[random.index(3)].break_connections(),
+                    0 => cluster.peer_proxy(random.index(3)).stall(),
+                    _ => cluster.peer_proxy(random.index(3)).break_connections(),
                 }
             }
             for actor in actors {
                 records.extend(actor.join().expect("ended"));
             }
         });
-        proxies.iter().for_each(Proxy::heal);
+        (0..3).for_each(|node| cluster.peer_proxy(node).heal());
         let mut last = Actor::of_cluster(cluster.resp(1), clock, CLIENTS, 0);
         last.look_at_all();
         records.extend(last.records);

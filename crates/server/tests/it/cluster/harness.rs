@@ -15,7 +15,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -77,6 +77,7 @@ pub struct Options {
     nodes: usize,
     etcd_members: usize,
     is_proxied: bool,
+    are_peers_proxied: bool,
     settings: Vec<(String, String)>,
     of_node: Vec<(usize, String, String)>,
 }
@@ -87,6 +88,7 @@ impl Options {
             nodes,
             etcd_members: 1,
             is_proxied: false,
+            are_peers_proxied: false,
             settings: Vec::new(),
             of_node: Vec::new(),
         }
@@ -115,6 +117,12 @@ impl Options {
         self
     }
 
+    /// The others reach each node over a proxy of its own: [`Cluster::peer_proxy`].
+    pub fn peers_proxied(mut self) -> Options {
+        self.are_peers_proxied = true;
+        self
+    }
+
     /// Starts etcd and no node yet; `None` if etcd is not installed, which is said.
     pub fn prepare(self) -> Option<Cluster> {
         let etcd = Etcd::start(self.etcd_members)?;
@@ -127,6 +135,9 @@ impl Options {
             let of_node = self.of_node.iter().filter(|(node, ..)| *node == at);
             let own = of_node.map(|(_, key, value)| (key.clone(), value.clone()));
             cluster.add(&format!("n{}", at + 1), own.collect(), self.is_proxied);
+            if self.are_peers_proxied {
+                cluster.proxy_peer(at);
+            }
         }
         Some(cluster)
     }
@@ -151,6 +162,7 @@ struct Node {
     folder: TempDir,
     settings: Vec<(String, String)>,
     etcd_proxies: Vec<Proxy>,
+    peer_proxy: Option<Proxy>,
     child: Option<Child>,
     said: Option<BufReader<ChildStdout>>,
     addresses: Option<Addresses>,
@@ -218,6 +230,7 @@ impl Cluster {
             folder,
             settings,
             etcd_proxies: proxies,
+            peer_proxy: None,
             child: None,
             said: None,
             addresses: None,
@@ -391,6 +404,22 @@ impl Cluster {
     /// The proxy between a node and a member of etcd, with [`Options::proxied`].
     pub fn etcd_proxy(&self, node: usize, member: usize) -> &Proxy {
         &self.nodes[node].etcd_proxies[member]
+    }
+
+    /// The proxy between a node and those that connect to it, with [`Options::peers_proxied`].
+    pub fn peer_proxy(&self, node: usize) -> &Proxy {
+        self.nodes[node].peer_proxy.as_ref().expect("asked for")
+    }
+
+    fn proxy_peer(&mut self, node: usize) {
+        // It is free again for the node, which takes it at once.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        let proxy = Proxy::to(address.to_string());
+        self.set(node, "cluster.peer", address);
+        self.set(node, "cluster.peer_announce", proxy.address());
+        self.nodes[node].peer_proxy = Some(proxy);
     }
 
     /// For its next start.

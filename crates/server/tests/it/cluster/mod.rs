@@ -6,6 +6,7 @@ mod broken;
 mod faults;
 mod forward;
 pub mod harness;
+mod histories;
 mod late;
 mod life;
 mod replicated;

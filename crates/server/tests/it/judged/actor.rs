@@ -9,7 +9,7 @@ use larder_validate::Span;
 use larder_validate::record::{END_STATE, Outcome, Record, What};
 use larder_validate::set::Sketch;
 
-use super::link::Link;
+use super::link::{Link, is_not_done};
 
 /// Of sketches.
 pub const SEED: u64 = 7;
@@ -124,6 +124,16 @@ impl Actor {
         }
     }
 
+    /// Goes on over a connection to another node.
+    ///
+    /// # Errors
+    /// It is not there; the connection stays what it was.
+    pub fn move_to(&mut self, addr: SocketAddr) -> io::Result<()> {
+        self.link = Link::connect(addr)?;
+        self.addr = addr;
+        Ok(())
+    }
+
     /// The keys of two numbers that change together.
     fn pair(&self, thing: u64) -> [String; 2] {
         match self.is_of_cluster {
@@ -153,7 +163,7 @@ impl Actor {
     ///
     /// # Errors
     ///
-    /// The connection was lost; what the call was to do is recorded as unknown.
+    /// The connection was lost, or a cluster cannot answer; what the call was to do is recorded as unknown, unless it was surely not done.
     pub fn act(&mut self) -> io::Result<()> {
         let (thing, voter, time) = (self.below(FEW), self.below(FEW), self.below(10));
         let put = self.below(2) == 0;
@@ -290,6 +300,15 @@ impl Actor {
         }
     }
 
+    /// One read.
+    ///
+    /// # Errors
+    /// As [`Actor::act`].
+    pub fn glance(&mut self) -> io::Result<()> {
+        let id = self.below(FEW);
+        self.list(Kind::Voters.of(id), &format!("vote|{id}"), number)
+    }
+
     /// Everything there is, once.
     pub fn look_at_all(&mut self) {
         let from = self.records.len();
@@ -369,6 +388,8 @@ impl Actor {
         let outcome = match &answered {
             Ok(Reply::Null) => panic!("{ask:?}"),
             Ok(_) => Outcome::Done,
+            // So it is as if nobody had asked, and whoever sees it all the same sees what nobody wrote.
+            Err(error) if is_not_done(error) => return answered.map(|_| ()),
             Err(_) => Outcome::Unknown,
         };
         let end = self.now();

@@ -41,13 +41,13 @@ impl Link {
     /// The last reply of as many as there are requests.
     ///
     /// # Errors
-    /// The connection was lost; or a node of a cluster could not be reached, and the connection goes on (`ErrorKind::Other`).
+    /// The connection was lost; or a node of a cluster could not be reached, and the connection goes on (`ErrorKind::Other`): see [`is_not_done`].
     pub fn ask(&mut self, requests: &[Vec<String>]) -> io::Result<Reply> {
         self.send(requests)?;
         let (mut last, mut failed) = (Reply::Null, None);
         for _ in requests {
             let bytes = frame(&mut self.stream)?;
-            failed = failed.or(refuse_errors(&bytes));
+            failed = refuse_errors(requests, &bytes).or(failed);
             last = Reply::first(&bytes).expect("a reply").expect("whole").0;
         }
         match failed {
@@ -57,15 +57,21 @@ impl Link {
     }
 }
 
+/// Whether an error says that surely nothing was done.
+pub fn is_not_done(error: &io::Error) -> bool {
+    let text = error.to_string();
+    error.kind() == io::ErrorKind::Other && text.starts_with("CLUSTERDOWN ")
+}
+
 /// No request of an actor is wrong; why a node that it needs cannot be reached.
-fn refuse_errors(mut reply: &[u8]) -> Option<String> {
+fn refuse_errors(requests: &[Vec<String>], mut reply: &[u8]) -> Option<String> {
     while let Some((token, size)) = Token::first(reply) {
         if let Token::Error(text) = token {
             let text = String::from_utf8_lossy(text).into_owned();
-            let is_of_cluster = ["UNKNOWN ", "CLUSTERDOWN ", "TRYAGAIN "];
+            let is_of_cluster = ["UNKNOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "EXECABORT "];
             assert!(
                 is_of_cluster.iter().any(|it| text.starts_with(it)),
-                "{text}"
+                "{requests:?}: {text}"
             );
             return Some(text);
         }

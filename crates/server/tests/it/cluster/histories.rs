@@ -1,0 +1,181 @@
+//! What many clients write and read through all nodes while nodes are killed, stand still or are cut off, judged by `larder-validate`: nothing
+//! acknowledged is lost, nothing refused is done, and every answer is explained by some order of the writes.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Instant;
+
+use larder_validate::record::{Outcome, Record};
+use serde_json::json;
+
+use super::harness::{Cluster, Options};
+use super::rows::{StopAtEnd, wait_until_settled};
+use crate::judged::actor::{Actor, JOINS, prepare};
+use crate::judged::check_explained;
+
+const CLIENTS: u32 = 6;
+/// Calls that are answered between two faults, of all clients together.
+const CALLS: u64 = 400;
+
+/// What one client sees, from whatever node answers it.
+fn client(
+    session: u32,
+    nodes: &[SocketAddr],
+    clock: Instant,
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> Vec<Record> {
+    let mut at = session as usize;
+    let mut actor = Actor::of_cluster(nodes[at % nodes.len()], clock, session, 0);
+    while !stop.load(SeqCst) {
+        if actor.act().is_ok() {
+            done.fetch_add(1, SeqCst);
+            continue;
+        }
+        // Not the same node again, and no more than a question before one is there that answers it.
+        while !stop.load(SeqCst) {
+            at += 1;
+            let is_there = actor.move_to(nodes[at % nodes.len()]);
+            if is_there.and_then(|()| actor.glance()).is_ok() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+    actor.records
+}
+
+/// The history of some clients while something happens to a cluster. `happens` is given what waits until calls are answered.
+fn history(
+    cluster: &mut Cluster,
+    happens: impl FnOnce(&mut Cluster, &dyn Fn(&Cluster)),
+) -> Vec<Record> {
+    let set = json!({"action": "set", "settings": {"fill_slots_at_once": 16_384}});
+    let (status, answer) = cluster.post(0, "/v1/cluster/asks", &set);
+    assert_eq!(status, 200, "{answer}");
+    prepare(cluster.resp(0));
+    let joins = format!("*{}|", 2 * JOINS.len());
+    for node in 0..cluster.len() {
+        cluster.wait_for("all joins are everywhere", || {
+            cluster.ask(node, "JOIN.LIST").starts_with(&joins)
+        });
+    }
+    wait_until_settled(cluster);
+    let nodes: Vec<SocketAddr> = (0..cluster.len()).map(|node| cluster.resp(node)).collect();
+    let (clock, stop, done) = (Instant::now(), AtomicBool::new(false), AtomicU64::new(0));
+    let mut records = Vec::new();
+    std::thread::scope(|scope| {
+        let spawn = |session| {
+            let (nodes, stop, done) = (&nodes, &stop, &done);
+            scope.spawn(move || client(session, nodes, clock, stop, done))
+        };
+        let clients: Vec<_> = (0..CLIENTS).map(spawn).collect();
+        let stopping = StopAtEnd(&stop);
+        let go_on = |cluster: &Cluster| {
+            let before = done.load(SeqCst);
+            cluster.wait_for("calls are answered", || done.load(SeqCst) > before + CALLS);
+        };
+        go_on(cluster);
+        happens(cluster, &go_on);
+        go_on(cluster);
+        drop(stopping);
+        for client in clients {
+            records.extend(client.join().expect("its claims hold"));
+        }
+    });
+    wait_until_settled(cluster);
+    let mut last = Actor::of_cluster(cluster.resp(1), clock, CLIENTS, 0);
+    last.look_at_all();
+    records.extend(last.records);
+    records
+}
+
+#[track_caller]
+fn check(cluster: &Cluster, records: &[Record]) {
+    let unknown = records.iter().filter(|it| it.outcome == Outcome::Unknown);
+    eprintln!("{} records, {} unknown", records.len(), unknown.count());
+    let judged = std::panic::catch_unwind(|| check_explained(records));
+    let report = judged.unwrap_or_else(|why| {
+        eprintln!("{}", cluster.logs());
+        std::panic::resume_unwind(why)
+    });
+    assert!(report.total.reads > CALLS, "{report:?}");
+}
+
+fn is_down(cluster: &Cluster, seen_by: usize, node: usize) {
+    let name = cluster.name(node).to_owned();
+    cluster.wait_for("it is down", || cluster.state(seen_by, &name) == "down");
+}
+
+#[test]
+fn nodes_are_killed_under_a_history() {
+    let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+        return;
+    };
+    let records = history(&mut cluster, |cluster, go_on| {
+        for node in [0, 2] {
+            wait_until_settled(cluster);
+            cluster.kill(node);
+            cluster.wait_until_served();
+            go_on(cluster);
+            cluster.restart(node);
+        }
+    });
+    check(&cluster, &records);
+}
+
+#[test]
+fn nodes_stand_still_for_longer_than_their_lease_under_a_history() {
+    let Some(mut cluster) = Cluster::start(3, &[("tables.replicas", "2")]) else {
+        return;
+    };
+    let records = history(&mut cluster, |cluster, go_on| {
+        for node in [1, 0] {
+            wait_until_settled(cluster);
+            cluster.stop(node);
+            is_down(cluster, 2, node);
+            cluster.cont(node);
+            go_on(cluster);
+        }
+    });
+    check(&cluster, &records);
+}
+
+#[test]
+fn nodes_are_cut_off_under_a_history() {
+    let options = Options::new(3).set("tables.replicas", 2).proxied();
+    let Some(mut cluster) = options.peers_proxied().start() else {
+        return;
+    };
+    let records = history(&mut cluster, |cluster, go_on| {
+        // From etcd and from the others, who do not hear it go on.
+        cluster.etcd_proxy(1, 0).cut();
+        cluster.peer_proxy(1).cut();
+        is_down(cluster, 0, 1);
+        go_on(cluster);
+        cluster.etcd_proxy(1, 0).heal();
+        cluster.peer_proxy(1).heal();
+        wait_until_settled(cluster);
+        // From etcd only: all others hear it.
+        cluster.etcd_proxy(0, 0).cut();
+        is_down(cluster, 2, 0);
+        go_on(cluster);
+        cluster.etcd_proxy(0, 0).heal();
+        wait_until_settled(cluster);
+        // From the others only: it keeps its lease and its slots, and everybody says what is wrong.
+        cluster.peer_proxy(2).cut();
+        cluster.wait_for("it is told", || {
+            cluster
+                .get(0, "/readyz")
+                .1
+                .contains("node n3 is in touch with etcd, and cannot be reached by n1, n2: ")
+        });
+        let (status, why) = cluster.get(2, "/readyz");
+        assert!(status == 503 && why.contains("cannot be reached"), "{why}");
+        cluster.peer_proxy(2).heal();
+        wait_until_settled(cluster);
+        let (_, why) = cluster.get(0, "/readyz");
+        assert_eq!(why, "ready\n");
+    });
+    check(&cluster, &records);
+}
