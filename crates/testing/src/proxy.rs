@@ -3,8 +3,10 @@
 //! Two threads for each connection, one for each direction.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ struct Shared {
 struct Rules {
     is_ended: bool,
     is_cut: bool,
+    /// The processes whose connections are cut.
+    cut_processes: Vec<u32>,
     /// Connections with smaller numbers are stalled.
     stalled_below: u64,
     /// So is every connection whose last request has one of these words.
@@ -66,6 +70,18 @@ impl Proxy {
         self.shared.changed.notify_all();
     }
 
+    /// Breaks the connections of these processes, and every new one of theirs at once, until [`Proxy::heal`].
+    pub fn cut_from(&self, processes: &[u32]) {
+        let mut rules = self.shared.rules();
+        rules.cut_processes = processes.to_vec();
+        let (cut, open) = rules
+            .open
+            .drain(..)
+            .partition(|(_, client, _)| is_of(client, processes));
+        rules.open = open;
+        break_each(cut);
+    }
+
     /// Breaks all connections; new ones are carried.
     pub fn break_connections(&self) {
         self.shared.rules().break_all();
@@ -91,6 +107,7 @@ impl Proxy {
     pub fn heal(&self) {
         let mut rules = self.shared.rules();
         rules.is_cut = false;
+        rules.cut_processes.clear();
         rules.stalled_below = 0;
         rules.held.clear();
         rules.delay = Duration::ZERO;
@@ -129,11 +146,42 @@ impl Rules {
     }
 
     fn break_all(&mut self) {
-        for (_, client, server) in self.open.drain(..) {
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = server.shutdown(Shutdown::Both);
-        }
+        break_each(std::mem::take(&mut self.open));
     }
+}
+
+fn break_each(connections: Vec<(u64, TcpStream, TcpStream)>) {
+    for (_, client, server) in connections {
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+}
+
+/// Whether the other end of a connection is a socket of one of these processes.
+fn is_of(client: &TcpStream, processes: &[u32]) -> bool {
+    let Some(inode) = inode_of_other_end(client) else {
+        return false;
+    };
+    let link = PathBuf::from(format!("socket:[{inode}]"));
+    let has_it = |process: &u32| {
+        let files = fs::read_dir(format!("/proc/{process}/fd"));
+        let mut files = files.into_iter().flatten().flatten();
+        files.any(|file| fs::read_link(file.path()).is_ok_and(|it| it == link))
+    };
+    processes.iter().any(has_it)
+}
+
+/// Both ends are on this machine; theirs has the addresses of ours the other way round.
+fn inode_of_other_end(client: &TcpStream) -> Option<u64> {
+    let own = format!(":{:04X}", client.peer_addr().ok()?.port());
+    let other = format!(":{:04X}", client.local_addr().ok()?.port());
+    let sockets = fs::read_to_string("/proc/net/tcp").ok()?;
+    sockets.lines().find_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let is_it = fields.next()?.ends_with(&own) && fields.next()?.ends_with(&other);
+        // What nobody has open any more has inode 0, which no file is.
+        is_it.then(|| fields.nth(6)?.parse().ok()).flatten()
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,7 +222,8 @@ impl Shared {
         };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let mut rules = self.rules();
-        if rules.is_cut {
+        let is_cut_off = !rules.cut_processes.is_empty() && is_of(&client, &rules.cut_processes);
+        if rules.is_cut || is_cut_off {
             return;
         }
         let number = rules.next;
@@ -227,5 +276,39 @@ impl Shared {
             std::thread::sleep(delay);
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_connections_of_some_processes_are_cut_and_those_of_others_carried() {
+        let echo = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let proxy = Proxy::to(echo.local_addr().expect("bound").to_string());
+        std::thread::spawn(move || {
+            for stream in echo.incoming().flatten() {
+                let copy = stream.try_clone();
+                std::thread::spawn(move || std::io::copy(&mut &stream, &mut copy.expect("a copy")));
+            }
+        });
+        let connect = || TcpStream::connect(proxy.address()).expect("it listens");
+        let answers = |mut stream: &TcpStream| {
+            let written = stream.write_all(b"x");
+            let mut byte = [0];
+            written.is_ok() && stream.read(&mut byte).is_ok_and(|length| length == 1)
+        };
+        let first = connect();
+        assert!(answers(&first));
+        proxy.cut_from(&[1]);
+        assert!(
+            answers(&first) && answers(&connect()),
+            "process 1 is not this one"
+        );
+        proxy.cut_from(&[std::process::id()]);
+        assert!(!answers(&first) && !answers(&connect()));
+        proxy.heal();
+        assert!(answers(&connect()));
     }
 }
