@@ -48,7 +48,7 @@ enum Bench {
     /// GETs per second and per CPU second of one core, beside redis-server
     Server(server::ServerArgs),
     /// CPU time an operation of a cluster of 1, 2, 4 and 8 nodes, of a request that is passed on, and of a Redis Cluster
-    Cluster(cluster::ClusterArgs),
+    Cluster(cluster::cost::ClusterArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// Lookups in a version, in process: out of the map, and by position
@@ -74,7 +74,7 @@ enum Bench {
 fn main() -> ExitCode {
     let done = match Args::parse().bench {
         Bench::Server(args) => server::run(&args),
-        Bench::Cluster(args) => cluster::run(&args),
+        Bench::Cluster(args) => cluster::cost::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Lookups(args) => lookups::run(&args),
         Bench::Table(args) => table::run(&args),

@@ -1,0 +1,308 @@
+//! What a cluster costs: CPU time of all servers for an operation, as nodes are added, as requests are passed on, and beside Redis.
+//!
+//! All nodes run on one core and the load on the other, so what is compared is work, not speed: an operation costs the
+//! CPU time of all nodes together, divided by the operations answered. Rows are of a table, spread over all slots by the hash
+//! tags of their keys, so that every client of Redis Cluster knows the owner of each.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use larder_types::Random;
+use serde_json::{Value, json};
+
+use super::servers::Cluster;
+use crate::load::{self, Requests};
+use crate::net::services;
+use crate::report::{self, median, spread};
+use crate::{Result, process, store};
+
+/// Rows that share a hash tag, and so a slot.
+const GROUP: u64 = 10;
+/// Requests that are encoded for each node.
+const REQUESTS: usize = 50_000;
+/// A cluster takes all writes by then.
+const BEGUN_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Args)]
+pub struct ClusterArgs {
+    /// Nodes of the clusters that are compared
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8")]
+    nodes: Vec<usize>,
+    /// Rows of 100 bytes
+    #[arg(long, default_value_t = 100_000)]
+    rows: u64,
+    /// Connections of all nodes together
+    #[arg(long, default_value_t = 48)]
+    connections: usize,
+    /// Requests under way on each connection
+    #[arg(long, value_delimiter = ',', default_value = "1,16")]
+    depths: Vec<usize>,
+    /// Seconds of each measurement
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Rounds; those compared take turns
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// The binary larder [default: built beside this program]
+    #[arg(long)]
+    larder: Option<PathBuf>,
+    /// Also write the report and the raw numbers into this folder
+    #[arg(long)]
+    out: Option<PathBuf>,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    Get,
+    /// Of ten rows of one slot.
+    MGet,
+    Set,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Get => "GET",
+            What::MGet => "MGET of 10",
+            What::Set => "SET",
+        }
+    }
+
+    fn requests(self) -> Requests {
+        match self {
+            What::Get => Requests::of_values(),
+            What::MGet => Requests::of_arrays(GROUP as usize),
+            What::Set => Requests::of_writes(),
+        }
+    }
+
+    fn push(self, requests: &mut Requests, row: u64) {
+        match self {
+            What::Get => requests.push(&[b"GET", &key(row)]),
+            What::Set => requests.push(&[b"SET", &key(row), &store::value(row, b'A')]),
+            What::MGet => {
+                let first = row - row % GROUP;
+                let keys: Vec<Vec<u8>> = (first..first + GROUP).map(key).collect();
+                let mut args: Vec<&[u8]> = vec![b"MGET"];
+                args.extend(keys.iter().map(Vec::as_slice));
+                requests.push(&args);
+            }
+        }
+    }
+}
+
+fn key(row: u64) -> Vec<u8> {
+    format!("row|{{{}}}|{:02}", row / GROUP, row % GROUP).into_bytes()
+}
+
+/// One measurement.
+struct Sample {
+    /// Microseconds of CPU time of all nodes for an operation.
+    cpu_us: f64,
+    /// The busiest node's share of that.
+    busiest: f64,
+    per_second: f64,
+    coordinator_cpu_s: f64,
+}
+
+pub fn run(args: &ClusterArgs) -> Result<()> {
+    if process::core_count() < 2 {
+        return Err("this needs two cores: one for the servers, one for the load".into());
+    }
+    let binary = process::larder_binary(args.larder.as_deref())?;
+    let folder = tempfile::tempdir()?;
+    let mut raw = Vec::new();
+    let mut clusters = Vec::new();
+    for &nodes in &args.nodes {
+        let data = folder.path().join(format!("larder-{nodes}"));
+        let cluster = Cluster::of_larder(&binary, &data, nodes, 1)?;
+        fill(&cluster, args.rows)?;
+        clusters.push((format!("larder, {nodes}"), cluster));
+    }
+    if let Some(redis) = services::find("redis-server") {
+        let cluster = Cluster::of_redis(&redis, folder.path(), 3)?;
+        fill(&cluster, args.rows)?;
+        clusters.push(("Redis Cluster, 3".to_owned(), cluster));
+    }
+    let mut markdown = format!(
+        "## A cluster's cost\n\nMicroseconds of CPU time of all nodes for an operation, asked of the row's owner: median (minimum-maximum). \
+         {} rows of 100 bytes, {} connections in all, {} s each, {} rounds in turns; all nodes on core 0 with one thread each, the load on core 1.\n\n",
+        args.rows, args.connections, args.seconds, args.rounds
+    );
+    for &depth in &args.depths {
+        writeln!(
+            markdown,
+            "### {depth} under way on each connection\n\n| cluster, nodes | GET | MGET of 10 | SET | busiest node's share of GETs |\n|---|---|---|---|---|"
+        )?;
+        let all = [What::Get, What::MGet, What::Set];
+        let mut samples: Vec<[Vec<Sample>; 3]> =
+            clusters.iter().map(|_| Default::default()).collect();
+        for _ in 0..args.rounds {
+            for (at, (name, cluster)) in clusters.iter().enumerate() {
+                for (which, what) in all.into_iter().enumerate() {
+                    let requests = direct(cluster, args.rows, what);
+                    let sample = measure(cluster, &requests, args, depth)?;
+                    raw.push(told(name, what, "direct", depth, &sample));
+                    samples[at][which].push(sample);
+                }
+            }
+        }
+        for ((name, _), of) in clusters.iter().zip(&samples) {
+            let cost =
+                |which: usize| spread(&of[which].iter().map(|it| it.cpu_us).collect::<Vec<_>>(), 2);
+            let busiest: Vec<f64> = of[0].iter().map(|it| it.busiest).collect();
+            writeln!(
+                markdown,
+                "| {name} | {} | {} | {} | {:.2} |",
+                cost(0),
+                cost(1),
+                cost(2),
+                median(&busiest)
+            )?;
+        }
+        writeln!(markdown)?;
+    }
+    if let Some((name, cluster)) = clusters
+        .iter()
+        .find(|(_, cluster)| cluster.nodes.len() == 2)
+    {
+        markdown += &passed_on(name, cluster, args, &mut raw)?;
+    }
+    let coordinator: f64 = raw
+        .iter()
+        .filter_map(|line| line["coordinator_cpu_s"].as_f64())
+        .sum();
+    let seconds = args.seconds as usize * raw.len();
+    writeln!(
+        markdown,
+        "etcd's CPU time in all {seconds} seconds of measurement: {coordinator:.1} s; it keeps leases alive, and is asked for nothing by a request.\n\nCommand: `{}`",
+        report::command()
+    )?;
+    report::keep(args.out.as_deref(), "cluster", &markdown, &raw)
+}
+
+/// A request for a row of one node, asked of that node and of the other.
+fn passed_on(
+    name: &str,
+    cluster: &Cluster,
+    args: &ClusterArgs,
+    raw: &mut Vec<Value>,
+) -> Result<String> {
+    let mut markdown = String::from(
+        "### A request that is passed on\n\nMicroseconds of CPU time of both of two nodes for a request, asked of the owner and of the other node.\n\n\
+         | under way | request | direct | passed on | ratio |\n|---|---|---|---|---|\n",
+    );
+    for &depth in &args.depths {
+        for what in [What::Get, What::Set] {
+            let (mut direct, mut passed) = (Vec::new(), Vec::new());
+            let requests = owned_by(cluster, args.rows, what, 0);
+            for _ in 0..args.rounds {
+                for (asked, samples) in [(0, &mut direct), (1, &mut passed)] {
+                    let servers = [(cluster.nodes[asked].resp, &requests)];
+                    let sample = measure_servers(cluster, &servers, args, depth)?;
+                    let way = ["direct", "passed on"][asked];
+                    raw.push(told(name, what, way, depth, &sample));
+                    samples.push(sample.cpu_us);
+                }
+            }
+            let ratio = median(&passed) / median(&direct);
+            let name = what.name();
+            writeln!(
+                markdown,
+                "| {depth} | {name} | {} | {} | {ratio:.2} |",
+                spread(&direct, 2),
+                spread(&passed, 2)
+            )?;
+        }
+    }
+    markdown.push('\n');
+    Ok(markdown)
+}
+
+fn told(cluster: &str, what: What, way: &str, depth: usize, sample: &Sample) -> Value {
+    json!({
+        "cluster": cluster, "request": what.name(), "way": way, "depth": depth, "cpu_us": sample.cpu_us,
+        "busiest": sample.busiest, "per_second": sample.per_second, "coordinator_cpu_s": sample.coordinator_cpu_s,
+    })
+}
+
+/// Requests of random rows for each node that owns them.
+fn direct(cluster: &Cluster, rows: u64, what: What) -> Vec<Requests> {
+    (0..cluster.nodes.len())
+        .map(|node| owned_by(cluster, rows, what, node))
+        .collect()
+}
+
+fn owned_by(cluster: &Cluster, rows: u64, what: What, node: usize) -> Requests {
+    let mut random = Random::new(node as u64 + 1);
+    let mut requests = what.requests();
+    let mut count = 0;
+    while count < REQUESTS / cluster.nodes.len() {
+        let row = random.below(rows);
+        if cluster.owner_of(&key(row)) == node {
+            what.push(&mut requests, row);
+            count += 1;
+        }
+    }
+    requests
+}
+
+/// Writes every row, at its owner.
+fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
+    let mut requests: Vec<Requests> = cluster.nodes.iter().map(|_| What::Set.requests()).collect();
+    for row in 0..rows {
+        What::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
+    }
+    for (node, requests) in cluster.nodes.iter().zip(&requests) {
+        // Nodes that have just begun do not take writes for all their slots yet.
+        let begun = Instant::now();
+        while let Err(error) = load::send_all(node.resp, requests) {
+            if begun.elapsed() > BEGUN_MAX {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
+fn measure(
+    cluster: &Cluster,
+    requests: &[Requests],
+    args: &ClusterArgs,
+    depth: usize,
+) -> Result<Sample> {
+    let addresses = cluster.nodes.iter().map(|node| node.resp);
+    let servers: Vec<_> = addresses.zip(requests).collect();
+    measure_servers(cluster, &servers, args, depth)
+}
+
+fn measure_servers(
+    cluster: &Cluster,
+    servers: &[(SocketAddr, &Requests)],
+    args: &ClusterArgs,
+    depth: usize,
+) -> Result<Sample> {
+    let each = (args.connections / servers.len()).max(1);
+    load::drive_all(servers, each, depth, Duration::from_millis(300))?;
+    let (before, coordinator) = (cluster.cpu_s()?, cluster.coordinator_cpu_s()?);
+    let (answered, took) =
+        load::drive_all(servers, each, depth, Duration::from_secs(args.seconds))?;
+    let after = cluster.cpu_s()?;
+    let spent: Vec<f64> = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
+    let all: f64 = spent.iter().sum::<f64>().max(0.01);
+    Ok(Sample {
+        cpu_us: all * 1e6 / answered as f64,
+        busiest: spent.iter().copied().fold(0.0, f64::max) / all,
+        per_second: answered as f64 / took.as_secs_f64(),
+        coordinator_cpu_s: cluster.coordinator_cpu_s()? - coordinator,
+    })
+}
