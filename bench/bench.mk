@@ -24,10 +24,12 @@ bench-twip-bars: ## The join engine alone, in process: timelines and counts besi
 	cargo build --release --locked --package larder-bench
 	target/release/larder-bench twip-bars $(ARGS)
 
-bench-cluster: ## What an operation costs in clusters of 1, 2, 4 and 8 nodes, a request that is passed on, and Redis Cluster.
+CLUSTER_PARTS ?= cluster cluster-twip cluster-replicas
+
+bench-cluster: ## Clusters: cost by nodes and copies, Twip. CLUSTER_PARTS=cluster-twip for one.
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench
-	target/release/larder-bench cluster --larder target/release/larder $(ARGS)
+	@for part in $(CLUSTER_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done
 
 BG_RUNS ?= bench/runs/$(shell date +%Y-%m-%d)-$(shell hostname)
 

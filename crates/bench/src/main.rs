@@ -49,6 +49,10 @@ enum Bench {
     Server(server::ServerArgs),
     /// CPU time an operation of a cluster of 1, 2, 4 and 8 nodes, of a request that is passed on, and of a Redis Cluster
     Cluster(cluster::cost::ClusterArgs),
+    /// Timelines over 1, 2, 4 and 8 nodes: CPU time an operation, and the busiest node's share
+    ClusterTwip(cluster::twip::ClusterTwipArgs),
+    /// CPU time of a write with 1, 2 and 3 copies, acknowledged by the owner and by all of them
+    ClusterReplicas(cluster::replicas::ClusterReplicasArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// Lookups in a version, in process: out of the map, and by position
@@ -75,6 +79,8 @@ fn main() -> ExitCode {
     let done = match Args::parse().bench {
         Bench::Server(args) => server::run(&args),
         Bench::Cluster(args) => cluster::cost::run(&args),
+        Bench::ClusterTwip(args) => cluster::twip::run(&args),
+        Bench::ClusterReplicas(args) => cluster::replicas::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Lookups(args) => lookups::run(&args),
         Bench::Table(args) => table::run(&args),

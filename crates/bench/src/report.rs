@@ -25,6 +25,11 @@ pub fn spread(values: &[f64], digits: usize) -> String {
     )
 }
 
+/// Of a bar.
+pub fn verdict(is_met: bool) -> &'static str {
+    if is_met { "met" } else { "missed" }
+}
+
 /// Prints a report, and writes it and its raw lines as `<name>.md` and `<name>.jsonl` into `folder`.
 pub fn keep(
     folder: Option<&Path>,

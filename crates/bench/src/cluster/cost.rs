@@ -41,7 +41,7 @@ pub struct ClusterArgs {
     #[arg(long, value_delimiter = ',', default_value = "1,16")]
     depths: Vec<usize>,
     /// Seconds of each measurement
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 1)]
     seconds: u64,
     /// Rounds; those compared take turns
     #[arg(long, default_value_t = 3)]
@@ -54,9 +54,19 @@ pub struct ClusterArgs {
     out: Option<PathBuf>,
 }
 
+impl ClusterArgs {
+    fn load(&self, depth: usize) -> Load {
+        Load {
+            connections: self.connections,
+            seconds: self.seconds,
+            depth,
+        }
+    }
+}
+
 /// What is asked.
 #[derive(Clone, Copy, PartialEq)]
-enum What {
+pub enum What {
     Get,
     /// Of ten rows of one slot.
     MGet,
@@ -99,13 +109,22 @@ fn key(row: u64) -> Vec<u8> {
     format!("row|{{{}}}|{:02}", row / GROUP, row % GROUP).into_bytes()
 }
 
+/// How requests are sent.
+pub struct Load {
+    /// Of all nodes together.
+    pub connections: usize,
+    pub seconds: u64,
+    /// Requests under way on each connection.
+    pub depth: usize,
+}
+
 /// One measurement.
-struct Sample {
+pub struct Sample {
     /// Microseconds of CPU time of all nodes for an operation.
-    cpu_us: f64,
+    pub cpu_us: f64,
     /// The busiest node's share of that.
     busiest: f64,
-    per_second: f64,
+    pub per_second: f64,
     coordinator_cpu_s: f64,
 }
 
@@ -145,7 +164,7 @@ pub fn run(args: &ClusterArgs) -> Result<()> {
             for (at, (name, cluster)) in clusters.iter().enumerate() {
                 for (which, what) in all.into_iter().enumerate() {
                     let requests = direct(cluster, args.rows, what);
-                    let sample = measure(cluster, &requests, args, depth)?;
+                    let sample = measure(cluster, &requests, &args.load(depth))?;
                     raw.push(told(name, what, "direct", depth, &sample));
                     samples[at][which].push(sample);
                 }
@@ -203,7 +222,7 @@ fn passed_on(
             for _ in 0..args.rounds {
                 for (asked, samples) in [(0, &mut direct), (1, &mut passed)] {
                     let servers = [(cluster.nodes[asked].resp, &requests)];
-                    let sample = measure_servers(cluster, &servers, args, depth)?;
+                    let sample = measure_servers(cluster, &servers, &args.load(depth))?;
                     let way = ["direct", "passed on"][asked];
                     raw.push(told(name, what, way, depth, &sample));
                     samples.push(sample.cpu_us);
@@ -231,7 +250,7 @@ fn told(cluster: &str, what: What, way: &str, depth: usize, sample: &Sample) -> 
 }
 
 /// Requests of random rows for each node that owns them.
-fn direct(cluster: &Cluster, rows: u64, what: What) -> Vec<Requests> {
+pub fn direct(cluster: &Cluster, rows: u64, what: What) -> Vec<Requests> {
     (0..cluster.nodes.len())
         .map(|node| owned_by(cluster, rows, what, node))
         .collect()
@@ -252,7 +271,7 @@ fn owned_by(cluster: &Cluster, rows: u64, what: What, node: usize) -> Requests {
 }
 
 /// Writes every row, at its owner.
-fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
+pub fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
     let mut requests: Vec<Requests> = cluster.nodes.iter().map(|_| What::Set.requests()).collect();
     for row in 0..rows {
         What::Set.push(&mut requests[cluster.owner_of(&key(row))], row);
@@ -270,28 +289,23 @@ fn fill(cluster: &Cluster, rows: u64) -> Result<()> {
     Ok(())
 }
 
-fn measure(
-    cluster: &Cluster,
-    requests: &[Requests],
-    args: &ClusterArgs,
-    depth: usize,
-) -> Result<Sample> {
+pub fn measure(cluster: &Cluster, requests: &[Requests], load: &Load) -> Result<Sample> {
     let addresses = cluster.nodes.iter().map(|node| node.resp);
     let servers: Vec<_> = addresses.zip(requests).collect();
-    measure_servers(cluster, &servers, args, depth)
+    measure_servers(cluster, &servers, load)
 }
 
 fn measure_servers(
     cluster: &Cluster,
     servers: &[(SocketAddr, &Requests)],
-    args: &ClusterArgs,
-    depth: usize,
+    load: &Load,
 ) -> Result<Sample> {
-    let each = (args.connections / servers.len()).max(1);
+    let depth = load.depth;
+    let each = (load.connections / servers.len()).max(1);
     load::drive_all(servers, each, depth, Duration::from_millis(300))?;
     let (before, coordinator) = (cluster.cpu_s()?, cluster.coordinator_cpu_s()?);
     let (answered, took) =
-        load::drive_all(servers, each, depth, Duration::from_secs(args.seconds))?;
+        load::drive_all(servers, each, depth, Duration::from_secs(load.seconds))?;
     let after = cluster.cpu_s()?;
     let spent: Vec<f64> = after
         .iter()

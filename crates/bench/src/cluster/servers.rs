@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use larder_client::RespClient;
-use larder_protocol::resp::client::Reply;
 use larder_types::SLOTS;
 
+use super::map;
 use crate::Result;
 use crate::net::services::{CLIENT_CORE, SERVER_CORE, free_port};
 use crate::process::{self, Server};
@@ -16,6 +16,8 @@ use crate::process::{self, Server};
 /// One node: where it listens, and its process.
 pub struct Node {
     pub resp: SocketAddr,
+    /// The HTTP API, which Redis has not.
+    pub http: Option<String>,
     pid: u32,
 }
 
@@ -73,6 +75,7 @@ impl Cluster {
                     .as_str()
                     .ok_or("a node has no address")?
                     .parse()?,
+                http: node["http"].as_str().map(str::to_owned),
                 pid: u32::try_from(pid)?,
             })
         };
@@ -114,6 +117,7 @@ impl Cluster {
         }
         let nodes = servers.iter().map(|server| Node {
             resp: server.resp,
+            http: None,
             pid: server.pid(),
         });
         let nodes = nodes.collect();
@@ -135,9 +139,10 @@ impl Cluster {
             _local: local,
             _servers: servers,
         };
+        let client = RespClient::new(cluster.nodes[0].resp.to_string());
         loop {
             let mut owners = vec![usize::MAX; usize::from(SLOTS)];
-            for (from, to, port) in slots(cluster.nodes[0].resp)? {
+            for (from, to, port) in map::slots(&client)? {
                 let owner = cluster
                     .nodes
                     .iter()
@@ -165,33 +170,4 @@ impl Cluster {
     pub fn owner_of(&self, key: &[u8]) -> usize {
         self.owners[usize::from(larder_types::slot_of(key))]
     }
-}
-
-/// `CLUSTER SLOTS`: from, to, and the port of the owner.
-fn slots(address: SocketAddr) -> Result<Vec<(usize, usize, u16)>> {
-    let client = RespClient::new(address.to_string());
-    let Reply::Array(entries) = client.command(&[b"CLUSTER", b"SLOTS"])? else {
-        return Err("CLUSTER SLOTS is answered by something else than an array".into());
-    };
-    let entry = |entry: &Reply| {
-        let Reply::Array(fields) = entry else {
-            return None;
-        };
-        let [
-            Reply::Integer(from),
-            Reply::Integer(to),
-            Reply::Array(owner),
-            ..,
-        ] = &fields[..]
-        else {
-            return None;
-        };
-        let Reply::Integer(port) = owner.get(1)? else {
-            return None;
-        };
-        let number = |number: &i64| usize::try_from(*number).ok();
-        Some((number(from)?, number(to)?, u16::try_from(*port).ok()?))
-    };
-    let read: Option<Vec<_>> = entries.iter().map(entry).collect();
-    read.ok_or_else(|| "CLUSTER SLOTS has an entry of another shape".into())
 }

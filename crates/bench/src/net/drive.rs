@@ -1,4 +1,4 @@
-//! The client: one thread, one connection, many requests under way.
+//! The client: one thread, one connection to each server, many requests under way.
 //!
 //! A [`Store`] turns an operation into requests and takes their replies; what a reply asks for (a post goes to each
 //! follower that was just read) is sent like any other request. New operations start while fewer than [`WINDOW`]
@@ -88,29 +88,37 @@ impl<A: Copy> Connection<A> {
         store: &mut S,
         operations: impl IntoIterator<Item = S::Operation>,
     ) -> Result<Seen> {
-        self.stream.set_nonblocking(true)?;
-        let mut operations = operations.into_iter();
-        let mut seen = Seen::default();
-        let mut more = true;
-        while more || !self.pipe.awaited.is_empty() || self.sent < self.pipe.out.len() {
-            while more
-                && self.pipe.awaited.len() + store.deferred() < WINDOW
-                && self.pipe.out.len() - self.sent < UNSENT_MAX
-            {
-                match operations.next() {
-                    Some(operation) => store.start(&mut self.pipe, operation),
-                    None => more = false,
-                }
-            }
-            let sent = self.send()?;
-            let received = self.receive()?;
-            if received {
-                self.take(store, &mut seen)?;
-            } else if !sent && !self.pipe.awaited.is_empty() {
-                self.wait();
-            }
+        let mut lines = [Line {
+            store,
+            connection: self,
+        }];
+        run_over(
+            &mut lines,
+            WINDOW,
+            operations.into_iter().map(|one| (0, one)),
+        )
+    }
+
+    /// Sends what it can, and takes what has come; whether there was anything.
+    fn turn<S: Store<Awaited = A>>(&mut self, store: &mut S, seen: &mut Seen) -> Result<bool> {
+        if self.is_idle() {
+            return Ok(false);
         }
-        Ok(seen)
+        let sent = self.send()?;
+        let received = self.receive()?;
+        if received {
+            self.take(store, seen)?;
+        }
+        Ok(sent || received)
+    }
+
+    /// Nothing is to be sent, and nothing awaited.
+    fn is_idle(&self) -> bool {
+        self.pipe.awaited.is_empty() && self.unsent() == 0
+    }
+
+    fn unsent(&self) -> usize {
+        self.pipe.out.len() - self.sent
     }
 
     /// Takes all whole replies.
@@ -167,15 +175,71 @@ impl<A: Copy> Connection<A> {
         }
     }
 
-    fn wait(&self) {
-        let unsent = self.sent < self.pipe.out.len();
-        let mut poll = libc::pollfd {
+    fn wanted(&self) -> libc::pollfd {
+        let unsent = self.unsent() > 0;
+        libc::pollfd {
             fd: self.stream.as_raw_fd(),
             events: libc::POLLIN | if unsent { libc::POLLOUT } else { 0 },
             revents: 0,
-        };
-        // SAFETY: one descriptor, which lives through the call.
-        unsafe { libc::poll(&raw mut poll, 1, -1) };
+        }
+    }
+}
+
+/// A connection, and the store at its other end.
+pub struct Line<'a, S: Store> {
+    pub store: &'a mut S,
+    pub connection: &'a mut Connection<S::Awaited>,
+}
+
+/// Runs operations to their end, each over the line of its number; what they read. No new operation starts while so many
+/// requests are under way on all lines together.
+pub fn run_over<S: Store>(
+    lines: &mut [Line<S>],
+    window: usize,
+    operations: impl IntoIterator<Item = (usize, S::Operation)>,
+) -> Result<Seen> {
+    for line in &mut *lines {
+        line.connection.stream.set_nonblocking(true)?;
+    }
+    let mut operations = operations.into_iter();
+    let mut seen = Seen::default();
+    let mut more = true;
+    while more || lines.iter().any(|line| !line.connection.is_idle()) {
+        let under_way = |line: &Line<S>| line.connection.pipe.awaited.len() + line.store.deferred();
+        while more
+            && lines.iter().map(under_way).sum::<usize>() < window
+            && lines
+                .iter()
+                .map(|line| line.connection.unsent())
+                .sum::<usize>()
+                < UNSENT_MAX * lines.len()
+        {
+            match operations.next() {
+                Some((at, operation)) => {
+                    let Line { store, connection } = &mut lines[at];
+                    store.start(&mut connection.pipe, operation);
+                }
+                None => more = false,
+            }
+        }
+        let mut is_going = false;
+        for Line { store, connection } in &mut *lines {
+            is_going |= connection.turn(*store, &mut seen)?;
+        }
+        if !is_going {
+            wait(lines);
+        }
+    }
+    Ok(seen)
+}
+
+/// Until a connection on which something is under way goes on.
+fn wait<S: Store>(lines: &[Line<S>]) {
+    let busy = lines.iter().filter(|line| !line.connection.is_idle());
+    let mut polls: Vec<libc::pollfd> = busy.map(|line| line.connection.wanted()).collect();
+    if !polls.is_empty() {
+        // SAFETY: as many descriptors as are told of, which live through the call.
+        unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, -1) };
     }
 }
 

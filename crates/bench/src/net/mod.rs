@@ -14,8 +14,8 @@
 //! 2. A client that fans out lets a check wait for what the same user's earlier subscription still copies, so its
 //!    answers are those of a system that does the join itself.
 
-mod drive;
-mod larder;
+pub mod drive;
+pub mod larder;
 mod memcached;
 pub mod newp;
 mod newp_larder;
@@ -25,6 +25,6 @@ mod postgres;
 mod redis;
 mod resp;
 pub mod services;
-mod timelines;
+pub mod timelines;
 pub mod twip;
-mod workload;
+pub mod workload;

@@ -1,10 +1,10 @@
-//! Twip (timelines) as operations that any data store can be driven with. A [`System`] is how one data store keeps timelines, and [`Timelines`] calls
+//! Twip (timelines) as operations that any data store can be driven with. A [`System`] is how one data store keeps timelines, and [`Servers`] call
 //! it for each operation. Where the client itself copies to a new follower what was posted before, a check of that timeline waits for the copies.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
 
-use super::drive::{self, Store};
+use super::drive::{self, Line, Store, WINDOW};
 use super::workload::{Operation, Seen};
 use crate::Result;
 
@@ -56,13 +56,13 @@ pub trait System {
 }
 
 /// What is done before the clock starts, and after.
-pub enum Step<'a> {
+enum Step<'a> {
     Load(u32, &'a [u32]),
     Loaded,
     Operation(Operation),
 }
 
-pub struct Timelines {
+struct Timelines {
     system: Box<dyn System>,
     copying: HashMap<u32, Copying>,
     /// Checks that wait.
@@ -78,31 +78,12 @@ struct Copying {
 }
 
 impl Timelines {
-    pub fn new(system: Box<dyn System>) -> Timelines {
+    fn new(system: Box<dyn System>) -> Timelines {
         Timelines {
             system,
             copying: HashMap::new(),
             deferred: 0,
         }
-    }
-
-    pub fn load(&mut self, connection: &mut Connection, followers: &[Vec<u32>]) -> Result<()> {
-        let users = followers.iter().zip(0..);
-        let all = users.map(|(followers, poster)| Step::Load(poster, followers));
-        connection.run(&mut Of(self, PhantomData), all)?;
-        connection.run(&mut Of(self, PhantomData), [Step::Loaded])?;
-        Ok(())
-    }
-
-    pub fn operate(
-        &mut self,
-        connection: &mut Connection,
-        operations: &[Operation],
-    ) -> Result<Seen> {
-        connection.run(
-            &mut Of(self, PhantomData),
-            operations.iter().map(|one| Step::Operation(*one)),
-        )
     }
 
     fn subscribe(&mut self, pipe: &mut Pipe, user: u32, poster: u32) {
@@ -140,6 +121,80 @@ impl Timelines {
             self.copying.remove(&user);
         }
     }
+}
+
+/// Servers that keep the timelines together, each reached over a connection of its own.
+pub struct Servers {
+    servers: Vec<(Timelines, Connection)>,
+    /// The server of each user's rows.
+    of_user: Vec<usize>,
+    /// Requests under way at all servers before no new operation starts.
+    window: usize,
+}
+
+impl Servers {
+    pub fn one(system: Box<dyn System>, connection: Connection) -> Servers {
+        Servers::many(vec![(system, connection)], Vec::new(), WINDOW)
+    }
+
+    /// With the server of each user's rows; of users who are not told of it is the first.
+    pub fn many(
+        servers: Vec<(Box<dyn System>, Connection)>,
+        of_user: Vec<usize>,
+        window: usize,
+    ) -> Servers {
+        let servers = servers.into_iter();
+        Servers {
+            servers: servers
+                .map(|(system, connection)| (Timelines::new(system), connection))
+                .collect(),
+            of_user,
+            window,
+        }
+    }
+
+    pub fn load(&mut self, followers: &[Vec<u32>]) -> Result<()> {
+        let of = |user: u32| server_of(&self.of_user, user);
+        for at in 0..self.servers.len() {
+            let its_own =
+                |all: &Vec<u32>| all.iter().copied().filter(|user| of(*user) == at).collect();
+            let own: Vec<Vec<u32>> = followers.iter().map(its_own).collect();
+            let all = own.iter().zip(0..);
+            let all = all.map(|(followers, poster)| Step::Load(poster, followers));
+            let (timelines, connection) = &mut self.servers[at];
+            connection.run(&mut Of(timelines, PhantomData), all)?;
+            connection.run(&mut Of(timelines, PhantomData), [Step::Loaded])?;
+        }
+        Ok(())
+    }
+
+    pub fn operate(&mut self, operations: &[Operation]) -> Result<Seen> {
+        let of_user = &self.of_user;
+        let mut stores: Vec<_> = self.servers.iter_mut().collect();
+        let mut stores: Vec<_> = stores
+            .iter_mut()
+            .map(|(timelines, connection)| (Of(timelines, PhantomData), connection))
+            .collect();
+        let lines = stores.iter_mut();
+        let mut lines: Vec<_> = lines
+            .map(|(store, connection)| Line { store, connection })
+            .collect();
+        let steps = operations.iter().map(|one| {
+            let at = match *one {
+                Operation::Post { poster, .. } => server_of(of_user, poster),
+                Operation::Subscribe { user, .. } | Operation::Check { user, .. } => {
+                    server_of(of_user, user)
+                }
+                Operation::Logout => 0,
+            };
+            (at, Step::Operation(*one))
+        });
+        drive::run_over(&mut lines, self.window, steps)
+    }
+}
+
+fn server_of(of_user: &[usize], user: u32) -> usize {
+    of_user.get(user as usize).copied().unwrap_or(0)
 }
 
 /// Lends it to a run.

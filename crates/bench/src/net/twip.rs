@@ -15,7 +15,7 @@ use super::memcached::Memcached;
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::services::{self, CLIENT_CORE, SERVER_CORE};
-use super::timelines::{Connection, System, Timelines};
+use super::timelines::{Connection, Servers, System};
 use super::workload::{FOREVER, Operation, Seen, Workload};
 use crate::Result;
 use crate::process::{self, Server};
@@ -128,10 +128,10 @@ impl Sample {
 }
 
 /// What a system is asked, and what it must answer.
-struct Run<'a> {
-    workload: &'a Workload,
-    operations: usize,
-    expected: (Seen, Seen),
+pub struct Run<'a> {
+    pub workload: &'a Workload,
+    pub operations: usize,
+    pub expected: (Seen, Seen),
 }
 
 pub fn run(args: &TwipNetArgs) -> Result<()> {
@@ -213,7 +213,7 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
         let connection = Connection::open(server.resp)?;
         Ok((server, Box::new(system), connection))
     };
-    let (server, system, mut connection): (Server, Box<dyn System>, Connection) = match which {
+    let (server, system, connection): (Server, Box<dyn System>, Connection) = match which {
         Which::Join => of_larder(Mode::Join)?,
         Which::Auto => of_larder(Mode::Auto)?,
         Which::Pull => of_larder(Mode::Pull)?,
@@ -234,22 +234,31 @@ fn one(which: Which, run: &Run, binary: &Path) -> Result<Sample> {
             (server, Box::new(Postgres), connection)
         }
     };
-    let timelines = Timelines::new(system);
-    let sample = measure(which, run, &server, timelines, &mut connection);
-    // PostgreSQL's processes end with their connections.
-    drop(connection);
-    sample
+    // PostgreSQL's processes end with their connections, which go before the server.
+    measure(which, run, &server, &mut Servers::one(system, connection))
 }
 
-fn measure(
-    which: Which,
+fn measure(which: Which, run: &Run, server: &Server, servers: &mut Servers) -> Result<Sample> {
+    let clock = || Ok((server.cpu_s()?, cpu_seconds(), Instant::now()));
+    let [before, after] = play(run, which.title(), servers, clock)?;
+    Ok(Sample {
+        seconds: (after.2 - before.2).as_secs_f64(),
+        server_cpu_s: after.0 - before.0,
+        client_cpu_s: after.1 - before.1,
+        resident_mb: server.resident_bytes()? as f64 / 1e6,
+        operations: run.operations,
+    })
+}
+
+/// Plays a run, in whose answers nothing may be wrong; what a clock says before its operations, and behind them.
+pub fn play<T>(
     run: &Run,
-    server: &Server,
-    mut timelines: Timelines,
-    connection: &mut Connection,
-) -> Result<Sample> {
+    title: &str,
+    servers: &mut Servers,
+    clock: impl Fn() -> Result<T>,
+) -> Result<[T; 2]> {
     let workload = run.workload;
-    timelines.load(connection, &workload.followers)?;
+    servers.load(&workload.followers)?;
     let all = |since, until| -> Vec<Operation> {
         let checks = workload.active.iter();
         checks
@@ -257,30 +266,20 @@ fn measure(
             .collect()
     };
     // Timelines of active users are in use before the clock starts.
-    timelines.operate(connection, &all(START - 1_000_000, START))?;
-    let (cpu, client_cpu, started) = (server.cpu_s()?, cpu_seconds(), Instant::now());
-    let seen = timelines.operate(connection, &workload.operations[..run.operations])?;
-    let sample = Sample {
-        seconds: started.elapsed().as_secs_f64(),
-        server_cpu_s: server.cpu_s()? - cpu,
-        client_cpu_s: cpu_seconds() - client_cpu,
-        resident_mb: server.resident_bytes()? as f64 / 1e6,
-        operations: run.operations,
-    };
-    let last = timelines.operate(connection, &all(0, FOREVER))?;
+    servers.operate(&all(START - 1_000_000, START))?;
+    let before = clock()?;
+    let seen = servers.operate(&workload.operations[..run.operations])?;
+    let after = clock()?;
+    let last = servers.operate(&all(0, FOREVER))?;
     for (what, seen, expected) in [
         ("checks", seen, run.expected.0),
         ("whole timelines", last, run.expected.1),
     ] {
         if seen != expected {
-            return Err(format!(
-                "{}: {what} read {seen:?}, and {expected:?} is right",
-                which.title()
-            )
-            .into());
+            return Err(format!("{title}: {what} read {seen:?}, and {expected:?} is right").into());
         }
     }
-    Ok(sample)
+    Ok([before, after])
 }
 
 fn text(
