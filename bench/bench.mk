@@ -24,9 +24,9 @@ bench-twip-bars: ## The join engine alone, in process: timelines and counts besi
 	cargo build --release --locked --package larder-bench
 	target/release/larder-bench twip-bars $(ARGS)
 
-CLUSTER_PARTS ?= cluster cluster-twip cluster-replicas
+CLUSTER_PARTS ?= cluster cluster-twip cluster-replicas cluster-failover cluster-growth
 
-bench-cluster: ## Clusters: cost by nodes and copies, Twip. CLUSTER_PARTS=cluster-twip for one.
+bench-cluster: ## Clusters: cost by nodes and copies, Twip, fail-over beside Redis Cluster, a fourth node. CLUSTER_PARTS=cluster-twip for one.
 	@scripts/setup test
 	cargo build --release --locked --package larder-cli --package larder-bench
 	@for part in $(CLUSTER_PARTS); do target/release/larder-bench $$part --larder target/release/larder $(ARGS) || exit 1; done

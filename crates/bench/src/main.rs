@@ -53,6 +53,10 @@ enum Bench {
     ClusterTwip(cluster::twip::ClusterTwipArgs),
     /// CPU time of a write with 1, 2 and 3 copies, acknowledged by the owner and by all of them
     ClusterReplicas(cluster::replicas::ClusterReplicasArgs),
+    /// Nodes killed and cut off: time without answers, acknowledged writes lost; beside a Redis Cluster
+    ClusterFailover(cluster::failover::ClusterFailoverArgs),
+    /// A fourth node joins three under load: latency meanwhile, and bytes that move
+    ClusterGrowth(cluster::growth::ClusterGrowthArgs),
     /// Latency of GETs, quiet and while versions are pulled and swapped; failed reads; rollback time
     SwapLatency(swap_latency::SwapLatencyArgs),
     /// Lookups in a version, in process: out of the map, and by position
@@ -81,6 +85,8 @@ fn main() -> ExitCode {
         Bench::Cluster(args) => cluster::cost::run(&args),
         Bench::ClusterTwip(args) => cluster::twip::run(&args),
         Bench::ClusterReplicas(args) => cluster::replicas::run(&args),
+        Bench::ClusterFailover(args) => cluster::failover::run(&args),
+        Bench::ClusterGrowth(args) => cluster::growth::run(&args),
         Bench::SwapLatency(args) => swap_latency::run(&args),
         Bench::Lookups(args) => lookups::run(&args),
         Bench::Table(args) => table::run(&args),

@@ -76,6 +76,11 @@ pub fn start_larder_with(
         command.args(["--set", setting]);
     }
     command.arg("--data").arg(data);
+    serve(&mut command)
+}
+
+/// Starts `larder serve --json`, and waits until it says where it listens.
+pub fn serve(command: &mut Command) -> Result<Server> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("larder has no output")?;
     let mut line = String::new();
@@ -150,6 +155,11 @@ pub fn on_core(binary: &Path, core: Option<usize>) -> Command {
 impl Server {
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends it at once.
+    pub fn kill(mut self) {
+        self.stop_signal = libc::SIGKILL;
     }
 
     /// CPU time used so far, by all threads and by child processes that are running.

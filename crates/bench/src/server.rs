@@ -139,12 +139,13 @@ fn measure(
 
 /// Has a server pull a version and waits until it is live.
 pub fn publish(server: &Server, version: &std::path::Path) -> Result<()> {
-    let admin = AdminClient::new(
-        server
-            .http
-            .as_deref()
-            .ok_or("this server has no HTTP API")?,
-    )?;
+    let http = server.http.as_deref();
+    publish_at(http.ok_or("this server has no HTTP API")?, version)
+}
+
+/// The same, by the address of the HTTP API.
+pub fn publish_at(http: &str, version: &std::path::Path) -> Result<()> {
+    let admin = AdminClient::new(http)?;
     let store: StoreName = store::NAME.parse()?;
     let request = PullRequest {
         source: version.display().to_string(),

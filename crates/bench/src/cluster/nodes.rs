@@ -1,0 +1,209 @@
+//! Nodes of larder that are killed, cut off, started again and added; each keeps its addresses and its folder. They run on all cores.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use larder_client::AdminClient;
+use larder_protocol::http::ClusterStatus;
+use larder_testing::etcd::Etcd;
+use larder_testing::proxy::Proxy;
+use larder_types::SLOTS;
+
+use super::probes::Service;
+use crate::Result;
+use crate::net::services::free_port;
+use crate::process::{self, Server};
+
+/// A cluster comes to rest by then.
+const SETTLED_MAX: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+pub struct Nodes {
+    pub etcd: Etcd,
+    binary: PathBuf,
+    folder: PathBuf,
+    /// Of every node.
+    settings: Vec<String>,
+    is_proxied: bool,
+    nodes: Vec<Node>,
+}
+
+struct Node {
+    name: String,
+    resp: String,
+    /// With the scheme.
+    http: String,
+    settings: Vec<String>,
+    /// What others reach it over, and over what it reaches etcd.
+    peer_proxy: Option<Proxy>,
+    etcd_proxy: Option<Proxy>,
+    server: Option<Server>,
+}
+
+impl Nodes {
+    /// So many nodes with these settings, and each with proxies of its own if its links are to be cut; waits until all are at rest.
+    pub fn start(
+        binary: &Path,
+        folder: &Path,
+        nodes: usize,
+        settings: &[String],
+        is_proxied: bool,
+    ) -> Result<Nodes> {
+        let etcd = Etcd::start(1).ok_or("etcd is not installed; scripts/setup test installs it")?;
+        let mut all = Nodes {
+            etcd,
+            binary: binary.to_owned(),
+            folder: folder.to_owned(),
+            settings: settings.to_vec(),
+            is_proxied,
+            nodes: Vec::new(),
+        };
+        all.settings.push(format!("cluster.start_nodes={nodes}"));
+        for _ in 0..nodes {
+            all.add()?;
+        }
+        all.settle()?;
+        Ok(all)
+    }
+
+    /// Starts one more node, and does not wait for what becomes of it.
+    pub fn add(&mut self) -> Result<()> {
+        let name = format!("node-{}", self.nodes.len() + 1);
+        let peer = format!("127.0.0.1:{}", free_port()?);
+        let mut settings = vec![
+            format!("cluster.node={name}"),
+            format!("cluster.peer={peer}"),
+        ];
+        let (mut peer_proxy, mut etcd_proxy) = (None, None);
+        let mut etcd = self.etcd.address(0);
+        if self.is_proxied {
+            let to_peer = peer_proxy.insert(Proxy::to(peer));
+            settings.push(format!("cluster.peer_announce={}", to_peer.address()));
+            etcd = etcd_proxy.insert(Proxy::to(etcd)).address();
+        }
+        settings.push(format!("cluster.etcd=http://{etcd}"));
+        self.nodes.push(Node {
+            resp: format!("127.0.0.1:{}", free_port()?),
+            http: format!("http://127.0.0.1:{}", free_port()?),
+            name,
+            settings,
+            peer_proxy,
+            etcd_proxy,
+            server: None,
+        });
+        self.run(self.nodes.len() - 1)
+    }
+
+    fn run(&mut self, at: usize) -> Result<()> {
+        let node = &mut self.nodes[at];
+        let data = self.folder.join(&node.name);
+        std::fs::create_dir_all(&data)?;
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join(format!("{}.log", node.name)))?;
+        let mut command = Command::new(&self.binary);
+        command.args(["serve", "--json", "--resp", &node.resp]);
+        command.args(["--http", node.http.trim_start_matches("http://")]);
+        command.arg("--data").arg(&data);
+        let common = ["cluster.mode=etcd", "server.threads=1", "log.level=warn"];
+        let common = common.map(str::to_owned);
+        for setting in common.iter().chain(&self.settings).chain(&node.settings) {
+            command.args(["--set", setting]);
+        }
+        node.server = Some(process::serve(command.stderr(Stdio::from(log)))?);
+        Ok(())
+    }
+
+    fn pid(&self, at: usize) -> Option<u32> {
+        self.nodes[at].server.as_ref().map(Server::pid)
+    }
+
+    pub fn http(&self, at: usize) -> &str {
+        &self.nodes[at].http
+    }
+
+    /// The name of the node that was added last.
+    pub fn newest(&self) -> &str {
+        &self.nodes[self.nodes.len() - 1].name
+    }
+
+    /// The cluster as a node knows it.
+    pub fn status(&self, seen_by: usize) -> Result<ClusterStatus> {
+        Ok(AdminClient::new(&self.nodes[seen_by].http)?.cluster()?)
+    }
+
+    /// Whether, as every node that runs knows, all of them take part, and each slot is where it is to be, with all its copies.
+    pub fn is_at_rest(&self) -> bool {
+        let running = (0..self.nodes.len()).filter(|at| self.nodes[*at].server.is_some());
+        let running: Vec<usize> = running.collect();
+        let sees_rest = |at: &usize| {
+            self.status(*at).is_ok_and(|status| {
+                let up = status.members.iter().filter(|it| it.state == "up");
+                let copies = usize::from(status.settings.replicas).min(running.len());
+                status.missing.is_none()
+                    && status.slots_served == u32::from(SLOTS)
+                    && up.count() == running.len()
+                    && status.slots.iter().all(|run| {
+                        run.goal.is_empty()
+                            && run.filling.is_empty()
+                            && run.in_sync.len() + 1 >= copies
+                    })
+            })
+        };
+        running.iter().all(sees_rest)
+    }
+
+    /// Waits until every slot is where it is to be, with all its copies.
+    pub fn settle(&self) -> Result<()> {
+        let began = Instant::now();
+        while !self.is_at_rest() {
+            if began.elapsed() > SETTLED_MAX {
+                let status = self.status(0)?;
+                return Err(format!("the cluster does not come to rest: {status:?}").into());
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
+    }
+}
+
+impl Service for Nodes {
+    fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().map(|node| node.resp.clone()).collect()
+    }
+
+    fn kill(&mut self, at: usize) {
+        if let Some(server) = self.nodes[at].server.take() {
+            server.kill();
+        }
+    }
+
+    fn restart(&mut self, at: usize) -> Result<()> {
+        self.run(at)
+    }
+
+    fn cut(&mut self, at: usize) {
+        let own: Vec<u32> = self.pid(at).into_iter().collect();
+        for (other, node) in self.nodes.iter().enumerate() {
+            let to_peer = node.peer_proxy.iter();
+            match other == at {
+                true => to_peer.chain(&node.etcd_proxy).for_each(Proxy::cut),
+                false => to_peer.for_each(|it| it.cut_from(&own)),
+            }
+        }
+    }
+
+    fn heal(&mut self) {
+        let proxies = |node: &Node| {
+            let both = node.peer_proxy.iter().chain(&node.etcd_proxy);
+            both.for_each(Proxy::heal);
+        };
+        self.nodes.iter().for_each(proxies);
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        Nodes::settle(self)
+    }
+}

@@ -1,0 +1,493 @@
+//! What clients see of a fault: how long a key of the node at fault is not answered, and which acknowledged writes are gone afterwards.
+//!
+//! ```text
+//!      0.5 s        it lasts, and until all is answered again         started again or healed, until all is at rest
+//!  |---------|fault|----------------------------------------------|back|------------------------------------------|  writes are counted
+//!  probes: a few keys of the node at fault, asked in turn, each by a thread ─────────────────────────────────────►
+//!  writers: rows that are written once, at the node at fault as long as it takes them, and wherever their owner is ►
+//! ```
+//!
+//! A key is unanswered from one answer to the next; what counts is the longest such time, so a request that waits counts as one that
+//! fails does.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use larder_client::{ClusterClient, Error, RespClient, RespOptions};
+use larder_protocol::resp::client::Reply;
+use larder_types::{Random, SLOTS, slot_of};
+
+use super::map;
+use crate::{Result, store};
+
+/// Records of the store that is probed, if there is one.
+pub const RECORDS: u64 = 2_000;
+/// Keys that each probe asks in turn.
+pub const KEYS: usize = 8;
+/// Between two requests of a probe.
+const PROBE_PAUSE: Duration = Duration::from_millis(4);
+/// Writes that are sent together, and the pause before the next.
+const BATCH: usize = 8;
+const BATCH_PAUSE: Duration = Duration::from_millis(10);
+/// Of each writer, where nothing holds it up.
+pub const WRITES_A_SECOND: u128 = BATCH as u128 * 1_000 / BATCH_PAUSE.as_millis();
+/// Of all writers' rows.
+const TAGS: u64 = 1_000;
+const AROUND: Duration = Duration::from_millis(500);
+/// All is answered again by then, or never.
+const AGAIN_MAX: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(10);
+const WRITERS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Servers that things happen to.
+pub trait Service {
+    /// Where clients connect to each node.
+    fn addresses(&self) -> Vec<String>;
+    fn kill(&mut self, node: usize);
+    fn restart(&mut self, node: usize) -> Result<()>;
+    /// Cuts a node from all others, and not from its clients.
+    fn cut(&mut self, node: usize);
+    fn heal(&mut self);
+    /// Waits until nothing is to be done any more.
+    fn settle(&mut self) -> Result<()>;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Kill,
+    Cut,
+    /// What clients see without.
+    Nothing,
+}
+
+/// Whom a client asks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// One node that survives.
+    Survivor,
+    /// The owner, as the survivors tell; they are asked again after each failure.
+    Owner,
+    /// As the Rust client does.
+    Rust,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    ReadRow,
+    WriteRow,
+    ReadRecord,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Probe {
+    pub way: Way,
+    pub what: What,
+}
+
+impl Probe {
+    pub fn title(self) -> String {
+        let what = match self.what {
+            What::ReadRow => "reads of rows",
+            What::WriteRow => "writes",
+            What::ReadRecord => "reads of a store",
+        };
+        let way = match self.way {
+            Way::Survivor => "through a surviving node",
+            Way::Owner => "at the owner",
+            Way::Rust => "Rust client",
+        };
+        format!("{what}, {way}")
+    }
+}
+
+/// What a probe saw.
+#[derive(Clone, Copy, Default)]
+pub struct Seen {
+    /// The longest that a key was not answered: in the fault, and when the node came back.
+    pub unanswered_s: f64,
+    pub unanswered_back_s: f64,
+    /// Requests that failed.
+    pub failed: usize,
+    pub failed_back: usize,
+}
+
+/// What came of one fault.
+pub struct Outcome {
+    /// As the probes that were asked for.
+    pub seen: Vec<Seen>,
+    pub acknowledged: usize,
+    /// Of those acknowledged, rows that are not there afterwards.
+    pub lost: usize,
+    /// Until all was at rest when the node was back.
+    pub back_s: f64,
+}
+
+/// One request of a probe.
+struct Attempt {
+    key: usize,
+    ended: Instant,
+    is_answered: bool,
+}
+
+/// A row of a writer that was acknowledged.
+struct Row {
+    slot: u16,
+    key: String,
+}
+
+/// Lets something happen to a node for so long, while clients ask and write.
+pub fn play(
+    service: &mut dyn Service,
+    fault: Fault,
+    node: usize,
+    lasts: Duration,
+    probes: &[Probe],
+) -> Result<Outcome> {
+    // Rows are written once, over all faults.
+    static PLAYED: AtomicU64 = AtomicU64::new(0);
+    let played = PLAYED.fetch_add(1, Ordering::Relaxed);
+    let addresses = service.addresses();
+    let victim = addresses[node].clone();
+    let survivors: Vec<String> = addresses.into_iter().filter(|it| *it != victim).collect();
+    let mut owners = Owners::known_to(&survivors)?;
+    let is_its = |slot: u16| owners.of_slot[usize::from(slot)] == victim;
+    let tags: Vec<u64> = (0..TAGS).filter(|tag| is_its(slot_of_tag(*tag))).collect();
+    let records = (0..RECORDS).map(store::redis_key);
+    let records: Vec<String> = records
+        .filter(|key| is_its(slot_of(key.as_bytes())))
+        .take(KEYS)
+        .collect();
+    if tags.len() < KEYS {
+        return Err(format!("{victim} owns too little to be looked at").into());
+    }
+    let rows: Vec<String> = tags
+        .iter()
+        .take(KEYS)
+        .map(|tag| format!("probe|{{{tag}}}|0"))
+        .collect();
+    for row in &rows {
+        owners.ask(&[b"SET", row.as_bytes(), b"0"])?;
+    }
+    let stop = AtomicBool::new(false);
+    let run_of_answers: Vec<AtomicU64> = probes.iter().map(|_| AtomicU64::new(0)).collect();
+    let began = Instant::now();
+    let (attempts, rows_written, times) = std::thread::scope(|scope| {
+        let stopping = StopAtEnd(&stop);
+        let asking: Vec<_> = probes
+            .iter()
+            .zip(&run_of_answers)
+            .map(|(&probe, answers)| {
+                let keys = match probe.what {
+                    What::ReadRecord => &records,
+                    _ => &rows,
+                };
+                let (survivors, stop) = (&survivors, &stop);
+                scope.spawn(move || ask(probe, keys, survivors, stop, answers))
+            })
+            .collect();
+        let at_victim = scope.spawn(|| write_at(&victim, &tags, played, &stop));
+        let at_owners = scope.spawn(|| write_at_owners(&survivors, played, &stop));
+        let mut happen = || -> Result<[Instant; 3]> {
+            std::thread::sleep(AROUND);
+            let fault_at = Instant::now();
+            match fault {
+                Fault::Kill => service.kill(node),
+                Fault::Cut => service.cut(node),
+                Fault::Nothing => {}
+            }
+            std::thread::sleep(lasts);
+            let is_answered = || {
+                let enough = 3 * KEYS as u64;
+                run_of_answers
+                    .iter()
+                    .all(|it| it.load(Ordering::Relaxed) >= enough)
+            };
+            while !is_answered() {
+                if fault_at.elapsed() > AGAIN_MAX {
+                    return Err("a node's slots are not served again".into());
+                }
+                std::thread::sleep(PROBE_PAUSE);
+            }
+            let back_at = Instant::now();
+            match fault {
+                Fault::Kill => service.restart(node)?,
+                Fault::Cut => service.heal(),
+                Fault::Nothing => {}
+            }
+            service.settle()?;
+            let rest_at = Instant::now();
+            std::thread::sleep(AROUND);
+            Ok([fault_at, back_at, rest_at])
+        };
+        let times = happen();
+        drop(stopping);
+        let attempts = asking.into_iter().map(|it| it.join().expect("it goes on"));
+        let attempts: Vec<Vec<Attempt>> = attempts.collect();
+        let mut rows = at_victim.join().expect("it goes on");
+        rows.extend(at_owners.join().expect("it goes on"));
+        (attempts, rows, times)
+    });
+    let [fault_at, back_at, rest_at] = times?;
+    let ended = Instant::now();
+    let seen = attempts.iter().map(|attempts| {
+        let mut seen = longest(attempts, [began, fault_at, back_at, ended]);
+        for attempt in attempts
+            .iter()
+            .filter(|it| !it.is_answered && it.ended >= fault_at)
+        {
+            match attempt.ended < back_at {
+                true => seen.failed += 1,
+                false => seen.failed_back += 1,
+            }
+        }
+        seen
+    });
+    Ok(Outcome {
+        seen: seen.collect(),
+        acknowledged: rows_written.len(),
+        lost: Owners::known_to(&survivors)?.lost(&rows_written)?,
+        back_s: (rest_at - back_at).as_secs_f64(),
+    })
+}
+
+/// The longest time between two answers of one key, before a node came back and then.
+fn longest(attempts: &[Attempt], [began, fault_at, back_at, ended]: [Instant; 4]) -> Seen {
+    let mut seen = Seen::default();
+    for key in 0..KEYS {
+        let answers = attempts.iter().filter(|it| it.key == key && it.is_answered);
+        let mut last = began;
+        for at in answers.map(|it| it.ended).chain([ended]) {
+            let gap = (at - last).as_secs_f64();
+            if last >= back_at {
+                seen.unanswered_back_s = seen.unanswered_back_s.max(gap);
+            } else if at >= fault_at {
+                seen.unanswered_s = seen.unanswered_s.max(gap);
+            }
+            last = at;
+        }
+    }
+    seen
+}
+
+/// The threads end also where something fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Asks for one key after another until it is stopped.
+fn ask(
+    probe: Probe,
+    keys: &[String],
+    survivors: &[String],
+    stop: &AtomicBool,
+    answers: &AtomicU64,
+) -> Vec<Attempt> {
+    let node = client(&survivors[0], TIMEOUT);
+    let rust = ClusterClient::new(survivors);
+    let mut owners = Owners::default();
+    survivors.clone_into(&mut owners.told_by);
+    let mut attempts = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let key = keys[number % keys.len()].as_bytes();
+        let value = number.to_string();
+        let parts: &[&[u8]] = match probe.what {
+            What::WriteRow => &[b"SET", key, value.as_bytes()],
+            _ => &[b"GET", key],
+        };
+        let reply = match probe.way {
+            Way::Survivor => node.command(parts),
+            Way::Owner => owners.ask(parts),
+            Way::Rust => rust.command(parts),
+        };
+        let is_answered = match (probe.what, reply) {
+            (What::WriteRow, Ok(Reply::Simple(word))) => word == "OK",
+            (What::WriteRow, _) => false,
+            (_, reply) => matches!(reply, Ok(Reply::Bulk(_))),
+        };
+        match is_answered {
+            true => answers.fetch_add(1, Ordering::Relaxed),
+            false => answers.swap(0, Ordering::Relaxed),
+        };
+        attempts.push(Attempt {
+            key: number % keys.len(),
+            ended: Instant::now(),
+            is_answered,
+        });
+        std::thread::sleep(PROBE_PAUSE);
+    }
+    attempts
+}
+
+fn slot_of_tag(tag: u64) -> u16 {
+    slot_of(tag.to_string().as_bytes())
+}
+
+/// Writes rows at one node, whatever happens to it; those that were acknowledged.
+fn write_at(address: &str, tags: &[u64], played: u64, stop: &AtomicBool) -> Vec<Row> {
+    let node = client(address, WRITERS_TIMEOUT);
+    let mut written = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let tag = tags[number % tags.len()];
+        let rows = format!("written|{{{tag}}}|{played}|at|{number}");
+        write(&node, &rows, slot_of_tag(tag), &mut written);
+        std::thread::sleep(BATCH_PAUSE);
+    }
+    written
+}
+
+/// Writes rows of all slots, each at its owner; those that were acknowledged.
+fn write_at_owners(survivors: &[String], played: u64, stop: &AtomicBool) -> Vec<Row> {
+    let mut owners = Owners::default();
+    survivors.clone_into(&mut owners.told_by);
+    let mut random = Random::new(3);
+    let mut written = Vec::new();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let tag = random.below(TAGS);
+        let rows = format!("written|{{{tag}}}|{played}|owner|{number}");
+        let slot = slot_of_tag(tag);
+        let is_done = match owners.client(slot) {
+            Ok(node) => write(node, &rows, slot, &mut written),
+            Err(_) => false,
+        };
+        if !is_done {
+            // What failed is told by the next request.
+            let _ = owners.learn();
+        }
+        std::thread::sleep(BATCH_PAUSE);
+    }
+    written
+}
+
+/// Writes some rows whose keys begin so; whether all were acknowledged.
+fn write(node: &RespClient, rows: &str, slot: u16, written: &mut Vec<Row>) -> bool {
+    let keys = (0..BATCH).map(|at| format!("{rows}|{at}"));
+    let keys: Vec<String> = keys.collect();
+    let commands: Vec<[&[u8]; 3]> = keys
+        .iter()
+        .map(|key| [&b"SET"[..], key.as_bytes(), b"x"])
+        .collect();
+    let commands: Vec<&[&[u8]]> = commands.iter().map(|it| &it[..]).collect();
+    let Ok(replies) = node.pipeline(&commands) else {
+        return false;
+    };
+    let before = written.len();
+    let acknowledged = keys
+        .into_iter()
+        .zip(replies)
+        .filter(|(_, reply)| matches!(reply, Reply::Simple(_)));
+    written.extend(acknowledged.map(|(key, _)| Row { slot, key }));
+    written.len() == before + BATCH
+}
+
+/// A client that asks owners, as some nodes tell who they are.
+#[derive(Default)]
+pub struct Owners {
+    told_by: Vec<String>,
+    /// Address; empty where a slot has none.
+    of_slot: Vec<String>,
+    clients: HashMap<String, RespClient>,
+}
+
+impl Owners {
+    pub fn known_to(nodes: &[String]) -> Result<Owners> {
+        let mut owners = Owners {
+            told_by: nodes.to_vec(),
+            ..Default::default()
+        };
+        owners.learn()?;
+        Ok(owners)
+    }
+
+    /// Every owner once, in the order of its first slot.
+    pub fn all(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for owner in &self.of_slot {
+            if !all.contains(owner) {
+                all.push(owner.clone());
+            }
+        }
+        all
+    }
+
+    fn learn(&mut self) -> Result<()> {
+        let told = self
+            .told_by
+            .iter()
+            .find_map(|node| map::slots(&client(node, WRITERS_TIMEOUT)).ok());
+        let mut of_slot = vec![String::new(); usize::from(SLOTS)];
+        for (from, to, port) in told.ok_or("no node tells who owns what")? {
+            of_slot[from..=to].fill(format!("127.0.0.1:{port}"));
+        }
+        self.of_slot = of_slot;
+        Ok(())
+    }
+
+    fn client(&mut self, slot: u16) -> Result<&RespClient> {
+        if self.of_slot.is_empty() {
+            self.learn()?;
+        }
+        let owner = &self.of_slot[usize::from(slot)];
+        let known = self.clients.entry(owner.clone());
+        Ok(known.or_insert_with(|| client(owner, TIMEOUT)))
+    }
+
+    /// Asks the owner of the key that follows the command's name.
+    fn ask(&mut self, parts: &[&[u8]]) -> std::result::Result<Reply, Error> {
+        let slot = slot_of(parts[1]);
+        let unknown = |error: Box<dyn std::error::Error>| Error::Protocol {
+            address: "the cluster".to_owned(),
+            detail: error.to_string(),
+        };
+        let reply = self.client(slot).map_err(unknown)?.command(parts);
+        if reply.is_err() {
+            let _ = self.learn();
+        }
+        reply
+    }
+
+    /// How many of these rows are not there.
+    fn lost(&mut self, rows: &[Row]) -> Result<usize> {
+        let mut by_owner: HashMap<u16, Vec<&Row>> = HashMap::new();
+        for row in rows {
+            by_owner.entry(row.slot).or_default().push(row);
+        }
+        let mut lost = 0;
+        for (slot, rows) in by_owner {
+            let commands: Vec<[&[u8]; 2]> = rows
+                .iter()
+                .map(|row| [&b"GET"[..], row.key.as_bytes()])
+                .collect();
+            let commands: Vec<&[&[u8]]> = commands.iter().map(|it| &it[..]).collect();
+            for reply in self.client(slot)?.pipeline(&commands)? {
+                match reply {
+                    Reply::Bulk(_) => {}
+                    Reply::Null => lost += 1,
+                    other => return Err(format!("a row is answered by {other:?}").into()),
+                }
+            }
+        }
+        Ok(lost)
+    }
+}
+
+fn client(address: &str, timeout: Duration) -> RespClient {
+    let options = RespOptions {
+        timeout,
+        ..Default::default()
+    };
+    RespClient::with_options(address, options)
+}
