@@ -5,8 +5,13 @@
 //!
 //! | room | holds |
 //! |---|---|
+//! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
+//!
+//! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
 //!
 //! The crate does no I/O: time and randomness come in as arguments.
 
+pub mod base;
+pub mod error;
 pub mod mapping;

@@ -1,0 +1,136 @@
+//! The arguments of a command, read one after the other.
+
+use super::number::Number;
+use crate::error::{Refusal, Result, shown};
+
+#[derive(Debug, Clone)]
+pub struct Arguments<'a> {
+    all: &'a [&'a [u8]],
+    next: usize,
+}
+
+impl<'a> Arguments<'a> {
+    pub fn new(all: &'a [&'a [u8]]) -> Arguments<'a> {
+        Arguments { all, next: 0 }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.next == self.all.len()
+    }
+
+    /// Of the next argument, from 0.
+    pub fn position(&self) -> usize {
+        self.next
+    }
+
+    pub fn left(&self) -> usize {
+        self.all.len() - self.next
+    }
+
+    pub fn peek(&self) -> Option<&'a [u8]> {
+        self.all.get(self.next).copied()
+    }
+
+    pub fn at(&self, position: usize) -> Option<&'a [u8]> {
+        self.all.get(position).copied()
+    }
+
+    pub fn peek_is(&self, word: &str) -> bool {
+        self.peek()
+            .is_some_and(|next| next.eq_ignore_ascii_case(word.as_bytes()))
+    }
+
+    /// The next argument in capitals, if it may be a keyword.
+    pub fn peek_word(&self) -> Option<String> {
+        std::str::from_utf8(self.peek()?)
+            .ok()
+            .map(str::to_ascii_uppercase)
+    }
+
+    pub fn skip(&mut self) {
+        self.next += 1;
+    }
+
+    /// Takes the word if it comes next, in any case.
+    pub fn take_word(&mut self, word: &str) -> bool {
+        let is_next = self.peek_is(word);
+        self.next += usize::from(is_next);
+        is_next
+    }
+
+    /// # Errors
+    /// There is none; `what` says what it would have been.
+    pub fn take(&mut self, what: &str) -> Result<&'a [u8]> {
+        let Some(next) = self.peek() else {
+            return Err(self.refuse(format!(
+                "Expected an argument, but none provided: {what} is missing"
+            )));
+        };
+        self.next += 1;
+        Ok(next)
+    }
+
+    /// # Errors
+    /// There is none, or it is no UTF-8.
+    pub fn take_text(&mut self, what: &str) -> Result<String> {
+        let taken = self.take(what)?;
+        match std::str::from_utf8(taken) {
+            Ok(text) => Ok(text.to_string()),
+            Err(_) => Err(self.refuse_last(format!("{what} {:?} is no UTF-8", shown(taken)))),
+        }
+    }
+
+    /// A number of something, at most `max`; written as an integer, or as a number without a fraction.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub fn take_count(&mut self, what: &str, max: u64) -> Result<u64> {
+        let taken = self.take(what)?;
+        match Number::parse(taken) {
+            Some(Number::Int(count)) if (0..=max as i64).contains(&count) => Ok(count as u64),
+            _ => Err(self.refuse_last(format!(
+                "Bad arguments for {what}: {:?} is no number from 0 to {max}",
+                shown(taken)
+            ))),
+        }
+    }
+
+    /// # Errors
+    /// It is no number.
+    pub fn take_number(&mut self, what: &str) -> Result<Number> {
+        let taken = self.take(what)?;
+        Number::parse(taken).ok_or_else(|| {
+            self.refuse_last(format!(
+                "Bad arguments for {what}: {:?} is no number",
+                shown(taken)
+            ))
+        })
+    }
+
+    /// A count and that many arguments.
+    ///
+    /// # Errors
+    /// There are fewer.
+    pub fn take_list(&mut self, what: &str) -> Result<&'a [&'a [u8]]> {
+        let count = self.take_count(what, i64::MAX as u64)? as usize;
+        if count > self.left() {
+            return Err(self.refuse_last(format!(
+                "Bad arguments for {what}: {count} arguments should follow, and {} do",
+                self.left()
+            )));
+        }
+        let list = &self.all[self.next..self.next + count];
+        self.next += count;
+        Ok(list)
+    }
+
+    /// Refuses the next argument.
+    pub fn refuse(&self, message: impl Into<String>) -> Refusal {
+        Refusal::at_argument(self.next, message)
+    }
+
+    /// Refuses the argument that was taken last.
+    pub fn refuse_last(&self, message: impl Into<String>) -> Refusal {
+        Refusal::at_argument(self.next.saturating_sub(1), message)
+    }
+}

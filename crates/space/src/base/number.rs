@@ -1,0 +1,322 @@
+//! Numbers: exact as 64-bit integers and as doubles, compared with one another exactly.
+//!
+//! 1. Every number has one form: `Int` if it is an integer of 64 bits, else `Float`. So equal numbers are equal values, and
+//!    9007199254740993 is not 9007199254740992, as it would be if all were doubles.
+//! 2. No number is NaN; there is one zero.
+
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+
+#[derive(Debug, Clone, Copy)]
+pub enum Number {
+    Int(i64),
+    /// No integer of 64 bits: a fraction, too large, or infinite.
+    Float(f64),
+}
+
+/// 2^63, the first double beyond the integers.
+const INT_END: f64 = 9_223_372_036_854_775_808.0;
+
+impl Number {
+    pub const INFINITY: Number = Number::Float(f64::INFINITY);
+    pub const NEG_INFINITY: Number = Number::Float(f64::NEG_INFINITY);
+
+    /// None of NaN.
+    pub fn of_f64(value: f64) -> Option<Number> {
+        if value.is_nan() {
+            None
+        } else if value.fract() == 0.0 && (-INT_END..INT_END).contains(&value) {
+            Some(Number::Int(value as i64))
+        } else {
+            Some(Number::Float(value))
+        }
+    }
+
+    /// Of an integer of any size; the nearest double if it has more than 64 bits.
+    pub fn of_i128(value: i128) -> Number {
+        match i64::try_from(value) {
+            Ok(value) => Number::Int(value),
+            Err(_) => Number::of_f64(value as f64).expect("an integer is no NaN"),
+        }
+    }
+
+    /// Reads what C's `strtod` reads whole: digits, a point, an exponent, `inf`; no blanks, no NaN, no hexadecimal digits.
+    pub fn parse(text: &[u8]) -> Option<Number> {
+        let text = std::str::from_utf8(text).ok()?;
+        // An integer stays exact if zeros behind a point follow it.
+        let integer = match text.split_once('.') {
+            Some((whole, zeros)) if !whole.is_empty() && zeros.bytes().all(|b| b == b'0') => whole,
+            _ => text,
+        };
+        if let Ok(value) = integer.parse::<i64>() {
+            return Some(Number::Int(value));
+        }
+        Number::of_f64(text.parse::<f64>().ok()?)
+    }
+
+    pub fn as_f64(self) -> f64 {
+        match self {
+            Number::Int(value) => value as f64,
+            Number::Float(value) => value,
+        }
+    }
+
+    pub fn is_zero(self) -> bool {
+        matches!(self, Number::Int(0))
+    }
+
+    pub fn negate(self) -> Number {
+        match self {
+            Number::Int(value) => Number::of_i128(-i128::from(value)),
+            Number::Float(value) => Number::of_f64(-value).unwrap_or(Number::Int(0)),
+        }
+    }
+
+    /// Integers as such; else twelve significant digits, as C's `%.12g`: 3.60555127546, 1e+30, inf.
+    pub fn print(self) -> String {
+        match self {
+            Number::Int(value) => value.to_string(),
+            Number::Float(value) => print_general(value, 12),
+        }
+    }
+
+    /// The shortest text that reads as the same number.
+    pub fn print_exact(self) -> String {
+        match self {
+            Number::Int(value) => value.to_string(),
+            Number::Float(value) if value.abs() >= 1e21 && value.is_finite() => {
+                format!("{value:e}").replace('e', "e+")
+            }
+            Number::Float(value) if value.abs() < 1e-6 => format!("{value:e}"),
+            Number::Float(value) => value.to_string(),
+        }
+    }
+
+    /// The greatest double that is not greater, and what is left: 0 to 1023.
+    fn floor_f64(self) -> (f64, u16) {
+        match self {
+            Number::Float(value) => (value, 0),
+            Number::Int(value) => {
+                let near = value as f64;
+                let below = match near as i128 > i128::from(value) {
+                    true => near.next_down(),
+                    false => near,
+                };
+                (below, (i128::from(value) - below as i128) as u16)
+            }
+        }
+    }
+
+    /// Appends ten bytes that sort as the numbers do: the double below, then what is left.
+    pub fn encode_ordered(self, out: &mut Vec<u8>) {
+        let (below, rest) = self.floor_f64();
+        out.extend_from_slice(&ordered_f64(below).to_be_bytes());
+        out.extend_from_slice(&rest.to_be_bytes());
+    }
+
+    /// None of bytes that [`Number::encode_ordered`] does not write.
+    pub fn decode_ordered(bytes: [u8; 10]) -> Option<Number> {
+        let (double, rest) = bytes.split_first_chunk::<8>()?;
+        let word = u64::from_be_bytes(*double);
+        let bits = if word >> 63 == 1 {
+            word ^ 1 << 63
+        } else {
+            !word
+        };
+        let below = f64::from_bits(bits);
+        let rest = u16::from_be_bytes([rest[0], rest[1]]);
+        let number = Number::of_f64(below)?;
+        let number = match (number, rest) {
+            (number, 0) => number,
+            (Number::Int(value), rest) => Number::Int(value.checked_add(i64::from(rest))?),
+            (Number::Float(_), _) => return None,
+        };
+        let mut again = Vec::with_capacity(10);
+        number.encode_ordered(&mut again);
+        (again == bytes).then_some(number)
+    }
+}
+
+/// A double's bits, so that they sort as the doubles do. Not of NaN.
+fn ordered_f64(value: f64) -> u64 {
+    let bits = (value + 0.0).to_bits();
+    if bits >> 63 == 1 {
+        !bits
+    } else {
+        bits ^ 1 << 63
+    }
+}
+
+/// C's `%.{digits}g`.
+pub fn print_general(value: f64, digits: usize) -> String {
+    if value.is_nan() {
+        return "nan".to_string();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf" } else { "-inf" }.to_string();
+    }
+    if value == 0.0 {
+        return "0".to_string();
+    }
+    let scientific = format!("{value:.*e}", digits - 1);
+    let (mantissa, exponent) = scientific.split_once('e').expect("it was written with one");
+    let exponent: i32 = exponent.parse().expect("it was written as a number");
+    if exponent < -4 || exponent >= digits as i32 {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs());
+    }
+    let decimals = (digits as i32 - 1 - exponent).max(0) as usize;
+    trimmed(&format!("{value:.decimals$}")).to_string()
+}
+
+/// Without zeros at the end of a fraction.
+fn trimmed(text: &str) -> &str {
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.'),
+        false => text,
+    }
+}
+
+impl Ord for Number {
+    fn cmp(&self, other: &Number) -> Ordering {
+        match (*self, *other) {
+            (Number::Int(a), Number::Int(b)) => a.cmp(&b),
+            (Number::Float(a), Number::Float(b)) => a.total_cmp(&b),
+            (Number::Int(a), Number::Float(b)) => int_to_float(a, b),
+            (Number::Float(a), Number::Int(b)) => int_to_float(b, a).reverse(),
+        }
+    }
+}
+
+/// They are never equal (invariant 1).
+fn int_to_float(a: i64, b: f64) -> Ordering {
+    if b >= INT_END {
+        Ordering::Less
+    } else if b < -INT_END || a > b.floor() as i64 {
+        Ordering::Greater
+    } else {
+        Ordering::Less
+    }
+}
+
+impl PartialOrd for Number {
+    fn partial_cmp(&self, other: &Number) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Number {
+    fn eq(&self, other: &Number) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Number {}
+
+impl Hash for Number {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Number::Int(value) => value.hash(state),
+            Number::Float(value) => value.to_bits().hash(state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn encoded(number: Number) -> [u8; 10] {
+        let mut out = Vec::new();
+        number.encode_ordered(&mut out);
+        out.try_into().expect("ten bytes")
+    }
+
+    fn any_number() -> impl Strategy<Value = Number> {
+        prop_oneof![
+            any::<i64>().prop_map(Number::Int),
+            (-5_i64..5, 0_u32..64)
+                .prop_map(|(d, bit)| Number::of_i128((1_i128 << bit) + i128::from(d))),
+            (-5_i64..5, 0_u32..64)
+                .prop_map(|(d, bit)| Number::of_i128(-(1_i128 << bit) + i128::from(d))),
+            any::<f64>().prop_filter_map("no NaN", Number::of_f64),
+            (-1e6..1e6_f64).prop_filter_map("no NaN", Number::of_f64),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_sort_as_numbers_and_decode(a in any_number(), b in any_number()) {
+            prop_assert_eq!(encoded(a).cmp(&encoded(b)), a.cmp(&b));
+            prop_assert_eq!(Number::decode_ordered(encoded(a)), Some(a));
+        }
+
+        #[test]
+        fn bytes_that_nobody_wrote_decode_to_what_is_written_so(bytes in any::<[u8; 10]>()) {
+            if let Some(number) = Number::decode_ordered(bytes) {
+                prop_assert_eq!(encoded(number), bytes);
+            }
+        }
+
+        #[test]
+        fn an_exact_text_reads_back(a in any_number()) {
+            prop_assert_eq!(Number::parse(a.print_exact().as_bytes()), Some(a));
+        }
+
+        #[test]
+        fn integers_compare_exactly_with_doubles(a in any::<i64>(), b in any::<f64>()) {
+            prop_assume!(!b.is_nan());
+            let number = Number::of_f64(b).unwrap();
+            // Doubles within the range are integers of 128 bits and a fraction.
+            let expected = if b.abs() < 1e30 {
+                i128::from(a).cmp(&(b.floor() as i128)).then(if b.fract() == 0.0 { Ordering::Equal } else { Ordering::Less })
+            } else if b > 0.0 { Ordering::Less } else { Ordering::Greater };
+            prop_assert_eq!(Number::Int(a).cmp(&number), expected);
+        }
+    }
+
+    #[test]
+    fn texts_are_read_as_strtod_reads_them() {
+        for (text, expected) in [
+            ("7", Number::Int(7)),
+            ("+7", Number::Int(7)),
+            ("-0", Number::Int(0)),
+            ("1e3", Number::Int(1000)),
+            (".5", Number::Float(0.5)),
+            ("5.", Number::Int(5)),
+            ("9007199254740993", Number::Int(9_007_199_254_740_993)),
+            ("9007199254740993.00", Number::Int(9_007_199_254_740_993)),
+            ("-9223372036854775808", Number::Int(i64::MIN)),
+            ("9223372036854775808", Number::Float(INT_END)),
+            ("inf", Number::INFINITY),
+            ("-Infinity", Number::NEG_INFINITY),
+        ] {
+            assert_eq!(Number::parse(text.as_bytes()), Some(expected), "{text}");
+        }
+        for text in [
+            "", " 1", "1 ", "nan", "-NaN", "0x10", "1,5", "one", "1e", "--1",
+        ] {
+            assert_eq!(Number::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_printed_has_twelve_digits_at_most() {
+        for (value, expected) in [
+            (13.0_f64.sqrt(), "3.60555127546"),
+            (0.1 + 0.2, "0.3"),
+            (1e30, "1e+30"),
+            (1.5e-7, "1.5e-07"),
+            (0.0001, "0.0001"),
+            (123_456_789_012.5, "123456789012"),
+            (1_234_567_890_123.5, "1.23456789012e+12"),
+            (-2.5, "-2.5"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(Number::of_f64(value).unwrap().print(), expected);
+        }
+        assert_eq!(Number::Int(i64::MAX).print(), "9223372036854775807");
+        assert_eq!(print_general(f64::NAN, 12), "nan");
+    }
+}

@@ -1,0 +1,205 @@
+//! Texts as words and tags, folded to lower case.
+//!
+//! A text is cut into words at blanks and at punctuation but `_`; behind `\` a sign belongs to its word. Nothing is stemmed.
+//! Bytes that are no UTF-8 stay as they are; letters of ASCII among them are folded.
+
+/// What a tag is cut to.
+pub const TAG_BYTES_MAX: usize = 4096;
+
+/// Words that are left out of texts and queries where a space does not say otherwise.
+pub const STOPWORDS: [&str; 33] = [
+    "a", "is", "the", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into",
+    "it", "no", "not", "of", "on", "or", "such", "that", "their", "then", "there", "these", "they",
+    "this", "to", "was", "will", "with",
+];
+
+/// In lower case.
+pub fn fold(text: &[u8]) -> Vec<u8> {
+    match text.is_ascii() {
+        true => text.to_ascii_lowercase(),
+        false => match std::str::from_utf8(text) {
+            Ok(text) => text.to_lowercase().into_bytes(),
+            Err(_) => text.to_ascii_lowercase(),
+        },
+    }
+}
+
+/// Whether a sign ends a word.
+pub fn is_separator(byte: u8) -> bool {
+    byte <= b' ' || byte == 0x7f || (byte.is_ascii_punctuation() && byte != b'_' && byte != b'\\')
+}
+
+/// The words of a text in their order, folded, with escapes undone.
+pub fn words(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let begin = rest.iter().position(|&b| !is_separator(b))?;
+        rest = &rest[begin..];
+        let mut word = Vec::new();
+        let mut at = 0;
+        while at < rest.len() && !is_separator(rest[at]) {
+            if rest[at] == b'\\' && at + 1 < rest.len() {
+                at += 1;
+            }
+            word.push(rest[at]);
+            at += 1;
+        }
+        rest = &rest[at..];
+        Some(fold(&word))
+    })
+}
+
+/// How the tags of a field are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TagRule {
+    /// None: the whole text is one tag.
+    pub separator: Option<u8>,
+    pub is_case_sensitive: bool,
+    /// Whether an empty tag is one.
+    pub has_empty: bool,
+}
+
+/// Appends the tags of a text: cut at the separator, trimmed, folded, each at most [`TAG_BYTES_MAX`] long.
+pub fn tags_into(text: &[u8], rule: TagRule, out: &mut Vec<Vec<u8>>) {
+    let mut add = |part: &[u8]| {
+        let tag = tag(part, rule.is_case_sensitive);
+        if !tag.is_empty() || rule.has_empty {
+            out.push(tag);
+        }
+    };
+    match rule.separator {
+        Some(separator) => text.split(|&b| b == separator).for_each(&mut add),
+        None => add(text),
+    }
+}
+
+/// One tag as it is kept and asked for.
+pub fn tag(text: &[u8], is_case_sensitive: bool) -> Vec<u8> {
+    let text = text.trim_ascii();
+    let mut tag = match is_case_sensitive {
+        true => text.to_vec(),
+        false => fold(text),
+    };
+    tag.truncate(TAG_BYTES_MAX);
+    tag
+}
+
+/// Whether a text fits a pattern in which `?` is any one byte, `*` any number of them, and `\` makes the next sign ordinary.
+///
+/// Takes time proportional to the product of both lengths at most.
+pub fn fits_wildcard(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    // Where to go on if what follows the last * does not fit: behind the *, one byte further in the text.
+    let mut retry: Option<(usize, usize)> = None;
+    loop {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p + 1, t));
+                p += 1;
+                continue;
+            }
+            None if t == text.len() => return true,
+            Some(b'?') if t < text.len() => {
+                (p, t) = (p + 1, t + 1);
+                continue;
+            }
+            Some(&sign) if t < text.len() => {
+                let escaped = (sign == b'\\').then(|| pattern.get(p + 1)).flatten();
+                let (sign, width) = escaped.map_or((sign, 1), |&sign| (sign, 2));
+                if sign == text[t] {
+                    (p, t) = (p + width, t + 1);
+                    continue;
+                }
+            }
+            _ => {}
+        }
+        match retry {
+            Some((behind, from)) if from < text.len() => {
+                retry = Some((behind, from + 1));
+                (p, t) = (behind, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words_of(text: &str) -> Vec<String> {
+        words(text.as_bytes())
+            .map(|word| String::from_utf8(word).unwrap())
+            .collect()
+    }
+
+    fn tags_of(text: &str, rule: TagRule) -> Vec<String> {
+        let mut out = Vec::new();
+        tags_into(text.as_bytes(), rule, &mut out);
+        out.into_iter()
+            .map(|tag| String::from_utf8(tag).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn texts_are_cut_at_blanks_and_punctuation() {
+        assert_eq!(
+            words_of("Hello, World! snake_case e-mail"),
+            ["hello", "world", "snake_case", "e", "mail"]
+        );
+        assert_eq!(words_of(r"e\-mail a\ b"), ["e-mail", "a b"]);
+        assert_eq!(words_of("ÄRGER Straße"), ["ärger", "straße"]);
+        assert_eq!(words_of(" .,- "), [""; 0]);
+        let broken: Vec<_> = words(b"Caf\xe9 NOIR").collect();
+        assert_eq!(broken, [b"caf\xe9".to_vec(), b"noir".to_vec()]);
+    }
+
+    #[test]
+    fn tags_are_cut_trimmed_and_folded() {
+        let comma = TagRule {
+            separator: Some(b','),
+            is_case_sensitive: false,
+            has_empty: false,
+        };
+        assert_eq!(tags_of(" Red , Dark Blue,,", comma), ["red", "dark blue"]);
+        let cased = TagRule {
+            is_case_sensitive: true,
+            has_empty: true,
+            ..comma
+        };
+        assert_eq!(tags_of("Red,,", cased), ["Red", "", ""]);
+        assert_eq!(
+            tags_of(
+                "a,b",
+                TagRule {
+                    separator: None,
+                    ..comma
+                }
+            ),
+            ["a,b"]
+        );
+        assert_eq!(tag(&[b'x'; 5000], false).len(), TAG_BYTES_MAX);
+    }
+
+    /// All ways to let a star stand for something.
+    fn fits_slowly(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', rest @ ..] => (0..=text.len()).any(|at| fits_slowly(rest, &text[at..])),
+            [b'?', rest @ ..] => !text.is_empty() && fits_slowly(rest, &text[1..]),
+            [b'\\', sign, rest @ ..] => text.first() == Some(sign) && fits_slowly(rest, &text[1..]),
+            [sign, rest @ ..] => text.first() == Some(sign) && fits_slowly(rest, &text[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn wildcards_fit_as_if_all_ways_were_tried(pattern in r"[ab*?\\]{0,8}", text in r"[ab*\\]{0,8}") {
+            prop_assert_eq!(
+                fits_wildcard(pattern.as_bytes(), text.as_bytes()),
+                fits_slowly(pattern.as_bytes(), text.as_bytes())
+            );
+        }
+    }
+}
