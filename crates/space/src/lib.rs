@@ -6,6 +6,7 @@
 //! | room | holds |
 //! |---|---|
 //! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
+//! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
@@ -14,4 +15,5 @@
 
 pub mod base;
 pub mod error;
+pub mod expression;
 pub mod mapping;

@@ -1,0 +1,297 @@
+//! One row for each function: its name, how many arguments it takes, and what it does.
+
+use super::calendar::{self, Unit};
+use super::cell::Cell;
+use super::evaluate::{Names, number};
+use super::grammar::Expression;
+use crate::base::number::Number;
+use crate::base::point::Point;
+use crate::error::{Refusal, Result, shown};
+
+#[derive(Debug)]
+pub struct FunctionRow {
+    pub name: &'static str,
+    /// At least, and at most.
+    pub arguments: (usize, usize),
+    does: Does,
+}
+
+#[derive(Debug)]
+enum Does {
+    /// Of arguments that have been evaluated.
+    Compute(fn(&[Cell]) -> Result<Cell>),
+    /// Of a number; what is no number gives NaN.
+    Math(fn(f64) -> f64),
+    /// Of seconds since 1970.
+    Calendar(Unit),
+    Exists,
+    Case,
+}
+
+const fn row(name: &'static str, min: usize, max: usize, does: Does) -> FunctionRow {
+    FunctionRow {
+        name,
+        arguments: (min, max),
+        does,
+    }
+}
+
+const ROWS: [FunctionRow; 34] = [
+    row("log", 1, 1, Does::Math(f64::ln)),
+    row("log2", 1, 1, Does::Math(f64::log2)),
+    row("exp", 1, 1, Does::Math(f64::exp)),
+    row("sqrt", 1, 1, Does::Math(f64::sqrt)),
+    row("abs", 1, 1, Does::Compute(abs)),
+    row("ceil", 1, 1, Does::Math(f64::ceil)),
+    row("floor", 1, 1, Does::Math(f64::floor)),
+    row("lower", 1, 1, Does::Compute(lower)),
+    row("upper", 1, 1, Does::Compute(upper)),
+    row("substr", 3, 3, Does::Compute(substr)),
+    row("format", 1, 64, Does::Compute(format_text)),
+    row("split", 1, 3, Does::Compute(split)),
+    row("startswith", 2, 2, Does::Compute(starts_with)),
+    row("contains", 2, 2, Does::Compute(contains)),
+    row("strlen", 1, 1, Does::Compute(strlen)),
+    row("to_number", 1, 1, Does::Compute(to_number)),
+    row("to_str", 1, 1, Does::Compute(to_str)),
+    row("exists", 1, 1, Does::Exists),
+    row("case", 3, 3, Does::Case),
+    row("timefmt", 1, 2, Does::Compute(timefmt)),
+    row("strftime", 1, 2, Does::Compute(timefmt)),
+    row("parsetime", 2, 2, Does::Compute(parsetime)),
+    row("parse_time", 2, 2, Does::Compute(parsetime)),
+    row("minute", 1, 1, Does::Calendar(Unit::Minute)),
+    row("hour", 1, 1, Does::Calendar(Unit::Hour)),
+    row("day", 1, 1, Does::Calendar(Unit::Day)),
+    row("month", 1, 1, Does::Calendar(Unit::Month)),
+    row("monthofyear", 1, 1, Does::Calendar(Unit::MonthOfYear)),
+    row("year", 1, 1, Does::Calendar(Unit::Year)),
+    row("dayofmonth", 1, 1, Does::Calendar(Unit::DayOfMonth)),
+    row("dayofweek", 1, 1, Does::Calendar(Unit::DayOfWeek)),
+    row("dayofyear", 1, 1, Does::Calendar(Unit::DayOfYear)),
+    row("geodistance", 2, 4, Does::Compute(geodistance)),
+    row("round", 1, 1, Does::Math(f64::round)),
+];
+
+pub(super) fn find(name: &str) -> Result<&'static FunctionRow, String> {
+    if name.eq_ignore_ascii_case("matched_terms") {
+        return Err("matched_terms is not supported: searches do not score, so they do not keep which terms matched".to_string());
+    }
+    ROWS.iter()
+        .find(|row| row.name.eq_ignore_ascii_case(name))
+        .ok_or_else(|| {
+            let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+            format!(
+                "Unknown function name '{name}': there are {}",
+                names.join(", ")
+            )
+        })
+}
+
+pub(super) fn call(row: &FunctionRow, arguments: &[Expression], names: &dyn Names) -> Result<Cell> {
+    match &row.does {
+        Does::Exists => Ok(Cell::of_bool(match &arguments[0] {
+            Expression::Name(name) => names.cell(name) != Cell::Null,
+            other => other.evaluate(names).is_ok_and(|cell| cell != Cell::Null),
+        })),
+        Does::Case => {
+            let holds = arguments[0].evaluate(names)?.is_true();
+            arguments[if holds { 1 } else { 2 }].evaluate(names)
+        }
+        Does::Math(function) => {
+            let value = arguments[0].evaluate(names)?.as_number();
+            Ok(value.map_or(Cell::Nan, |value| Cell::of_f64(function(value.as_f64()))))
+        }
+        Does::Calendar(unit) => {
+            let value = arguments[0].evaluate(names)?.as_number();
+            let part = value.and_then(|value| calendar::part(value, *unit));
+            Ok(part.map_or(Cell::Null, Cell::int))
+        }
+        Does::Compute(function) => {
+            let cells: Result<Vec<_>> = arguments.iter().map(|it| it.evaluate(names)).collect();
+            function(&cells?).map_err(|refusal| Refusal {
+                message: format!("{}: {}", row.name, refusal.message),
+                ..refusal
+            })
+        }
+    }
+}
+
+fn abs(cells: &[Cell]) -> Result<Cell> {
+    Ok(match cells[0].as_number() {
+        None => Cell::Nan,
+        Some(value) if value < Number::Int(0) => Cell::Number(value.negate()),
+        Some(value) => Cell::Number(value),
+    })
+}
+
+/// The text of a text or a number.
+fn text(cell: &Cell) -> Result<Vec<u8>> {
+    match cell {
+        Cell::List(_) | Cell::Null => {
+            Err(Refusal::new("a text is expected, not a list or nothing"))
+        }
+        cell => Ok(cell.print()),
+    }
+}
+
+fn cased(cell: &Cell, of_text: fn(&str) -> String, of_bytes: fn(&[u8]) -> Vec<u8>) -> Result<Cell> {
+    let text = text(cell)?;
+    Ok(Cell::Text(match std::str::from_utf8(&text) {
+        Ok(text) => of_text(text).into_bytes(),
+        Err(_) => of_bytes(&text),
+    }))
+}
+
+fn lower(cells: &[Cell]) -> Result<Cell> {
+    cased(&cells[0], str::to_lowercase, |bytes| {
+        bytes.to_ascii_lowercase()
+    })
+}
+
+fn upper(cells: &[Cell]) -> Result<Cell> {
+    cased(&cells[0], str::to_uppercase, |bytes| {
+        bytes.to_ascii_uppercase()
+    })
+}
+
+/// Counted in bytes; an offset below zero counts from the end, a size below zero is that much less than the rest.
+fn substr(cells: &[Cell]) -> Result<Cell> {
+    let text = text(&cells[0])?;
+    let length = text.len() as i64;
+    let whole = |cell: &Cell| Ok(number(cell)?.as_f64() as i64);
+    let (offset, count) = (whole(&cells[1])?, whole(&cells[2])?);
+    let begin = if offset < 0 {
+        length.saturating_add(offset)
+    } else {
+        offset
+    }
+    .clamp(0, length);
+    let end = if count < 0 {
+        length.saturating_add(count)
+    } else {
+        begin.saturating_add(count)
+    };
+    let end = end.clamp(begin, length);
+    Ok(Cell::text(&text[begin as usize..end as usize]))
+}
+
+fn format_text(cells: &[Cell]) -> Result<Cell> {
+    let format = text(&cells[0])?;
+    let mut rest = cells[1..].iter();
+    let mut out = Vec::new();
+    let mut signs = format.iter();
+    while let Some(&sign) = signs.next() {
+        if sign != b'%' {
+            out.push(sign);
+            continue;
+        }
+        match signs.next() {
+            Some(b'%') => out.push(b'%'),
+            Some(b's') => match rest.next() {
+                Some(cell) => out.extend(cell.print()),
+                None => {
+                    return Err(Refusal::new(
+                        "Not enough arguments for format: each %s takes one",
+                    ));
+                }
+            },
+            _ => {
+                return Err(Refusal::new(
+                    "Unknown format specifier: write %s for a value and %% for a percent sign",
+                ));
+            }
+        }
+    }
+    Ok(Cell::Text(out))
+}
+
+/// `split(text, separators = ",", trimmed = " ")`: parts that are empty are left out.
+fn split(cells: &[Cell]) -> Result<Cell> {
+    let of = text(&cells[0])?;
+    let separators = cells.get(1).map_or(Ok(b",".to_vec()), text)?;
+    let trimmed = cells.get(2).map_or(Ok(b" ".to_vec()), text)?;
+    let parts = of
+        .split(|byte| separators.contains(byte))
+        .filter_map(|part| {
+            let begin = part.iter().position(|byte| !trimmed.contains(byte))?;
+            let end = part.iter().rposition(|byte| !trimmed.contains(byte))?;
+            Some(Cell::text(&part[begin..=end]))
+        });
+    Ok(Cell::List(parts.collect()))
+}
+
+fn starts_with(cells: &[Cell]) -> Result<Cell> {
+    Ok(Cell::of_bool(
+        text(&cells[0])?.starts_with(&text(&cells[1])?),
+    ))
+}
+
+/// How often the one text stands in the other; an empty one stands before each byte and at the end.
+fn contains(cells: &[Cell]) -> Result<Cell> {
+    let (text_in, of) = (text(&cells[0])?, text(&cells[1])?);
+    if of.is_empty() {
+        return Ok(Cell::int(text_in.len() as i64 + 1));
+    }
+    let (mut count, mut rest) = (0, &text_in[..]);
+    while let Some(at) = rest.windows(of.len()).position(|part| part == of) {
+        count += 1;
+        rest = &rest[at + of.len()..];
+    }
+    Ok(Cell::int(count))
+}
+
+fn strlen(cells: &[Cell]) -> Result<Cell> {
+    Ok(Cell::int(text(&cells[0])?.len() as i64))
+}
+
+fn to_number(cells: &[Cell]) -> Result<Cell> {
+    Ok(Cell::Number(number(&cells[0])?))
+}
+
+fn to_str(cells: &[Cell]) -> Result<Cell> {
+    Ok(Cell::Text(text(&cells[0])?))
+}
+
+fn timefmt(cells: &[Cell]) -> Result<Cell> {
+    let format = cells.get(1).map_or(Ok(b"%FT%TZ".to_vec()), text)?;
+    let Some(at) = cells[0].as_number() else {
+        return Ok(Cell::Null);
+    };
+    let text = calendar::format(at, &format)?;
+    Ok(text.map_or(Cell::Null, Cell::Text))
+}
+
+fn parsetime(cells: &[Cell]) -> Result<Cell> {
+    let seconds = calendar::parse(&text(&cells[0])?, &text(&cells[1])?)?;
+    Ok(seconds.map_or(Cell::Null, Cell::int))
+}
+
+/// Metres between two points: each a text "lon,lat", or a longitude and a latitude.
+fn geodistance(cells: &[Cell]) -> Result<Cell> {
+    let mut rest = cells;
+    let mut point = || -> Result<Point> {
+        let bad = |shown: String| {
+            Refusal::new(format!(
+                "{shown:?} is no point: write 'lon,lat', or two numbers"
+            ))
+        };
+        match rest {
+            [Cell::Text(at), behind @ ..] if Number::parse(at).is_none() => {
+                rest = behind;
+                Point::parse(at).ok_or_else(|| bad(shown(at)))
+            }
+            [lon, lat, behind @ ..] => {
+                rest = behind;
+                let found = Point::new(number(lon)?.as_f64(), number(lat)?.as_f64());
+                found.ok_or_else(|| bad(shown(&lon.print())))
+            }
+            _ => Err(bad(String::new())),
+        }
+    };
+    let (a, b) = (point()?, point()?);
+    match rest {
+        [] => Ok(Cell::of_f64((a.distance_m(b) * 100.0).round() / 100.0)),
+        _ => Err(Refusal::new("a third point is one too many")),
+    }
+}
