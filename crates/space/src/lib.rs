@@ -7,6 +7,8 @@
 //! |---|---|
 //! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
 //! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
+//! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
+//! | `schema` | the definition of a space: attributes, their types, the arguments of FT.CREATE |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
@@ -17,3 +19,5 @@ pub mod base;
 pub mod error;
 pub mod expression;
 pub mod mapping;
+pub mod object;
+pub mod schema;

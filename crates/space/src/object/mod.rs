@@ -1,0 +1,33 @@
+//! Objects: hashes and JSON documents, and what commands make of them, as pure functions.
+//!
+//! `path` is the text of a JSON path; `hash` and `document` are the two kinds of objects; `codec` is an object as bytes.
+
+pub mod document;
+pub mod hash;
+pub mod path;
+
+pub use document::Document;
+pub use hash::Hash;
+pub use path::Path;
+
+/// What is kept under a key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    Hash(Hash),
+    Json(Document),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    Hash,
+    Json,
+}
+
+impl Object {
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Object::Hash(_) => ObjectKind::Hash,
+            Object::Json(_) => ObjectKind::Json,
+        }
+    }
+}

@@ -1,0 +1,506 @@
+//! The arguments of FT.CREATE and FT.ALTER.
+//!
+//! Options of a space and of an attribute stand in any order. Without effect, and shown again: LANGUAGE, LANGUAGE_FIELD, SCORE, SCORE_FIELD,
+//! PAYLOAD_FIELD, MAXTEXTFIELDS, NOOFFSETS, NOHL, NOFIELDS, NOFREQS, NOSCOREIDX, ASYNC and INDEXALL of a space; WEIGHT, NOSTEM,
+//! SORTABLE and WITHSUFFIXTRIE of an attribute: nothing is scored or stemmed, everything can be sorted by. Refused: TEMPORARY, PHONETIC, GEOSHAPE, VECTOR.
+
+use super::attribute::{Attribute, AttributeId, Kind, Options};
+use super::definition::{Cut, Definition, Filter, Layout};
+use crate::base::arguments::Arguments;
+use crate::base::words::fold;
+use crate::error::{Refusal, Result, shown};
+use crate::expression::Expression;
+use crate::object::{ObjectKind, Path};
+
+pub const ATTRIBUTES_MAX: usize = 1024;
+/// Ids, dropped attributes' too.
+const IDS_MAX: u16 = u16::MAX;
+pub const REGIONS_MAX: u64 = 65_536;
+const REPLICAS_MAX: u64 = 16;
+const SUBSPACES_MAX: usize = 64;
+
+/// Layout clauses as they were written: they name attributes that come later.
+#[derive(Default)]
+struct Clauses<'a> {
+    subspaces: Vec<(usize, &'a [u8])>,
+    indexes: Option<Vec<(usize, &'a [u8])>>,
+}
+
+impl Definition {
+    /// Reads the arguments of FT.CREATE, from the space's name on.
+    ///
+    /// # Errors
+    /// The first argument that does not fit, and what would.
+    pub fn parse_create(arguments: &[&[u8]]) -> Result<Definition> {
+        let mut args = Arguments::new(arguments);
+        let name = args.take_text("the name of the index")?;
+        if name.is_empty() {
+            return Err(args.refuse_last("the name of an index is not empty"));
+        }
+        let mut definition = Definition {
+            name,
+            on: ObjectKind::Hash,
+            prefixes: Vec::new(),
+            filter: None,
+            stopwords: None,
+            skip_initial_scan: false,
+            without_effect: Vec::new(),
+            attributes: Vec::new(),
+            next_id: AttributeId(0),
+            layout: Layout::default(),
+        };
+        let mut clauses = Clauses::default();
+        while !args.take_word("SCHEMA") {
+            if args.is_done() {
+                return Err(args.refuse("No schema found: write SCHEMA and the attributes, such as SCHEMA city TAG price NUMERIC"));
+            }
+            option(&mut definition, &mut clauses, &mut args)?;
+        }
+        definition.parse_attributes(&mut args)?;
+        definition.resolve(clauses)?;
+        Ok(definition)
+    }
+
+    /// Reads the arguments of FT.ALTER behind the space's name: `[SKIPINITIALSCAN] SCHEMA ADD attribute..`, or larder's
+    /// `SCHEMA DROP name..`. The definition as it will be, and whether objects that are there already are to be read again.
+    ///
+    /// # Errors
+    /// The first argument that does not fit, or an attribute that cannot go because a subspace or an index is made of it.
+    pub fn parse_alter(&self, arguments: &[&[u8]]) -> Result<(Definition, bool)> {
+        let mut args = Arguments::new(arguments);
+        let scans = !args.take_word("SKIPINITIALSCAN");
+        if !args.take_word("SCHEMA") {
+            return Err(args.refuse(
+                "ALTER must be followed by SCHEMA: write SCHEMA ADD name type, or SCHEMA DROP name",
+            ));
+        }
+        let mut altered = self.clone();
+        if args.take_word("ADD") {
+            if args.is_done() {
+                return Err(args.refuse(
+                    "No fields provided: after ADD write a name and a type, such as price NUMERIC",
+                ));
+            }
+            altered.parse_attributes(&mut args)?;
+            return Ok((altered, scans));
+        }
+        if !args.take_word("DROP") {
+            return Err(args.refuse("Unknown action passed to ALTER SCHEMA: it is ADD or DROP"));
+        }
+        if args.is_done() {
+            return Err(args.refuse("No fields provided: after DROP write the names of attributes"));
+        }
+        while !args.is_done() {
+            let name = args.take_text("the name of an attribute")?;
+            altered
+                .drop_attribute(&name)
+                .map_err(|message| args.refuse_last(message))?;
+        }
+        match altered.attributes.is_empty() {
+            true => Err(Refusal::new(
+                "a space keeps one attribute at least: FT.DROPINDEX removes the space",
+            )),
+            false => Ok((altered, false)),
+        }
+    }
+
+    fn drop_attribute(&mut self, name: &str) -> Result<(), String> {
+        let Some(place) = self
+            .attributes
+            .iter()
+            .position(|attribute| attribute.name == name)
+        else {
+            return Err(format!("{name:?} is no attribute of {:?}", self.name));
+        };
+        let id = self.attributes[place].id;
+        let is_cut = self
+            .layout
+            .subspaces
+            .iter()
+            .flatten()
+            .any(|cut| cut.attribute == id);
+        let is_indexed = self
+            .layout
+            .indexes
+            .iter()
+            .flatten()
+            .flatten()
+            .any(|indexed| *indexed == id);
+        if is_cut || is_indexed {
+            let what = if is_cut { "subspace" } else { "INDEX" };
+            return Err(format!(
+                "attribute {name:?} cannot be dropped: a {what} is made of it; change the layout first"
+            ));
+        }
+        self.attributes.remove(place);
+        Ok(())
+    }
+
+    fn parse_attributes(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        if args.is_done() {
+            return Err(args.refuse("Fields arguments are missing: after SCHEMA write a name and a type, such as price NUMERIC"));
+        }
+        while !args.is_done() {
+            let at = args.position();
+            if self.attributes.len() == ATTRIBUTES_MAX {
+                return Err(args.refuse(format!("Schema is limited to {ATTRIBUTES_MAX} fields")));
+            }
+            let attribute = attribute(self.on, self.next_id, args)?;
+            if self.by_name(&attribute.name).is_some() {
+                let message = format!(
+                    "Duplicate field in schema - {}: name it otherwise with AS",
+                    attribute.name
+                );
+                return Err(Refusal::at_argument(at, message));
+            }
+            if self.next_id.0 == IDS_MAX {
+                return Err(args.refuse("too many attributes came and went: create the space anew"));
+            }
+            self.next_id.0 += 1;
+            self.attributes.push(attribute);
+        }
+        Ok(())
+    }
+
+    fn resolve(&mut self, clauses: Clauses<'_>) -> Result<()> {
+        let bits_max = self.layout.regions.ilog2();
+        for (at, list) in clauses.subspaces {
+            let refuse = |message: String| Refusal::at_argument(at, message);
+            let mut cuts: Vec<Cut> = Vec::new();
+            for part in text(at, list)?.split(',') {
+                let cut = self.cut(part, bits_max).map_err(refuse)?;
+                if cuts.iter().any(|other| other.attribute == cut.attribute) {
+                    return Err(refuse(format!("{part:?} stands twice in one subspace")));
+                }
+                cuts.push(cut);
+            }
+            let bits: u32 = cuts
+                .iter()
+                .map(|cut| u32::from(cut.bits.unwrap_or(0)))
+                .sum();
+            if bits > bits_max {
+                return Err(refuse(format!(
+                    "{bits} bits make more than {} regions: give fewer bits, or raise REGIONS",
+                    self.layout.regions
+                )));
+            }
+            self.layout.subspaces.push(cuts);
+        }
+        let Some(lists) = clauses.indexes else {
+            return Ok(());
+        };
+        let mut indexes = Vec::new();
+        for (at, list) in lists {
+            let mut index = Vec::new();
+            for name in text(at, list)?.split(',') {
+                let id = self
+                    .searchable(name)
+                    .map_err(|message| Refusal::at_argument(at, message))?;
+                if index.contains(&id) {
+                    return Err(Refusal::at_argument(
+                        at,
+                        format!("{name:?} stands twice in one index"),
+                    ));
+                }
+                index.push(id);
+            }
+            indexes.push(index);
+        }
+        self.layout.indexes = Some(indexes);
+        Ok(())
+    }
+
+    /// `name` or `name:bits`; a name that ends so itself is a name.
+    fn cut(&self, part: &str, bits_max: u32) -> Result<Cut, String> {
+        if self.by_name(part).is_none()
+            && let Some((name, bits)) = part.rsplit_once(':')
+        {
+            let parsed = bits
+                .parse()
+                .ok()
+                .filter(|bits| (1..=bits_max).contains(&u32::from(*bits)));
+            let bits: u8 = parsed.ok_or_else(|| {
+                format!("{bits:?} is no number of bits from 1 to {bits_max}: write, for example, {name}:4 for sixteen parts")
+            })?;
+            return Ok(Cut {
+                attribute: self.searchable(name)?,
+                bits: Some(bits),
+            });
+        }
+        Ok(Cut {
+            attribute: self.searchable(part)?,
+            bits: None,
+        })
+    }
+
+    fn searchable(&self, name: &str) -> Result<AttributeId, String> {
+        match self.by_name(name) {
+            None => Err(format!("{name:?} is no attribute of the schema")),
+            Some(attribute) if attribute.options.no_index => {
+                Err(format!("{name:?} is NOINDEX: nothing is searched by it"))
+            }
+            Some(attribute) if attribute.kind == Kind::Geo => Err(format!(
+                "{name:?} is GEO: a radius has neither one value nor a range, so that it cannot be cut or indexed in order"
+            )),
+            Some(attribute) => Ok(attribute.id),
+        }
+    }
+}
+
+fn text(at: usize, list: &[u8]) -> Result<&str> {
+    std::str::from_utf8(list)
+        .map_err(|_| Refusal::at_argument(at, format!("{:?} is no UTF-8", shown(list))))
+}
+
+fn option<'a>(
+    definition: &mut Definition,
+    clauses: &mut Clauses<'a>,
+    args: &mut Arguments<'a>,
+) -> Result<()> {
+    let word = args.peek_word().unwrap_or_default();
+    match word.as_str() {
+        "ON" => {
+            args.skip();
+            definition.on = match args.take("HASH or JSON")? {
+                kind if kind.eq_ignore_ascii_case(b"HASH") => ObjectKind::Hash,
+                kind if kind.eq_ignore_ascii_case(b"JSON") => ObjectKind::Json,
+                kind => {
+                    return Err(args.refuse_last(format!(
+                        "Invalid rule type: {:?}; a space is ON HASH or ON JSON",
+                        shown(kind)
+                    )));
+                }
+            };
+        }
+        "PREFIX" => {
+            args.skip();
+            let prefixes = args.take_list("PREFIX")?;
+            if prefixes.is_empty() {
+                return Err(args.refuse_last("Bad arguments for PREFIX: give one prefix at least, or leave PREFIX out for all keys"));
+            }
+            // An empty prefix is that of all keys.
+            let is_all = prefixes.iter().any(|prefix| prefix.is_empty());
+            definition.prefixes = match is_all {
+                true => Vec::new(),
+                false => prefixes.iter().map(|prefix| prefix.to_vec()).collect(),
+            };
+        }
+        "FILTER" => {
+            args.skip();
+            let text = args.take_text("the expression of FILTER")?;
+            let expression = Expression::parse(&text)?;
+            definition.filter = Some(Filter { text, expression });
+        }
+        "STOPWORDS" => {
+            args.skip();
+            let words = args.take_list("STOPWORDS")?;
+            definition.stopwords = Some(words.iter().map(|word| fold(word)).collect());
+        }
+        "SKIPINITIALSCAN" => {
+            args.skip();
+            definition.skip_initial_scan = true;
+        }
+        "MAXTEXTFIELDS" | "NOOFFSETS" | "NOHL" | "NOFIELDS" | "NOFREQS" | "NOSCOREIDX"
+        | "ASYNC" => {
+            args.skip();
+            definition.without_effect.push(word.into_bytes());
+        }
+        "LANGUAGE" | "LANGUAGE_FIELD" | "SCORE_FIELD" | "PAYLOAD_FIELD" | "INDEXALL" | "SCORE" => {
+            args.skip();
+            let value = args.take(&word)?;
+            let is_right = match word.as_str() {
+                "SCORE" => crate::base::number::Number::parse(value).is_some(),
+                "INDEXALL" => {
+                    value.eq_ignore_ascii_case(b"ENABLE") || value.eq_ignore_ascii_case(b"DISABLE")
+                }
+                _ => true,
+            };
+            if !is_right {
+                return Err(args.refuse_last(format!(
+                    "Invalid {}: {:?}",
+                    word.to_lowercase(),
+                    shown(value)
+                )));
+            }
+            definition
+                .without_effect
+                .extend([word.into_bytes(), value.to_vec()]);
+        }
+        "TEMPORARY" => {
+            return Err(args.refuse(
+                "TEMPORARY is not supported: a space stays until FT.DROPINDEX removes it",
+            ));
+        }
+        "SUBSPACES" => {
+            args.skip();
+            clauses.subspaces = lists("SUBSPACES", args)?;
+            if clauses.subspaces.len() > SUBSPACES_MAX {
+                return Err(
+                    args.refuse_last(format!("a space has at most {SUBSPACES_MAX} subspaces"))
+                );
+            }
+        }
+        "INDEX" => {
+            args.skip();
+            clauses.indexes = Some(lists("INDEX", args)?);
+        }
+        "REPLICAS" => {
+            args.skip();
+            let count = args.take_count("REPLICAS", REPLICAS_MAX)?;
+            if count == 0 {
+                return Err(args.refuse_last(format!(
+                    "Bad arguments for REPLICAS: a region has 1 to {REPLICAS_MAX}"
+                )));
+            }
+            definition.layout.replicas = Some(count as u32);
+        }
+        "REGIONS" => {
+            args.skip();
+            let count = args.take_count("REGIONS", REGIONS_MAX)?;
+            if !count.is_power_of_two() {
+                return Err(args.refuse_last(format!(
+                    "Bad arguments for REGIONS: {count} is no power of two"
+                )));
+            }
+            definition.layout.regions = count as u32;
+        }
+        _ => {
+            let unknown = shown(args.peek().unwrap_or_default());
+            return Err(args.refuse(format!(
+                "Unknown argument `{unknown}`: here an option of FT.CREATE or SCHEMA is expected"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A count, and that many lists of attributes, each with the place of its argument.
+fn lists<'a>(clause: &str, args: &mut Arguments<'a>) -> Result<Vec<(usize, &'a [u8])>> {
+    let lists = args.take_list(clause)?;
+    let begin = args.position() - lists.len();
+    Ok(lists
+        .iter()
+        .enumerate()
+        .map(|(index, list)| (begin + index, *list))
+        .collect())
+}
+
+fn attribute(on: ObjectKind, id: AttributeId, args: &mut Arguments<'_>) -> Result<Attribute> {
+    let at = args.position();
+    let identifier = args.take_text("the name of an attribute")?;
+    let path = match on {
+        ObjectKind::Hash => None,
+        ObjectKind::Json => {
+            let path = Path::parse(&identifier).map_err(|refusal| {
+                Refusal::at_argument(
+                    at,
+                    format!("Invalid JSONPath '{identifier}' in attribute: {refusal}"),
+                )
+            })?;
+            Some(path)
+        }
+    };
+    let name = match args.take_word("AS") {
+        true => args.take_text("the name after AS")?,
+        false => identifier.clone(),
+    };
+    if name.is_empty() {
+        return Err(Refusal::at_argument(at, "an attribute's name is not empty"));
+    }
+    let kind = kind(on, &name, args)?;
+    let mut attribute = Attribute {
+        id,
+        identifier,
+        path,
+        name,
+        kind,
+        options: Options::default(),
+    };
+    while let Some(word) = args.peek_word() {
+        if !attribute_option(&mut attribute, &word, args)? {
+            break;
+        }
+    }
+    if attribute.kind == Kind::Numeric {
+        attribute.options.unf |= attribute.options.sortable;
+    }
+    Ok(attribute)
+}
+
+fn kind(on: ObjectKind, name: &str, args: &mut Arguments<'_>) -> Result<Kind> {
+    let word = args.peek_word().unwrap_or_default();
+    let kind = match word.as_str() {
+        "TAG" => Kind::Tag {
+            separator: Attribute::default_separator(on),
+            is_case_sensitive: false,
+        },
+        "TEXT" => Kind::Text {
+            weight: 1.0,
+            no_stem: false,
+        },
+        "NUMERIC" => Kind::Numeric,
+        "GEO" => Kind::Geo,
+        "TIMESTAMP" => Kind::Timestamp,
+        "BOOLEAN" => Kind::Boolean,
+        "GEOSHAPE" | "VECTOR" => {
+            return Err(args.refuse(format!("{word} is not supported: attributes are TAG, TEXT, NUMERIC, GEO, TIMESTAMP or BOOLEAN")));
+        }
+        _ => {
+            return Err(args.refuse(format!(
+                "Invalid field type for field `{name}`: {:?} is none of TAG, TEXT, NUMERIC, GEO, TIMESTAMP and BOOLEAN, and no option of the attribute before",
+                shown(args.peek().unwrap_or_default())
+            )));
+        }
+    };
+    args.skip();
+    Ok(kind)
+}
+
+/// Whether the word is an option of the attribute, which is then taken.
+fn attribute_option(
+    attribute: &mut Attribute,
+    word: &str,
+    args: &mut Arguments<'_>,
+) -> Result<bool> {
+    let options = &mut attribute.options;
+    match (word, &mut attribute.kind) {
+        ("SORTABLE", _) => options.sortable = true,
+        ("UNF", _) => options.unf = true,
+        ("NOINDEX", _) => options.no_index = true,
+        ("INDEXMISSING", _) => options.index_missing = true,
+        ("INDEXEMPTY", Kind::Tag { .. } | Kind::Text { .. }) => options.index_empty = true,
+        ("WITHSUFFIXTRIE", Kind::Tag { .. } | Kind::Text { .. }) => options.suffix_trie = true,
+        (
+            "CASESENSITIVE",
+            Kind::Tag {
+                is_case_sensitive, ..
+            },
+        ) => *is_case_sensitive = true,
+        ("SEPARATOR", Kind::Tag { separator, .. }) => {
+            args.skip();
+            let sign = args.take("a separator")?;
+            let &[sign] = sign else {
+                return Err(args.refuse_last(format!(
+                    "Tag separator must be a single character: {:?} is not",
+                    shown(sign)
+                )));
+            };
+            *separator = Some(sign);
+            return Ok(true);
+        }
+        ("NOSTEM", Kind::Text { no_stem, .. }) => *no_stem = true,
+        ("WEIGHT", Kind::Text { weight, .. }) => {
+            args.skip();
+            *weight = args.take_number("WEIGHT")?.as_f64();
+            return Ok(true);
+        }
+        ("PHONETIC", Kind::Text { .. }) => {
+            return Err(args.refuse(
+                "PHONETIC is not supported: texts are searched by exact words, prefixes and parts",
+            ));
+        }
+        _ => return Ok(false),
+    }
+    args.skip();
+    Ok(true)
+}

@@ -1,0 +1,207 @@
+//! A definition as the arguments that declare it, and as bytes to be kept.
+
+use larder_types::wire::{WireReader, put_bytes, put_count};
+
+use super::attribute::{Attribute, AttributeId, Kind};
+use super::definition::{Definition, REGIONS_DEFAULT};
+use crate::error::{Refusal, Result};
+use crate::object::ObjectKind;
+
+const FORMAT: u8 = 1;
+
+impl Definition {
+    /// The arguments of FT.CREATE, from the name on, that [`Definition::parse_create`] makes the same space of.
+    pub fn to_arguments(&self) -> Vec<Vec<u8>> {
+        let mut out = Out(vec![self.name.clone().into_bytes()]);
+        out.words(&[
+            "ON",
+            if self.on == ObjectKind::Hash {
+                "HASH"
+            } else {
+                "JSON"
+            },
+        ]);
+        if !self.prefixes.is_empty() {
+            out.list("PREFIX", &self.prefixes);
+        }
+        if let Some(filter) = &self.filter {
+            out.words(&["FILTER", &filter.text]);
+        }
+        if let Some(stopwords) = &self.stopwords {
+            out.list("STOPWORDS", stopwords);
+        }
+        if self.skip_initial_scan {
+            out.words(&["SKIPINITIALSCAN"]);
+        }
+        out.0.extend(self.without_effect.iter().cloned());
+        self.layout_arguments(&mut out);
+        out.words(&["SCHEMA"]);
+        for attribute in &self.attributes {
+            attribute_arguments(attribute, self.on, &mut out);
+        }
+        out.0
+    }
+
+    fn layout_arguments(&self, out: &mut Out) {
+        let layout = &self.layout;
+        let name = |id: AttributeId| self.get(id).name.clone();
+        if !layout.subspaces.is_empty() {
+            let cuts = |cuts: &Vec<super::Cut>| {
+                let cuts = cuts.iter().map(|cut| match cut.bits {
+                    Some(bits) => format!("{}:{bits}", name(cut.attribute)),
+                    None => name(cut.attribute),
+                });
+                cuts.collect::<Vec<_>>().join(",").into_bytes()
+            };
+            out.list(
+                "SUBSPACES",
+                &layout.subspaces.iter().map(cuts).collect::<Vec<_>>(),
+            );
+        }
+        if let Some(replicas) = layout.replicas {
+            out.words(&["REPLICAS", &replicas.to_string()]);
+        }
+        if layout.regions != REGIONS_DEFAULT {
+            out.words(&["REGIONS", &layout.regions.to_string()]);
+        }
+        if let Some(indexes) = &layout.indexes {
+            let names = |index: &Vec<AttributeId>| {
+                index
+                    .iter()
+                    .map(|id| name(*id))
+                    .collect::<Vec<_>>()
+                    .join(",")
+                    .into_bytes()
+            };
+            out.list("INDEX", &indexes.iter().map(names).collect::<Vec<_>>());
+        }
+    }
+
+    /// All of it, with what its attributes are numbered.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![FORMAT];
+        out.extend_from_slice(&self.next_id.0.to_le_bytes());
+        put_count(&mut out, self.attributes.len());
+        for attribute in &self.attributes {
+            out.extend_from_slice(&attribute.id.0.to_le_bytes());
+        }
+        let arguments = self.to_arguments();
+        put_count(&mut out, arguments.len());
+        arguments
+            .iter()
+            .for_each(|argument| put_bytes(&mut out, argument));
+        out
+    }
+
+    /// # Errors
+    /// [`Definition::encode`] does not write such bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Definition> {
+        let bad =
+            |what: &str| Refusal::new(format!("these bytes are no definition of a space: {what}"));
+        let mut reader = WireReader::new(bytes);
+        let read = |reader: &mut WireReader<'_>| {
+            let format = reader.u8()?;
+            let next_id = reader.u16()?;
+            let count = reader.count(2)?;
+            let ids: Vec<u16> = (0..count).map(|_| reader.u16()).collect::<Result<_, _>>()?;
+            let count = reader.count(4)?;
+            let arguments: Vec<Vec<u8>> = (0..count)
+                .map(|_| reader.bytes().map(<[u8]>::to_vec))
+                .collect::<Result<_, _>>()?;
+            reader.end()?;
+            Ok((format, next_id, ids, arguments))
+        };
+        let read: Result<_, larder_types::wire::Malformed> = read(&mut reader);
+        let (format, next_id, ids, arguments) = read.map_err(|error| bad(error.0))?;
+        if format != FORMAT {
+            return Err(bad(&format!(
+                "their format is {format}, this larder knows {FORMAT}"
+            )));
+        }
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        let mut definition = Definition::parse_create(&arguments)?;
+        let is_rising =
+            ids.is_sorted_by(|a, b| a < b) && ids.last().is_none_or(|last| *last < next_id);
+        if ids.len() != definition.attributes.len() || !is_rising {
+            return Err(bad("the numbers of its attributes do not fit"));
+        }
+        definition.renumber(&ids, next_id);
+        Ok(definition)
+    }
+
+    fn renumber(&mut self, ids: &[u16], next_id: u16) {
+        // Attributes were numbered in their order when they were parsed.
+        let renumbered = |id: AttributeId| AttributeId(ids[id.index()]);
+        for cut in self.layout.subspaces.iter_mut().flatten() {
+            cut.attribute = renumbered(cut.attribute);
+        }
+        for id in self.layout.indexes.iter_mut().flatten().flatten() {
+            *id = renumbered(*id);
+        }
+        for attribute in &mut self.attributes {
+            attribute.id = renumbered(attribute.id);
+        }
+        self.next_id = AttributeId(next_id);
+    }
+}
+
+struct Out(Vec<Vec<u8>>);
+
+impl Out {
+    fn words(&mut self, words: &[&str]) {
+        self.0
+            .extend(words.iter().map(|word| word.as_bytes().to_vec()));
+    }
+
+    fn list(&mut self, keyword: &str, list: &[Vec<u8>]) {
+        self.words(&[keyword, &list.len().to_string()]);
+        self.0.extend(list.iter().cloned());
+    }
+}
+
+fn attribute_arguments(attribute: &Attribute, on: ObjectKind, out: &mut Out) {
+    out.words(&[&attribute.identifier]);
+    // A name may be left out if it is the identifier, unless what follows could be read as AS.
+    if attribute.name != attribute.identifier {
+        out.words(&["AS", &attribute.name]);
+    }
+    out.words(&[attribute.kind.name()]);
+    match &attribute.kind {
+        Kind::Tag {
+            separator,
+            is_case_sensitive,
+        } => {
+            if let Some(sign) = separator
+                && *separator != Attribute::default_separator(on)
+            {
+                out.words(&["SEPARATOR"]);
+                out.0.push(vec![*sign]);
+            }
+            if *is_case_sensitive {
+                out.words(&["CASESENSITIVE"]);
+            }
+        }
+        Kind::Text { weight, no_stem } => {
+            if *weight != 1.0 {
+                out.words(&["WEIGHT", &weight.to_string()]);
+            }
+            if *no_stem {
+                out.words(&["NOSTEM"]);
+            }
+        }
+        Kind::Numeric | Kind::Geo | Kind::Timestamp | Kind::Boolean => {}
+    }
+    let options = &attribute.options;
+    for (is_set, word) in [
+        (options.suffix_trie, "WITHSUFFIXTRIE"),
+        (options.index_empty, "INDEXEMPTY"),
+        (options.index_missing, "INDEXMISSING"),
+        (options.sortable, "SORTABLE"),
+        (options.unf, "UNF"),
+        (options.no_index, "NOINDEX"),
+    ] {
+        if is_set {
+            out.words(&[word]);
+        }
+    }
+}
