@@ -9,6 +9,7 @@
 //! | `expression` | expressions of FILTER and APPLY: grammar, functions, values |
 //! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
 //! | `schema` | the definition of a space: attributes, their types, the arguments of FT.CREATE |
+//! | `value` | what an object's fields mean as values of attributes; its columns as bytes |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
@@ -21,3 +22,4 @@ pub mod expression;
 pub mod mapping;
 pub mod object;
 pub mod schema;
+pub mod value;

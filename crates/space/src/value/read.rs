@@ -1,0 +1,190 @@
+//! Columns of fields and of JSON values.
+//!
+//! A hash's field is read as its attribute says. Of JSON, strings are tags, texts, points and instants; numbers are numbers and instants;
+//! `true` and `false` are booleans and tags; an array is all its elements; null, in an array too, is nothing. Anything else does not fit.
+
+use serde_json::Value;
+
+use super::column::Column;
+use super::row::Row;
+use crate::base::instant;
+use crate::base::number::Number;
+use crate::base::point::Point;
+use crate::base::words::tags_into;
+use crate::error::shown;
+use crate::object::Object;
+use crate::object::document;
+use crate::schema::{Attribute, AttributeId, Definition, Kind};
+
+/// A field that does not fit its attribute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub attribute: AttributeId,
+    pub message: String,
+}
+
+impl Row {
+    /// The columns of an object that the space covers, and the fields that do not fit.
+    pub fn of(definition: &Definition, object: &Object) -> (Row, Vec<Fault>) {
+        let mut row = Row {
+            columns: vec![Column::Missing; definition.columns()],
+        };
+        let mut faults = Vec::new();
+        for attribute in &definition.attributes {
+            match column(attribute, object) {
+                Ok(column) => row.columns[attribute.id.index()] = column,
+                Err(message) => faults.push(Fault {
+                    attribute: attribute.id,
+                    message,
+                }),
+            }
+        }
+        (row, faults)
+    }
+}
+
+/// # Errors
+/// The field does not fit.
+pub fn column(attribute: &Attribute, object: &Object) -> Result<Column, String> {
+    match (object, &attribute.path) {
+        (Object::Hash(hash), None) => match hash.get(attribute.identifier.as_bytes()) {
+            None => Ok(Column::Missing),
+            Some(value) => of_bytes(attribute, value),
+        },
+        (Object::Json(document), Some(path)) => of_json(attribute, &path.select(&document.root)),
+        // An object of the other kind is not covered.
+        _ => Ok(Column::Missing),
+    }
+}
+
+fn of_bytes(attribute: &Attribute, value: &[u8]) -> Result<Column, String> {
+    Ok(match attribute.kind {
+        Kind::Tag { .. } => {
+            let mut tags = Vec::new();
+            tags_into(value, attribute.tag_rule(), &mut tags);
+            Column::Tags(tags)
+        }
+        Kind::Text { .. } if value.is_empty() && !attribute.options.index_empty => {
+            Column::Texts(Vec::new())
+        }
+        Kind::Text { .. } => Column::Texts(vec![value.to_vec()]),
+        Kind::Numeric => Column::Numbers(vec![number(value)?]),
+        Kind::Geo => Column::Points(vec![point(value)?]),
+        Kind::Timestamp => Column::Instants(vec![moment(value)?]),
+        Kind::Boolean => Column::Flags(vec![flag(value)?]),
+    })
+}
+
+fn number(value: &[u8]) -> Result<Number, String> {
+    Number::parse(value).ok_or_else(|| format!("Invalid numeric value: '{}'", shown(value)))
+}
+
+fn point(value: &[u8]) -> Result<Point, String> {
+    let bad = || {
+        format!(
+            "Invalid geo coordinates: '{}' is not lon,lat with a latitude within 85.05",
+            shown(value)
+        )
+    };
+    Point::parse(value).ok_or_else(bad)
+}
+
+fn moment(value: &[u8]) -> Result<i64, String> {
+    let bad = || {
+        format!(
+            "Invalid timestamp: '{}' is neither seconds since 1970 nor a date such as 2024-02-29T12:30Z",
+            shown(value)
+        )
+    };
+    instant::parse(value).ok_or_else(bad)
+}
+
+/// Reads a boolean: true, false, 1 or 0, in any case.
+pub fn flag(value: &[u8]) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_slice() {
+        b"true" | b"1" => Ok(true),
+        b"false" | b"0" => Ok(false),
+        _ => Err(format!(
+            "Invalid boolean value: '{}' is none of true, false, 1 and 0",
+            shown(value)
+        )),
+    }
+}
+
+fn of_json(attribute: &Attribute, found: &[&Value]) -> Result<Column, String> {
+    let each = |value: &&Value| -> Vec<Value> {
+        match value {
+            Value::Array(elements) => elements.clone(),
+            value => vec![(*value).clone()],
+        }
+    };
+    let values: Vec<Value> = found
+        .iter()
+        .flat_map(each)
+        .filter(|value| !value.is_null())
+        .collect();
+    // An array without elements is there; null, and nothing at all, are not.
+    if found.iter().all(|value| value.is_null()) {
+        return Ok(Column::Missing);
+    }
+    let bad = |value: &Value| {
+        format!(
+            "Invalid JSON type: {} is no {}",
+            shown(&document::print(value)),
+            attribute.kind.name()
+        )
+    };
+    fn collect<T>(
+        values: &[Value],
+        one: impl Fn(&Value) -> Result<T, String>,
+    ) -> Result<Vec<T>, String> {
+        values.iter().map(one).collect()
+    }
+    Ok(match attribute.kind {
+        Kind::Tag { .. } => {
+            let mut tags = Vec::new();
+            for value in &values {
+                match value {
+                    Value::String(text) => {
+                        tags_into(text.as_bytes(), attribute.tag_rule(), &mut tags)
+                    }
+                    Value::Bool(flag) => tags.push(flag.to_string().into_bytes()),
+                    value => return Err(bad(value)),
+                }
+            }
+            Column::Tags(tags)
+        }
+        Kind::Text { .. } => {
+            let texts = collect(&values, |value| {
+                Ok(value
+                    .as_str()
+                    .ok_or_else(|| bad(value))?
+                    .as_bytes()
+                    .to_vec())
+            })?;
+            let keeps = |text: &Vec<u8>| !text.is_empty() || attribute.options.index_empty;
+            Column::Texts(texts.into_iter().filter(keeps).collect())
+        }
+        Kind::Numeric => Column::Numbers(collect(&values, |value| match value {
+            Value::Number(number) => Ok(document::number(number)),
+            value => Err(bad(value)),
+        })?),
+        Kind::Geo => Column::Points(collect(&values, |value| match value {
+            Value::String(text) => point(text.as_bytes()),
+            value => Err(bad(value)),
+        })?),
+        Kind::Timestamp => Column::Instants(collect(&values, |value| match value {
+            Value::String(text) => moment(text.as_bytes()),
+            Value::Number(number) => {
+                instant::of_seconds(document::number(number)).ok_or_else(|| bad(value))
+            }
+            value => Err(bad(value)),
+        })?),
+        Kind::Boolean => Column::Flags(collect(&values, |value| match value {
+            Value::Bool(flag) => Ok(*flag),
+            Value::String(text) => flag(text.as_bytes()),
+            Value::Number(number) => flag(number.to_string().as_bytes()),
+            value => Err(bad(value)),
+        })?),
+    })
+}
