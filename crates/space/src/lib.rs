@@ -10,6 +10,7 @@
 //! | `object` | hashes and JSON documents, paths into them, and what commands make of them |
 //! | `schema` | the definition of a space: attributes, their types, the arguments of FT.CREATE |
 //! | `value` | what an object's fields mean as values of attributes; its columns as bytes |
+//! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
@@ -21,5 +22,6 @@ pub mod error;
 pub mod expression;
 pub mod mapping;
 pub mod object;
+pub mod query;
 pub mod schema;
 pub mod value;

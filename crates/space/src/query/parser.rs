@@ -1,0 +1,439 @@
+//! The text of a query, read by descent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::predicate::{Leaf, Pattern, Predicate, Test};
+use super::scan::Scan;
+use crate::base::words::{fold, words};
+use crate::error::{Refusal, Result};
+use crate::schema::{AttributeId, Definition, Kind};
+
+/// Values of `$name`. They stand for terms, numbers and parts of points, never for syntax.
+#[derive(Debug, Clone, Default)]
+pub struct Params(pub BTreeMap<Vec<u8>, Vec<u8>>);
+
+pub const QUERY_BYTES_MAX: usize = 1024 * 1024;
+/// Each level takes stack.
+const DEPTH_MAX: usize = 100;
+
+/// Reads a query over a space.
+///
+/// # Errors
+/// The column of what does not fit, and what would.
+pub fn parse(text: &[u8], definition: &Definition, params: &Params) -> Result<Predicate> {
+    if text.len() > QUERY_BYTES_MAX {
+        return Err(Refusal::new(format!(
+            "a query has at most {QUERY_BYTES_MAX} bytes, this one {}",
+            text.len()
+        )));
+    }
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let message = "the query is no UTF-8: pass other bytes with PARAMS";
+        Refusal::at_column(error.valid_up_to() + 1, message)
+    })?;
+    let mut parser = Parser {
+        scan: Scan::new(text),
+        definition,
+        params,
+        depth: 0,
+        stopwords: definition.stopword_list().into(),
+    };
+    parser.scan.blanks();
+    if parser.scan.peek().is_none() {
+        return Ok(Predicate::Nothing);
+    }
+    let predicate = parser.or(None)?;
+    parser.scan.blanks();
+    match parser.scan.peek() {
+        None => Ok(predicate.unwrap_or(Predicate::Nothing)),
+        Some(_) => Err(parser.scan.syntax("this closes nothing")),
+    }
+}
+
+pub(super) struct Parser<'a> {
+    pub scan: Scan,
+    pub definition: &'a Definition,
+    pub params: &'a Params,
+    depth: usize,
+    stopwords: Arc<[Vec<u8>]>,
+}
+
+/// The texts that a term is looked for in; None: all of them.
+type Texts<'s> = Option<&'s [AttributeId]>;
+
+/// None of what is only stopwords: it asks for nothing, and is left out.
+type Parsed = Result<Option<Predicate>>;
+
+impl Parser<'_> {
+    pub fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth == DEPTH_MAX {
+            return Err(self.scan.syntax(&format!(
+                "clauses lie at most {DEPTH_MAX} deep in one another"
+            )));
+        }
+        self.depth += 1;
+        let parsed = parse(self);
+        self.depth -= 1;
+        parsed
+    }
+
+    fn or(&mut self, texts: Texts<'_>) -> Parsed {
+        let mut parts = vec![self.and(texts)?];
+        while self.scan.take_after_blanks("|") {
+            parts.push(self.and(texts)?);
+        }
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        Ok((!parts.is_empty()).then(|| Predicate::or(parts)))
+    }
+
+    fn and(&mut self, texts: Texts<'_>) -> Parsed {
+        let mut parts = Vec::new();
+        let mut is_first = true;
+        loop {
+            self.scan.blanks();
+            if matches!(self.scan.peek(), None | Some('|' | ')')) {
+                if is_first {
+                    return Err(self.scan.syntax("a term or a clause is missing here"));
+                }
+                break;
+            }
+            is_first = false;
+            parts.extend(self.unary(texts)?);
+        }
+        Ok((!parts.is_empty()).then(|| Predicate::and(parts)))
+    }
+
+    fn unary(&mut self, texts: Texts<'_>) -> Parsed {
+        self.scan.blanks();
+        if self.scan.take("-") {
+            let inner = self.deeper(|parser| parser.unary(texts))?;
+            return Ok(inner.map(|inner| Predicate::Not(Box::new(inner))));
+        }
+        if self.scan.take("~") {
+            let inner = self.deeper(|parser| parser.unary(texts))?;
+            return Ok(inner.map(|inner| Predicate::Optional(Box::new(inner))));
+        }
+        let parsed = self.primary(texts)?;
+        while self.scan.take_after_blanks("=>") {
+            self.clause_attributes()?;
+        }
+        Ok(parsed)
+    }
+
+    fn primary(&mut self, texts: Texts<'_>) -> Parsed {
+        let begin = self.scan.at;
+        match self.scan.peek() {
+            Some('(') => {
+                self.scan.at += 1;
+                let inner = self.deeper(|parser| parser.or(texts))?;
+                self.scan.expect(")", "a closing ) is expected here")?;
+                Ok(inner)
+            }
+            Some('@') if texts.is_none() => self.field(),
+            Some('@') => Err(self.scan.syntax(
+                "within the parentheses of a text stand terms only: put this clause beside them",
+            )),
+            Some('"' | '\'') => {
+                let text = self.scan.quoted()?;
+                Ok(self.phrase(text.as_bytes(), texts))
+            }
+            Some('%') => Err(self
+                .scan
+                .syntax("fuzzy terms are not supported: use a prefix such as hel*, or w'h?llo'")),
+            Some('w') if self.scan.peek_behind(1) == Some('\'') => {
+                self.scan.at += 1;
+                let pattern = self.wildcard()?;
+                Ok(Some(self.text(
+                    texts,
+                    Test::Word(Pattern::Wildcard(fold(&pattern))),
+                )))
+            }
+            Some('*') => {
+                self.scan.at += 1;
+                let is_word = |sign: char| {
+                    sign == '$' || sign == '\\' || sign == '_' || sign.is_alphanumeric()
+                };
+                match self.scan.peek() {
+                    Some(sign) if is_word(sign) => {}
+                    _ if texts.is_none() => return Ok(Some(Predicate::All)),
+                    _ => {
+                        return Err(self.scan.syntax_at(
+                            begin,
+                            "a * alone means every object: write * without a field",
+                        ));
+                    }
+                }
+                self.term(true, texts)
+            }
+            _ => self.term(false, texts),
+        }
+    }
+
+    /// A word or a parameter, the `*` before it already read.
+    fn term(&mut self, has_star: bool, texts: Texts<'_>) -> Parsed {
+        let begin = self.scan.at;
+        let value = match self.scan.peek() {
+            Some('$') => self.param()?,
+            _ => {
+                let word = self.scan.word();
+                if word.is_empty() {
+                    return Err(self.scan.syntax("this sign means nothing here: write \\ before it, or put the text in quotes"));
+                }
+                if word.eq_ignore_ascii_case("ismissing") && self.scan.take_after_blanks("(") {
+                    return self.is_missing(begin);
+                }
+                word.into_bytes()
+            }
+        };
+        let has_end_star = self.scan.take("*");
+        if self.scan.peek() == Some('-') {
+            let advice = "a - inside of a word could mean two things: write \\- for the sign itself, or a blank before it for a negation";
+            return Err(self.scan.syntax(advice));
+        }
+        let folded = fold(&value);
+        let pattern = match (has_star, has_end_star) {
+            (false, false) => return Ok(self.term_of(&value, begin, texts)),
+            (false, true) => Pattern::Prefix(folded),
+            (true, false) => Pattern::Suffix(folded),
+            (true, true) => Pattern::Infix(folded),
+        };
+        Ok(Some(self.text(texts, Test::Word(pattern))))
+    }
+
+    /// A word of the query is taken as it is written; a parameter may be several words, which stand together then.
+    fn term_of(&self, value: &[u8], begin: usize, texts: Texts<'_>) -> Option<Predicate> {
+        let is_param = self.scan.peek_at(begin) == Some('$');
+        if is_param && words(value).count() > 1 {
+            return self.phrase(value, texts);
+        }
+        let word = fold(value);
+        match self.stopwords.contains(&word) {
+            true => None,
+            false => Some(self.text(texts, Test::Word(Pattern::Exact(word)))),
+        }
+    }
+
+    fn phrase(&self, text: &[u8], texts: Texts<'_>) -> Option<Predicate> {
+        let mut words: Vec<_> = words(text)
+            .filter(|word| !self.stopwords.contains(word))
+            .collect();
+        match words.len() {
+            0 if text.is_empty() => Some(self.text(texts, Test::Word(Pattern::Exact(Vec::new())))),
+            0 => None,
+            1 => Some(self.text(texts, Test::Word(Pattern::Exact(words.remove(0))))),
+            _ => Some(self.text(
+                texts,
+                Test::Phrase {
+                    words,
+                    stopwords: self.stopwords.clone(),
+                },
+            )),
+        }
+    }
+
+    fn text(&self, texts: Texts<'_>, test: Test) -> Predicate {
+        let attributes = match texts {
+            Some(texts) => texts.to_vec(),
+            None => {
+                let is_text = |kind: &Kind| matches!(kind, Kind::Text { .. });
+                let all = self.definition.attributes.iter();
+                all.filter(|it| is_text(&it.kind) && !it.options.no_index)
+                    .map(|it| it.id)
+                    .collect()
+            }
+        };
+        Predicate::Leaf(Leaf {
+            attributes,
+            is_everywhere: texts.is_none(),
+            test,
+        })
+    }
+
+    /// `@name:clause`, or `@name >= value`.
+    fn field(&mut self) -> Parsed {
+        let begin = self.scan.at;
+        let mut attributes = Vec::new();
+        self.scan.at += 1;
+        loop {
+            self.scan.take("@");
+            attributes.push(self.attribute()?);
+            if !self.scan.take("|") {
+                break;
+            }
+        }
+        self.scan.blanks();
+        if self.scan.take(":") {
+            self.scan.blanks();
+            return match self.scan.peek() {
+                Some('{') => self.tags(one(&attributes, &self.scan, begin)?),
+                Some('[') => self.range(one(&attributes, &self.scan, begin)?),
+                _ => self.texts(&attributes, begin),
+            };
+        }
+        self.comparison(one(&attributes, &self.scan, begin)?)
+    }
+
+    pub fn attribute(&mut self) -> Result<AttributeId> {
+        let begin = self.scan.at;
+        let name = self.scan.name("$.");
+        if name.is_empty() {
+            return Err(self
+                .scan
+                .syntax("the name of an attribute is expected here"));
+        }
+        match self.definition.by_name(&name) {
+            None => Err(self.scan.refuse_at(
+                begin,
+                "Unknown field",
+                "FT.INFO lists the attributes of the space",
+            )),
+            Some(attribute) if attribute.options.no_index => Err(self.scan.refuse_at(
+                begin,
+                "Field is not indexed",
+                "it is NOINDEX, so it can only be sorted by and returned",
+            )),
+            Some(attribute) => Ok(attribute.id),
+        }
+    }
+
+    /// What follows `@name:` of texts.
+    fn texts(&mut self, attributes: &[AttributeId], begin: usize) -> Parsed {
+        for id in attributes {
+            let attribute = self.definition.get(*id);
+            let (expected, example) = match attribute.kind {
+                Kind::Text { .. } => continue,
+                Kind::Tag { .. } | Kind::Boolean => ("Expected a TEXT field", "{..}"),
+                Kind::Numeric | Kind::Timestamp => ("Expected a TEXT field", "[from to]"),
+                Kind::Geo => ("Expected a TEXT field", "[longitude latitude radius km]"),
+            };
+            let advice = format!(
+                "{} is {}: write @{}:{example}",
+                attribute.name,
+                attribute.kind.name(),
+                attribute.name
+            );
+            return Err(self.scan.refuse_at(begin, expected, &advice));
+        }
+        self.unary_text(attributes)
+    }
+
+    fn unary_text(&mut self, attributes: &[AttributeId]) -> Parsed {
+        // A sign of negation may stand between the colon and the term; what comes behind => is read by the caller.
+        for (sign, wrap) in [
+            ("-", Predicate::Not as fn(Box<Predicate>) -> Predicate),
+            ("~", Predicate::Optional),
+        ] {
+            if self.scan.take(sign) {
+                let inner = self.deeper(|parser| parser.unary_text(attributes))?;
+                return Ok(inner.map(|inner| wrap(Box::new(inner))));
+            }
+        }
+        self.primary(Some(attributes))
+    }
+
+    fn is_missing(&mut self, begin: usize) -> Parsed {
+        self.scan
+            .expect("@", "in the parentheses of ismissing stands @ and a name")?;
+        let id = self.attribute()?;
+        self.scan.expect(")", "a closing ) is expected here")?;
+        let attribute = self.definition.get(id);
+        if !attribute.options.index_missing {
+            let message = format!(
+                "'ismissing' requires defining the field with 'INDEXMISSING': {} is not",
+                attribute.name
+            );
+            return Err(Refusal::at_column(begin + 1, message));
+        }
+        Ok(Some(Predicate::leaf(id, Test::Missing)))
+    }
+
+    /// `{$weight: 2; $slop: 1}`: checked, and without effect.
+    fn clause_attributes(&mut self) -> Result<()> {
+        self.scan.blanks();
+        if self.scan.peek() == Some('[') {
+            return Err(self.scan.syntax(
+                "vectors are not supported: after => stand attributes such as {$weight: 2}",
+            ));
+        }
+        self.scan
+            .expect("{", "after => stand attributes such as {$weight: 2}")?;
+        loop {
+            if self.scan.take_after_blanks("}") {
+                return Ok(());
+            }
+            self.scan
+                .expect("$", "here an attribute such as $weight is expected")?;
+            let begin = self.scan.at;
+            let name = self.scan.name("");
+            if !["weight", "slop", "inorder", "phonetic"]
+                .iter()
+                .any(|known| name.eq_ignore_ascii_case(known))
+            {
+                let message = format!(
+                    "Invalid attribute {name}: there are $weight, $slop, $inorder and $phonetic"
+                );
+                return Err(Refusal::at_column(begin + 1, message));
+            }
+            self.scan.expect(":", "a : is expected here")?;
+            self.scan.blanks();
+            let value = self.scan.until(|sign| sign == ';' || sign == '}');
+            if value.is_empty() {
+                return Err(self.scan.syntax("a value is expected here"));
+            }
+            self.scan.take_after_blanks(";");
+        }
+    }
+
+    /// The value of `$name`, which comes next.
+    pub fn param(&mut self) -> Result<Vec<u8>> {
+        let begin = self.scan.at;
+        self.scan.at += 1;
+        let name = self.scan.name("");
+        match self.params.0.get(name.as_bytes()) {
+            Some(value) => Ok(value.clone()),
+            None => {
+                let message =
+                    format!("Parameter not found `{name}`: give it with PARAMS 2 {name} value");
+                Err(Refusal::at_column(begin + 1, message))
+            }
+        }
+    }
+
+    /// What stands in the quotes of `w'..'`, the first of which comes next; a parameter may be all of it.
+    pub fn wildcard(&mut self) -> Result<Vec<u8>> {
+        let begin = self.scan.at;
+        self.scan.at += 1;
+        let signs = self.scan.until(|sign| sign == '\'');
+        if !self.scan.take("'") {
+            return Err(self
+                .scan
+                .syntax_at(begin, "the quote that opens here is not closed"));
+        }
+        if let [('$', false), name @ ..] = &signs[..] {
+            let name = super::scan::text_of(name);
+            let value = self.params.0.get(name.as_bytes()).cloned();
+            return value.ok_or_else(|| {
+                Refusal::at_column(begin + 2, format!("Parameter not found `{name}`"))
+            });
+        }
+        let mut pattern = Vec::new();
+        for (sign, is_escaped) in signs {
+            if is_escaped && "?*\\".contains(sign) {
+                pattern.push(b'\\');
+            }
+            pattern.extend_from_slice(sign.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+        Ok(pattern)
+    }
+}
+
+fn one(attributes: &[AttributeId], scan: &Scan, begin: usize) -> Result<AttributeId> {
+    match attributes {
+        [one] => Ok(*one),
+        _ => Err(scan.syntax_at(
+            begin,
+            "several fields stand before terms only: join clauses of other kinds by |",
+        )),
+    }
+}

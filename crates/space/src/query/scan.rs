@@ -1,0 +1,187 @@
+//! The signs of a query, one after the other.
+
+use crate::base::words::is_separator;
+use crate::error::{Refusal, Result};
+
+pub struct Scan {
+    chars: Vec<char>,
+    pub at: usize,
+}
+
+/// A sign, and whether it stood behind `\` or in quotes.
+pub type Sign = (char, bool);
+
+impl Scan {
+    pub fn new(text: &str) -> Scan {
+        Scan {
+            chars: text.chars().collect(),
+            at: 0,
+        }
+    }
+
+    pub fn peek(&self) -> Option<char> {
+        self.chars.get(self.at).copied()
+    }
+
+    pub fn peek_behind(&self, by: usize) -> Option<char> {
+        self.chars.get(self.at + by).copied()
+    }
+
+    pub fn peek_at(&self, at: usize) -> Option<char> {
+        self.chars.get(at).copied()
+    }
+
+    /// What follows at this place, cut where it is long.
+    fn near(&self, at: usize) -> String {
+        let rest = self.chars.get(at..).unwrap_or_default();
+        rest.iter().take(20).collect()
+    }
+
+    /// An error in RediSearch's phrase, and what to do.
+    pub fn syntax(&self, advice: &str) -> Refusal {
+        self.syntax_at(self.at, advice)
+    }
+
+    pub fn syntax_at(&self, at: usize, advice: &str) -> Refusal {
+        let message = format!(
+            "Syntax error at offset {at} near {}: {advice}",
+            self.near(at)
+        );
+        Refusal::at_column(at + 1, message)
+    }
+
+    /// An error in a phrase that goes on with "at offset N near X".
+    pub fn refuse_at(&self, at: usize, phrase: &str, advice: &str) -> Refusal {
+        Refusal::at_column(
+            at + 1,
+            format!("{phrase} at offset {at} near {}: {advice}", self.near(at)),
+        )
+    }
+
+    pub fn blanks(&mut self) {
+        while self.peek().is_some_and(char::is_whitespace) {
+            self.at += 1;
+        }
+    }
+
+    /// Takes these signs if they come next.
+    pub fn take(&mut self, signs: &str) -> bool {
+        let fits = signs
+            .chars()
+            .enumerate()
+            .all(|(by, sign)| self.peek_behind(by) == Some(sign));
+        self.at += if fits { signs.chars().count() } else { 0 };
+        fits
+    }
+
+    pub fn take_after_blanks(&mut self, signs: &str) -> bool {
+        let begin = self.at;
+        self.blanks();
+        let is_there = self.take(signs);
+        if !is_there {
+            self.at = begin;
+        }
+        is_there
+    }
+
+    pub fn expect(&mut self, sign: &str, advice: &str) -> Result<()> {
+        match self.take_after_blanks(sign) {
+            true => Ok(()),
+            false => {
+                self.blanks();
+                Err(self.syntax(advice))
+            }
+        }
+    }
+
+    /// A word's signs, with escapes undone; empty if none comes next.
+    pub fn word(&mut self) -> String {
+        let mut word = String::new();
+        while let Some(sign) = self.peek() {
+            if sign == '\\' {
+                let Some(escaped) = self.peek_behind(1) else {
+                    break;
+                };
+                word.push(escaped);
+                self.at += 2;
+            } else if sign.is_ascii() && is_separator(sign as u8) || sign.is_whitespace() {
+                break;
+            } else {
+                word.push(sign);
+                self.at += 1;
+            }
+        }
+        word
+    }
+
+    /// The name of an attribute or a parameter: letters, digits, `_`, and any sign behind `\`; `.` and `$` of attributes.
+    pub fn name(&mut self, also: &str) -> String {
+        let mut name = String::new();
+        while let Some(sign) = self.peek() {
+            if let ('\\', Some(escaped)) = (sign, self.peek_behind(1)) {
+                name.push(escaped);
+                self.at += 2;
+            } else if sign.is_alphanumeric() || sign == '_' || also.contains(sign) {
+                name.push(sign);
+                self.at += 1;
+            } else {
+                break;
+            }
+        }
+        name
+    }
+
+    /// What stands between quotes, the first of which comes next; `\` escapes the quote and itself.
+    ///
+    /// # Errors
+    /// They are not closed.
+    pub fn quoted(&mut self) -> Result<String> {
+        let (begin, quote) = (self.at, self.peek());
+        let mut text = String::new();
+        self.at += 1;
+        loop {
+            match self.peek() {
+                None => {
+                    return Err(self.syntax_at(begin, "the quote that opens here is not closed"));
+                }
+                sign if sign == quote => break,
+                Some('\\') if self.peek_behind(1) == quote || self.peek_behind(1) == Some('\\') => {
+                    text.extend(self.peek_behind(1));
+                    self.at += 1;
+                }
+                Some(sign) => text.push(sign),
+            }
+            self.at += 1;
+        }
+        self.at += 1;
+        Ok(text)
+    }
+
+    /// The signs up to one of those that end an operand, without blanks at its end.
+    pub fn until(&mut self, is_end: impl Fn(char) -> bool) -> Vec<Sign> {
+        let mut signs: Vec<Sign> = Vec::new();
+        while let Some(sign) = self.peek() {
+            if let ('\\', Some(escaped)) = (sign, self.peek_behind(1)) {
+                signs.push((escaped, true));
+                self.at += 2;
+                continue;
+            }
+            if is_end(sign) {
+                break;
+            }
+            signs.push((sign, false));
+            self.at += 1;
+        }
+        while signs
+            .last()
+            .is_some_and(|(sign, is_escaped)| !is_escaped && sign.is_whitespace())
+        {
+            signs.pop();
+        }
+        signs
+    }
+}
+
+pub fn text_of(signs: &[Sign]) -> String {
+    signs.iter().map(|(sign, _)| sign).collect()
+}

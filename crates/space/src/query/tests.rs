@@ -1,0 +1,471 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::base::ordered::Scalar;
+use crate::object::{Document, Hash, Object};
+use crate::schema::Definition;
+use crate::value::Row;
+
+const SPACE: &str = "i STOPWORDS 2 the of SCHEMA t TAG INDEXMISSING n NUMERIC INDEXMISSING x TEXT b TEXT at TIMESTAMP ok BOOLEAN g GEO c TAG CASESENSITIVE SEPARATOR ; e TAG INDEXEMPTY h TAG NOINDEX";
+
+fn space(text: &str) -> Definition {
+    let words: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+    Definition::parse_create(&words).unwrap()
+}
+
+fn params() -> Params {
+    let pairs = [
+        ("p", "5"),
+        ("word", "Hello"),
+        ("two", "hello world"),
+        ("tag", "a b|c"),
+        ("empty", ""),
+        ("lon", "2.35"),
+    ];
+    Params(
+        pairs
+            .into_iter()
+            .map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes().to_vec()))
+            .collect(),
+    )
+}
+
+fn check(query: &str, expected: &str) {
+    let space = space(SPACE);
+    let shown = match parse(query.as_bytes(), &space, &params()) {
+        Err(refusal) => format!("! {refusal}"),
+        Ok(predicate) => {
+            let lines = explain(&predicate, &space);
+            lines.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    };
+    assert_eq!(shown, expected, "{query}");
+}
+
+#[test]
+fn signs_bind_from_tight_to_loose() {
+    check("a b | c", "UNION { INTERSECT { a b } c }");
+    check("-a b", "INTERSECT { NOT{ a } b }");
+    check(
+        "-(a b)|~c",
+        "UNION { NOT{ INTERSECT { a b } } OPTIONAL{ c } }",
+    );
+    check("@x:a b", "INTERSECT { @x:a b }");
+    check("@x:(a b)", "INTERSECT { @x:a @x:b }");
+    check("@x|b:(a | -c)", "UNION { @x|b:a NOT{ @x|b:c } }");
+    check(
+        "-@n:[0 10] @t:{v}",
+        "INTERSECT { NOT{ NUMERIC {0.000000 <= @n <= 10.000000} } TAG:@t { v } }",
+    );
+    check(
+        "(@n:[5 5])=>{$weight: 2; $slop:1;} a",
+        "INTERSECT { NUMERIC {5.000000 <= @n <= 5.000000} a }",
+    );
+    check("*", "<WILDCARD>");
+    check("(*)", "<WILDCARD>");
+    check("", "<empty>");
+    check("  ", "<empty>");
+    check("(the|of)", "<empty>");
+    check("the cat", "cat");
+    check("-the cat", "cat");
+}
+
+#[test]
+fn terms_are_words_prefixes_and_parts() {
+    check("Hello", "hello");
+    check(
+        "hel* *llo *ell*",
+        "INTERSECT { PREFIX{hel*} SUFFIX{*llo} INFIX{*ell*} }",
+    );
+    check(
+        "w'h?l*' @x:w'a'",
+        "INTERSECT { WILDCARD{h?l*} @x:WILDCARD{a} }",
+    );
+    check(
+        "\"Hello, the World\" 'x y'",
+        "INTERSECT { EXACT { hello world } EXACT { x y } }",
+    );
+    check("\"hello\"", "hello");
+    check(r"e\-mail \@home", "INTERSECT { e-mail @home }");
+    check(
+        "$word $word* *$p @x:$two",
+        "INTERSECT { hello PREFIX{hello*} SUFFIX{*5} @x:EXACT { @x:hello @x:world } }",
+    );
+    check("ismissing(@t)", "ISMISSING{t}");
+}
+
+#[test]
+fn tags_are_escaped_quoted_or_plain() {
+    check(
+        "@t:{a | B c|\"x-y.z|\" | 'it\\'s'}",
+        "TAG:@t { a b c x-y.z| it's }",
+    );
+    check(
+        "@t:{ann@x.org | 10-20 | a/b}",
+        "TAG:@t { ann@x.org 10-20 a/b }",
+    );
+    check(
+        r"@t:{Albert\ Einstein | a\|b | x\}}",
+        "TAG:@t { albert einstein a|b x} }",
+    );
+    check(
+        "@t:{pre* | *suf | *in* | w'a?b*' | app\\*}",
+        "TAG:@t { PREFIX{pre*} SUFFIX{*suf} INFIX{*in*} WILDCARD{a?b*} app* }",
+    );
+    check("@t:{$tag | $word*}", "TAG:@t { a b|c PREFIX{hello*} }");
+    check("@c:{Aa}", "TAG:@c { Aa }");
+    check("@e:{\"\"}", "TAG:@e { }");
+    check(
+        "@ok:{true | 0}",
+        "UNION { BOOLEAN {true <= @ok <= true} BOOLEAN {false <= @ok <= false} }",
+    );
+}
+
+#[test]
+fn ranges_have_bounds_of_their_kind() {
+    check("@n:[1,2]", "NUMERIC {1.000000 <= @n <= 2.000000}");
+    check("@n:[(1 (2.5]", "NUMERIC {1.000000 < @n < 2.500000}");
+    check(
+        "@n:[-inf +inf] @n:[7]",
+        "INTERSECT { NUMERIC {-inf <= @n <= inf} NUMERIC {7.000000 <= @n <= 7.000000} }",
+    );
+    check("@n:[-$p ($p]", "NUMERIC {-5.000000 <= @n < 5.000000}");
+    check(
+        "@n:[9007199254740993 9007199254740993]",
+        "NUMERIC {9007199254740993.000000 <= @n <= 9007199254740993.000000}",
+    );
+    check(
+        "@n==5 @n!=6 @n>=-1.5 @n<$p",
+        "INTERSECT { NUMERIC {5.000000 <= @n <= 5.000000} NOT{ NUMERIC {6.000000 <= @n <= 6.000000} } NUMERIC {-1.500000 <= @n <= inf} NUMERIC {-inf <= @n < 5.000000} }",
+    );
+    check(
+        "@t:[\"a b\" (\"c\"] @x >= \"M\"",
+        "INTERSECT { RANGE {\"a b\" <= @t < \"c\"} RANGE {\"m\" <= @x <= inf} }",
+    );
+    check("@t:[a +inf]", "RANGE {\"a\" <= @t <= inf}");
+    check(
+        "@at:[2024-01-01 (2024-02-01T12:30:00+01:00]",
+        "TIMESTAMP {2024-01-01T00:00:00Z <= @at < 2024-02-01T11:30:00Z}",
+    );
+    check(
+        "@g:[$lon 48.85 10 KM]",
+        "GEO g:{2.350000,48.850000 --> 10.000000 km}",
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_pointed_at() {
+    check(
+        "(a",
+        "! Syntax error at offset 2 near : a closing ) is expected here (column 3)",
+    );
+    check(
+        "a)",
+        "! Syntax error at offset 1 near ): this closes nothing (column 2)",
+    );
+    check(
+        "a |",
+        "! Syntax error at offset 3 near : a term or a clause is missing here (column 4)",
+    );
+    check(
+        "()",
+        "! Syntax error at offset 1 near ): a term or a clause is missing here (column 2)",
+    );
+    check(
+        "hello, world",
+        "! Syntax error at offset 5 near , world: this sign means nothing here: write \\ before it, or put the text in quotes (column 6)",
+    );
+    check(
+        "10-20",
+        "! Syntax error at offset 2 near -20: a - inside of a word could mean two things: write \\- for the sign itself, or a blank before it for a negation (column 3)",
+    );
+    check(
+        "%hello%",
+        "! Syntax error at offset 0 near %hello%: fuzzy terms are not supported: use a prefix such as hel*, or w'h?llo' (column 1)",
+    );
+    check(
+        "*=>[KNN 10 @v $blob]",
+        "! Syntax error at offset 3 near [KNN 10 @v $blob]: vectors are not supported: after => stand attributes such as {$weight: 2} (column 4)",
+    );
+    check(
+        "a=>{$boost: 2}",
+        "! Invalid attribute boost: there are $weight, $slop, $inorder and $phonetic (column 6)",
+    );
+    check(
+        "@nosuch:a",
+        "! Unknown field at offset 1 near nosuch:a: FT.INFO lists the attributes of the space (column 2)",
+    );
+    check(
+        "@h:{a}",
+        "! Field is not indexed at offset 1 near h:{a}: it is NOINDEX, so it can only be sorted by and returned (column 2)",
+    );
+    check(
+        "@t:a",
+        "! Expected a TEXT field at offset 0 near @t:a: t is TAG: write @t:{..} (column 1)",
+    );
+    check(
+        "@x:{a}",
+        "! Expected a TAG field at offset 3 near {a}: x is TEXT (column 4)",
+    );
+    check(
+        "@x:(@n:[0 10])",
+        "! Syntax error at offset 4 near @n:[0 10]): within the parentheses of a text stand terms only: put this clause beside them (column 5)",
+    );
+    check(
+        "@t:{a",
+        "! Syntax error at offset 5 near : here | or a closing } is expected (column 6)",
+    );
+    check(
+        "@t:{}",
+        "! Syntax error at offset 4 near }: a tag is expected here; an empty one is written \"\" (column 5)",
+    );
+    check(
+        "@t:{\"\"}",
+        "! Use `INDEXEMPTY` in field creation in order to index and query for empty strings: t has none (column 5)",
+    );
+    check(
+        "@t:{a*b}",
+        "! Syntax error at offset 4 near a*b}: a * stands at the beginning or the end of a tag: for patterns write w'a*b', for the sign itself \\* (column 5)",
+    );
+    check(
+        "@n:[5 1]",
+        "! Invalid numeric range (min > max): the lesser bound of @n comes first (column 4)",
+    );
+    check(
+        "@n:[nan 1]",
+        "! Syntax error at offset 4 near nan 1]: \"nan\" is no number (column 5)",
+    );
+    check(
+        "@n:[$empty 1]",
+        "! Syntax error at offset 4 near $empty 1]: \"\" is no number (column 5)",
+    );
+    check(
+        "@n:[1 2",
+        "! Syntax error at offset 7 near : a value or a closing ] is expected here (column 8)",
+    );
+    check(
+        "@n:[]",
+        "! Syntax error at offset 3 near []: a range is [value] or [from to], with ( before what is left out (column 4)",
+    );
+    check(
+        "@n 5",
+        "! Syntax error at offset 3 near 5: after the name of a field stands : and a clause, or one of == != > >= < <= (column 4)",
+    );
+    check(
+        "@n:[0 $q]",
+        "! Parameter not found `q`: give it with PARAMS 2 q value (column 7)",
+    );
+    check(
+        "@g:[1 91 5 km]",
+        "! Syntax error at offset 3 near [1 91 5 km]: Invalid GeoFilter lon/lat: longitude lies within 180, latitude within 85.05 (column 4)",
+    );
+    check(
+        "@g:[1 2 5 yd]",
+        "! Syntax error at offset 3 near [1 2 5 yd]: Invalid GeoFilter unit: it is m, km, ft or mi (column 4)",
+    );
+    check(
+        "ismissing(@x)",
+        "! 'ismissing' requires defining the field with 'INDEXMISSING': x is not (column 1)",
+    );
+    check(
+        "\"abc",
+        "! Syntax error at offset 0 near \"abc: the quote that opens here is not closed (column 1)",
+    );
+    let space = space(SPACE);
+    assert!(
+        parse(b"a \xff", &space, &params())
+            .unwrap_err()
+            .message
+            .contains("no UTF-8")
+    );
+    let deep = parse("(".repeat(1000).as_bytes(), &space, &params()).unwrap_err();
+    assert!(deep.message.contains("100 deep"), "{deep}");
+    let deep = parse("-".repeat(1000).as_bytes(), &space, &params()).unwrap_err();
+    assert!(deep.message.contains("100 deep"), "{deep}");
+}
+
+fn found(query: &str, fields: &[(&str, &str)]) -> bool {
+    let space = space(SPACE);
+    let (row, faults) = Row::of(
+        &space,
+        &Object::Hash(Hash::from_iter(fields.iter().copied())),
+    );
+    assert_eq!(faults.len(), usize::from(fields.contains(&("n", "bad"))));
+    let predicate = parse(query.as_bytes(), &space, &params()).unwrap();
+    let bytes = row.encode();
+    let view = crate::value::RowView::new(&bytes).unwrap();
+    let found = matches(&predicate, &row);
+    assert_eq!(matches(&predicate, &view), found);
+    found
+}
+
+#[test]
+fn objects_are_found_by_what_they_hold() {
+    let hotel = [
+        ("t", "pool, Sea View"),
+        ("n", "120"),
+        ("x", "The Grand Hotel of Rome"),
+        ("at", "2024-02-29"),
+        ("ok", "true"),
+        ("g", "2.35,48.85"),
+    ];
+    for query in [
+        "*",
+        "grand hotel",
+        "\"hotel rome\"",
+        "@x:gra*",
+        "*ote*",
+        "@t:{sea view}",
+        "@t:{spa | pool}",
+        "@t:{sea*}",
+        "@n:[100 (121]",
+        "@n > 119",
+        "@at:[2024-02-01 2024-03-01]",
+        "@ok:{true}",
+        "@g:[2.3 48.8 10 km]",
+        "-@t:{spa}",
+        "-@c:{x}",
+        "~nothing",
+        "(spa|@n==120)",
+        "@t:[\"sea\" \"seb\"]",
+        "@x:[\"the grand\" \"the h\"]",
+        "grand -motel",
+        "$word | hotel",
+        "@t != \"spa\"",
+        "w'h?tel'",
+        "@ok == true",
+    ] {
+        assert!(found(query, &hotel), "{query}");
+    }
+    for query in [
+        "",
+        "grand motel",
+        "\"grand rome\"",
+        "@b:grand",
+        "@x:rand*",
+        "@t:{sea}",
+        "@t:{pool} @t:{spa}",
+        "@n:[(120 200]",
+        "@n < 120",
+        "@ok:{false}",
+        "@g:[0 0 10 km]",
+        "-grand",
+        "@c:{x}",
+        "ismissing(@t)",
+        "@at > 2024-03-01",
+    ] {
+        assert!(!found(query, &hotel), "{query}");
+    }
+    // What does not fit is missing, and the rest is found.
+    let broken = [("t", "pool"), ("n", "bad")];
+    assert!(
+        found("@t:{pool} ismissing(@n)", &broken)
+            && found("-@n:[0 10]", &broken)
+            && !found("@n:[-inf inf]", &broken)
+    );
+}
+
+#[test]
+fn elements_of_arrays_are_all_found_and_hide_nothing() {
+    let space = space("i ON JSON SCHEMA $.p AS p NUMERIC");
+    let object = Object::Json(Document::parse(br#"{"p":[1,9]}"#).unwrap());
+    let (row, _) = Row::of(&space, &object);
+    let predicate = parse(b"@p:[0 2] @p:[8 10]", &space, &params()).unwrap();
+    assert!(matches(&predicate, &row));
+    let reach = reach(&predicate, &space.attributes[0]);
+    assert!(
+        !reach.spans.is_empty(),
+        "bounds of different elements are not cut with each other"
+    );
+}
+
+#[test]
+fn reach_tells_values_and_ranges() {
+    let space = space(SPACE);
+    let check = |query: &str, name: &str, expected: &str| {
+        let predicate = parse(query.as_bytes(), &space, &params()).unwrap();
+        let reach = reach(&predicate, space.by_name(name).unwrap());
+        let shown: Vec<_> = reach
+            .spans
+            .iter()
+            .map(|span| format!("{:?}..{:?}", span.low, span.high))
+            .collect();
+        let shown = shown.join(" ") + if reach.missing { " missing" } else { "" };
+        let shown = shown
+            .replace("Number(Int(", "")
+            .replace("Bytes(", "")
+            .replace(")", "")
+            .replace("Included(", "=")
+            .replace("Excluded(", "")
+            .replace("Unbounded", "");
+        assert_eq!(shown, expected, "{query}");
+    };
+    check("@n:[1 5] @n:[3 9] a", "n", "=3..=5");
+    check("@n:[1 5] | @n:[(5 9] | @n==20", "n", "=1..=9 =20..=20");
+    check("@n:[1 5] | a", "n", ".. missing");
+    check("-@n:[1 5]", "n", "..1 5.. missing");
+    check("@n:[1 5] -@n==3", "n", "=1..3 3..=5");
+    check("@n:[1 2] @n:[4 5]", "n", "");
+    check("ismissing(@n)", "n", " missing");
+    check("@t:{b | a}", "t", "=[97]..=[97] =[98]..=[98]");
+    check("@t:{a*}", "t", "=[97]..[98]");
+    check("-@t:{a}", "t", ".. missing");
+}
+
+fn any_query() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        (-3_i32..4, -3_i32..4).prop_map(|(a, b)| format!("@n:[{} ({}]", a.min(b), a.max(b))),
+        (-3..4).prop_map(|a| format!("@n=={a}")),
+        (-3..4).prop_map(|a| format!("@n!={a}")),
+        "@t:\\{[ab]{1,2}\\*?\\}".prop_map(|tag| tag),
+        Just("ismissing(@n)".to_string()),
+        Just("ismissing(@t)".to_string()),
+        "[ab]{1,2}".prop_map(|word| word),
+        Just("*".to_string()),
+        "@t:\\[\"[ab]\" inf\\]".prop_map(|range| range),
+    ];
+    leaf.prop_recursive(4, 16, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 1..4)
+                .prop_map(|parts| format!("({})", parts.join(" "))),
+            proptest::collection::vec(inner.clone(), 1..4)
+                .prop_map(|parts| format!("({})", parts.join("|"))),
+            inner.clone().prop_map(|part| format!("-{part}")),
+            inner.prop_map(|part| format!("~{part}")),
+        ]
+    })
+}
+
+proptest! {
+    /// Whoever looks only where the reach says misses no object.
+    #[test]
+    fn objects_that_match_lie_within_the_reach(query in any_query(), n in proptest::option::of(-4_i32..5), t in proptest::option::of("[ab]{0,2}(,[ab]{1,2})?"), x in "[ab]{0,2}") {
+        let space = space(SPACE);
+        let mut hash = Hash::default();
+        n.map(|n| hash.set(b"n", n.to_string()));
+        t.as_ref().map(|t| hash.set(b"t", t.as_bytes()));
+        hash.set(b"x", x.as_bytes());
+        let (row, _) = Row::of(&space, &Object::Hash(hash));
+        let predicate = parse(query.as_bytes(), &space, &Params::default()).unwrap();
+        if matches(&predicate, &row) {
+            for name in ["n", "t", "x"] {
+                let attribute = space.by_name(name).unwrap();
+                let reach = reach(&predicate, attribute);
+                let values: Vec<Scalar> = row.columns[attribute.id.index()].scalars().collect();
+                let is_reached = values.iter().any(|value| reach.contains(Some(value))) || (values.is_empty() && reach.contains(None));
+                prop_assert!(is_reached, "{name}: {reach:?}");
+                let touching = reach.spans.windows(2).any(|two| two[0].high == two[1].low);
+                prop_assert!(!touching || reach.spans.windows(2).all(|two| !matches!(two[0].high, std::ops::Bound::Included(_)) || two[0].high != two[1].low));
+            }
+        }
+    }
+
+    #[test]
+    fn any_text_is_a_query_or_refused(query in r#"[ab1 @tnx:{}\[\]()|*~$'"=>!-]{0,24}"#) {
+        let space = space(SPACE);
+        if let Ok(predicate) = parse(query.as_bytes(), &space, &params()) {
+            let _ = explain(&predicate, &space);
+            let _ = matches(&predicate, &Row::default());
+        }
+    }
+}
