@@ -3,6 +3,11 @@
 //! After HyperDex (Escriva, Wong, Sirer: "HyperDex: A Distributed, Searchable Key-Value Store", SIGCOMM 2012) and the configurator of
 //! its spaces.
 //!
+//! ```text
+//!  HSET hotel:7 city Rome price 120 ─► object ─► value: columns by the schema ─► mapping: regions
+//!  FT.SEARCH hotels "@city:{rome} @price:[100 200]" ─► query: predicate ─► mapping: regions ─► search: partial answers, merged
+//! ```
+//!
 //! | room | holds |
 //! |---|---|
 //! | `base` | numbers, words, instants, points, bytes that sort, the arguments of commands |
@@ -11,6 +16,7 @@
 //! | `schema` | the definition of a space: attributes, their types, the arguments of FT.CREATE |
 //! | `value` | what an object's fields mean as values of attributes; its columns as bytes |
 //! | `query` | the query language: a text becomes a predicate, which holds for an object or does not |
+//! | `search` | FT.SEARCH: its options, partial answers that merge, what is returned |
 //! | `mapping` | where objects lie: regions of subspaces, the regions that a search contacts, their hash slots |
 //!
 //! What stands higher is used by what stands lower. Each room's `mod.rs` says in which order to read it; `error` is what all of them refuse with.
@@ -24,4 +30,5 @@ pub mod mapping;
 pub mod object;
 pub mod query;
 pub mod schema;
+pub mod search;
 pub mod value;

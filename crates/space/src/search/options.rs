@@ -1,0 +1,255 @@
+//! Options that FT.SEARCH and FT.AGGREGATE share, and their query.
+//!
+//! Accepted without effect, since nothing is scored, stemmed or expanded, and every answer has its exact total: VERBATIM, NOSTOPWORDS, INORDER,
+//! SLOP, LANGUAGE, EXPANDER, SCORER, PAYLOAD, WITHCOUNT, WITHOUTCOUNT, DIALECT 1 (which is read as 2). Refused: EXPLAINSCORE, FORMAT EXPAND.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use crate::base::arguments::Arguments;
+use crate::base::number::Number;
+use crate::base::ordered::Scalar;
+use crate::error::{Refusal, Result, shown};
+use crate::query::{self, Leaf, Params, Predicate, Span, Test};
+use crate::schema::{AttributeId, Definition, Kind};
+
+/// No LIMIT asks for more, and none begins further in.
+pub const ROWS_MAX: u64 = 1_000_000;
+
+#[derive(Debug, Clone, Default)]
+pub struct QueryOptions {
+    pub params: Params,
+    /// Larder's language is 2; 3 and 4 have values of JSON paths returned as arrays.
+    pub dialect: Option<u64>,
+    pub timeout_ms: Option<u64>,
+    /// Only objects with these keys.
+    pub keys: Option<BTreeSet<Vec<u8>>>,
+    /// Words without a field are looked for in these texts.
+    texts: Option<Vec<AttributeId>>,
+    filters: Vec<Predicate>,
+}
+
+impl QueryOptions {
+    /// Takes the option that comes next, if it is one of these.
+    ///
+    /// # Errors
+    /// Its arguments do not fit.
+    pub fn take(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<bool> {
+        let Some(word) = args.peek_word() else {
+            return Ok(false);
+        };
+        let begin = args.clone();
+        args.skip();
+        match word.as_str() {
+            "VERBATIM" | "NOSTOPWORDS" | "INORDER" | "WITHCOUNT" | "WITHOUTCOUNT" => {}
+            "SLOP" => {
+                args.take_number("SLOP")?;
+            }
+            "LANGUAGE" | "EXPANDER" | "SCORER" | "PAYLOAD" => {
+                args.take(&word)?;
+            }
+            "DIALECT" => {
+                let dialect = args.take_count("DIALECT", u64::MAX >> 1)?;
+                if !(1..=4).contains(&dialect) {
+                    let message = format!(
+                        "DIALECT requires a non negative integer >=1 and <= 4, not {dialect}"
+                    );
+                    return Err(args.refuse_last(message));
+                }
+                self.dialect = Some(dialect);
+            }
+            "TIMEOUT" => self.timeout_ms = Some(args.take_count("TIMEOUT", u64::MAX >> 1)?),
+            "FORMAT" => {
+                let format = args.take("STRING")?;
+                if !format.eq_ignore_ascii_case(b"STRING") {
+                    return Err(args.refuse_last(format!(
+                        "FORMAT {} is not supported: values are returned as STRING",
+                        shown(format)
+                    )));
+                }
+            }
+            "PARAMS" => self.take_params(args)?,
+            "INKEYS" => {
+                let keys = args.take_list("INKEYS")?;
+                self.keys
+                    .get_or_insert_default()
+                    .extend(keys.iter().map(|key| key.to_vec()));
+            }
+            "INFIELDS" => {
+                let names = args.take_list("INFIELDS")?;
+                let texts = self.texts.get_or_insert_default();
+                for name in names {
+                    let attribute = definition.by_name(&String::from_utf8_lossy(name));
+                    // A name that is no text finds nothing there.
+                    texts.extend(
+                        attribute
+                            .filter(|it| matches!(it.kind, Kind::Text { .. }))
+                            .map(|it| it.id),
+                    );
+                }
+            }
+            "EXPLAINSCORE" => {
+                return Err(
+                    args.refuse_last("EXPLAINSCORE is not supported: searches do not score")
+                );
+            }
+            _ => {
+                *args = begin;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_params(&mut self, args: &mut Arguments<'_>) -> Result<()> {
+        let list = args.take_list("PARAMS")?;
+        if list.is_empty() || list.len() % 2 == 1 {
+            return Err(args.refuse_last("Parameters must be specified in PARAM VALUE pairs"));
+        }
+        for pair in list.chunks_exact(2) {
+            if self
+                .params
+                .0
+                .insert(pair[0].to_vec(), pair[1].to_vec())
+                .is_some()
+            {
+                return Err(args.refuse_last(format!("Duplicate parameter `{}`", shown(pair[0]))));
+            }
+        }
+        Ok(())
+    }
+
+    /// `FILTER name min max`, the word already taken; only of FT.SEARCH.
+    pub fn take_filter(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<()> {
+        let id = ordered_field(args, definition, "FILTER", |kind| {
+            matches!(kind, Kind::Numeric)
+        })?;
+        let mut bound = || -> Result<Bound<Scalar>> {
+            let text = args.take("a bound of FILTER")?;
+            let (is_exclusive, digits) = text
+                .strip_prefix(b"(")
+                .map_or((false, text), |digits| (true, digits));
+            let number = Number::parse(digits).ok_or_else(|| {
+                args.refuse_last(format!(
+                    "Bad lower or upper range of FILTER: {:?} is no number",
+                    shown(text)
+                ))
+            })?;
+            let value = Scalar::Number(number);
+            Ok(if is_exclusive {
+                Bound::Excluded(value)
+            } else {
+                Bound::Included(value)
+            })
+        };
+        let span = Span {
+            low: bound()?,
+            high: bound()?,
+        };
+        self.filters.push(Predicate::leaf(id, Test::Within(span)));
+        Ok(())
+    }
+
+    /// `GEOFILTER name longitude latitude radius unit`, the word already taken; only of FT.SEARCH.
+    pub fn take_geo_filter(
+        &mut self,
+        args: &mut Arguments<'_>,
+        definition: &Definition,
+    ) -> Result<()> {
+        let id = ordered_field(args, definition, "GEOFILTER", |kind| {
+            matches!(kind, Kind::Geo)
+        })?;
+        let mut number = |what: &str| Ok(args.take_number(what)?.as_f64());
+        let (longitude, latitude) = (
+            number("GEOFILTER's longitude")?,
+            number("GEOFILTER's latitude")?,
+        );
+        let radius = number("GEOFILTER's radius")?;
+        let unit = args.take("a unit")?;
+        let circle = query::circle(longitude, latitude, radius, unit)
+            .map_err(|message| args.refuse_last(message))?;
+        self.filters.push(Predicate::leaf(id, Test::Near(circle)));
+        Ok(())
+    }
+
+    /// The query, with all that the options say of it.
+    ///
+    /// # Errors
+    /// The column of the query that does not fit.
+    pub fn predicate(&self, text: &[u8], definition: &Definition) -> Result<Predicate> {
+        let mut predicate = query::parse(text, definition, &self.params)?;
+        if let Some(texts) = &self.texts {
+            narrow(&mut predicate, texts);
+        }
+        if self.filters.is_empty() {
+            return Ok(predicate);
+        }
+        let mut parts = vec![predicate];
+        parts.extend(self.filters.iter().cloned());
+        Ok(Predicate::and(parts))
+    }
+}
+
+fn ordered_field(
+    args: &mut Arguments<'_>,
+    definition: &Definition,
+    option: &str,
+    fits: fn(&Kind) -> bool,
+) -> Result<AttributeId> {
+    let name = args.take_text(&format!("{option}'s field"))?;
+    match definition.by_name(&name) {
+        Some(attribute) if fits(&attribute.kind) && !attribute.options.no_index => Ok(attribute.id),
+        _ => Err(args.refuse_last(format!(
+            "Unknown field `{name}` for {option}: it is no attribute that can be filtered so"
+        ))),
+    }
+}
+
+/// Words without a field are looked for in these texts only.
+fn narrow(predicate: &mut Predicate, texts: &[AttributeId]) {
+    match predicate {
+        Predicate::All | Predicate::Nothing => {}
+        Predicate::And(parts) | Predicate::Or(parts) => {
+            parts.iter_mut().for_each(|part| narrow(part, texts))
+        }
+        Predicate::Not(inner) | Predicate::Optional(inner) => narrow(inner, texts),
+        Predicate::Leaf(Leaf {
+            attributes,
+            is_everywhere,
+            ..
+        }) if *is_everywhere => {
+            attributes.retain(|id| texts.contains(id));
+            *is_everywhere = false;
+        }
+        Predicate::Leaf(_) => {}
+    }
+}
+
+/// `LIMIT offset count`, the word already taken.
+///
+/// # Errors
+/// They are no numbers, too large, or ask for nothing from the middle.
+pub fn take_limit(args: &mut Arguments<'_>) -> Result<(u64, u64)> {
+    let mut number = || {
+        let number = args.take_count("LIMIT", u64::MAX >> 1);
+        number.map_err(|refusal| Refusal {
+            message: "LIMIT needs two numeric arguments".to_string(),
+            ..refusal
+        })
+    };
+    let (offset, count) = (number()?, number()?);
+    if count == 0 && offset != 0 {
+        return Err(args.refuse_last("The `offset` of the LIMIT must be 0 when `num` is 0"));
+    }
+    if count > ROWS_MAX {
+        return Err(args.refuse_last(format!(
+            "LIMIT exceeds maximum of {ROWS_MAX}: FT.AGGREGATE WITHCURSOR reads any number of rows"
+        )));
+    }
+    if offset > ROWS_MAX {
+        return Err(args.refuse_last(format!(
+            "OFFSET exceeds maximum of {ROWS_MAX}: FT.AGGREGATE WITHCURSOR reads any number of rows"
+        )));
+    }
+    Ok((offset, count))
+}

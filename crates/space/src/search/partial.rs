@@ -1,0 +1,185 @@
+//! What of an answer one region found; partial answers merge in any order to the same whole.
+//!
+//! An entry's *rank* is bytes that sort as the answer does: of each sort key 0 and the value's ordered bytes, turned over if the key descends,
+//! or 1 if the value is missing; then the object's key. Ranks of two objects are never equal.
+
+use std::collections::BinaryHeap;
+
+use larder_types::wire::{Malformed, WireReader, put_bytes, put_count};
+
+use super::request::{SortBy, SortKey};
+use crate::base::ordered::Scalar;
+use crate::schema::Definition;
+use crate::value::Columns;
+
+/// A row of an answer.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    pub rank: Vec<u8>,
+    pub key: Vec<u8>,
+    /// What whoever searches wants of the object; nothing here looks at it.
+    pub content: Vec<u8>,
+}
+
+/// The total, and the first rows in order.
+#[derive(Debug, Clone)]
+pub struct Partial {
+    pub total: u64,
+    keep: usize,
+    /// The last of them on top.
+    entries: BinaryHeap<Entry>,
+}
+
+pub fn rank(
+    order: &[SortKey],
+    definition: &Definition,
+    columns: &dyn Columns,
+    key: &[u8],
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    for sort_key in order {
+        let value = match sort_key.by {
+            SortBy::Key => Some(Scalar::Bytes(key.to_vec())),
+            SortBy::Attribute(id) => columns.column(id).sort_value(definition.get(id)),
+        };
+        rank_value(value.as_ref(), sort_key.is_descending, &mut out);
+    }
+    out.extend_from_slice(key);
+    out
+}
+
+/// Appends one sort key's part of a rank.
+pub fn rank_value(value: Option<&Scalar>, is_descending: bool, out: &mut Vec<u8>) {
+    let Some(value) = value else {
+        out.push(1);
+        return;
+    };
+    out.push(0);
+    let begin = out.len();
+    value.encode(out);
+    if is_descending {
+        out[begin..].iter_mut().for_each(|byte| *byte = !*byte);
+    }
+}
+
+/// The value of the first sort key; None if it is missing.
+pub fn first_sort_value(rank: &[u8], order: &[SortKey]) -> Option<Scalar> {
+    let first = order.first()?;
+    let bytes = rank.strip_prefix(&[0])?;
+    match first.is_descending {
+        false => Some(Scalar::decode(bytes).ok()?.0),
+        true => {
+            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            Some(Scalar::decode(&turned).ok()?.0)
+        }
+    }
+}
+
+/// As WITHSORTKEYS shows a value: `#12` of a number, `$text` of another.
+pub fn print_sort_value(value: &Scalar) -> Vec<u8> {
+    match value {
+        Scalar::Number(number) => format!("#{}", number.print_exact()).into_bytes(),
+        Scalar::Instant(micros) => {
+            format!("#{}", crate::base::instant::seconds(*micros).print_exact()).into_bytes()
+        }
+        Scalar::Boolean(flag) => format!("${flag}").into_bytes(),
+        Scalar::Bytes(bytes) => [b"$", &bytes[..]].concat(),
+    }
+}
+
+impl Partial {
+    /// Keeps the first so many rows.
+    pub fn new(keep: usize) -> Partial {
+        Partial {
+            total: 0,
+            keep,
+            entries: BinaryHeap::new(),
+        }
+    }
+
+    /// Whether a row of this rank would be kept now.
+    pub fn would_keep(&self, rank: &[u8]) -> bool {
+        self.entries.len() < self.keep
+            || self
+                .entries
+                .peek()
+                .is_some_and(|last| rank < &last.rank[..])
+    }
+
+    /// Counts an object that matches, and keeps it if it is one of the first; only then its content is asked for.
+    pub fn offer(&mut self, rank: Vec<u8>, key: &[u8], content: impl FnOnce() -> Vec<u8>) {
+        self.total += 1;
+        if self.would_keep(&rank) {
+            self.insert(Entry {
+                rank,
+                key: key.to_vec(),
+                content: content(),
+            });
+        }
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        self.entries.push(entry);
+        if self.entries.len() > self.keep {
+            self.entries.pop();
+        }
+    }
+
+    /// Adds what another region found. No object may be in both.
+    pub fn merge(&mut self, other: Partial) {
+        self.total += other.total;
+        for entry in other.entries {
+            if self.would_keep(&entry.rank) {
+                self.insert(entry);
+            }
+        }
+    }
+
+    /// The rows from `offset` on, in order.
+    pub fn finish(self, offset: u64) -> Vec<Entry> {
+        let mut rows = self.entries.into_sorted_vec();
+        rows.drain(..(offset as usize).min(rows.len()));
+        rows
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend_from_slice(&self.total.to_le_bytes());
+        out.extend_from_slice(&(self.keep as u64).to_le_bytes());
+        put_count(&mut out, self.entries.len());
+        for entry in &self.entries {
+            put_bytes(&mut out, &entry.rank);
+            put_bytes(&mut out, &entry.key);
+            put_bytes(&mut out, &entry.content);
+        }
+        out
+    }
+
+    /// # Errors
+    /// [`Partial::encode`] does not write such bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Partial, Malformed> {
+        let mut reader = WireReader::new(bytes);
+        let total = reader.u64()?;
+        let keep = usize::try_from(reader.u64()?)
+            .map_err(|_| Malformed("more rows are kept than memory has"))?;
+        let count = reader.count(12)?;
+        if count > keep || count as u64 > total {
+            return Err(Malformed("there are more rows than are kept"));
+        }
+        let mut entries = BinaryHeap::with_capacity(count);
+        for _ in 0..count {
+            let mut part = || Ok::<_, Malformed>(reader.bytes()?.to_vec());
+            entries.push(Entry {
+                rank: part()?,
+                key: part()?,
+                content: part()?,
+            });
+        }
+        reader.end()?;
+        Ok(Partial {
+            total,
+            keep,
+            entries,
+        })
+    }
+}

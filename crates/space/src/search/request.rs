@@ -1,0 +1,243 @@
+//! The arguments of FT.SEARCH.
+//!
+//! Larder's own: several sort keys, `SORTBY a ASC b DESC`, each but the last with its direction. An option's name ends the list, so an attribute
+//! of such a name can only be the first key. Refused: SUMMARIZE and HIGHLIGHT.
+
+use super::options::{QueryOptions, take_limit};
+use crate::base::arguments::Arguments;
+use crate::error::{Result, shown};
+use crate::object::{ObjectKind, Path};
+use crate::query::Predicate;
+use crate::schema::{AttributeId, Definition};
+
+#[derive(Debug, Clone)]
+pub struct Search {
+    pub predicate: Predicate,
+    pub options: QueryOptions,
+    pub order: Vec<SortKey>,
+    pub offset: u64,
+    /// 0: only the total is asked for.
+    pub count: u64,
+    pub content: Content,
+    /// Every score is 1.
+    pub with_scores: bool,
+    /// There are none.
+    pub with_payloads: bool,
+    pub with_sort_keys: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SortKey {
+    pub by: SortBy,
+    pub is_descending: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortBy {
+    Attribute(AttributeId),
+    Key,
+}
+
+/// What of each object is returned.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Content {
+    /// Its key.
+    Nothing,
+    All,
+    Fields(Vec<ReturnField>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReturnField {
+    /// As it is called in the answer.
+    pub name: String,
+    /// A hash's field, or the path of a document.
+    pub identifier: String,
+    pub path: Option<Path>,
+}
+
+pub const SORT_KEYS_MAX: usize = 8;
+
+/// Words that end a list of sort keys.
+const OPTIONS: [&str; 31] = [
+    "NOCONTENT",
+    "VERBATIM",
+    "NOSTOPWORDS",
+    "WITHSCORES",
+    "WITHPAYLOADS",
+    "WITHSORTKEYS",
+    "EXPLAINSCORE",
+    "INORDER",
+    "FILTER",
+    "GEOFILTER",
+    "INKEYS",
+    "INFIELDS",
+    "RETURN",
+    "SUMMARIZE",
+    "HIGHLIGHT",
+    "SLOP",
+    "TIMEOUT",
+    "LANGUAGE",
+    "EXPANDER",
+    "SCORER",
+    "PAYLOAD",
+    "SORTBY",
+    "LIMIT",
+    "PARAMS",
+    "DIALECT",
+    "FORMAT",
+    "WITHCOUNT",
+    "WITHOUTCOUNT",
+    "WITHCURSOR",
+    "ASC",
+    "DESC",
+];
+
+impl Search {
+    /// Reads the arguments of FT.SEARCH from the query on, which is argument 0.
+    ///
+    /// # Errors
+    /// The first argument, or the query's column, that does not fit.
+    pub fn parse(arguments: &[&[u8]], definition: &Definition) -> Result<Search> {
+        let mut args = Arguments::new(arguments);
+        let query = args.take("the query")?;
+        let mut search = Search {
+            predicate: Predicate::Nothing,
+            options: QueryOptions::default(),
+            order: Vec::new(),
+            offset: 0,
+            count: 10,
+            content: Content::All,
+            with_scores: false,
+            with_payloads: false,
+            with_sort_keys: false,
+        };
+        while !args.is_done() {
+            search.take_option(&mut args, definition)?;
+        }
+        search.predicate = search.options.predicate(query, definition)?;
+        Ok(search)
+    }
+
+    fn take_option(&mut self, args: &mut Arguments<'_>, definition: &Definition) -> Result<()> {
+        if self.options.take(args, definition)? {
+            return Ok(());
+        }
+        let at = args.position();
+        let word = args.peek_word().unwrap_or_default();
+        args.skip();
+        match word.as_str() {
+            "NOCONTENT" => self.content = Content::Nothing,
+            "WITHSCORES" => self.with_scores = true,
+            "WITHPAYLOADS" => self.with_payloads = true,
+            "WITHSORTKEYS" => self.with_sort_keys = true,
+            "FILTER" => self.options.take_filter(args, definition)?,
+            "GEOFILTER" => self.options.take_geo_filter(args, definition)?,
+            "LIMIT" => (self.offset, self.count) = take_limit(args)?,
+            "SORTBY" if !self.order.is_empty() => {
+                return Err(args.refuse_last("Multiple SORTBY steps are not allowed: several keys are written SORTBY a ASC b DESC"));
+            }
+            "SORTBY" => self.order = sort_keys(args, definition)?,
+            "RETURN" => {
+                let content = return_fields(args, definition)?;
+                // NOCONTENT says more.
+                if self.content != Content::Nothing {
+                    self.content = content;
+                }
+            }
+            "SUMMARIZE" | "HIGHLIGHT" => {
+                return Err(args.refuse_last(format!(
+                    "{word} is not supported: texts are returned as they are stored"
+                )));
+            }
+            _ => {
+                let unknown = shown(args.at(at).unwrap_or_default());
+                return Err(args.refuse_last(format!(
+                    "Unknown argument `{unknown}` at position {at} for <main>"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many rows of a region can be in the answer: the first so many in order.
+    pub fn keep(&self) -> usize {
+        match self.count {
+            0 => 0,
+            count => (self.offset + count) as usize,
+        }
+    }
+
+    /// Whether values of JSON paths are returned as arrays of all matches.
+    pub fn returns_arrays(&self) -> bool {
+        self.options.dialect.is_some_and(|dialect| dialect >= 3)
+    }
+}
+
+fn sort_keys(args: &mut Arguments<'_>, definition: &Definition) -> Result<Vec<SortKey>> {
+    let mut keys = Vec::new();
+    loop {
+        let name = args.take_text("SORTBY's field")?;
+        let name = name.strip_prefix('@').unwrap_or(&name);
+        let by = match definition.by_name_or_identifier(name) {
+            _ if name == "__key" => SortBy::Key,
+            Some(attribute) => SortBy::Attribute(attribute.id),
+            None => {
+                return Err(args.refuse_last(format!(
+                    "Property `{name}` not loaded nor in schema: FT.INFO lists the attributes"
+                )));
+            }
+        };
+        let is_descending = args.peek_is("DESC");
+        let has_direction = args.take_word("ASC") || args.take_word("DESC");
+        keys.push(SortKey { by, is_descending });
+        if keys.len() > SORT_KEYS_MAX {
+            return Err(args.refuse_last(format!("SORTBY takes at most {SORT_KEYS_MAX} keys")));
+        }
+        let ends = args
+            .peek_word()
+            .is_none_or(|word| OPTIONS.contains(&word.as_str()));
+        if !has_direction || ends {
+            return Ok(keys);
+        }
+    }
+}
+
+fn return_fields(args: &mut Arguments<'_>, definition: &Definition) -> Result<Content> {
+    let list = args.take_list("RETURN")?;
+    if list.is_empty() {
+        return Ok(Content::Nothing);
+    }
+    let mut fields = Vec::new();
+    let mut inner = Arguments::new(list);
+    let begin = args.position() - list.len();
+    while !inner.is_done() {
+        let at = begin + inner.position();
+        let bad = |message: String| crate::error::Refusal::at_argument(at, message);
+        let written = inner
+            .take_text("RETURN's field")
+            .map_err(|refusal| bad(refusal.message))?;
+        let name = match inner.take_word("AS") {
+            true => inner
+                .take_text("RETURN path AS name - must be accompanied with NAME")
+                .map_err(|refusal| bad(refusal.message))?,
+            false => written.clone(),
+        };
+        let attribute = definition.by_name_or_identifier(&written);
+        let identifier =
+            attribute.map_or(written.clone(), |attribute| attribute.identifier.clone());
+        let path = match (definition.on, attribute) {
+            (ObjectKind::Hash, _) => None,
+            (ObjectKind::Json, Some(attribute)) => attribute.path.clone(),
+            (ObjectKind::Json, None) => {
+                Some(Path::parse(&written).map_err(|refusal| bad(refusal.to_string()))?)
+            }
+        };
+        fields.push(ReturnField {
+            name,
+            identifier,
+            path,
+        });
+    }
+    Ok(Content::Fields(fields))
+}
