@@ -139,6 +139,8 @@ pub struct Connection {
     is_between_frames: bool,
     begun_ms: u64,
     heard_ms: u64,
+    /// When the time was last looked at.
+    ticked_ms: u64,
 }
 
 impl Connection {
@@ -181,6 +183,7 @@ impl Connection {
             is_between_frames: true,
             begun_ms: now_ms,
             heard_ms: now_ms,
+            ticked_ms: now_ms,
         }
     }
 
@@ -245,6 +248,11 @@ impl Connection {
         self.heard_ms = now_ms;
     }
 
+    /// What may have come is not read for now: then silence is not the other's.
+    pub fn unread(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+    }
+
     /// The socket is closed or broken; or cannot be opened.
     pub fn broken(&mut self, why: &str) {
         self.end(why.to_owned(), false);
@@ -262,8 +270,15 @@ impl Connection {
         }
     }
 
-    /// Time passed. What came before is to be received first.
+    /// Time passed. What came before is to be received first; a process that stood still may not know of it yet, so of a long time between two
+    /// looks only a part counts as silence.
     pub fn tick(&mut self, now_ms: u64) {
+        let passed = now_ms.saturating_sub(self.ticked_ms);
+        self.ticked_ms = self.ticked_ms.max(now_ms);
+        let stood_still = |of_ms: u64| passed.saturating_sub(of_ms / 2);
+        let (silence_ms, greeting_ms) = (self.options.silence_ms, self.options.greeting_ms);
+        self.heard_ms = (self.heard_ms + stood_still(silence_ms)).min(now_ms.max(self.heard_ms));
+        self.begun_ms = (self.begun_ms + stood_still(greeting_ms)).min(now_ms.max(self.begun_ms));
         if now_ms < self.next_tick_ms() {
             return;
         }

@@ -48,8 +48,10 @@ pub struct Limits {
     pub chunk_bytes: usize,
     /// All fillings of a place together.
     pub fill_bytes_per_second: u64,
-    /// A replica that owes an acknowledgement for longer is asked out.
+    /// A replica that owes an acknowledgement for longer is asked out. Of what lies between two looks at the time no more than a fifth of it counts.
     pub silent_ms: u64,
+    /// What is acknowledged may take longer by as much as it weighs: one large row is no silence.
+    pub slowest_bytes_per_second: u64,
     /// What the map has not answered is asked again after so long.
     pub ask_again_ms: u64,
     /// A connection on which nothing else is said carries a beat so often.
@@ -64,6 +66,7 @@ impl Default for Limits {
             chunk_bytes: 256 << 10,
             fill_bytes_per_second: 64 << 20,
             silent_ms: 1_500,
+            slowest_bytes_per_second: 8 << 20,
             ask_again_ms: 500,
             beat_ms: 250,
         }

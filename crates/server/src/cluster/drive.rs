@@ -118,6 +118,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<'_, S> {
                 return Poll::Ready(Ok(ended));
             }
             if !self.core.arrivals.has_room(cx) {
+                self.link.connection().unread(self.core.now_ms());
                 return Poll::Pending;
             }
             let mut connection = self.link.connection();

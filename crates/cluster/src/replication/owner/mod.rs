@@ -498,8 +498,9 @@ impl Owner {
             }
         }
         owned.forget_sent();
-        if owned.kept_bytes > self.limits.unacknowledged_bytes_max {
-            // A filling that is slower than the writes holds nobody up: it begins again.
+        if owned.kept_bytes > 2 * self.limits.unacknowledged_bytes_max {
+            // A filling that is slower than the writes holds nobody up: it begins again. What may be unacknowledged at once may be kept twice, since
+            // those in sync may acknowledge all of it in one moment, and one large row more.
             owned.restart_fillings(self.ticked_ms);
         }
     }
@@ -509,12 +510,10 @@ impl Owner {
         let passed = now_ms.saturating_sub(self.ticked_ms);
         self.ticked_ms = now_ms;
         self.tokens.refill(passed);
-        // Whoever stood still heard nobody, and it was not the others' fault.
+        // Whoever stood still heard nobody, and it was not the others' fault: what came meanwhile is heard first.
         let silent_ms = self.limits.silent_ms;
-        let stood_still = match passed > silent_ms / 2 {
-            true => passed,
-            false => 0,
-        };
+        let stood_still = passed.saturating_sub(silent_ms / 5);
+        let slowest = self.limits.slowest_bytes_per_second;
         for peer in self.peers.values_mut() {
             peer.heard_ms = (peer.heard_ms + stood_still).min(now_ms);
             peer.tick(now_ms, self.limits.beat_ms);
@@ -537,7 +536,7 @@ impl Owner {
             for member in &mut owned.members {
                 member.idle_since_ms = (member.idle_since_ms + stood_still).min(now_ms);
                 let idle_ms = match member.is_following() {
-                    true => self.peers[&member.place].silent_ms(now_ms),
+                    true => self.peers[&member.place].silent_ms(now_ms, slowest),
                     false => now_ms - member.idle_since_ms,
                 };
                 let is_silent = idle_ms > silent_ms || member.is_unfit;

@@ -74,11 +74,13 @@ impl Peer {
         self.settled.clear();
     }
 
-    /// For how long it owes an acknowledgement, and nothing was heard.
-    pub fn silent_ms(&self, now_ms: u64) -> u64 {
+    /// For how long it owes an acknowledgement, and nothing was heard, beyond what the bytes of it take at the slowest.
+    pub fn silent_ms(&self, now_ms: u64, slowest_bytes_per_second: u64) -> u64 {
         let owes = self.sent.front();
         owes.map_or(0, |first| {
-            now_ms.saturating_sub(first.sent_ms.max(self.heard_ms))
+            let takes_ms = first.bytes as u64 * 1_000 / slowest_bytes_per_second.max(1);
+            let since_ms = first.sent_ms.max(self.heard_ms);
+            now_ms.saturating_sub(since_ms.saturating_add(takes_ms))
         })
     }
 

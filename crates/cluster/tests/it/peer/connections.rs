@@ -341,10 +341,47 @@ fn silence_ends_a_connection_and_so_does_a_greeting_that_never_comes() {
     assert_eq!(one.next_tick_ms(), u64::MAX);
 
     let mut other = Connection::accept(options(2), NOW);
-    other.tick(NOW + 1_999);
-    assert!(!other.is_ended());
+    for at in [1_000, 1_999] {
+        other.tick(NOW + at);
+        assert!(!other.is_ended());
+    }
     other.tick(NOW + 2_000);
     assert!(other.is_ended());
+}
+
+/// A core had a long turn, or its process did not run: what came meanwhile may not be read yet.
+#[test]
+fn who_stood_still_hears_what_came_before_it_calls_another_silent() {
+    let (mut one, _) = pair(NOW);
+    one.tick(NOW + 1_000);
+    one.tick(NOW + 60_000);
+    assert!(!one.is_ended());
+    let mut at = NOW + 60_000;
+    while !one.is_ended() {
+        at = one.next_tick_ms();
+        one.tick(at);
+    }
+    assert!(
+        (NOW + 61_000..NOW + 65_000).contains(&at),
+        "{} ms after it went on, a dead node is found out",
+        at - NOW - 60_000
+    );
+
+    let mut other = Connection::accept(options(2), NOW);
+    other.tick(NOW + 60_000);
+    assert!(!other.is_ended(), "the greeting may be there");
+    other.tick(other.next_tick_ms());
+    assert!(other.is_ended());
+}
+
+#[test]
+fn what_nobody_reads_is_no_silence() {
+    let (mut one, _) = pair(NOW);
+    for at in (0..20_000).step_by(1_000) {
+        one.unread(NOW + at);
+        one.tick(NOW + at);
+    }
+    assert!(!one.is_ended());
 }
 
 #[test]

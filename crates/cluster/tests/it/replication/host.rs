@@ -198,6 +198,7 @@ impl Host {
         }
         let limits = Limits {
             silent_ms: 400,
+            slowest_bytes_per_second: 1 << 20,
             ask_again_ms: 100,
             beat_ms: 80,
             chunk_bytes: 12,

@@ -45,11 +45,13 @@ struct Trap {
     nodes: BTreeMap<u32, Node>,
     on_way: VecDeque<(u32, u32, Message)>,
     now_ms: u64,
+    limits: Limits,
 }
 
 impl Trap {
-    fn new(nodes: &[u32]) -> Trap {
+    fn new(nodes: &[u32], limits: Limits) -> Trap {
         let mut trap = Trap {
+            limits,
             nodes: BTreeMap::new(),
             on_way: VecDeque::new(),
             now_ms: 1_000,
@@ -80,11 +82,7 @@ impl Trap {
         let copies = copies
             .into_iter()
             .filter_map(|(slot, it)| Some((slot, it?)));
-        let limits = Limits {
-            chunk_bytes: 1,
-            window_bytes: 60,
-            ..Limits::default()
-        };
+        let limits = self.limits.clone();
         let mut replication = Replication::new(place(node), limits, copies.collect());
         replication.owner.set_lease(u64::MAX);
         let started = Node {
@@ -190,6 +188,11 @@ impl Trap {
         self.run_if(|_, _| true);
     }
 
+    fn run_one(&mut self) {
+        let is_first = std::cell::Cell::new(true);
+        self.run_if(|_, _| is_first.replace(false));
+    }
+
     fn pass_ms(&mut self, node: u32, ms: u64) {
         self.now_ms += ms;
         self.turn(node, |replication, _, now_ms, out| {
@@ -204,9 +207,21 @@ impl Trap {
     }
 }
 
+fn limits() -> Limits {
+    Limits {
+        chunk_bytes: 1,
+        window_bytes: 60,
+        ..Limits::default()
+    }
+}
+
 /// Node 1 owns the slot, the others are in sync.
 fn settled(nodes: &[u32]) -> Trap {
-    let mut trap = Trap::new(nodes);
+    settled_by(nodes, limits())
+}
+
+fn settled_by(nodes: &[u32], limits: Limits) -> Trap {
+    let mut trap = Trap::new(nodes, limits);
     for node in nodes {
         trap.map(*node, &assigned(1, 1, &nodes[1..], &[]));
     }
@@ -432,6 +447,90 @@ fn an_owner_that_stood_still_asks_nobody_out_for_it() {
     trap.set(1, "k", "v");
     trap.pass_ms(1, 60_000);
     assert_eq!(trap.at(1).asks, []);
+}
+
+/// Its looks at the time are far apart, for it gets little time itself.
+#[test]
+fn an_owner_that_often_stands_still_hears_first_and_judges_then() {
+    let mut trap = settled(&[1, 2]);
+    trap.set(1, "k", "v");
+    trap.pass_ms(1, 700);
+    trap.pass_ms(1, 700);
+    trap.pass_ms(1, 700);
+    assert_eq!(trap.at(1).asks, [], "what came may lie there unread");
+    for _ in 0..5 {
+        trap.pass_ms(1, 700);
+        trap.on_way.clear();
+    }
+    assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
+}
+
+/// Its bytes take as long as the silence of another that has died.
+#[test]
+fn a_large_row_on_its_way_is_no_silence() {
+    let limits = Limits {
+        slowest_bytes_per_second: 100,
+        ..limits()
+    };
+    let mut trap = settled_by(&[1, 2], limits);
+    let large = "x".repeat(1_000);
+    let ticket = trap.set(1, "k", &large);
+    for _ in 0..50 {
+        // Beats follow it, and are not acknowledged before it.
+        trap.pass_ms(1, 100);
+    }
+    assert_eq!(trap.at(1).asks, []);
+    trap.run();
+    assert_eq!(trap.outcome(1, &ticket), Outcome::Acknowledged);
+    trap.set(1, "k", "small");
+    for _ in 0..20 {
+        trap.pass_ms(1, 100);
+    }
+    assert!(trap.at(1).asks.contains(&Wanted::Out(place(2))));
+}
+
+/// Two are more than may be unacknowledged, and are acknowledged by those in sync before the replica that is filled is sent the first.
+#[test]
+fn a_filling_ends_while_large_rows_are_written() {
+    let limits = Limits {
+        unacknowledged_bytes_max: 64_000,
+        ..limits()
+    };
+    let mut trap = settled_by(&[1, 2], limits);
+    let filling = assigned(2, 1, &[2], &[(3, 2)]);
+    trap.start(3, Vec::new());
+    let now_ms = trap.now_ms;
+    for (one, other) in [(1, 3), (3, 1)] {
+        trap.at(one).replication.connected(place(other), now_ms);
+    }
+    let large = "x".repeat(32_000);
+    trap.set(1, "a", &large);
+    trap.set(1, "b", &large);
+    trap.run();
+    for at in 0..10 {
+        trap.set(1, &format!("k{at}"), "small");
+    }
+    trap.run();
+    for node in [2, 3, 1] {
+        trap.map(node, &filling);
+    }
+    let mut is_filled = false;
+    for _ in 0..50 {
+        // Those in sync are quicker.
+        trap.set(1, "a", &large);
+        trap.set(1, "b", &large);
+        trap.run_if(|from, to| from != 3 && to != 3);
+        for _ in 0..8 {
+            trap.run_one();
+            trap.run_if(|from, to| from != 3 && to != 3);
+        }
+        trap.pass_ms(1, 200);
+        is_filled = trap.at(1).asks.contains(&Wanted::Into(place(3), Epoch(2)));
+        if is_filled {
+            break;
+        }
+    }
+    assert!(is_filled, "the replica is never asked into those in sync");
 }
 
 #[test]
