@@ -5,13 +5,15 @@
 use crate::ci;
 
 /// The targets of `fuzz/fuzz_targets`.
-const TARGETS: [&str; 12] = [
+const TARGETS: [&str; 14] = [
     "resp",
     "reply",
     "segment",
     "manifest",
     "journal",
     "peer",
+    "replication",
+    "wire",
     "pgoutput",
     "trace",
     "bg_text",

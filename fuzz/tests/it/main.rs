@@ -107,6 +107,35 @@ fn mutations_of_frames_still_hold_frames() {
 }
 
 #[test]
+fn no_bytes_upset_an_owner_or_a_replica() {
+    check("replication", fuzz::replication, 100_000);
+}
+
+/// Mutations that are refused at their first byte would say little.
+#[test]
+fn mutations_of_what_places_say_are_still_said() {
+    let seeds = seeds("replication");
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let read = mutations.filter(|bytes| fuzz::replication_pieces(bytes) > 3);
+    let read = read.count();
+    assert!(read > 500, "{read} of 2000 held messages");
+}
+
+#[test]
+fn no_bytes_upset_the_readers_of_commands_and_messages_of_engines() {
+    check("wire", fuzz::wire, 100_000);
+}
+
+/// The same.
+#[test]
+fn mutations_of_commands_and_messages_of_engines_are_still_some() {
+    let seeds = seeds("wire");
+    let mutations = Mutations::new(&seeds).take(2_000);
+    let read = mutations.filter(|bytes| fuzz::is_wire(bytes)).count();
+    assert!(read > 300, "{read} of 2000 were read");
+}
+
+#[test]
 fn no_bytes_upset_the_reader_of_replication() {
     check("pgoutput", fuzz::pgoutput, 100_000);
 }

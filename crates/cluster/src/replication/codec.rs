@@ -7,6 +7,9 @@ use crate::map::{Epoch, Term};
 use super::change::{Entry, Position, Row};
 use super::message::{Answer, Begin, Kind, Message, Part, SlotChanges};
 
+/// Numbers of changes are below this: one more is always a number.
+const CHANGES_MAX: u64 = 1 << 63;
+
 /// Why bytes are no message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Corrupted {
@@ -230,10 +233,11 @@ impl<'a> Reader<'a> {
     }
 
     pub fn position(&mut self) -> Result<Position, Corrupted> {
-        Ok(Position {
-            term: Term(self.number()?),
-            number: self.number()?,
-        })
+        let (term, number) = (Term(self.number()?), self.number()?);
+        match number < CHANGES_MAX {
+            true => Ok(Position { term, number }),
+            false => self.wrong("a number that no change ever has"),
+        }
     }
 
     pub fn entry(&mut self) -> Result<Entry, Corrupted> {

@@ -158,7 +158,8 @@ impl Replica {
                 term,
                 rows: chunk,
             } => {
-                if self.followed(from, slot, term).is_some() {
+                let copy = self.followed(from, slot, term);
+                if copy.is_some_and(|copy| !copy.is_whole) {
                     let record = Record::Rows { slot, rows: chunk };
                     self.log(record, rows, logged, out);
                 } else {
@@ -166,7 +167,9 @@ impl Replica {
                 }
             }
             Part::Filled { slot, term, at } => {
-                if self.followed(from, slot, term).is_some() {
+                // All changes before the end have come; invariant 1 of a copy.
+                let copy = self.followed(from, slot, term);
+                if copy.is_some_and(|copy| !copy.is_whole && copy.last().number <= at.number) {
                     self.log(Record::Filled { slot, at }, rows, logged, out);
                 } else {
                     answers.push((slot, term, self.refuse(slot)));

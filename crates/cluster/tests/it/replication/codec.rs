@@ -21,7 +21,7 @@ fn slot(random: &mut Random) -> u16 {
 fn position(random: &mut Random) -> Position {
     Position {
         term: Term(number(random)),
-        number: number(random),
+        number: number(random) >> 1,
     }
 }
 

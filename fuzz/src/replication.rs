@@ -1,0 +1,211 @@
+//! What nodes say to one another of slots, and what their journals keep of them.
+
+use std::collections::BTreeMap;
+
+use larder_cluster::map::{Epoch, NodeId, Term};
+use larder_cluster::replication::{
+    Assignment, Changed, Copy, Limits, Message, Outputs, Place, Record, Replication, Row, Rows,
+};
+
+/// The bytes are pieces: a byte that says what it is, its size in two bytes (little-endian), and as many bytes. What is read of one is written
+/// and read the same; a place that owns a slot, copies another and is given a third hears the messages, one after another; and the records make
+/// up a copy.
+pub fn replication(bytes: &[u8]) {
+    let mut copy = None;
+    let (mut kept, mut host) = (Table::default(), Host::new());
+    for (kind, piece) in pieces(bytes) {
+        match kind % 3 {
+            0 => {
+                let Ok(record) = Record::decode(piece) else {
+                    continue;
+                };
+                let mut again = Vec::new();
+                record.encode(&mut again);
+                assert_eq!(Record::decode(&again).as_ref(), Ok(&record));
+                Copy::replay(&mut copy, &record, &mut kept);
+            }
+            from => {
+                let Ok(message) = Message::decode(piece) else {
+                    continue;
+                };
+                let mut again = Vec::new();
+                message.encode(&mut again);
+                assert_eq!(Message::decode(&again).as_ref(), Ok(&message));
+                host.hear(place(u32::from(from) + 1), message);
+            }
+        }
+    }
+    host.end();
+}
+
+/// How many pieces are messages or records.
+pub fn replication_pieces(bytes: &[u8]) -> usize {
+    let is_read = |(kind, piece): &(u8, &[u8])| match kind % 3 {
+        0 => Record::decode(piece).is_ok(),
+        _ => Message::decode(piece).is_ok(),
+    };
+    pieces(bytes).filter(is_read).count()
+}
+
+fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let ([kind, low, high], rest) = bytes.split_first_chunk::<3>()?;
+        let size = usize::from(u16::from_le_bytes([*low, *high])).min(rest.len());
+        let (piece, rest) = rest.split_at(size);
+        bytes = rest;
+        Some((*kind, piece))
+    })
+}
+
+fn place(node: u32) -> Place {
+    Place {
+        node: NodeId(node),
+        core: 0,
+    }
+}
+
+/// Place 1, whose others are 2 and 3.
+struct Host {
+    replication: Replication,
+    table: Table,
+    logged: u64,
+    now_ms: u64,
+}
+
+impl Host {
+    fn new() -> Host {
+        let limits = Limits {
+            window_bytes: 100,
+            chunk_bytes: 10,
+            ..Limits::default()
+        };
+        let mut host = Host {
+            replication: Replication::new(place(1), limits, BTreeMap::new()),
+            table: Table::default(),
+            logged: 0,
+            now_ms: 1_000,
+        };
+        host.replication.owner.set_lease(u64::MAX);
+        host.turn(|it, table, out| {
+            it.connected(place(2), 1_000);
+            it.connected(place(3), 1_000);
+            let assigned = |owner: u32, in_sync: &[u32], filling: &[u32]| Assignment {
+                term: Term(1),
+                owner: Some(place(owner)),
+                in_sync: in_sync.iter().map(|node| place(*node)).collect(),
+                filling: filling.iter().map(|it| (place(*it), Epoch(1))).collect(),
+            };
+            let slots = [
+                (7, assigned(1, &[2], &[3])),
+                (8, assigned(2, &[1], &[3])),
+                (9, assigned(3, &[2], &[1])),
+            ];
+            for (slot, assignment) in slots {
+                it.assign(Epoch(1), slot, &assignment, table, 1_000, out);
+            }
+        });
+        host.write();
+        host
+    }
+
+    /// A transaction of two rows, if writes are taken.
+    fn write(&mut self) {
+        let now_ms = self.now_ms;
+        self.turn(|it, table, out| {
+            use larder_cluster::replication::Admission;
+            if it.owner.may_write(7, now_ms) != Admission::Now {
+                return;
+            }
+            for (key, is_open) in [(b"a", true), (b"b", false)] {
+                let before = table.get(7, key);
+                let value = Some(&b"value"[..]);
+                table.set(7, key, value);
+                let changed = Changed {
+                    key,
+                    value,
+                    is_open,
+                };
+                it.change(7, changed, before, out);
+            }
+        });
+    }
+
+    fn hear(&mut self, from: Place, message: Message) {
+        self.now_ms += 50;
+        let now_ms = self.now_ms;
+        self.turn(|it, table, out| {
+            it.receive(from, message, table, now_ms, out);
+            it.tick(now_ms, out);
+        });
+    }
+
+    /// A later map says that it owns all of them, and then another that it has none.
+    fn end(&mut self) {
+        self.write();
+        let now_ms = self.now_ms;
+        let mine = Assignment {
+            term: Term(2),
+            owner: Some(place(1)),
+            ..Assignment::default()
+        };
+        let gone = Assignment {
+            term: Term(3),
+            owner: Some(place(2)),
+            ..Assignment::default()
+        };
+        for (epoch, assignment) in [(2, mine), (3, gone)] {
+            self.turn(|it, table, out| {
+                for slot in [7, 8, 9] {
+                    it.assign(Epoch(epoch), slot, &assignment, table, now_ms, out);
+                }
+            });
+        }
+    }
+
+    fn turn(&mut self, act: impl FnOnce(&mut Replication, &mut Table, &mut Outputs)) {
+        let mut out = Outputs::default();
+        act(&mut self.replication, &mut self.table, &mut out);
+        self.replication.flush(&self.table, self.now_ms, &mut out);
+        self.logged += out.records.len() as u64;
+        self.replication.durable(self.logged, &mut out);
+        self.replication.flush(&self.table, self.now_ms, &mut out);
+        self.logged += out.records.len() as u64;
+        out.records.clear();
+    }
+}
+
+#[derive(Default)]
+struct Table(BTreeMap<u16, BTreeMap<Vec<u8>, Vec<u8>>>);
+
+impl Rows for Table {
+    fn get(&self, slot: u16, key: &[u8]) -> Option<Vec<u8>> {
+        self.0.get(&slot)?.get(key).cloned()
+    }
+
+    fn set(&mut self, slot: u16, key: &[u8], value: Option<&[u8]>) {
+        let rows = self.0.entry(slot).or_default();
+        match value {
+            Some(value) => rows.insert(key.to_vec(), value.to_vec()),
+            None => rows.remove(key),
+        };
+    }
+
+    fn clear(&mut self, slot: u16) {
+        self.0.remove(&slot);
+    }
+
+    fn read(&self, slot: u16, after: Option<&[u8]>, bytes: usize, into: &mut Vec<Row>) -> bool {
+        let mut size = 0;
+        for (key, value) in self.0.get(&slot).into_iter().flatten() {
+            if after.is_some_and(|after| key.as_slice() <= after) {
+                continue;
+            }
+            if size >= bytes {
+                return false;
+            }
+            size += key.len() + value.len();
+            into.push(Row::new(key, Some(value)));
+        }
+        true
+    }
+}

@@ -1,0 +1,36 @@
+//! What is inside the frames between two nodes: commands, and what engines say to one another.
+
+use larder_join::EngineMessage;
+use larder_protocol::commands::Batch;
+use larder_types::wire::WireReader;
+
+/// What is read is written and read the same.
+pub fn wire(bytes: &[u8]) {
+    if let Ok(batch) = Batch::decode(&mut WireReader::new(bytes)) {
+        let written = bytes_of(&batch);
+        let again = Batch::decode(&mut WireReader::new(&written)).expect("its own bytes");
+        assert_eq!(bytes_of(&again), written);
+        assert_eq!(again.len(), batch.len());
+        for (one, other) in batch.iter().zip(again.iter()) {
+            assert!(one.args().eq(other.args()));
+        }
+    }
+    if let Ok(message) = EngineMessage::decode(&mut WireReader::new(bytes)) {
+        let mut written = Vec::new();
+        message.encode(&mut written);
+        let again = EngineMessage::decode(&mut WireReader::new(&written));
+        assert_eq!(again.as_ref(), Ok(&message));
+    }
+}
+
+/// Whether the bytes are one of both.
+pub fn is_wire(bytes: &[u8]) -> bool {
+    Batch::decode(&mut WireReader::new(bytes)).is_ok()
+        || EngineMessage::decode(&mut WireReader::new(bytes)).is_ok()
+}
+
+fn bytes_of(batch: &Batch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    batch.encode(&mut bytes);
+    bytes
+}
